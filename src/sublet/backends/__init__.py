@@ -1,0 +1,1 @@
+"""Ways to run a worker; today: processes on this machine."""

@@ -1,0 +1,77 @@
+"""A control group (version 2) around one worker's tree, where this user may make one.
+
+It fences memory and ends the whole tree in one stroke. Without one, the keeper's own watch over
+its descendants does: nothing here is needed for correctness.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+class Cgroup:
+    """One group; `close` removes it once it is empty."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @classmethod
+    def make(cls, name: str) -> Cgroup | None:
+        """A new group below our own, or None where that is not allowed."""
+        base = _own()
+        if base is None:
+            return None
+        path = os.path.join(base, f"sublet-{name}")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            pass
+        except OSError:
+            return None
+        group = cls(path)
+        if not os.path.exists(os.path.join(path, "cgroup.kill")):
+            group.close()
+            return None
+        return group
+
+    def enter(self, pid: int) -> bool:
+        """Move a process in; what it starts from then on is in, too."""
+        return self._write("cgroup.procs", str(pid))
+
+    def fence(self, memory: int) -> bool:
+        """Hold the whole tree below so much memory, if the controller is ours to set."""
+        return self._write("memory.max", str(memory))
+
+    def kill(self) -> bool:
+        """End everything in the group."""
+        return self._write("cgroup.kill", "1")
+
+    def close(self) -> None:
+        """Remove the group if nothing is left in it."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
+
+    def _write(self, name: str, value: str) -> bool:
+        path = os.path.join(self.path, name)
+        try:
+            with open(path, "r+", encoding="ascii") as file:
+                file.write(value)
+        except OSError:
+            return False
+        return True
+
+
+def _own() -> str | None:
+    """The directory of the version-2 group this process is in."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            relative = next((row.strip()[3:] for row in file if row.startswith("0::")), None)
+        with open("/proc/self/mounts", encoding="utf-8") as file:
+            mount = next((row.split()[1] for row in file if row.split()[2] == "cgroup2"), None)
+    except OSError:
+        return None
+    if relative is None or mount is None:
+        return None
+    path = os.path.join(mount, relative.lstrip("/"))
+    return path if os.access(path, os.W_OK) else None

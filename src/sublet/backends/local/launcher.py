@@ -1,0 +1,364 @@
+"""The broker's side of local workers: starts them, hears of them, ends them.
+
+It reports to the broker through `Reports` and keeps no lease. An attempt's fate is read from its
+directory (see `keeper`), so that a broker that comes later finds the same truth.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from sublet.backends.local import keeper, packets, tree
+from sublet.backends.local.nurseries import Nurseries, NurseryKey
+from sublet.domain.job import Process
+from sublet.hub import Hub
+from sublet.inside.measure import read_boards
+
+_PACKAGE = str(Path(__file__).parents[3])
+
+
+class Ending(Struct, frozen=True):
+    """How a worker ended, as far as anybody saw."""
+
+    status: int | None
+    """As waitpid says it; None if nobody could see it."""
+    stopped: str = ""
+    system_peak: int | None = None
+    ran: float | None = None
+
+
+class Reports(Protocol):
+    """What the launcher tells the broker; `run` names an attempt."""
+
+    def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
+        """The worker exists, and its program runs now."""
+
+    def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
+        """What its tree adds to the machine."""
+
+    def ended(self, run: str, ending: Ending) -> None:
+        """The last process of the tree was seen to end."""
+
+    def never_ran(self, run: str, why: str) -> None:
+        """The attempt is over, and no line of the program has run."""
+
+
+class _Kept:
+    """An attempt whose worker is watched by a keeper, or by us if the keeper was killed."""
+
+    def __init__(self, run: str, directory: str, mark: str, how: str) -> None:
+        self.run = run
+        self.directory = directory
+        self.mark = mark
+        self.how = how
+        self.link: socket.socket | None = None
+        self.keeper: Process | None = None
+        self.worker: Process | None = None
+        self.stopped = ""
+        self.pidfd: int | None = None
+        self.pressing = False
+        self.peak = 0
+
+
+class Launcher:
+    """All workers of this machine."""
+
+    def __init__(self, hub: Hub, runs: Path, log: Path, reports: Reports) -> None:
+        self.hub = hub
+        self.runs = runs
+        self.reports = reports
+        self.nurseries = Nurseries(hub, log, _PACKAGE, self._reaped, self._unsafe)
+        self._log = log
+        self._kept: dict[str, _Kept] = {}
+        self._waiting: dict[str, tuple[list[int], str]] = {}
+        self._statuses: dict[int, int] = {}
+
+    def start(
+        self, run: str, spec: dict[str, Any], mark: str, streams: list[int], cold: str,
+        key: NurseryKey | None, environ: dict[str, str],
+    ) -> None:  # fmt: skip
+        """Start a worker, warm if its nursery is or will be soon. The streams stay the caller's."""
+        directory = self.runs / run
+        directory.mkdir(mode=0o700, exist_ok=True)
+        (directory / "spec.json").write_text(json.dumps(spec))
+        kept = _Kept(run, str(directory), mark, "warm")
+        self._kept[run] = kept
+        if key is None or cold:
+            self._start_cold(kept, streams, cold or "not a Python program")
+            return
+        copies = [os.dup(number) for number in streams]
+
+        def go(why_cold: str) -> None:
+            try:
+                if self._kept.get(run) is not kept:
+                    return
+                if why_cold or not self._order(key, kept, copies):
+                    self._start_cold(kept, copies, why_cold or "its nursery has gone")
+            finally:
+                for number in copies:
+                    os.close(number)
+
+        self.nurseries.when_ready(key, environ, go)
+
+    def adopt(self, run: str, mark: str, how: str) -> None:
+        """Take over an attempt that an earlier broker had started, or may have."""
+        kept = _Kept(run, str(self.runs / run), mark, how)
+        self._kept[run] = kept
+        self._settle(kept)
+
+    def signal(self, run: str, number: int) -> None:
+        """Send a signal to the program and what shares its process group."""
+        kept = self._kept.get(run)
+        if kept is None:
+            return
+        if kept.link is not None:
+            packets.send(kept.link, {"signal": number})
+        elif kept.worker is not None and tree.is_alive(kept.worker.pid, kept.worker.start):
+            os.killpg(kept.worker.pid, number)
+
+    def stop(self, run: str, why: str, grace: float = keeper.GRACE) -> None:
+        """Ask a tree to end; `ended` is reported when it has."""
+        kept = self._kept.get(run)
+        if kept is None or kept.stopped:
+            return
+        kept.stopped = why
+        if kept.link is not None:
+            packets.send(kept.link, {"stop": grace, "why": why})
+        elif kept.keeper is None:
+            self._never_ran(kept, why)  # Its nursery is not warm yet: nothing was ordered.
+        else:
+            tree.send(self._belonging(kept), signal.SIGTERM)
+            self.hub.later(grace, lambda: self._press(kept))
+
+    def forget(self, run: str) -> None:
+        """Remove the attempt's directory: all that matters of it is in the ledger."""
+        directory = self.runs / run
+        for entry in directory.glob("*"):
+            entry.unlink(missing_ok=True)
+        for entry in directory.glob(".*"):
+            entry.unlink(missing_ok=True)
+        directory.rmdir()
+
+    def close(self) -> None:
+        """End the nurseries; workers and their keepers go on."""
+        self.nurseries.close()
+        for kept in self._kept.values():
+            self._unlink(kept)
+
+    def reap(self) -> None:
+        """Collect our own children: cold keepers, nurseries, and orphans that fell to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._reaped(pid, status)
+
+    def _order(self, key: NurseryKey, kept: _Kept, streams: list[int]) -> bool:
+        ours, theirs = packets.pair()
+        order = {"start": kept.directory, "run": kept.run}
+        sent = self.nurseries.order(key, order, [theirs.fileno(), *streams])
+        theirs.close()
+        if sent:
+            self._link(kept, ours)
+        else:
+            ours.close()
+        return sent
+
+    def _start_cold(self, kept: _Kept, streams: list[int], why: str) -> None:
+        kept.how = f"cold: {why}"
+        ours, theirs = packets.pair()
+        boot = (
+            "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+            "from sublet.backends.local import keeper; sys.path.pop(0); keeper.main()"
+        )
+        numbers = [theirs.fileno(), *streams]
+        command = [sys.executable, "-S", "-E", "-c", boot, _PACKAGE, kept.directory]
+        try:
+            with self._log.open("ab") as log:
+                subprocess.Popen(
+                    [*command, *map(str, numbers)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=numbers,
+                    cwd="/",
+                )
+        finally:
+            theirs.close()
+        self._link(kept, ours)
+
+    def _unsafe(self, run: str, why: str) -> None:
+        """A nursery would not fork: its link to the keeper closes, and `_settle` sees it."""
+        kept = self._kept.get(run)
+        if kept is not None:
+            kept.how = f"cold: {why}"
+
+    def _link(self, kept: _Kept, link: socket.socket) -> None:
+        kept.link = link
+        self.hub.watch(link, lambda: self._hear(kept))
+
+    def _unlink(self, kept: _Kept) -> None:
+        if kept.link is not None:
+            self.hub.unwatch(kept.link)
+            kept.link.close()
+            kept.link = None
+
+    def _hear(self, kept: _Kept) -> None:
+        assert kept.link is not None
+        heard = packets.receive(kept.link)
+        if heard is None:
+            self._unlink(kept)
+            self._settle(kept)
+            return
+        packet, _ = heard
+        match packet.get("event"):
+            case "started" | "kept":
+                self._know(kept, packet)
+            case "sampled":
+                kept.peak = packet["peak"]
+                self.reports.sampled(kept.run, packet["now"], packet["peak"], packet["pids"])
+            case "ended":
+                self._ended(kept, packet)
+
+    def _know(self, kept: _Kept, packet: dict[str, Any]) -> None:
+        """We have heard who the worker is."""
+        first = kept.worker is None
+        kept.worker = Process(packet["pid"], packet["start"] or 0)
+        kept.keeper = Process(packet["keeper"]["pid"], packet["keeper"]["start"] or 0)
+        if first:
+            self.reports.started(kept.run, kept.keeper, kept.worker, kept.how)
+        if kept.stopped and kept.link is not None:
+            packets.send(kept.link, {"stop": keeper.GRACE, "why": kept.stopped})
+
+    def _ended(self, kept: _Kept, record: dict[str, Any]) -> None:
+        self._unlink(kept)
+        if kept.pidfd is not None:
+            self.hub.unwatch(kept.pidfd)
+            os.close(kept.pidfd)
+            kept.pidfd = None
+        del self._kept[kept.run]
+        self.reports.ended(
+            kept.run,
+            Ending(
+                record["status"],
+                record.get("stopped", ""),
+                record.get("system_peak") or None,
+                record.get("ran"),
+            ),
+        )
+
+    def _settle(self, kept: _Kept) -> None:
+        """No keeper is linked to this attempt: read from its directory how it stands."""
+        directory = kept.directory
+        record = keeper.read_json(directory, "exit.json")
+        if record is not None:
+            if kept.worker is None and (who := keeper.read_json(directory, "worker.json")):
+                self._know(kept, who)
+            self._ended(kept, record)
+            return
+        if not os.path.isdir(directory) or keeper.claim(directory, {"broker": os.getpid()}):
+            self._never_ran(kept, "its keeper never came")
+            return
+        if self._connect(kept):
+            return
+        owner = keeper.read_json(directory, "claim") or {}
+        if "broker" in owner:
+            self._never_ran(kept, "an earlier broker had given it up")
+            return
+        if not owner or tree.is_alive(owner.get("pid", 0), owner.get("start") or 0):
+            # It has claimed the attempt and does not listen yet, or dies just now.
+            self.hub.later(0.02, lambda: self._settle_again(kept))
+            return
+        who = keeper.read_json(directory, "worker.json")
+        if who is None:
+            self._never_ran(kept, "its keeper was killed")
+            return
+        kept.link = None
+        self._know(kept, who)
+        self._watch_orphan(kept)
+
+    def _settle_again(self, kept: _Kept) -> None:
+        if self._kept.get(kept.run) is kept and kept.link is None:
+            self._settle(kept)
+
+    def _connect(self, kept: _Kept) -> bool:
+        """Find the keeper through its socket."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        directory = os.open(kept.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            link.connect(f"/proc/self/fd/{directory}/keeper.sock")
+        except OSError:
+            link.close()
+            return False
+        finally:
+            os.close(directory)
+        self._link(kept, link)
+        return True
+
+    def _never_ran(self, kept: _Kept, why: str) -> None:
+        del self._kept[kept.run]
+        self.reports.never_ran(kept.run, why)
+
+    def _watch_orphan(self, kept: _Kept) -> None:
+        """The keeper was killed: see to the rest of its tree ourselves."""
+        assert kept.worker is not None
+        try:
+            kept.pidfd = os.pidfd_open(kept.worker.pid)
+        except OSError:
+            self._press(kept)
+            return
+        if not tree.is_alive(kept.worker.pid, kept.worker.start):
+            os.close(kept.pidfd)
+            kept.pidfd = None
+            self._press(kept)
+            return
+        self.hub.watch(kept.pidfd, lambda: self._orphan_ended(kept))
+
+    def _orphan_ended(self, kept: _Kept) -> None:
+        assert kept.pidfd is not None
+        self.hub.unwatch(kept.pidfd)
+        os.close(kept.pidfd)
+        kept.pidfd = None
+        self.reap()
+        tree.send(self._belonging(kept), signal.SIGTERM)
+        self.hub.later(0.05, lambda: self._press(kept))
+
+    def _press(self, kept: _Kept) -> None:
+        """Kill what is left of an orphaned tree, until nothing is; then it has ended."""
+        if self._kept.get(kept.run) is not kept:
+            return
+        left = self._belonging(kept)
+        if left:
+            tree.send(left, signal.SIGKILL)
+            self.hub.later(0.05, lambda: self._press(kept))
+            return
+        assert kept.worker is not None
+        boards = {board.pid: board for board in read_boards(kept.directory)}
+        own = boards.get(kept.worker.pid)
+        if own is None and kept.how == "warm":
+            # A warm worker signs the board before the first line of its program.
+            self._never_ran(kept, "its keeper was killed")
+            return
+        status = self._statuses.pop(kept.worker.pid, None)
+        if status is None and own is not None and own.exit_code is not None:
+            status = own.exit_code << 8
+        self._ended(kept, {"status": status, "stopped": kept.stopped, "system_peak": kept.peak})
+
+    def _belonging(self, kept: _Kept) -> list[int]:
+        assert kept.keeper is not None
+        return tree.belonging(kept.keeper.pid, kept.mark)
+
+    def _reaped(self, pid: int, status: int) -> None:
+        """Remember the status of what fell to us or a nursery; only orphans' will be asked for."""
+        if any(kept.worker is not None and kept.worker.pid == pid for kept in self._kept.values()):
+            self._statuses[pid] = status

@@ -1,0 +1,218 @@
+"""The broker's side of its nurseries: one for each interpreter, and for each set of settings that
+are read when TensorFlow is loaded.
+"""
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from sublet.backends.local import packets, tree
+from sublet.hub import Hub
+from sublet.inside import title
+
+FROZEN = (
+    "KERAS_BACKEND",
+    "KERAS_HOME",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "MALLOC_ARENA_MAX",
+    "TF_CPP_MAX_VLOG_LEVEL",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TF_CPP_VMODULE",
+    "TF_ENABLED_DEVICE_TYPES",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+    "TF_USE_LEGACY_KERAS",
+)
+"""Read once, when the library is loaded: a fork cannot change them."""
+
+MOST = 3
+"""Nurseries kept at a time; the one that was not used for longest goes first."""
+EXPECTED = 400 << 20
+"""What a nursery holds, until it is warm and was measured."""
+LONGEST_WARM_UP = 120.0
+_BOOT = (
+    "import sys, socket; sys.path.insert(0, sys.argv[2]); "
+    "from sublet.backends.local import nursery; sys.path.pop(0); "
+    "nursery.main(socket.socket(fileno=int(sys.argv[1])))"
+)
+
+Ready = Callable[[str], None]
+"""Called with an empty text when the nursery is warm, else with why a worker must start cold."""
+
+
+class NurseryKey(Struct, frozen=True):
+    """What has to be equal for two programs to come from one nursery."""
+
+    python: str
+    settings: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, python: str, environ: Mapping[str, str]) -> "NurseryKey":
+        """The nursery that a program in this environment needs."""
+        found = tuple((name, environ[name]) for name in FROZEN if environ.get(name))
+        return cls(python, found)
+
+
+class Nursery:
+    """One nursery process, as the broker sees it."""
+
+    def __init__(self, key: NurseryKey, process: "subprocess.Popen[bytes]", link: socket.socket):
+        self.key = key
+        self.pid = process.pid
+        self.process = process
+        self.link = link
+        self.state = "warming up"
+        self.why = ""
+        self.tensorflow = ""
+        self.holds = EXPECTED
+        self.used = time.monotonic()
+        self.waiting: list[Ready] = []
+
+    @property
+    def warm(self) -> bool:
+        """Whether it can fork."""
+        return self.state == "warm"
+
+
+class Nurseries:
+    """All nurseries of this broker."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        log: Path,
+        package: str,
+        reaped: Callable[[int, int], None],
+        unsafe: Callable[[str, str], None],
+    ) -> None:
+        self._hub = hub
+        self._log = log
+        self._package = package
+        self._reaped = reaped
+        self._unsafe = unsafe
+        self._all: dict[NurseryKey, Nursery] = {}
+
+    def all(self) -> list[Nursery]:
+        """The nurseries there are, and those that could not be."""
+        return list(self._all.values())
+
+    def when_ready(self, key: NurseryKey, environ: Mapping[str, str], ready: Ready) -> None:
+        """Call `ready` when the nursery of this key is warm, or is known not to become so."""
+        nursery = self._all.get(key) or self._start(key, environ)
+        nursery.used = time.monotonic()
+        if nursery.state == "warming up":
+            nursery.waiting.append(ready)
+        else:
+            ready("" if nursery.warm else nursery.why)
+
+    def prepare(self, key: NurseryKey, environ: Mapping[str, str]) -> None:
+        """Have this nursery warm soon: somebody is going to want it."""
+        if key not in self._all:
+            self._start(key, environ)
+
+    def order(self, key: NurseryKey, order: dict[str, Any], descriptors: list[int]) -> bool:
+        """Hand an order to a warm nursery; False if it has gone."""
+        nursery = self._all.get(key)
+        if nursery is None or not nursery.warm:
+            return False
+        nursery.used = time.monotonic()
+        return packets.send(nursery.link, order, descriptors)
+
+    def close(self) -> None:
+        """End them all: they go when their link does."""
+        for nursery in list(self._all.values()):
+            self._drop(nursery)
+
+    def _start(self, key: NurseryKey, environ: Mapping[str, str]) -> Nursery:
+        living = [nursery for nursery in self._all.values() if nursery.state != "off"]
+        if len(living) >= MOST:
+            self._drop(min(living, key=lambda nursery: nursery.used))
+        ours, theirs = packets.pair()
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [key.python, "-c", _BOOT, str(theirs.fileno()), self._package, title.ROOM],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                env=_environment(environ),
+                start_new_session=True,
+            )
+        theirs.close()
+        nursery = Nursery(key, process, ours)
+        self._all[key] = nursery
+        self._hub.watch(ours, lambda: self._hear(nursery))
+        self._hub.later(LONGEST_WARM_UP, lambda: self._hurry(nursery))
+        return nursery
+
+    def _hear(self, nursery: Nursery) -> None:
+        heard = packets.receive(nursery.link)
+        if heard is None:
+            self._gone(nursery)
+            return
+        packet, _ = heard
+        match packet.get("event"):
+            case "warm":
+                nursery.state = "warm"
+                nursery.tensorflow = packet["tensorflow"]
+                nursery.holds = tree.shared_memory(nursery.pid)
+                self._announce(nursery, "")
+            case "off":
+                self._off(nursery, packet["why"])
+            case "unsafe":
+                self._unsafe(packet["run"], packet["why"])
+                self._off(nursery, packet["why"])
+            case "reaped":
+                self._reaped(packet["pid"], packet["status"])
+
+    def _gone(self, nursery: Nursery) -> None:
+        """It has ended; the next program that wants it starts another, unless it never worked."""
+        worked = nursery.warm
+        self._drop(nursery)
+        if not worked and nursery.state != "off":
+            nursery.state, nursery.why = "off", "the nursery ended while warming up"
+            self._all[nursery.key] = nursery
+        self._announce(nursery, nursery.why or "the nursery has ended")
+
+    def _off(self, nursery: Nursery, why: str) -> None:
+        """It lives and must not fork: keep the reason, not the process."""
+        self._drop(nursery)
+        nursery.state, nursery.why, nursery.holds = "off", why, 0
+        self._all[nursery.key] = nursery
+        self._announce(nursery, why)
+
+    def _hurry(self, nursery: Nursery) -> None:
+        if nursery.state == "warming up" and self._all.get(nursery.key) is nursery:
+            self._off(nursery, f"not warm after {LONGEST_WARM_UP:.0f} s")
+
+    def _announce(self, nursery: Nursery, why_cold: str) -> None:
+        waiting, nursery.waiting = nursery.waiting, []
+        for ready in waiting:
+            ready(why_cold)
+
+    def _drop(self, nursery: Nursery) -> None:
+        """Let it go: without its link it ends by itself; one that hangs is helped."""
+        self._all.pop(nursery.key, None)
+        self._hub.unwatch(nursery.link)
+        nursery.link.close()
+        if nursery.state == "warming up":
+            nursery.process.kill()
+        nursery.process.returncode = 0  # The launcher reaps; Popen is not to wait or warn.
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Where a nursery imports: the client's environment, less what belongs to one program."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(("PYTHON", "SUBLET", "CUDA", "TF_")) or name in FROZEN
+    }
+    # More than one thread of OpenBLAS, and no fork is safe; see `inside.threads`.
+    return {**kept, "OPENBLAS_NUM_THREADS": "1"}

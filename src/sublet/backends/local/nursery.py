@@ -1,0 +1,104 @@
+"""The warm process: TensorFlow and Keras imported, the runtime not started; it forks workers.
+
+    broker ──"start DIRECTORY", link, streams──▶ nursery ──fork──▶ keeper ──fork──▶ worker
+
+Before every fork it proves that forking is safe: one thread, no open GPU, no runtime. If it
+cannot, it says so and the broker starts that worker cold. It ends with its broker; keepers and
+workers do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import signal
+import socket
+import time
+
+from sublet.backends.local import keeper, packets
+from sublet.inside import program, warm
+
+
+def main(link: socket.socket) -> None:
+    """Warm up, then serve the broker; in a worker, become its program."""
+    began = time.monotonic()
+    base = program.Interpreter.remember()
+    try:
+        version = warm.preload()
+    except Exception as error:
+        packets.send(link, {"event": "off", "why": f"{type(error).__name__}: {error}"[:500]})
+        return
+    unsafe = census()
+    if unsafe:
+        packets.send(link, {"event": "off", "why": unsafe})
+        return
+    base = base.after_preload()
+    gc.collect()
+    gc.freeze()
+    took = time.monotonic() - began
+    packets.send(link, {"event": "warm", "tensorflow": version, "took": took})
+    spec = _serve(link)
+    if spec is not None:
+        program.become(spec, base)
+
+
+def census() -> str:
+    """Why a fork would not be safe now; empty if it is."""
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        return f"{threads} threads run in it"
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("/dev/nvidia"):
+                return "it has a GPU open"
+    return "TensorFlow's runtime has started in it" if warm.runtime_started() else ""
+
+
+def _serve(link: socket.socket) -> keeper.Spec | None:
+    """Fork a keeper for each order. Returns the spec in a worker; None when the broker is gone."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A killed keeper's worker falls to us, so that its exit is still seen.
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    while True:
+        ready, _, _ = select.select([link.fileno(), reading], [], [])
+        if reading in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(reading, 4096)
+            _reap(link)
+        if link.fileno() not in ready:
+            continue
+        heard = packets.receive(link)
+        if heard is None:
+            return None
+        order, descriptors = heard
+        if "start" not in order:
+            continue
+        unsafe = census()
+        if unsafe:
+            packets.send(link, {"event": "unsafe", "run": order["run"], "why": unsafe})
+        elif os.fork() == 0:
+            link.close()
+            own = socket.socket(fileno=descriptors[0])
+            return keeper.keep(order["start"], own, descriptors[1:])
+        for number in descriptors:
+            os.close(number)
+
+
+def _reap(link: socket.socket) -> None:
+    """Collect keepers, and workers whose keeper was killed."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        packets.send(link, {"event": "reaped", "pid": pid, "status": status})

@@ -1,0 +1,124 @@
+"""Processes as the kernel shows them: identity, descendants, memory, signals.
+
+Reads /proc only; decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def start_time(pid: int) -> int | None:
+    """When the process started, in clock ticks after boot; None if it is gone or a zombie."""
+    fields = _stat(pid)
+    if fields is None or fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19])
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Whether this very process still runs."""
+    return start_time(pid) == start
+
+
+def descendants(root: int) -> list[int]:
+    """All living processes below `root`, zombies left out."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        fields = _stat(int(entry))
+        if fields is not None and fields[0] not in ("Z", "X"):
+            parents.setdefault(int(fields[1]), []).append(int(entry))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        for child in parents.get(queue.pop(), ()):
+            found.append(child)
+            queue.append(child)
+    return found
+
+
+def belonging(session: int, mark: str) -> list[int]:
+    """The processes of a tree that has lost its keeper.
+
+    They are in the session the keeper made, or were started with `mark` in their environment.
+    """
+    needle = mark.encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        fields = _stat(int(entry))
+        if fields is None or fields[0] in ("Z", "X"):
+            continue
+        if int(fields[3]) == session or needle in _environ(int(entry)):
+            found.append(int(entry))
+    return found
+
+
+def added_memory(pids: list[int]) -> int:
+    """The memory these processes add to the machine.
+
+    One process adds the pages that are its own. Several may share pages among themselves, so for
+    them each page is divided by those who share it (PSS), which may include the nursery's.
+    """
+    parts = [_memory(pid) for pid in pids]
+    if len(pids) == 1:
+        return parts[0][1]
+    return sum(pss for pss, _ in parts)
+
+
+def shared_memory(pid: int) -> int:
+    """A process's proportional share of the machine's memory (PSS)."""
+    return _memory(pid)[0]
+
+
+def send(pids: list[int], number: int) -> None:
+    """Signal each of them; one that is gone is no error."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def end(root: int, number: int) -> None:
+    """Signal everything below `root`; what is stopped is woken, so that it can act on it."""
+    pids = descendants(root)
+    send(pids, number)
+    if number != signal.SIGKILL:
+        send(pids, signal.SIGCONT)
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    """PSS and private bytes of a process; zeros if it is gone."""
+    pss = private = 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    pss = int(line.split()[1]) * 1024
+                elif line.startswith(b"Private_"):
+                    private += int(line.split()[1]) * 1024
+    except OSError:
+        return 0, 0
+    return pss, private
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return None

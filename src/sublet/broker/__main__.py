@@ -1,0 +1,113 @@
+"""The broker's process: one per user and home, started by the first command that needs it."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+
+from sublet.broker.broker import Broker
+from sublet.broker.ledger import Ledger
+from sublet.broker.sessions import Door
+from sublet.clock import SystemClock
+from sublet.devices import Probe
+from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.home import Home
+from sublet.hub import Hub
+from sublet.units import parse_bytes
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> int:
+    """Serve until told to go down. The descriptor named in argv hears `ready`, or why not."""
+    report = int(sys.argv[1]) if len(sys.argv) > 1 else None
+    try:
+        broker, door = _open(Home.find())
+    except SubletError as error:
+        _report(report, f"{type(error).__name__}\n{error.message}\n{error.hint}")
+        return 1
+    _report(report, "ready")
+    try:
+        broker.run()
+    finally:
+        door.close()
+    return 0
+
+
+def _open(home: Home) -> tuple[Broker, Door]:
+    home.make()
+    _lock(home)
+    probe = Probe.open(_cpu_memory())
+    ledger = Ledger.open(home.ledger)
+    # A killed cold keeper's worker falls to us, so that its exit is still seen.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    hub = Hub()
+    broker = Broker(hub, home, ledger, probe, home.log, SystemClock())
+    _hear_signals(hub, broker)
+    return broker, Door(hub, home.socket, broker)
+
+
+def _lock(home: Home) -> None:
+    """Be the only one, as long as this process lives; the lock goes with it."""
+    try:
+        descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = home.lock.read_text().strip() or "?"
+        raise WorldError(
+            f"A broker already runs for {home.path}: process {owner}.",
+            "`sublet status` talks to it; `sublet down` ends it.",
+        ) from None
+    except OSError as error:
+        raise WorldError(
+            f"The state directory {home.path} cannot be used: {error.strerror}.",
+            "Make it writable, or set SUBLET_HOME to a directory that is.",
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+
+
+def _cpu_memory() -> int | None:
+    """What the user sets as the capacity of the CPU device."""
+    text = os.environ.get("SUBLET_CPU_MEMORY")
+    if not text:
+        return None
+    try:
+        return parse_bytes(text)
+    except BadRequest as error:
+        raise BadRequest(f"SUBLET_CPU_MEMORY={text!r}: {error.message}", error.hint) from None
+
+
+def _hear_signals(hub: Hub, broker: Broker) -> None:
+    """Signals only make a note; the loop acts."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def heard() -> None:
+        numbers = os.read(reading, 4096)
+        if signal.SIGCHLD in numbers:
+            broker.launcher.reap()
+        if signal.SIGTERM in numbers or signal.SIGINT in numbers:
+            broker.ending = True
+
+    hub.watch(reading, heard)
+
+
+def _report(descriptor: int | None, text: str) -> None:
+    if descriptor is None:
+        print(text if text != "ready" else "sublet broker: ready", file=sys.stderr, flush=True)
+        return
+    with contextlib.suppress(OSError):  # Whoever wanted to know may have gone.
+        os.write(descriptor, text.encode())
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""The broker's SQLite file: jobs, their endings, measured peaks. Its only store.
+
+What `save` was called with is on disk when `commit` returns. A damaged file is never reset:
+opening it raises, and `sublet recover` sets it aside.
+"""
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+from sublet.domain.job import Finished, Job, Outcome
+from sublet.errors import LedgerDamaged, WorldError
+from sublet.policy.sizing import Evidence
+
+_MIGRATIONS = (
+    # 1: jobs as records, live or finished; what programs were measured to use.
+    """
+    CREATE TABLE jobs (
+        id INTEGER PRIMARY KEY,
+        live INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        record BLOB NOT NULL
+    );
+    CREATE INDEX live_jobs ON jobs (id) WHERE live;
+    CREATE TABLE peaks (
+        id INTEGER PRIMARY KEY,
+        program TEXT NOT NULL,
+        arguments TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        start TEXT NOT NULL,
+        ended REAL NOT NULL,
+        ceiling INTEGER NOT NULL,
+        peak INTEGER,
+        system_peak INTEGER,
+        exceeded INTEGER NOT NULL
+    );
+    CREATE INDEX peaks_of_a_program ON peaks (program, kind, arguments, id);
+    """,
+)
+VERSION = len(_MIGRATIONS)
+_RECENT = 5
+"""So many of the latest runs count as evidence."""
+
+
+class Ledger:
+    """One connection, used by one thread."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._db = connection
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path) -> "Ledger":
+        """Open or create, check, and bring an older schema up to date."""
+        try:
+            connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > VERSION:
+                raise WorldError(
+                    f"The ledger {path} was written by a newer Sublet (schema {version}, "
+                    f"this one knows {VERSION}).",
+                    "Upgrade Sublet, or set SUBLET_HOME to another directory.",
+                )
+            for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
+                connection.executescript(
+                    f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
+                )
+            ledger = cls(connection, path)
+            ledger.live()
+        except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
+            raise _explain(error, path) from error
+        return ledger
+
+    def live(self) -> list[Job]:
+        """The jobs that have not finished, in the order they came."""
+        rows = self._db.execute("SELECT record FROM jobs WHERE live ORDER BY id")
+        return [msgspec.json.decode(record, type=Job) for (record,) in rows]
+
+    def last_id(self) -> int:
+        """The highest job number ever given."""
+        (number,) = self._db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
+        return int(number)
+
+    def find(self, job: int) -> Job | None:
+        """A job, live or finished."""
+        row = self._db.execute("SELECT record FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if row is None else msgspec.json.decode(row[0], type=Job)
+
+    def save(self, job: Job) -> None:
+        """Write the job as it is now; durable with the next `commit`."""
+        self._begin()
+        finished = isinstance(job.state, Finished)
+        self._db.execute(
+            "INSERT INTO jobs (id, live, state, record) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET "
+            "live = excluded.live, state = excluded.state, record = excluded.record",
+            (job.id, not finished, type(job.state).__name__.lower(), msgspec.json.encode(job)),
+        )
+
+    def remember(
+        self, job: Job, kind: str, ceiling: int, outcome: Outcome, start: str, at: float
+    ) -> None:
+        """Keep what a run was measured to use."""
+        self._begin()
+        program, arguments = fingerprint(job)
+        exceeded = outcome.cause == "lease exceeded"
+        self._db.execute(
+            "INSERT INTO peaks (program, arguments, kind, start, ended, ceiling, peak, "
+            "system_peak, exceeded) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (program, arguments, kind, start, at, ceiling, outcome.peak, outcome.system_peak,
+             exceeded),
+        )  # fmt: skip
+
+    def commit(self) -> None:
+        """Everything saved so far is on disk when this returns."""
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Forget what was saved since the last commit."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def evidence(self, job: Job, kind: str) -> Evidence:
+        """What earlier runs of this program have shown on this kind of device."""
+        program, arguments = fingerprint(job)
+        columns = "SELECT peak, system_peak, ceiling, exceeded FROM peaks"
+        rows = self._db.execute(
+            f"{columns} WHERE program = ? AND kind = ? AND arguments = ? ORDER BY id DESC LIMIT ?",
+            (program, kind, arguments, _RECENT),
+        ).fetchall()
+        same = bool(rows)
+        if not rows:
+            rows = self._db.execute(
+                f"{columns} WHERE program = ? AND kind = ? ORDER BY id DESC LIMIT ?",
+                (program, kind, _RECENT),
+            ).fetchall()
+        peaks = [peak for peak, _, _, exceeded in rows if peak is not None and not exceeded]
+        outsides = [
+            max(0, system - (peak or 0)) for peak, system, _, _ in rows if system is not None
+        ]
+        # A ceiling that failed counts only as long as no later run has fared better.
+        failed = 0
+        for _, _, ceiling, exceeded in rows:
+            if not exceeded:
+                break
+            failed = max(failed, ceiling)
+        return Evidence(
+            max(peaks, default=None), len(peaks), same, max(outsides, default=None), failed
+        )
+
+    def usual_outside(self, kind: str, start: str) -> int | None:
+        """What a process usually costs beside its pool: the upper quartile of recent runs."""
+        rows = self._db.execute(
+            "SELECT system_peak - coalesce(peak, 0) FROM peaks WHERE kind = ? AND start = ? "
+            "AND system_peak IS NOT NULL ORDER BY id DESC LIMIT 20",
+            (kind, start),
+        ).fetchall()
+        amounts = sorted(max(0, amount) for (amount,) in rows)
+        return amounts[len(amounts) * 3 // 4] if amounts else None
+
+    def close(self) -> None:
+        """Close the file; what was not committed is lost."""
+        self._db.close()
+
+    def _begin(self) -> None:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+
+
+def fingerprint(job: Job) -> tuple[str, str]:
+    """What counts as the same program, and the arguments that tell its runs apart."""
+    program = job.spec.program
+    target = program.target
+    if program.kind in ("script", "command") and b"/" not in target[:1]:
+        target = job.spec.surroundings.cwd + b"/" + target
+    name = f"{program.kind}:{target.decode(errors='replace')}"
+    return name, " ".join(word.decode(errors="replace") for word in program.args)
+
+
+def _explain(error: Exception, path: Path) -> WorldError:
+    text = str(error)
+    if isinstance(error, sqlite3.OperationalError):
+        return WorldError(
+            f"The ledger {path} cannot be used: {text}.",
+            "Free some space, make the directory writable, or set SUBLET_HOME to another one.",
+        )
+    return LedgerDamaged(
+        f"The ledger {path} is damaged: {text}.",
+        "Nothing was changed. `sublet recover` sets the file aside and saves what can be read.",
+    )

@@ -1,0 +1,63 @@
+"""How an attempt ended, judged from its exit and from what its program left behind."""
+
+import os
+import signal
+import time
+
+from sublet.backends.local.launcher import Ending
+from sublet.domain.job import Cause, Job, Outcome, Running, Starting, Tenant
+from sublet.inside.evidence import Evidence, read_evidence
+from sublet.inside.measure import read_boards
+
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL)
+
+
+def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...]) -> Outcome:
+    """The story of one attempt; reads its directory, so call it before that is removed."""
+    state = job.state
+    assert isinstance(state, Starting | Running)
+    evidence = read_evidence(directory)
+    boards = read_boards(directory)
+    began = min((board.main_started_ns for board in boards if board.main_started_ns), default=0)
+    status = ending.status
+    number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+    code = _shell_code(status)
+    cause = _cause(ending, evidence, code, number)
+    ran = ending.ran
+    if ran is None:
+        ran = max(0.0, time.monotonic() - state.tick)
+    return Outcome(
+        cause=cause,
+        code=code,
+        peak=evidence.peak,
+        system_peak=ending.system_peak,
+        asked=evidence.asked,
+        failures=evidence.failures,
+        message=evidence.message or ending.stopped,
+        tenants=tenants if cause == "lease exceeded" else (),
+        waited=state.waited,
+        startup=max(0.0, began / 1e9 - state.tick) if began else None,
+        ran=ran,
+        tensorflow=any(board.runtime_started_ns for board in boards),
+    )
+
+
+def _cause(ending: Ending, evidence: Evidence, code: int, number: int) -> Cause:
+    if ending.stopped:
+        return "stopped"
+    if ending.status is None:
+        return "lost"
+    if code and evidence.uncaught:
+        return "lease exceeded"
+    if number in _CRASHES and evidence.unheard:
+        # TensorFlow copies some NumPy data without looking whether it got the memory.
+        return "lease exceeded"
+    return "signalled" if number else "exited"
+
+
+def _shell_code(status: int | None) -> int:
+    if status is None:
+        return 255
+    if os.WIFSIGNALED(status):
+        return 128 + os.WTERMSIG(status)
+    return os.WEXITSTATUS(status)

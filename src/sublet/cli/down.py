@@ -1,0 +1,35 @@
+"""`sublet down`: end the broker and its nurseries."""
+
+import click
+
+from sublet.client.connection import connect
+from sublet.home import Home
+from sublet.units import format_bytes
+from sublet.wire.messages import Down, Downed
+
+
+@click.command("down", short_help="End the broker and its nurseries.")
+@click.option("--stop", is_flag=True, help="Also end the programs that run under it.")
+def command(stop: bool) -> int:
+    """End the broker and its nurseries. Programs that run go on, unless --stop is given.
+
+    The next `sublet` command starts a new broker, which finds them again.
+    """
+    connection = connect(Home.find())
+    if connection is None:
+        click.echo("no broker runs")
+        return 0
+    connection.send(Down(stop))
+    reply = connection.receive()
+    # The broker hangs up when it has ended.
+    while connection.receive() is not None:
+        pass
+    if not isinstance(reply, Downed):
+        return 1
+    for row in reply.running:
+        fate = "stopped" if stop else f"goes on (pid {row.pid})"
+        click.echo(f"#{row.job} {row.name}: {fate}, lease {format_bytes(row.ceiling)}")
+    for waiting in reply.waiting:
+        click.echo(f"#{waiting.job} {waiting.name}: still waits in its terminal")
+    click.echo("the broker has ended")
+    return 0

@@ -1,0 +1,191 @@
+"""`sublet run`: a program in the foreground, under a lease."""
+
+import os
+import shlex
+import sys
+import textwrap
+
+import click
+
+from sublet.client.program import read_command, surroundings, this_process, why_cold
+from sublet.client.run import GaveUp, run_in_foreground
+from sublet.domain.job import JobSpec, Outcome
+from sublet.domain.memory import parse_memory
+from sublet.home import Home
+from sublet.units import MiB, format_bytes, format_seconds
+from sublet.wire.messages import Ended, Granted, Retried, Started
+
+
+@click.command(
+    "run",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    short_help="Run a program under a lease, in the foreground.",
+)
+@click.option(
+    "-m",
+    "--memory",
+    default="auto",
+    metavar="SIZE",
+    help="2GiB, 40% (of the device), grow (all that is free), or auto: learned from earlier runs.",
+    show_default=True,
+)
+@click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
+@click.option("--cpus", type=int, metavar="N", help="Run on so many processors; default: all.")
+@click.option(
+    "--on-oom",
+    type=click.Choice(["fail", "grow"]),
+    default="fail",
+    show_default=True,
+    help="grow: when it runs out of memory, start it again with a larger lease.",
+)
+@click.option("--name", metavar="TEXT", help="What to call it in `sublet status`.")
+@click.option("--python", metavar="PATH", help="Interpreter; default: the active environment's.")
+@click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless it fails.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+def command(
+    memory: str,
+    device: str | None,
+    cpus: int | None,
+    on_oom: str,
+    name: str | None,
+    python: str | None,
+    cold: bool,
+    quiet: bool,
+    words: tuple[str, ...],
+) -> int:
+    """Run PROGRAM like `python PROGRAM ARGS...`, but leased, and started warm.
+
+    \b
+    sublet run train.py --epochs 3
+    sublet run --memory 512MiB -- python -m mypkg.train
+    """
+    ask = parse_memory(memory)
+    program = read_command(list(words), python)
+    spec = JobSpec(
+        name=name or _name(program.kind, os.fsdecode(program.target)),
+        program=program,
+        surroundings=surroundings(),
+        memory=ask,
+        client=this_process(),
+        device=device,
+        cpus=cpus,
+        on_oom="grow" if on_oom == "grow" else "fail",
+        cold="--cold was given" if cold else why_cold(program),
+    )
+    voice = _Voice(quiet)
+    try:
+        ended = run_in_foreground(spec, Home.find(), voice)
+    except GaveUp as stop:
+        voice.clear()
+        _say("gave up waiting; the program was not started")
+        return 128 + stop.number
+    voice.clear()
+    if ended.outcome.cause == "lease exceeded":
+        _explain(ended, list(words))
+    elif ended.outcome.cause == "lost":
+        _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")
+    if not quiet:
+        _say(summary(ended))
+    return ended.outcome.code
+
+
+class _Voice:
+    """Sublet's own words on stderr, between the program's."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.terminal = sys.stderr.isatty()
+        self.waiting = False
+
+    def waits(self, reason: str) -> None:
+        if self.quiet:
+            return
+        if self.terminal:
+            text = f"sublet: waiting: {reason}"
+            width = os.get_terminal_size(2).columns
+            print(f"\r\x1b[K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
+            self.waiting = True
+        else:
+            _say(f"waiting: {reason}")
+
+    def granted(self, message: Granted) -> None:
+        self.clear()
+
+    def started(self, message: Started) -> None:
+        if message.how != "warm" and not self.quiet:
+            _say(f"started {message.how}")
+
+    def retried(self, message: Retried) -> None:
+        if self.quiet:
+            return
+        had = format_bytes(message.lease.ceiling) if message.lease else "its lease"
+        _say(f"out of memory within {had}; starting again with {format_bytes(message.least)}")
+
+    def clear(self) -> None:
+        """Take the waiting line away."""
+        if self.waiting:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self.waiting = False
+
+
+def summary(ended: Ended) -> str:
+    """The closing line: lease, peak, time, start-up."""
+    told = ended.outcome
+    parts = []
+    if ended.lease is not None:
+        parts.append(f"lease {format_bytes(ended.lease.ceiling)}")
+    parts.append(_peak(told))
+    parts.append(f"ran {format_seconds(told.ran)}")
+    if told.startup is not None:
+        parts.append(f"started {ended.how.partition(':')[0]} in {format_seconds(told.startup)}")
+    if told.waited >= 1:
+        parts.append(f"waited {format_seconds(told.waited)}")
+    return " · ".join(part for part in parts if part)
+
+
+def _peak(told: Outcome) -> str:
+    if not told.tensorflow:
+        return "TensorFlow was not used"
+    if told.peak is None:
+        return "peak unknown"
+    return f"peak {format_bytes(told.peak)}"
+
+
+def _explain(ended: Ended, words: list[str]) -> None:
+    """Why it died, who else was there, and the command that would have worked."""
+    told, lease = ended.outcome, ended.lease
+    assert lease is not None
+    rows = [
+        ("lease", f"{format_bytes(lease.ceiling)} on {lease.device} ({lease.basis})"),
+        ("peak", format_bytes(told.peak) if told.peak is not None else "unknown"),
+    ]
+    if told.asked:
+        rows.append(("asked", f"{format_bytes(told.asked)} more, in one piece"))
+    if told.message:
+        rows.append(("said", told.message.splitlines()[0]))
+    others = [
+        f"#{tenant.job} {tenant.name} {format_bytes(tenant.bytes)}" for tenant in told.tenants
+    ]
+    rows.append(("others", ", ".join(others) or "nobody else held a lease on it"))
+    command = shlex.join(words)
+    if ended.suggest is None:
+        rows.append(("try", f"a smaller batch: {lease.device} cannot give it more"))
+    else:
+        rows.append(("try", f"sublet run --memory {ended.suggest // MiB}MiB {command}"))
+        rows.append(("or", f"sublet run --on-oom grow {command}"))
+    _say("the program ran out of the memory of its lease")
+    for name, text in rows:
+        lines = textwrap.wrap(text, 70, break_long_words=False, break_on_hyphens=False) or [""]
+        print(f"  {name:<7}{lines[0]}", file=sys.stderr)
+        for line in lines[1:]:
+            print(f"  {'':<7}{line}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _name(kind: str, target: str) -> str:
+    return {"code": "-c", "module": f"-m {target}"}.get(kind, os.path.basename(target.rstrip("/")))
+
+
+def _say(text: str) -> None:
+    print(f"sublet: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,28 @@
+"""`sublet status`: devices, leases, who waits and why."""
+
+import sys
+import time
+
+import click
+import msgspec
+
+from sublet.client.connection import conversation
+from sublet.home import Home
+from sublet.wire.messages import AskStatus, Snapshot
+
+
+@click.command("status", short_help="Devices, leases, who holds what, who waits and why.")
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+def command(as_json: bool) -> int:
+    """Show devices, leases, who holds what, who waits and why."""
+    with conversation(Home.find()) as connection:
+        connection.send(AskStatus())
+        snapshot = connection.receive()
+    assert isinstance(snapshot, Snapshot)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(snapshot), indent=2).decode())
+        return 0
+    from sublet.cli.tables import draw
+
+    draw(snapshot, time.time(), sys.stdout)
+    return 0

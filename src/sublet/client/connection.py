@@ -1,0 +1,132 @@
+"""Finding the broker, or starting it."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from sublet import errors
+from sublet.home import Home
+from sublet.wire.frames import Frames, at
+from sublet.wire.messages import Refused, Reply, Request
+
+_DECODER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+_ENCODER = msgspec.msgpack.Encoder()
+_PATIENCE = 20.0
+
+
+class Connection:
+    """One conversation with the broker."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.frames = Frames(sock)
+
+    def send(self, request: Request, descriptors: list[int] | None = None) -> None:
+        """Ask; raises OSError if the broker is gone."""
+        self.frames.send(_ENCODER.encode(request), descriptors)
+
+    def receive(self) -> Reply | None:
+        """The next reply; None when the broker is gone. Raises what the broker refused."""
+        while (data := self.frames.take()) is None:
+            if not self.frames.fill():
+                return None
+        reply = _DECODER.decode(data)
+        if isinstance(reply, Refused):
+            kind = getattr(errors, reply.kind, errors.SubletError)
+            raise kind(reply.message, reply.hint)
+        return reply
+
+    def close(self) -> None:
+        """Hang up."""
+        self.frames.close()
+
+
+def connect(home: Home) -> Connection | None:
+    """A connection to the broker that runs; None if none does."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        at(home.socket, sock.connect)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        sock.close()
+        return None
+    except OSError as error:
+        sock.close()
+        raise errors.WorldError(
+            f"The broker's socket {home.socket} cannot be used: {error.strerror}.",
+            "Set SUBLET_HOME to a directory of your own.",
+        ) from error
+    return Connection(sock)
+
+
+def connect_or_start(home: Home) -> Connection:
+    """A connection to the broker, which is started if need be."""
+    deadline = time.monotonic() + _PATIENCE
+    while (connection := connect(home)) is None:
+        _start(home)
+        if time.monotonic() > deadline:
+            raise errors.BrokerGone(
+                "The broker does not answer.", f"Its last words are in {home.log}."
+            )
+    return connection
+
+
+@contextlib.contextmanager
+def conversation(home: Home) -> Iterator[Connection]:
+    """A connection for one question, started if need be and closed at the dedent."""
+    connection = connect_or_start(home)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _start(home: Home) -> None:
+    """Start a broker and wait until it is ready; that another one came first is no error."""
+    home.make()
+    reading, writing = os.pipe()
+    try:
+        log = home.log.open("ab")
+    except OSError as error:
+        os.close(reading)
+        os.close(writing)
+        raise errors.WorldError(
+            f"The state directory {home.path} cannot be used: {error.strerror}.",
+            "Make it writable, or set SUBLET_HOME to a directory that is.",
+        ) from error
+    with log:
+        # Through a shell-less middle process, so that the broker is nobody's child.
+        subprocess.run(
+            [sys.executable, "-S", "-E", "-c", _MIDDLE, str(writing)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[writing],
+            check=False,
+            env={**os.environ, "SUBLET_HOME": str(home.path)},
+        )
+    os.close(writing)
+    with open(reading, encoding="utf-8", errors="replace") as pipe:
+        report = pipe.read()
+    kind, _, rest = report.partition("\n")
+    message, _, hint = rest.partition("\n")
+    if kind in ("ready", "") or "already runs" in message:
+        time.sleep(0 if kind == "ready" else 0.02)
+        return
+    raise getattr(errors, kind, errors.WorldError)(message, hint.strip())
+
+
+_MIDDLE = """
+import os, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+os.chdir("/")
+os.umask(0o077)
+os.set_inheritable(int(sys.argv[1]), True)
+os.execv(sys.executable, [sys.executable, "-m", "sublet.broker", sys.argv[1]])
+"""

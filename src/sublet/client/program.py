@@ -1,0 +1,191 @@
+"""What a command line means: which program, in which interpreter, in which surroundings."""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from sublet.backends.local import tree
+from sublet.domain.job import Process, Program, Surroundings
+from sublet.errors import BadRequest
+
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
+_HARMLESS_FLAGS = {"-u", "-B"}
+_FLAGS_WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
+_APPLIED_LATER = {
+    "PYTHONBREAKPOINT",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONFAULTHANDLER",
+    "PYTHONIOENCODING",
+    "PYTHONPATH",
+    "PYTHONPYCACHEPREFIX",
+    "PYTHONSTARTUP",
+    "PYTHONUNBUFFERED",
+}
+"""Variables of the interpreter that a forked worker can still honour."""
+_BEFORE_IMPORT = re.compile(
+    rb"TF_USE_LEGACY_KERAS|KERAS_BACKEND|TF_ENABLE_ONEDNN_OPTS|TF_CPP_MIN_LOG_LEVEL|LD_PRELOAD"
+)
+"""Settings that count only before TensorFlow is loaded; a script that names one may set it."""
+
+
+def read_command(words: list[str], python: str | None = None) -> Program:
+    """Make sense of what stands after `sublet run`."""
+    if not words:
+        raise BadRequest("Nothing to run.", "Try `sublet run train.py`.")
+    first, rest = words[0], words[1:]
+    if _PYTHON.search(os.path.basename(first)) and not first.endswith(".py"):
+        return _python_command(first, rest)
+    if os.path.exists(first) or first.endswith(".py"):
+        _check_script(first)
+        if _is_other_executable(first):
+            return _command(first, rest)
+        return Program("script", os.fsencode(first), _encode(rest), (), _interpreter(python))
+    return _command(first, rest)
+
+
+def surroundings() -> Surroundings:
+    """What this process would hand down to a child."""
+    umask = os.umask(0)
+    os.umask(umask)
+    own = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these for itself.
+    ignored = tuple(
+        number
+        for number in signal.valid_signals()
+        if number not in own and signal.getsignal(number) is signal.SIG_IGN
+    )
+    limits = {
+        getattr(resource, name): resource.getrlimit(getattr(resource, name))
+        for name in dir(resource)
+        if name.startswith("RLIMIT_")
+    }
+    try:
+        cwd = os.getcwdb()
+    except OSError as error:
+        raise BadRequest(
+            f"The current directory cannot be used: {error.strerror}.", "Go to one that exists."
+        ) from error
+    return Surroundings(
+        cwd=cwd,
+        environ=dict(os.environb),
+        umask=umask,
+        nice=os.getpriority(os.PRIO_PROCESS, 0),
+        affinity=tuple(sorted(os.sched_getaffinity(0))),
+        ignored=tuple(int(number) for number in ignored),
+        limits=limits,
+    )
+
+
+def this_process() -> Process:
+    """The identity of the client."""
+    return Process(os.getpid(), tree.start_time(os.getpid()) or 0)
+
+
+def why_cold(program: Program) -> str:
+    """Why a fork could not be told from a fresh interpreter; empty if it could not be told."""
+    if not program.python:
+        return "not a Python program"
+    for flag in map(os.fsdecode, program.flags):
+        if flag not in _HARMLESS_FLAGS:
+            return f"the interpreter option {flag}"
+    for name in os.environ:
+        if name.startswith("PYTHON") and os.environ[name] and name not in _APPLIED_LATER:
+            return f"{name} is set"
+    if program.kind == "script":
+        try:
+            found = _BEFORE_IMPORT.search(Path(os.fsdecode(program.target)).read_bytes())
+        except OSError:
+            return ""  # A directory or an archive.
+        if found:
+            return f"the script names {found[0].decode()}"
+    return ""
+
+
+def _python_command(first: str, rest: list[str]) -> Program:
+    found = shutil.which(first)
+    if found is None:
+        raise BadRequest(f"{first}: there is no such interpreter.", "Check the path.")
+    python = os.fsencode(os.path.abspath(found))
+    flags: list[str] = []
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        if word in ("-m", "-c") and rest:
+            kind = {"-m": "module", "-c": "code"}[word]
+            target = rest.pop(0)
+            return Program(kind, os.fsencode(target), _encode(rest), _encode(flags), python)  # type: ignore[arg-type]
+        flags.append(word)
+        if word in _FLAGS_WITH_VALUE and rest:
+            flags.append(rest.pop(0))
+        if word == "--":
+            break
+    if not rest or rest[0] == "-":
+        return Program("command", python, _encode([*flags, *rest]))
+    _check_script(rest[0])
+    return Program("script", os.fsencode(rest[0]), _encode(rest[1:]), _encode(flags), python)
+
+
+def _command(first: str, rest: list[str]) -> Program:
+    found = shutil.which(first)
+    if found is None:
+        raise BadRequest(
+            f"{first}: there is no such file or command.", "Check the spelling and the directory."
+        )
+    return Program("command", os.fsencode(os.path.abspath(found)), _encode(rest))
+
+
+def _interpreter(python: str | None) -> bytes:
+    """The named interpreter, else the active virtual environment's, else our own."""
+    if python is not None:
+        found = shutil.which(python)
+        if found is None:
+            raise BadRequest(f"--python {python}: there is no such interpreter.", "Check the path.")
+        return os.fsencode(os.path.abspath(found))
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        active = os.environ.get(variable)
+        candidate = os.path.join(active, "bin", "python") if active else ""
+        if candidate and os.access(candidate, os.X_OK):
+            return os.fsencode(candidate)
+    return os.fsencode(sys.executable)
+
+
+def _check_script(path: str) -> None:
+    """Refuse what Python could not run, before anything is asked of the broker."""
+    if os.path.isdir(path):
+        if not os.path.isfile(os.path.join(path, "__main__.py")):
+            raise BadRequest(f"{path} is a directory without a __main__.py.", "Name a script.")
+        return
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+    except FileNotFoundError:
+        raise BadRequest(
+            f"{path}: there is no such file.", "Check the spelling and the directory."
+        ) from None
+    except OSError as error:
+        raise BadRequest(
+            f"{path} cannot be read: {error.strerror}.", "Check its permissions."
+        ) from None
+    archive = head.startswith(b"PK\x03\x04") or path.endswith(".pyc")
+    if b"\0" in head and not archive and not os.access(path, os.X_OK):
+        raise BadRequest(
+            f"{path} is not a Python program.",
+            "Name a script, or write `sublet run -- COMMAND` for another program.",
+        )
+
+
+def _is_other_executable(path: str) -> bool:
+    """A program of another kind: a binary, or a script whose first line names no Python."""
+    if path.endswith((".py", ".pyz", ".zip")) or os.path.isdir(path):
+        return False
+    if not os.access(path, os.X_OK):
+        return False
+    with open(path, "rb") as file:
+        first = file.readline(256)
+    return b"\0" in first or (first.startswith(b"#!") and b"python" not in first)
+
+
+def _encode(words: list[str]) -> tuple[bytes, ...]:
+    return tuple(map(os.fsencode, words))

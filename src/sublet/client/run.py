@@ -1,0 +1,178 @@
+"""The journey of `sublet run`: a program in the foreground, under a lease.
+
+To its user it behaves like the program itself: its streams are the program's, signals are passed
+on, stopping and continuing work, and the exit code comes back. A broker that dies on the way is
+replaced, and the job is found again.
+"""
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from sublet.client.connection import Connection, connect_or_start
+from sublet.domain.job import JobSpec
+from sublet.errors import BrokerGone
+from sublet.home import Home
+from sublet.wire.messages import (
+    Accepted,
+    Attach,
+    Ended,
+    Granted,
+    Reply,
+    Retried,
+    Run,
+    Signal,
+    Started,
+    Waits,
+)
+
+_PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+)
+_GIVE_UP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_MOST_RECONNECTS = 20
+
+
+class GaveUp(Exception):
+    """The user did not want to wait any longer."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.number = number
+
+
+class Listener(Protocol):
+    """Who is told how the job fares."""
+
+    def waits(self, reason: str) -> None:
+        """It waits, and this is what for."""
+
+    def granted(self, message: Granted) -> None:
+        """It has a lease."""
+
+    def started(self, message: Started) -> None:
+        """Its program runs."""
+
+    def retried(self, message: Retried) -> None:
+        """It ran out of memory and is tried again."""
+
+
+def run_in_foreground(spec: JobSpec, home: Home, listener: Listener) -> Ended:
+    """Run a program to its end. Raises GaveUp if a signal came before it had started."""
+    with _signals() as wake:
+        return _Foreground(spec, home, listener, wake).run()
+
+
+class _Foreground:
+    def __init__(self, spec: JobSpec, home: Home, listener: Listener, wake: int) -> None:
+        self.spec = spec
+        self.home = home
+        self.listener = listener
+        self.wake = wake
+        self.token = secrets.token_hex(16)
+        self.job: int | None = None
+        self.running = False
+        self.reconnects = 0
+        self.connection = self._connect()
+
+    def run(self) -> Ended:
+        """Listen to the broker and to signals until the job has ended."""
+        try:
+            while True:
+                sock = self.connection.frames.sock.fileno()
+                ready, _, _ = select.select([sock, self.wake], [], [])
+                if self.wake in ready:
+                    for number in os.read(self.wake, 4096):
+                        self._pass_on(number)
+                if sock in ready and (ended := self._hear()) is not None:
+                    return ended
+        finally:
+            self.connection.close()
+
+    def _connect(self) -> Connection:
+        connection = connect_or_start(self.home)
+        request = Run(self.spec, self.token) if self.job is None else Attach(self.job, self.token)
+        with contextlib.suppress(OSError):  # Found out when its answer does not come.
+            connection.send(request, [0, 1, 2])
+        return connection
+
+    def _hear(self) -> Ended | None:
+        try:
+            reply: Reply | None = self.connection.receive()
+        except OSError:
+            reply = None
+        match reply:
+            case None:
+                self._reconnect()
+            case Accepted(job=number):
+                self.job = number
+            case Waits(reason=reason):
+                self.running = False
+                self.listener.waits(reason)
+            case Granted():
+                self.listener.granted(reply)
+            case Started():
+                self.running = True
+                self.listener.started(reply)
+            case Retried():
+                self.running = False
+                self.listener.retried(reply)
+            case Ended():
+                return reply
+        return None
+
+    def _reconnect(self) -> None:
+        """The broker is gone; the job is in its ledger, so the next one knows it."""
+        self.connection.close()
+        self.reconnects += 1
+        if self.reconnects > _MOST_RECONNECTS:
+            raise BrokerGone("The broker ends again and again.", f"See {self.home.log}.")
+        time.sleep(min(0.01 * self.reconnects, 0.2))
+        self.connection = self._connect()
+
+    def _pass_on(self, number: int) -> None:
+        if not self.running:
+            if number in _GIVE_UP:
+                raise GaveUp(number)
+            if number == signal.SIGTSTP:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return
+        # A program outside of the terminal's session does not stop for SIGTSTP.
+        stop = number == signal.SIGTSTP
+        with contextlib.suppress(OSError):
+            self.connection.send(Signal(signal.SIGSTOP if stop else number))
+        if stop:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """Signals that arrive are written to the descriptor given, and do nothing else."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = {}
+    for number in _PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, lambda *_: None)
+    old = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(old)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,59 @@
+"""The CPU as a device: its memory is the machine's, or the container's where that is less.
+
+Reports, never decides. psutil is imported on first use.
+"""
+
+import platform
+from pathlib import Path
+from typing import NamedTuple
+
+from sublet.devices.cgroup import memory_limit
+from sublet.domain.device import Device, DeviceFacts
+
+
+class _Memory(NamedTuple):
+    total: int
+    available: int
+    limited: bool
+
+
+def cpu_device(memory: int | None, share: float = 0.8) -> Device:
+    """The CPU, with `memory` bytes if the user set them, else a `share` of what there is."""
+    if memory is not None:
+        capacity, source = memory, "set by SUBLET_CPU_MEMORY"
+    else:
+        there = _memory()
+        of_what = "the container's memory limit" if there.limited else "RAM"
+        capacity, source = int(there.total * share), f"{share:.0%} of {of_what}"
+    return Device(
+        id="cpu", kind="cpu", name=_name(), capacity=capacity, index=None, uuid=None, source=source
+    )
+
+
+def cpu_facts(device: Device) -> DeviceFacts:
+    """What the whole machine uses: it may be more than the capacity that the user set."""
+    there = _memory()
+    return DeviceFacts(device, used=there.total - there.available, available=there.available)
+
+
+def _memory(proc: Path = Path("/proc/self")) -> _Memory:
+    import psutil
+
+    ram = psutil.virtual_memory()
+    limit = memory_limit(proc)
+    if limit is None or limit.most >= ram.total:
+        return _Memory(ram.total, ram.available, limited=False)
+    left = max(0, limit.most - limit.used)
+    return _Memory(limit.most, min(left, ram.available), limited=True)
+
+
+def _name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                key, _, value = line.partition(":")
+                if key.strip() == "model name" and value.strip():
+                    return " ".join(value.split())
+    except OSError:
+        pass
+    return platform.machine() or "CPU"

@@ -1,0 +1,49 @@
+"""A device, who is on it, and what was true of it at one moment."""
+
+from typing import Literal
+
+import msgspec
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A GPU, a MIG instance of one, or the CPU. Stays the same while the machine does.
+
+    `id` is the name people use ("cpu", "gpu0", "gpu0.1" for an instance); `uuid` is the one that
+    CUDA_VISIBLE_DEVICES takes. `source` says in words where the capacity comes from.
+    """
+
+    id: str
+    kind: Literal["cpu", "gpu"]
+    name: str
+    capacity: int
+    index: int | None
+    uuid: str | None
+    source: str
+    compute: tuple[int, int] | None = None
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A process on a device. `bytes` is None where the driver does not say (WSL, no permission)."""
+
+    pid: int
+    name: str
+    bytes: int | None
+
+
+class DeviceFacts(msgspec.Struct, frozen=True):
+    """What was true of a device at one moment, in bytes.
+
+    `available` is what could be taken right then. `holders` are those the driver names: they may
+    add up to less than `used`. With a `fault` nothing is known of the device; it then counts as
+    full, so that whoever overlooks the fault still puts nothing there.
+    """
+
+    device: Device
+    used: int
+    available: int
+    holders: tuple[Holder, ...] = ()
+    fault: str | None = None
+
+    @classmethod
+    def unknown(cls, device: Device, fault: str) -> "DeviceFacts":
+        return cls(device, used=device.capacity, available=0, fault=fault)

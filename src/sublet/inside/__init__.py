@@ -1,0 +1,12 @@
+"""What runs inside a leased program: the only code that imports TensorFlow.
+
+    hook ──▶ patches ──▶ environment   the variables TensorFlow reads when it starts
+                     ──▶ config        the ConfigProto it starts with
+                     ──▶ pool          one region for the CPU allocator
+                     ──▶ measure       the board: what the program uses, once a second
+                     ──▶ oom           what is written down when an allocation fails
+    evidence                           reads what `measure` and `oom` left, from outside
+
+It needs the standard library and TensorFlow, nothing else of Sublet, and Python 3.9: it is also
+loaded by file location into interpreters where Sublet is not installed.
+"""

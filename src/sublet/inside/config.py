@@ -1,0 +1,94 @@
+"""The ConfigProto within a lease: the device side of enforcement on a GPU.
+
+Owns the arithmetic between what the program configured and what it may have. Pure but for the
+proto it is given, which it changes in place; a second pass changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .lease import MIB, Lease
+
+
+def bound(config: Any, lease: Lease, gpus: int = 1) -> list[str]:
+    """Hold `config` within `lease`; the lines say what the program asked for and did not get.
+
+    `gpus` is how many GPUs the program can see. With none, and on a CPU lease, whose ceiling is
+    in the environment, the proto is left as it is: TensorFlow refuses limits for absent devices.
+    """
+    if not lease.on_gpu or gpus == 0 or config.device_count.get("GPU", 1) == 0:
+        return []
+    options = config.gpu_options
+    notes = see_leased_gpu(config, lease)
+    notes += _use_bfc(options)
+    budget = _take_fraction(options, lease, notes)
+    _limit_devices(options, budget, lease, notes)
+    # TensorFlow's Python API drops growth where there is a limit; its allocator does both.
+    options.allow_growth = True
+    return notes
+
+
+def see_leased_gpu(config: Any, lease: Lease) -> list[str]:
+    """Under a lease the one GPU there is has index 0, whatever index it has on the machine."""
+    options = config.gpu_options
+    asked = options.visible_device_list
+    if asked in ("", "0"):
+        return []
+    options.visible_device_list = "0"
+    return [f"visible_device_list={asked} becomes 0: a lease is on one GPU, here {lease.device}"]
+
+
+def _use_bfc(options: Any) -> list[str]:
+    notes = []
+    if options.allocator_type.lower() not in ("", "bfc"):
+        notes.append(f"allocator_type={options.allocator_type} is dropped: no lease holds under it")
+        options.allocator_type = ""
+    if getattr(options.experimental, "use_cuda_malloc_async", False):
+        notes.append("use_cuda_malloc_async is dropped: no lease holds under it")
+        options.experimental.use_cuda_malloc_async = False
+    return notes
+
+
+def _take_fraction(options: Any, lease: Lease, notes: list[str]) -> int:
+    """MiB to share out. The fraction is cleared: TensorFlow refuses it beside a limit."""
+    fraction = options.per_process_gpu_memory_fraction
+    options.per_process_gpu_memory_fraction = 0
+    if fraction <= 0:
+        return lease.ceiling_mib
+    # The proto may hold a float32's worth of digits: 0.1 of 1000 MiB is 100, not 99.
+    wanted = max(1, int(fraction * lease.capacity / MIB + 1e-3))
+    if wanted > lease.ceiling_mib:
+        notes.append(
+            f"per_process_gpu_memory_fraction={fraction:g} is {wanted} MiB and becomes "
+            f"{lease.ceiling_mib} MiB: the ceiling of this lease"
+        )
+    return min(wanted, lease.ceiling_mib)
+
+
+def _limit_devices(options: Any, budget: int, lease: Lease, notes: list[str]) -> None:
+    experimental = options.experimental
+    devices = experimental.virtual_devices
+    if len(devices) > 1:
+        notes.append(f"logical devices of other GPUs are dropped: the lease is on {lease.device}")
+        del devices[1:]
+    parts = max(1, getattr(experimental, "num_virtual_devices_per_gpu", 0))
+    if parts > 1:
+        experimental.num_virtual_devices_per_gpu = 0
+    if not devices:
+        devices.add()
+    limits = list(devices[0].memory_limit_mb)
+    if not limits:
+        devices[0].memory_limit_mb.extend([max(1, budget // parts)] * parts)
+    elif sum(limits) > budget:
+        scaled = [max(1, int(limit * budget / sum(limits))) for limit in limits]
+        devices[0].memory_limit_mb[:] = scaled
+        notes.append(
+            f"logical GPUs of {_sum(limits)} MiB become {_sum(scaled)} MiB: "
+            f"together they fit the ceiling of this lease"
+        )
+
+
+def _sum(limits: Sequence[float]) -> str:
+    return " + ".join(f"{limit:.0f}" for limit in limits)

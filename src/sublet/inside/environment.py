@@ -1,0 +1,116 @@
+"""The environment of a leased program: what TensorFlow and CUDA read before they start.
+
+Owns the choice between what the lease needs and what the user set. Pure: takes an environment
+and gives a new one, so it serves the parent before the start and the program itself just before
+the runtime starts, and the second time changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from .lease import VARIABLE, Lease
+
+SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+
+USE_BFC = "TF_CPU_ALLOCATOR_USE_BFC"
+BFC_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
+DUMP = "TF_BFC_MEMORY_DUMP"
+PATH = "PYTHONPATH"
+
+_NO_GPU = ("", "-1")
+
+
+def leased_environment(
+    lease: Lease, environ: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """The whole environment for a program under `lease`, and a line for each setting answered."""
+    env = _without_outer_lease(lease, environ)
+    notes: list[str] = []
+    if lease.on_gpu:
+        _lease_gpu(lease, env, notes)
+    else:
+        _lease_cpu(lease, env, notes)
+    env.setdefault(DUMP, dump_prefix(lease))
+    env[PATH] = _python_path(env.get(PATH, ""))
+    env[VARIABLE] = lease.to_json()
+    return env, notes
+
+
+def dump_prefix(lease: Lease) -> str:
+    """Each allocation that fails leaves files of this name and a suffix."""
+    return os.path.join(lease.dir, "dump")
+
+
+def cpu_limit(environ: Mapping[str, str]) -> int | None:
+    """The limit of the CPU pool in MiB, None when TensorFlow would not use that pool."""
+    if environ.get(USE_BFC, "").lower() not in ("1", "true"):
+        return None
+    return _positive(environ.get(BFC_LIMIT))
+
+
+def _lease_cpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
+    if env.get(USE_BFC, "1").lower() not in ("1", "true"):
+        notes.append(f"{USE_BFC}={env[USE_BFC]} becomes 1: the lease is enforced by that allocator")
+    env[USE_BFC] = "1"
+    asked, limit = env.get(BFC_LIMIT), lease.ceiling_mib
+    wanted = _positive(asked)
+    if asked is not None and (wanted is None or wanted > limit):
+        notes.append(f"{BFC_LIMIT}={asked} becomes {limit}: the ceiling of this lease")
+    elif wanted is not None:
+        limit = wanted
+    env[BFC_LIMIT] = str(limit)
+    if env.get(VISIBLE, "").strip() not in _NO_GPU:
+        notes.append(f"{VISIBLE}={env[VISIBLE]} becomes -1: this lease is on the CPU")
+    env[VISIBLE] = "-1"
+
+
+def _lease_gpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
+    asked = env.get(VISIBLE)
+    if asked is not None and (asked.strip() == "" or asked.strip().startswith("-1")):
+        notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.device} stays unused")
+    elif lease.uuid is not None:
+        if asked is not None and asked != lease.uuid:
+            notes.append(f"{VISIBLE}={asked} becomes {lease.uuid}: the device of this lease")
+        env[VISIBLE] = lease.uuid
+    env[ORDER] = "PCI_BUS_ID"
+    if env.get(GROWTH, "true") != "true":
+        notes.append(f"{GROWTH}={env[GROWTH]} becomes true: memory is taken as it is needed")
+    env[GROWTH] = "true"
+    allocator = env.pop(GPU_ALLOCATOR, "")
+    if allocator.lower() not in ("", "bfc"):
+        notes.append(f"{GPU_ALLOCATOR}={allocator} is dropped: no lease can be enforced under it")
+
+
+def _without_outer_lease(lease: Lease, environ: Mapping[str, str]) -> dict[str, str]:
+    """A program under a lease may ask for another: what the first imposed was no user's wish."""
+    env = dict(environ)
+    try:
+        outer = Lease.from_json(env.pop(VARIABLE, ""))
+    except ValueError:
+        return env
+    if outer == lease:
+        return env
+    for name, value in leased_environment(outer, {})[0].items():
+        if name != PATH and env.get(name) == value:
+            del env[name]
+    return env
+
+
+def _python_path(path: str) -> str:
+    """The site directory first. No empty entry is added: it would mean the current directory."""
+    others = path.split(os.pathsep) if path else []
+    return os.pathsep.join([SITE, *(entry for entry in others if entry != SITE)])
+
+
+def _positive(text: str | None) -> int | None:
+    try:
+        number = int(text or "")
+    except ValueError:
+        return None
+    return number if number > 0 else None

@@ -1,0 +1,152 @@
+"""What is written down when TensorFlow runs out of its lease.
+
+Owns `oom-<pid>.json` in the attempt's directory and the program's exception hooks, which it chains
+and whose output it never changes. An error that the program catches is noted too: it is not fatal,
+but it says that the lease is tight.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+import threading
+import time
+from typing import Any
+
+from . import measure
+
+PREFIX = "oom-"
+
+_KEPT = 2000
+_SAME_FAILURE = 1.0
+"""Seconds. One failed allocation surfaces as several exceptions, the inner and the one that adds
+the operation to it; the next failure is ten seconds away, for TensorFlow waits that long."""
+
+_TENSOR = re.compile(
+    r"OOM when allocating (?:temporary )?tensor (?:with|of) shape ?\[([0-9, ]*)\]"
+    r"(?: and type (\w+))?"
+)
+_BYTES = re.compile(r"[Oo]ut of memory[a-z ]* allocat(?:e|ing) (\d+) ?bytes")
+_SIGNS = ("OOM when allocating", "ut of memory", "ailed to allocate")
+_WIDTHS = {
+    "double": 8,
+    "int64": 8,
+    "uint64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "float": 4,
+    "int32": 4,
+    "uint32": 4,
+    "qint32": 4,
+    "half": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "qint16": 2,
+    "quint16": 2,
+    "string": 24,
+}
+
+_last_noted: dict[int, float] = {}
+
+
+def is_oom(message: str) -> bool:
+    """Whether it was memory: a server also says "resource exhausted" when it is merely busy."""
+    return any(sign in message for sign in _SIGNS)
+
+
+def asked(message: str) -> int:
+    """Bytes of the allocation that failed, 0 where the text does not say."""
+    tensor = _TENSOR.search(message)
+    if tensor is not None:
+        size = _WIDTHS.get(tensor[2] or "float", 1)
+        for extent in tensor[1].replace(" ", "").split(","):
+            size *= int(extent) if extent else 1
+        return size
+    plain = _BYTES.search(message)
+    return int(plain[1]) if plain is not None else 0
+
+
+def excerpt(message: str) -> str:
+    """The beginning; where a long graph trace comes first, the part that tells."""
+    told = min((at for at in map(message.find, _SIGNS) if at >= 0), default=0)
+    begin = told if told > _KEPT // 2 else 0
+    return message[begin : begin + _KEPT]
+
+
+def watch(error_class: Any) -> None:
+    """Note every `ResourceExhaustedError` as it is made, and every one that nobody catches."""
+    made = error_class.__init__
+
+    @functools.wraps(made)
+    def init(self: Any, node_def: Any, op: Any, message: Any, *args: Any) -> None:
+        made(self, node_def, op, message, *args)
+        note(message, uncaught=False)
+
+    error_class.__init__ = init
+    _chain_hooks()
+
+
+def note(message: Any, uncaught: bool) -> None:
+    """Write down one failure. Safe from any thread, and never raises."""
+    try:
+        board = measure.board()
+        if board is None or not is_oom(str(message)):
+            return
+        text, now, thread = str(message), time.monotonic(), threading.get_ident()
+        known = uncaught and board.reading.failures > 0
+        if not known and now - _last_noted.get(thread, -_SAME_FAILURE) >= _SAME_FAILURE:
+            board.note_usage()
+            board.note_failure(asked(text))
+        _last_noted[thread] = now
+        reading = board.reading
+        record = {
+            "message": excerpt(text),
+            "asked": asked(text),
+            "limit": reading.limit,
+            "peak": reading.peak,
+            "current": reading.current,
+            "uncaught": uncaught,
+            "time": time.time(),
+        }
+        path = os.path.join(board.lease.dir, f"{PREFIX}{board.pid}.json")
+        draft = f"{path}.{thread}"
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(draft, path)
+    except Exception:
+        pass
+
+
+def _chain_hooks() -> None:
+    ended, thread_ended = sys.excepthook, threading.excepthook
+
+    @functools.wraps(ended)
+    def excepthook(kind: Any, error: Any, traceback: Any) -> None:
+        _note_uncaught(error)
+        ended(kind, error, traceback)
+
+    @functools.wraps(thread_ended)
+    def thread_excepthook(args: Any) -> None:
+        _note_uncaught(args.exc_value)
+        thread_ended(args)
+
+    sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+
+
+def _note_uncaught(error: BaseException | None) -> None:
+    """The error itself, or what it was raised from or while handling."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if type(one).__name__ == "ResourceExhaustedError":
+            note(getattr(one, "message", None) or str(one), uncaught=True)
+            return
+        waiting += [one.__context__, one.__cause__]

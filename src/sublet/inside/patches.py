@@ -1,0 +1,203 @@
+"""The patches on TensorFlow: where a lease enters a program that knows nothing of it.
+
+Owns them all, each where TensorFlow builds what its runtime starts with, so that the program's own
+calls stay as they are and are answered within the lease. Never starts the runtime, and does
+nothing in a process without a lease.
+
+Applied once per interpreter, perhaps long before there is a lease: a warm process is patched
+before the fork. So each patch looks the lease up when it acts.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+from . import measure, oom, pool
+from .config import bound, see_leased_gpu
+from .environment import leased_environment
+from .lease import Lease, current, say
+
+
+def apply() -> None:
+    """Patch the TensorFlow that is imported, once; one that is too different is said to be so."""
+    try:
+        from tensorflow.python.client import device_lib, session
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import errors_impl
+        from tensorflow.python.training import server_lib
+
+        if getattr(context.Context, "_sublet", False):
+            return
+        context.Context._sublet = True
+        _patch_context(context.Context)
+        _patch_session(session.BaseSession)
+        _patch_device_lib(device_lib)
+        _patch_server(server_lib)
+        oom.watch(errors_impl.ResourceExhaustedError)
+    except Exception as wrong:
+        if current() is not None:
+            say(f"this TensorFlow cannot be held to a lease: {wrong!r}")
+
+
+def _patch_context(context_class: Any) -> None:
+    """Eager execution, and the configuration that sessions without one of their own get."""
+    config_of = context_class.config.fget
+    find_devices = context_class._initialize_physical_devices
+    initialize = context_class.ensure_initialized
+
+    @functools.wraps(config_of)
+    def config(self: Any) -> Any:
+        proto = config_of(self)
+        _bound(proto, self)
+        return proto
+
+    @functools.wraps(find_devices)
+    def initialize_physical_devices(self: Any, reinitialize: bool = False) -> Any:
+        if self._physical_devices is None or reinitialize:
+            # The first cuInit is next, and CUDA reads its variables only then.
+            _settle()
+            _see_leased_gpu(self)
+        return find_devices(self, reinitialize)
+
+    @functools.wraps(initialize)
+    def ensure_initialized(self: Any) -> None:
+        if self._initialized:
+            return
+        _settle()
+        initialize(self)
+        lease = _first_start()
+        if lease is not None:
+            pool.prime_eager(self, lease)
+            measure.start()
+
+    context_class.config = property(config)
+    context_class._initialize_physical_devices = initialize_physical_devices
+    context_class.ensure_initialized = ensure_initialized
+
+
+def _patch_session(session_class: Any) -> None:
+    """Sessions of TensorFlow 1, with or without a configuration of their own."""
+    original = session_class.__init__
+
+    def unpatched(graph: Any) -> Any:
+        session = session_class.__new__(session_class)
+        original(session, "", graph, None)
+        return session
+
+    @functools.wraps(original)
+    def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        _settle()
+        original(self, target, graph, _bounded_copy(config))
+        # Another target is another process's runtime.
+        lease = None if target else _first_start()
+        if lease is not None:
+            pool.prime_session(lease, unpatched)
+            measure.start()
+
+    session_class.__init__ = init
+
+
+def _patch_device_lib(module: Any) -> None:
+    """Listing local devices makes them, with the defaults if nothing else is said."""
+    original = module.list_local_devices
+
+    @functools.wraps(original)
+    def list_local_devices(session_config: Any = None) -> Any:
+        _settle()
+        if session_config is None and current() is not None:
+            from tensorflow.python.eager import context
+
+            session_config = context.context().config
+        return original(_bounded_copy(session_config))
+
+    module.list_local_devices = list_local_devices
+
+
+def _patch_server(module: Any) -> None:
+    """A server of a cluster makes its devices from the configuration in its definition."""
+    original = module._make_server_def
+
+    @functools.wraps(original)
+    def make_server_def(*args: Any, **kwargs: Any) -> Any:
+        _settle()
+        definition = original(*args, **kwargs)
+        _bound(definition.default_session_config)
+        return definition
+
+    module._make_server_def = make_server_def
+
+
+def _settle() -> None:
+    """Impose the environment again: the program may have changed it since it started."""
+    lease = current()
+    if lease is None:
+        return
+    wanted, notes = leased_environment(lease, os.environ)
+    for name in [name for name in os.environ if name not in wanted]:
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    for note in notes:
+        say(note)
+
+
+def _bound(proto: Any, context: Any = None) -> None:
+    """Hold `proto` within the lease, if there is one."""
+    lease = current()
+    if lease is None or not lease.on_gpu:
+        return
+    try:
+        for note in bound(proto, lease, _gpus(context)):
+            say(note)
+    except Exception as wrong:
+        say(f"the lease could not be put into TensorFlow's configuration: {wrong!r}")
+
+
+def _bounded_copy(config: Any) -> Any:
+    """The program keeps its own proto as it made it; what is no proto is TensorFlow's to refuse."""
+    if current() is None or not hasattr(config, "gpu_options"):
+        return config
+    copy = _copy(config)
+    _bound(copy)
+    return copy
+
+
+def _see_leased_gpu(context: Any) -> None:
+    """A program may give its configuration to the eager context; TensorFlow checks the device
+    indices in it against the devices that the lease leaves visible."""
+    lease = current()
+    if lease is not None and lease.on_gpu and context._config is not None:
+        context._config = _copy(context._config)
+        for note in see_leased_gpu(context._config, lease):
+            say(note)
+
+
+def _gpus(context: Any) -> int:
+    if context is None:
+        from tensorflow.python.eager import context as eager
+
+        context = eager.context()
+    return len(context.list_physical_devices("GPU"))
+
+
+def _copy(proto: Any) -> Any:
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    return copy
+
+
+_started_pid = 0
+
+
+def _first_start() -> Lease | None:
+    """The lease, the first time the runtime has started in this process; None ever after. A forked
+    child starts anew."""
+    global _started_pid
+    lease = current()
+    if lease is None or _started_pid == os.getpid():
+        return None
+    _started_pid = os.getpid()
+    return lease

@@ -1,0 +1,138 @@
+"""The memory pool of the leased device, as TensorFlow's allocator sees it.
+
+Owns priming the CPU pool and reading what is in use. Never raises into the program: a pool that
+is not primed only fragments sooner, a reading that fails is no reading.
+
+Why priming: the CPU's BFC allocator takes its memory in regions of 2, 4, 8 … MiB that are never
+merged, so a program can fail to get half of its ceiling while next to nothing is in use. One
+allocation at the start makes one region. Its pages stay untouched, but for a table of 1/32 of the
+region that the allocator fills at once, so only small pools are primed whole: 256 MiB cost 3 ms
+and 8 MiB, 8 GiB would cost half a second and 256 MiB.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .environment import cpu_limit
+from .lease import MIB, Lease
+
+PRIMED = 256
+"""MiB of the first region at most."""
+
+_SPARE = 8
+"""MiB left out of the request: the runtime has taken a little by then. The allocator rounds the
+region up to what is left, so nothing is lost."""
+
+
+def prime_eager(context: Any, lease: Lease) -> None:
+    """Prime through the eager context that has just started."""
+    size = _primed_mib(lease)
+    # With a cluster, `CPU:0` may be a device of another process.
+    if size is None or context._server_def is not None:
+        return
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.framework import constant_op, dtypes
+
+        # Below the Python op layer: no graph, tape, device scope or callback of the program
+        # takes part.
+        shape = constant_op.convert_to_eager_tensor([size, MIB], context, dtypes.int32)
+        attributes = ("dtype", dtypes.uint8.as_datatype_enum, "init", False)
+        pywrap_tfe.TFE_Py_Execute(context._handle, "CPU:0", "Empty", [shape], attributes, 1)
+        pywrap_tfe.TFE_ResetMemoryStats(context._handle, "CPU:0")
+    except Exception:
+        pass
+
+
+def prime_session(lease: Lease, new_session: Any) -> None:
+    """Prime through a throw-away session of its own graph, for programs that never start eager
+    execution. `new_session(graph)` makes one without our patches."""
+    size = _primed_mib(lease)
+    if size is None:
+        return
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.framework import dtypes, ops
+        from tensorflow.python.ops import gen_array_ops
+
+        graph = ops.Graph()
+        with graph.as_default(), graph.device("CPU:0"):
+            operation = gen_array_ops.empty([size, MIB], dtypes.uint8, init=False).op
+        session = new_session(graph)
+        try:
+            session.run(operation)
+        finally:
+            session.close()
+        pywrap_tfe.TFE_ResetMemoryStats(_own_handle(), "CPU:0")
+    except Exception:
+        pass
+
+
+def usage(lease: Lease) -> tuple[int, int] | None:
+    """Bytes in use now and at most so far, on the leased device; None when it cannot be told."""
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager import context as eager
+
+        context = eager.context_safe()
+        handle = None if context is None else context._context_handle
+        if handle is None:
+            if lease.on_gpu:
+                return None
+            handle = _own_handle()
+        current = peak = 0
+        for name in _devices(context, lease):
+            info = pywrap_tfe.TFE_GetMemoryInfo(handle, name)
+            current += int(info["current"])
+            peak += int(info["peak"])
+        return current, peak
+    except Exception:
+        return None
+
+
+def limit(lease: Lease) -> int:
+    """Bytes that the allocator gives at most: the ceiling, or less if the user set less."""
+    if lease.on_gpu:
+        return lease.ceiling_mib * MIB
+    return min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib) * MIB
+
+
+def _devices(context: Any, lease: Lease) -> list[str]:
+    """All logical CPUs share one pool; each logical GPU has its own."""
+    if not lease.on_gpu:
+        return ["CPU:0"]
+    gpus = sum(1 for device in context._logical_devices or () if device.device_type == "GPU")
+    return [f"GPU:{index}" for index in range(gpus)]
+
+
+def _primed_mib(lease: Lease) -> int | None:
+    """MiB to ask for when priming, None where there is nothing to prime."""
+    ceiling = cpu_limit(os.environ)
+    if lease.on_gpu or ceiling is None or ceiling < 2 * _SPARE:
+        return None
+    return min(ceiling, PRIMED) - _SPARE
+
+
+_own: tuple[int, Any] | None = None
+
+
+def _own_handle() -> Any:
+    """A C++ context of ours that only asks: it shares the process's CPU allocator, and the
+    program's own eager context stays as unstarted as it was."""
+    global _own
+    if _own is None or _own[0] != os.getpid():
+        from tensorflow.core.protobuf import config_pb2
+        from tensorflow.python import pywrap_tfe
+
+        config = config_pb2.ConfigProto(
+            device_count={"CPU": 1, "GPU": 0}, inter_op_parallelism_threads=1
+        )
+        options = pywrap_tfe.TFE_NewContextOptions()
+        try:
+            pywrap_tfe.TFE_ContextOptionsSetConfig(options, config.SerializeToString())
+            _own = (os.getpid(), pywrap_tfe.TFE_NewContext(options))
+        finally:
+            pywrap_tfe.TFE_DeleteContextOptions(options)
+    return _own[1]

@@ -1,0 +1,50 @@
+"""Runs at the start of every Python interpreter of a leased program, its children included.
+
+Owns getting the hook in, by file location and without touching `sys.path`; then the next
+`sitecustomize` there is has its turn, as if this one were not here. Never imports TensorFlow and
+never fails: a program without its hook is better than no program.
+"""
+
+import sys
+
+
+def _install() -> None:
+    import os
+
+    inside = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    # Under a name of its own: Sublet need not be installed here, and if it is, it may be another.
+    name = "_sublet_inside"
+    package = type(sys)(name)
+    package.__path__ = [inside]
+    package.__package__ = name
+    package.__file__ = os.path.join(inside, "__init__.py")
+    sys.modules[name] = package
+    from _sublet_inside import hook
+
+    hook.install()
+
+
+def _run_next() -> None:
+    import os
+    from importlib.machinery import PathFinder
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    spec = PathFinder.find_spec("sitecustomize", others)
+    if spec is None or spec.loader is None:
+        return
+    module = type(sys)("sitecustomize")
+    module.__spec__ = spec
+    module.__loader__ = spec.loader
+    module.__file__ = spec.origin
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+try:
+    _install()
+except Exception as wrong:
+    if sys.stderr is not None:
+        sys.stderr.write(f"sublet: the lease's limits could not be installed: {wrong!r}\n")
+
+_run_next()

@@ -1,0 +1,49 @@
+"""What every TensorFlow program does before its own work, done once, before the fork.
+
+Nothing here may start the runtime, a thread or a GPU: the nursery counts afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+
+from . import hook
+
+_FIRST_FIT = (
+    "numpy.random",
+    "secrets",
+    "tensorflow.python.data.ops.concatenate_op",
+    "tensorflow.python.data.ops.flat_map_op",
+    "tensorflow.python.data.ops.from_tensors_op",
+    "tensorflow.python.data.ops.from_tensor_slices_op",
+    "tensorflow.python.data.ops.range_op",
+    "tensorflow.python.data.ops.zip_op",
+    "tensorflow.python.data.ops.shuffle_op",
+    "tensorflow.python.data.ops.batch_op",
+    "tensorflow.python.data.ops.map_op",
+    "tensorflow.python.data.ops.prefetch_op",
+    "tensorflow.python.data.ops.repeat_op",
+    "tensorflow.python.data.ops.take_op",
+    "tensorflow.python.data.ops.options",
+)
+
+
+def preload() -> str:
+    """Import what programs need; returns TensorFlow's version."""
+    tensorflow = importlib.import_module("tensorflow")
+    hook.install()
+    with contextlib.suppress(ImportError):
+        importlib.import_module("keras")
+    for name in _FIRST_FIT:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    return str(tensorflow.__version__)
+
+
+def runtime_started() -> bool:
+    """Whether TensorFlow's runtime runs in this process."""
+    context = sys.modules.get("tensorflow.python.eager.context")
+    current = getattr(context, "_context", None)
+    return bool(getattr(current, "_initialized", False))

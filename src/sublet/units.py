@@ -1,0 +1,110 @@
+"""Bytes and seconds, as people write and read them.
+
+Owns the spelling of amounts; knows nothing of devices or leases. A percentage is not an amount of
+bytes until a device is known, so it is not read here.
+"""
+
+import re
+from decimal import Decimal
+
+from sublet.errors import BadRequest
+
+KiB = 1024
+MiB = 1024 * KiB
+GiB = 1024 * MiB
+TiB = 1024 * GiB
+PiB = 1024 * TiB
+
+LARGEST = PiB
+
+# A bare letter means the binary unit, as in docker, java and free; only "GB" and its like are
+# decimal, because that is what the letters say.
+_UNITS = {
+    "b": 1,
+    **dict.fromkeys(("k", "ki", "kib"), KiB),
+    **dict.fromkeys(("m", "mi", "mib"), MiB),
+    **dict.fromkeys(("g", "gi", "gib"), GiB),
+    **dict.fromkeys(("t", "ti", "tib"), TiB),
+    **dict.fromkeys(("p", "pi", "pib"), PiB),
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "pb": 10**15,
+}
+_NAMES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_AMOUNT = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)")
+_LONGEST = 40
+_EXAMPLE = "Write a number and a unit, such as 2GiB, 512MiB or 1.5g."
+
+
+def parse_bytes(text: str) -> int:
+    """The bytes that `text` names, such as "2GiB", "512 MiB", "1.5g", "800M" or "2GB".
+
+    At least one byte and at most a pebibyte; anything else is a BadRequest that says what to write.
+    """
+    written = text.strip()
+    if not written:
+        raise BadRequest("The amount of memory is empty.", _EXAMPLE)
+    match = _AMOUNT.fullmatch(written.lower()) if len(written) <= _LONGEST else None
+    if match is None:
+        raise BadRequest(f"{_quoted(written)} is not an amount of memory.", _EXAMPLE)
+    sign, number, unit = match.groups()
+    if unit and unit not in _UNITS:
+        raise BadRequest(
+            f"{_quoted(written)} has no known unit: {_quoted(unit)}.",
+            "Use KiB, MiB, GiB or TiB (or kB, MB, GB, TB for powers of ten), such as 2GiB.",
+        )
+    if Decimal(number) == 0:
+        raise BadRequest("An amount of memory must be more than 0.", _EXAMPLE)
+    if sign == "-":
+        raise BadRequest(
+            f"{_quoted(written)} is negative; memory must be more than 0.", "Leave the sign out."
+        )
+    if not unit:
+        raise BadRequest(
+            f"{_quoted(written)} has no unit.",
+            f"Say which one: {number}MiB, {number}GiB, or {number}B for bytes.",
+        )
+    amount = Decimal(number) * _UNITS[unit]
+    if amount < 1:
+        raise BadRequest(f"{_quoted(written)} is less than one byte.", _EXAMPLE)
+    if amount > LARGEST:
+        raise BadRequest(
+            f"{_quoted(written)} is more than any device has.",
+            f"The most is {format_bytes(LARGEST)}. {_EXAMPLE}",
+        )
+    return int(amount)
+
+
+def format_bytes(n: int) -> str:
+    """`n` bytes in the binary unit that keeps it short: "213 MiB", "23.6 GiB", "0 B".
+
+    At most eight characters (a minus sign not counted), below 1000 PiB.
+    """
+    sign, value, power = "-" if n < 0 else "", float(abs(n)), 0
+    # Rounded first: 1023.7 MiB would read as 1024 MiB, and is 1.0 GiB.
+    while round(value) >= 1024 and power < len(_NAMES) - 1:
+        value, power = value / 1024, power + 1
+    digits = 1 if power and round(value, 1) < 100 else 0
+    return f"{sign}{value:.{digits}f} {_NAMES[power]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A span of time: "45 ms", "4.1 s", "12 min 3 s", "2 h 05 min".
+
+    A negative span, which a clock that was set back can give, reads as none.
+    """
+    seconds = max(0.0, seconds)
+    if (milliseconds := round(seconds * 1000)) < 1000:
+        return f"{milliseconds} ms"
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    if (whole := round(seconds)) < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if len(text) <= _LONGEST else f'"{text[: _LONGEST - 1]}…"'

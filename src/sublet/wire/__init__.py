@@ -1,0 +1,1 @@
+"""What clients and the broker say to each other, and how it crosses the socket."""

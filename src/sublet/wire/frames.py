@@ -1,0 +1,104 @@
+"""Messages over a Unix stream socket: four bytes of length, then msgpack; descriptors ride along.
+
+One `Frames` serves a blocking client and the broker's loop alike: `fill` reads what is there,
+`take` gives the next whole message.
+"""
+
+import array
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+from sublet.errors import BadRequest
+
+_LENGTH = struct.Struct(">I")
+LARGEST = 16 << 20
+_MOST_DESCRIPTORS = 8
+
+
+class Frames:
+    """The two directions of one connection, as bytes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.descriptors: list[int] = []
+        self._in = bytearray()
+        self._out = bytearray()
+
+    def fill(self) -> bool:
+        """Read once; False at the end of the stream."""
+        space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
+        try:
+            data, ancillary, _, _ = self.sock.recvmsg(1 << 18, space)
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+                for number in numbers:
+                    os.set_inheritable(number, False)
+                self.descriptors.extend(numbers)
+        self._in += data
+        return bool(data)
+
+    def take(self) -> bytes | None:
+        """The next whole message, or None until more has been read."""
+        if len(self._in) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._in)
+        if length > LARGEST:
+            raise BadRequest(f"A message of {length} bytes is more than Sublet takes.")
+        end = _LENGTH.size + length
+        if len(self._in) < end:
+            return None
+        message = bytes(self._in[_LENGTH.size : end])
+        del self._in[:end]
+        return message
+
+    def put(self, message: bytes) -> None:
+        """Queue a message; `flush` sends it."""
+        self._out += _LENGTH.pack(len(message)) + message
+
+    def flush(self) -> bool:
+        """Send what can be sent; True when nothing is left. Raises OSError if nobody reads."""
+        while self._out:
+            try:
+                sent = self.sock.send(self._out)
+            except BlockingIOError:
+                return False
+            del self._out[:sent]
+        return True
+
+    def send(self, message: bytes, descriptors: list[int] | None = None) -> None:
+        """Send one message on a blocking socket; descriptors go with its first byte."""
+        data = _LENGTH.pack(len(message)) + message
+        if descriptors:
+            sent = socket.send_fds(self.sock, [data], descriptors)
+            data = data[sent:]
+        self.sock.sendall(data)
+
+    def close(self) -> None:
+        """Close the socket and whatever descriptors nobody took."""
+        for number in self.descriptors:
+            os.close(number)
+        self.descriptors.clear()
+        self.sock.close()
+
+
+def short_path(directory: int, name: str) -> str:
+    """A name for a socket that fits the kernel's 108 bytes, however deep its directory is."""
+    return f"/proc/self/fd/{directory}/{name}"
+
+
+def at(path: Path, act: Any) -> None:
+    """Call `act` (bind or connect) with a short name for `path`."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        act(short_path(directory, path.name))
+    finally:
+        os.close(directory)

@@ -1,0 +1,189 @@
+"""Requests and replies: typed records, never pickles.
+
+A connection carries one request and the replies to it. The connection of a job stays open until
+the job has ended, and takes `Signal` in between; closing it ends the job.
+"""
+
+from msgspec import Struct
+
+from sublet.domain.device import Device
+from sublet.domain.job import JobSpec, Outcome
+from sublet.domain.lease import Lease
+
+PROTOCOL = 1
+
+
+class Run(Struct, frozen=True, tag="run"):
+    """Accept this job and tell me of it; its three streams come along as file descriptors.
+
+    The token is the client's own secret: the same request sent twice makes one job.
+    """
+
+    spec: JobSpec
+    token: str
+    protocol: int = PROTOCOL
+
+
+class Attach(Struct, frozen=True, tag="attach"):
+    """I am the client of this job, and speak to a broker that came after its first.
+
+    My three streams come along again.
+    """
+
+    job: int
+    token: str
+    protocol: int = PROTOCOL
+
+
+class Signal(Struct, frozen=True, tag="signal"):
+    """Send this signal to the program of the job I am attached to."""
+
+    number: int
+
+
+class AskStatus(Struct, frozen=True, tag="status"):
+    """What is there, who holds it, who waits."""
+
+    protocol: int = PROTOCOL
+
+
+class Down(Struct, frozen=True, tag="down"):
+    """End the broker; running programs go on unless they are to be stopped."""
+
+    stop: bool = False
+    protocol: int = PROTOCOL
+
+
+Request = Run | Attach | Signal | AskStatus | Down
+
+
+class Accepted(Struct, frozen=True, tag="accepted"):
+    """The job is in the ledger, on disk."""
+
+    job: int
+
+
+class Waits(Struct, frozen=True, tag="waits"):
+    """The job waits, and this is what for."""
+
+    reason: str
+
+
+class Granted(Struct, frozen=True, tag="granted"):
+    """The job has a lease and is being started."""
+
+    lease: Lease
+    attempt: int
+
+
+class Started(Struct, frozen=True, tag="started"):
+    """The program runs in this process."""
+
+    pid: int
+    how: str
+
+
+class Ended(Struct, frozen=True, tag="ended"):
+    """The job has finished; the lease has ended."""
+
+    outcome: Outcome
+    lease: Lease | None
+    how: str
+    attempt: int
+    suggest: int | None = None
+    """After an out-of-memory: a ceiling worth trying that the device can give."""
+
+
+class Retried(Struct, frozen=True, tag="retried"):
+    """The attempt failed and the job is queued again with a larger lease."""
+
+    outcome: Outcome
+    lease: Lease | None
+    least: int
+    """The smallest ceiling it will be given now."""
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """Nothing was changed."""
+
+    kind: str
+    message: str
+    hint: str = ""
+
+
+class LeaseRow(Struct, frozen=True):
+    """One who holds a lease, for people and programs that look."""
+
+    job: int
+    attempt: int
+    name: str
+    state: str
+    device: str
+    ceiling: int
+    charge: int
+    now: int | None
+    peak: int | None
+    since: float
+    pid: int | None
+    how: str
+    basis: str
+    over: bool
+    """More is in use than was charged."""
+
+
+class WaitingRow(Struct, frozen=True):
+    """One who waits, and why."""
+
+    job: int
+    name: str
+    memory: str
+    device: str | None
+    since: float
+    reason: str
+
+
+class NurseryRow(Struct, frozen=True):
+    """A warm process that forks workers."""
+
+    python: str
+    state: str
+    """`warm`, `warming up`, or `off` and why."""
+    pid: int | None
+    tensorflow: str
+    holds: int
+    """Bytes it adds to the machine, charged to the CPU device."""
+
+
+class DeviceRow(Struct, frozen=True):
+    """A device and how full it is."""
+
+    device: Device
+    leased: int
+    strangers: int
+    standing: int
+    """What the nurseries hold."""
+    free: int
+
+
+class Snapshot(Struct, frozen=True, tag="snapshot"):
+    """All that the broker knows, at one moment."""
+
+    version: str
+    pid: int
+    home: str
+    up: float
+    driver: str
+    devices: tuple[DeviceRow, ...]
+    leases: tuple[LeaseRow, ...]
+    waiting: tuple[WaitingRow, ...]
+    nurseries: tuple[NurseryRow, ...]
+
+
+class Downed(Struct, frozen=True, tag="downed"):
+    """The broker ends now."""
+
+    running: tuple[LeaseRow, ...]
+    waiting: tuple[WaitingRow, ...]
+
+
+Reply = Accepted | Waits | Granted | Started | Ended | Retried | Refused | Snapshot | Downed

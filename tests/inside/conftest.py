@@ -1,0 +1,106 @@
+"""Leases for tests, and real programs that run under them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sublet.inside.environment import leased_environment
+from sublet.inside.evidence import Evidence, read_evidence
+from sublet.inside.lease import MIB, Lease
+from sublet.inside.measure import Reading, read_boards
+
+PLAIN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("TF_", "CUDA_", "SUBLET_", "PYTHON"))
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a program ended, and what it left."""
+
+    code: int
+    out: str
+    err: str
+    dir: str
+
+    @property
+    def said(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.startswith("sublet: ")]
+
+    @property
+    def boards(self) -> list[Reading]:
+        return read_boards(self.dir)
+
+    @property
+    def evidence(self) -> Evidence:
+        return read_evidence(self.dir)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A script that has been started cold, as a stranger would start it."""
+
+    process: subprocess.Popen[str]
+    dir: str
+
+    def wait(self) -> Ended:
+        out, err = self.process.communicate()
+        return Ended(self.process.returncode, out, err, self.dir)
+
+
+def cpu_lease(directory: Path | str, mib: int = 64) -> Lease:
+    return Lease(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, 2048 * MIB, str(directory))
+
+
+def gpu_lease(directory: Path | str = "/run/a1", mib: int = 1024, of: int = 8192) -> Lease:
+    return Lease(7, 1, "t0ken", "gpu0", "gpu", "GPU-aa", mib * MIB, of * MIB, str(directory))
+
+
+@pytest.fixture(scope="session")
+def on_cpu() -> Callable[..., Lease]:
+    return cpu_lease
+
+
+@pytest.fixture(scope="session")
+def on_gpu() -> Callable[..., Lease]:
+    return gpu_lease
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Program]]:
+    """`start(script, **changes of the environment)` under a lease of 64 MiB on the CPU."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(script: str, leased: bool = True, **changes: str) -> Program:
+        place = tmp_path_factory.mktemp("attempt")
+        (place / "program.py").write_text(script)
+        records = place / "records"
+        records.mkdir()
+        environ, _ = leased_environment(cpu_lease(records), {**PLAIN, **changes})
+        if not leased:
+            del environ["SUBLET_LEASE"]
+        process = subprocess.Popen(
+            [sys.executable, "program.py"],
+            cwd=place,
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return Program(process, str(records))
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

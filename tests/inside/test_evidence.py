@@ -1,0 +1,89 @@
+"""Evidence of running out of memory, from what may be lying in an attempt's directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sublet.inside.evidence import Evidence, read_evidence
+from sublet.inside.lease import Lease
+from sublet.inside.measure import Board
+from sublet.inside.oom import asked, excerpt, is_oom
+
+NOTHING = Evidence(0, None, None, None, None, uncaught=False, unheard=False)
+
+
+def record(message: str, uncaught: bool, time: float, asked: int = 8) -> str:
+    fields = {"message": message, "asked": asked, "limit": 64, "peak": 60, "current": 50}
+    return json.dumps({**fields, "uncaught": uncaught, "time": time})
+
+
+def test_nothing_left_is_no_evidence(tmp_path: Path) -> None:
+    assert read_evidence(str(tmp_path)) == NOTHING
+    assert read_evidence(str(tmp_path / "gone")) == NOTHING
+
+
+def test_the_error_that_ended_the_program_is_told_rather_than_a_later_one_that_was_caught(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "oom-1.json").write_text(record("fatal", True, 10.0, asked=99))
+    (tmp_path / "oom-2.json").write_text(record("caught", False, 20.0))
+    assert read_evidence(str(tmp_path)) == Evidence(
+        2, 99, 64, 60, "fatal", uncaught=True, unheard=False
+    )
+
+
+def test_a_dump_after_the_last_error_is_a_failure_that_nobody_heard_of(
+    tmp_path: Path, on_cpu: Callable[..., Lease]
+) -> None:
+    board = Board(on_cpu(tmp_path), 1)
+    board.note(limit=64, peak=60)
+    board.note_failure(8)
+    (tmp_path / "oom-1.json").write_text(record("caught", False, 10.0))
+    (tmp_path / "dump_GPU_0_bfc.9000000").write_bytes(b"")
+    assert not read_evidence(str(tmp_path)).unheard
+    (tmp_path / "dump_GPU_0_bfc.11000000").write_bytes(b"")
+    assert read_evidence(str(tmp_path)) == Evidence(
+        2, 8, 64, 60, "caught", uncaught=False, unheard=True
+    )
+
+
+def test_rubbish_is_no_evidence(tmp_path: Path) -> None:
+    for number, text in enumerate(["", "{", "[]", "7", "null", '{"message": 1}', "[" * 9999]):
+        (tmp_path / f"oom-{number}.json").write_text(text)
+    (tmp_path / "oom-8.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "oom-9.json").mkdir()
+    (tmp_path / "dump_x.yz").write_bytes(b"")
+    (tmp_path / "inside-3").write_bytes(b"\xff" * 80)
+    assert read_evidence(str(tmp_path)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        ("OOM when allocating tensor with shape[100,1048576] and type float on /job:x", 400 << 20),
+        ("OOM when allocating tensor with shape[3] and type bfloat16 on /job:x", 6),
+        ("OOM when allocating tensor with shape[] and type double on /job:x", 8),
+        ("OOM when allocating temporary tensor with shape[2,5] and type half on", 20),
+        ("OOM when allocating tensor of shape [2,5] and type uint8", 10),
+        ("Graph execution error:\n\nOOM when allocating tensor with shape[7] and type int64", 56),
+        ("Out of memory while trying to allocate 1234 bytes.", 1234),
+        ("OOM when allocating something else", 0),
+    ],
+)
+def test_what_was_asked_is_read_from_the_message(message: str, size: int) -> None:
+    assert is_oom(message)
+    assert asked(message) == size
+
+
+def test_a_busy_server_is_not_out_of_memory() -> None:
+    assert not is_oom("RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)")
+
+
+def test_the_telling_part_of_a_long_trace_is_kept() -> None:
+    trace = "Graph execution error:\n" + "  File x\n" * 1000
+    assert excerpt(trace + "OOM when allocating tensor").startswith("OOM when allocating tensor")
+    assert excerpt("OOM when allocating tensor" + trace).startswith("OOM when allocating tensor")

@@ -1,0 +1,49 @@
+"""Boards, written and read back; what lies about beside them is no board."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from sublet.inside.lease import Lease
+from sublet.inside.measure import Board, read_boards
+
+
+def test_what_is_noted_is_read(tmp_path: Path, on_cpu: Callable[..., Lease]) -> None:
+    board = Board(on_cpu(tmp_path), 41)
+    board.note(main_started_ns=5)
+    board.note_failure(1000)
+    board.note_failure(0)
+    board.note(exit_code=0)
+    (reading,) = read_boards(str(tmp_path))
+    assert reading == board.reading
+    assert (reading.pid, reading.main_started_ns, reading.exit_code) == (41, 5, 0)
+    assert (reading.failures, reading.asked) == (2, 1000)
+
+
+def test_exit_is_unknown_until_it_is_noted(tmp_path: Path, on_cpu: Callable[..., Lease]) -> None:
+    Board(on_cpu(tmp_path), 41).note(main_started_ns=5)
+    assert read_boards(str(tmp_path))[0].exit_code is None
+
+
+def test_junk_is_passed_over(tmp_path: Path, on_cpu: Callable[..., Lease]) -> None:
+    Board(on_cpu(tmp_path), 41).note(main_started_ns=5)
+    (tmp_path / "inside-1").write_bytes(b"")
+    (tmp_path / "inside-2").write_bytes(b"\x01" * 79)
+    (tmp_path / "inside-3").write_bytes(b"\xff" * 80)
+    (tmp_path / "inside-4").write_bytes((tmp_path / "inside-41").read_bytes() + b"x")
+    (tmp_path / "inside-x").write_bytes((tmp_path / "inside-41").read_bytes())
+    (tmp_path / "inside-5").mkdir()
+    (tmp_path / "outside-6").write_bytes((tmp_path / "inside-41").read_bytes())
+    assert [reading.pid for reading in read_boards(str(tmp_path))] == [41]
+
+
+def test_no_directory_is_no_board(tmp_path: Path) -> None:
+    assert read_boards(str(tmp_path / "gone")) == []
+
+
+def test_a_board_that_cannot_be_written_is_nothing_to_the_program(
+    tmp_path: Path, on_cpu: Callable[..., Lease]
+) -> None:
+    Board(on_cpu(tmp_path / "gone"), os.getpid()).note(main_started_ns=5)
