@@ -24,6 +24,7 @@ test: check
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	$(BIN)/python -m bench
 
 clean:

@@ -1,3 +1,32 @@
-"""Many TensorFlow programs on one device, each under a lease that TensorFlow enforces."""
+"""Many TensorFlow programs on one device, each under a lease that TensorFlow enforces.
+
+Importing this is quick: no TensorFlow, no GPU, and each name is loaded when it is first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sublet.client.api import Report, run, status
+    from sublet.errors import SubletError
 
 __version__ = "0.1.0"
+__all__ = ["Report", "SubletError", "__version__", "run", "status"]
+
+_HOMES = {
+    "Report": "sublet.client.api",
+    "SubletError": "sublet.errors",
+    "run": "sublet.client.api",
+    "status": "sublet.client.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sublet' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -41,10 +41,12 @@ PROGRAMS = {
             two = [tf.config.LogicalDeviceConfiguration()] * 2
             tf.config.set_logical_device_configuration(cpu, two)
             tf.config.set_visible_devices([], "GPU")
+            many = [tf.zeros([1 << 18]) for _ in range(20)]
+            del many
+            most = tf.zeros([13, 1 << 20])  # 52 of 64 MiB: fits only where the pool is one region
+            del most
             kept = tf.zeros([8, 1 << 20])
             assert len(tf.config.list_logical_devices("CPU")) == 2
-            nearly = tf.zeros([5, 1 << 20])  # 52 of 64 MiB: fits, because the pool is one region
-            del nearly
             outgrow("parent")
             spawned.join()
             child.wait()

@@ -4,13 +4,14 @@ import os
 import shlex
 import sys
 import textwrap
+from pathlib import Path
 
 import click
+import msgspec
 
-from sublet.client.program import read_command, surroundings, this_process, why_cold
+from sublet.client.api import Report, job_spec
 from sublet.client.run import GaveUp, run_in_foreground
-from sublet.domain.job import JobSpec, Outcome
-from sublet.domain.memory import parse_memory
+from sublet.domain.job import Outcome
 from sublet.home import Home
 from sublet.units import MiB, format_bytes, format_seconds
 from sublet.wire.messages import Ended, Granted, Retried, Started
@@ -41,6 +42,12 @@ from sublet.wire.messages import Ended, Granted, Retried, Started
 @click.option("--name", metavar="TEXT", help="What to call it in `sublet status`.")
 @click.option("--python", metavar="PATH", help="Interpreter; default: the active environment's.")
 @click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write how it went to this file, as JSON.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless it fails.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
 def command(
@@ -51,6 +58,7 @@ def command(
     name: str | None,
     python: str | None,
     cold: bool,
+    report: Path | None,
     quiet: bool,
     words: tuple[str, ...],
 ) -> int:
@@ -60,27 +68,19 @@ def command(
     sublet run train.py --epochs 3
     sublet run --memory 512MiB -- python -m mypkg.train
     """
-    ask = parse_memory(memory)
-    program = read_command(list(words), python)
-    spec = JobSpec(
-        name=name or _name(program.kind, os.fsdecode(program.target)),
-        program=program,
-        surroundings=surroundings(),
-        memory=ask,
-        client=this_process(),
-        device=device,
-        cpus=cpus,
-        on_oom="grow" if on_oom == "grow" else "fail",
-        cold="--cold was given" if cold else why_cold(program),
+    spec = job_spec(
+        words, memory, device, cpus, "grow" if on_oom == "grow" else "fail", name, python, cold
     )
     voice = _Voice(quiet)
     try:
-        ended = run_in_foreground(spec, Home.find(), voice)
+        ended = run_in_foreground(spec, Home.find(), voice, [0, 1, 2], pass_signals=True)
     except GaveUp as stop:
         voice.clear()
         _say("gave up waiting; the program was not started")
         return 128 + stop.number
     voice.clear()
+    if report is not None:
+        report.write_bytes(msgspec.json.encode(Report.of(spec.name, ended)))
     if ended.outcome.cause == "lease exceeded":
         _explain(ended, list(words))
     elif ended.outcome.cause == "lost":
@@ -181,10 +181,6 @@ def _explain(ended: Ended, words: list[str]) -> None:
         for line in lines[1:]:
             print(f"  {'':<7}{line}", file=sys.stderr)
     sys.stderr.flush()
-
-
-def _name(kind: str, target: str) -> str:
-    return {"code": "-c", "module": f"-m {target}"}.get(kind, os.path.basename(target.rstrip("/")))
 
 
 def _say(text: str) -> None:

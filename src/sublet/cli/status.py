@@ -6,19 +6,14 @@ import time
 import click
 import msgspec
 
-from sublet.client.connection import conversation
-from sublet.home import Home
-from sublet.wire.messages import AskStatus, Snapshot
+from sublet.client.api import status
 
 
 @click.command("status", short_help="Devices, leases, who holds what, who waits and why.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
 def command(as_json: bool) -> int:
     """Show devices, leases, who holds what, who waits and why."""
-    with conversation(Home.find()) as connection:
-        connection.send(AskStatus())
-        snapshot = connection.receive()
-    assert isinstance(snapshot, Snapshot)
+    snapshot = status()
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(snapshot), indent=2).decode())
         return 0

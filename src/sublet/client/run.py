@@ -70,14 +70,23 @@ class Listener(Protocol):
         """It ran out of memory and is tried again."""
 
 
-def run_in_foreground(spec: JobSpec, home: Home, listener: Listener) -> Ended:
-    """Run a program to its end. Raises GaveUp if a signal came before it had started."""
-    with _signals() as wake:
-        return _Foreground(spec, home, listener, wake).run()
+def run_in_foreground(
+    spec: JobSpec, home: Home, listener: Listener, streams: list[int], pass_signals: bool
+) -> Ended:
+    """Run a program to its end.
+
+    With `pass_signals` (main thread only), signals go to the program; GaveUp is raised if one
+    comes that ends a program before this one has started.
+    """
+    with _signals(_PASSED_ON if pass_signals else ()) as wake:
+        return _Foreground(spec, home, listener, streams, wake).run()
 
 
 class _Foreground:
-    def __init__(self, spec: JobSpec, home: Home, listener: Listener, wake: int) -> None:
+    def __init__(
+        self, spec: JobSpec, home: Home, listener: Listener, streams: list[int], wake: int
+    ) -> None:
+        self.streams = streams
         self.spec = spec
         self.home = home
         self.listener = listener
@@ -106,7 +115,7 @@ class _Foreground:
         connection = connect_or_start(self.home)
         request = Run(self.spec, self.token) if self.job is None else Attach(self.job, self.token)
         with contextlib.suppress(OSError):  # Found out when its answer does not come.
-            connection.send(request, [0, 1, 2])
+            connection.send(request, self.streams)
         return connection
 
     def _hear(self) -> Ended | None:
@@ -159,19 +168,24 @@ class _Foreground:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[int]:
-    """Signals that arrive are written to the descriptor given, and do nothing else."""
+def _signals(numbers: tuple[signal.Signals, ...]) -> Iterator[int]:
+    """These signals, when they arrive, are written to the descriptor given; they do nothing else.
+
+    One that was ignored stays ignored.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = {}
-    for number in _PASSED_ON:
+    for number in numbers:
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, lambda *_: None)
-    old = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    if numbers:
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield reading
     finally:
-        signal.set_wakeup_fd(old)
+        if numbers:
+            signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)
         os.close(reading)

@@ -84,15 +84,17 @@ class Lease:
             return None
 
 
+_seen: str | None = None
 _current: Lease | None = None
 
 
 def current() -> Lease | None:
     """The lease of this process, looked up when it is needed: a warm worker has one only after
     the fork. Once seen it stays, even when the program clears its environment."""
-    global _current
-    if _current is None or os.environ.get(VARIABLE) is not None:
-        _current = Lease.from_environ(os.environ) or _current
+    global _seen, _current
+    text = os.environ.get(VARIABLE)
+    if text is not None and text != _seen:
+        _seen, _current = text, Lease.from_environ(os.environ) or _current
     return _current
 
 

@@ -128,10 +128,10 @@ def _enter(spec: Spec, streams: list[int], group: Cgroup | None, go: int) -> Non
         os._exit(0)
     os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    for caught in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError, ValueError):
-            ignored = number in spec["ignored"]
-            signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+            ignored = caught in spec["ignored"]
+            signal.signal(caught, signal.SIG_IGN if ignored else signal.SIG_DFL)
     for limit, (soft, hard) in spec["limits"].items():
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(int(limit), (soft, hard))

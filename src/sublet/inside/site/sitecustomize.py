@@ -19,7 +19,7 @@ def _install() -> None:
     package.__package__ = name
     package.__file__ = os.path.join(inside, "__init__.py")
     sys.modules[name] = package
-    from _sublet_inside import hook
+    from _sublet_inside import hook  # type: ignore[import-not-found]
 
     hook.install()
 

@@ -1,0 +1,152 @@
+"""The Python face: `sublet.run` and `sublet.status`."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import IO, Literal
+
+from msgspec import Struct
+
+from sublet.client.connection import conversation
+from sublet.client.program import read_command, surroundings, this_process, why_cold
+from sublet.client.run import Listener, run_in_foreground
+from sublet.domain.job import Cause, JobSpec
+from sublet.domain.memory import parse_memory
+from sublet.home import Home
+from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
+
+Stream = IO[str] | IO[bytes] | int | None
+
+
+class Report(Struct, frozen=True):
+    """How a run went, in numbers. Sizes are bytes, times are seconds."""
+
+    name: str
+    code: int
+    cause: Cause
+    lease: int | None
+    """The ceiling."""
+    charge: int | None
+    device: str | None
+    peak: int | None
+    """The most that TensorFlow's allocator held; None if nobody could see."""
+    system_peak: int | None
+    """The most that the whole process tree added to the machine."""
+    waited: float
+    startup: float | None
+    """From the grant to the program's first line."""
+    ran: float
+    how: str
+    """`warm`, or `cold` and why."""
+    attempts: int
+    suggest: int | None
+    """After an out-of-memory: a ceiling worth trying."""
+
+    @classmethod
+    def of(cls, name: str, ended: Ended) -> "Report":
+        """The numbers of a job that has ended."""
+        told, lease = ended.outcome, ended.lease
+        return cls(
+            name=name,
+            code=told.code,
+            cause=told.cause,
+            lease=lease.ceiling if lease else None,
+            charge=lease.charge if lease else None,
+            device=lease.device if lease else None,
+            peak=told.peak,
+            system_peak=told.system_peak,
+            waited=told.waited,
+            startup=told.startup,
+            ran=told.ran,
+            how=ended.how,
+            attempts=ended.attempt,
+            suggest=ended.suggest,
+        )
+
+
+class Quiet:
+    """A listener that keeps it to itself."""
+
+    def waits(self, reason: str) -> None:
+        """Not told."""
+
+    def granted(self, message: Granted) -> None:
+        """Not told."""
+
+    def started(self, message: Started) -> None:
+        """Not told."""
+
+    def retried(self, message: Retried) -> None:
+        """Not told."""
+
+
+def job_spec(
+    words: Sequence[str],
+    memory: str = "auto",
+    device: str | None = None,
+    cpus: int | None = None,
+    on_oom: Literal["fail", "grow"] = "fail",
+    name: str | None = None,
+    python: str | None = None,
+    cold: bool = False,
+) -> JobSpec:
+    """What to ask of the broker for this command line, from here."""
+    ask = parse_memory(memory)
+    program = read_command(list(words), python)
+    return JobSpec(
+        name=name or _name(program.kind, os.fsdecode(program.target)),
+        program=program,
+        surroundings=surroundings(),
+        memory=ask,
+        client=this_process(),
+        device=device,
+        cpus=cpus,
+        on_oom=on_oom,
+        cold="it was asked for" if cold else why_cold(program),
+    )
+
+
+def run(
+    words: Sequence[str],
+    memory: str = "auto",
+    *,
+    device: str | None = None,
+    cpus: int | None = None,
+    on_oom: Literal["fail", "grow"] = "fail",
+    name: str | None = None,
+    python: str | None = None,
+    cold: bool = False,
+    stdin: Stream = None,
+    stdout: Stream = None,
+    stderr: Stream = None,
+    listener: Listener | None = None,
+) -> Report:
+    """Run a program under a lease, like `sublet run`, and return when it has ended.
+
+    May be called from any thread. The program ends with the process that called.
+    """
+    spec = job_spec(words, memory, device, cpus, on_oom, name, python, cold)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    streams = [_number(given, own) for own, given in enumerate((stdin, stdout, stderr))]
+    ended = run_in_foreground(spec, Home.find(), listener or Quiet(), streams, pass_signals=False)
+    return Report.of(spec.name, ended)
+
+
+def status() -> Snapshot:
+    """Devices, leases, who holds what, who waits and why."""
+    with conversation(Home.find()) as connection:
+        connection.send(AskStatus())
+        reply = connection.receive()
+    assert isinstance(reply, Snapshot)
+    return reply
+
+
+def _number(stream: Stream, own: int) -> int:
+    if stream is None:
+        return own
+    return stream if isinstance(stream, int) else stream.fileno()
+
+
+def _name(kind: str, target: str) -> str:
+    return {"code": "-c", "module": f"-m {target}"}.get(kind, os.path.basename(target.rstrip("/")))
