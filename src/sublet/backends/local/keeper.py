@@ -90,8 +90,8 @@ def keep(directory: str, link: socket.socket, streams: list[int]) -> Spec:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_NAME, b"sublet-keeper", 0, 0, 0)
-    for number in _IGNORED:
-        signal.signal(number, signal.SIG_IGN)
+    for deaf in _IGNORED:
+        signal.signal(deaf, signal.SIG_IGN)
     group = Cgroup.make(spec["run"])
     if group is not None and spec.get("fence"):
         group.fence(int(spec["fence"]))

@@ -2,6 +2,7 @@
 are read when TensorFlow is loaded.
 """
 
+import os
 import socket
 import subprocess
 import time
@@ -215,4 +216,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith(("PYTHON", "SUBLET", "CUDA", "TF_")) or name in FROZEN
     }
     # More than one thread of OpenBLAS, and no fork is safe; see `inside.threads`.
-    return {**kept, "OPENBLAS_NUM_THREADS": "1"}
+    kept["OPENBLAS_NUM_THREADS"] = "1"
+    if home := os.environ.get("SUBLET_HOME"):
+        kept["SUBLET_HOME"] = home  # So that anybody can see whose process this is.
+    return kept
