@@ -2,17 +2,17 @@
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import signal
 import sys
 
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
+from sublet.broker.lock import only_broker
 from sublet.broker.sessions import Door
 from sublet.clock import SystemClock
 from sublet.devices import Probe
-from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.errors import BadRequest, SubletError
 from sublet.home import Home
 from sublet.hub import Hub
 from sublet.units import parse_bytes
@@ -23,22 +23,23 @@ _PR_SET_CHILD_SUBREAPER = 36
 def main() -> int:
     """Serve until told to go down. The descriptor named in argv hears `ready`, or why not."""
     report = int(sys.argv[1]) if len(sys.argv) > 1 else None
+    home = Home.find()
     try:
-        broker, door = _open(Home.find())
+        home.make()
+        with only_broker(home):
+            broker, door = _open(home)
+            _report(report, "ready")
+            try:
+                broker.run()
+            finally:
+                door.close()
     except SubletError as error:
         _report(report, f"{type(error).__name__}\n{error.message}\n{error.hint}")
         return 1
-    _report(report, "ready")
-    try:
-        broker.run()
-    finally:
-        door.close()
     return 0
 
 
 def _open(home: Home) -> tuple[Broker, Door]:
-    home.make()
-    _lock(home)
     probe = Probe.open(_cpu_memory())
     ledger = Ledger.open(home.ledger)
     # A killed cold keeper's worker falls to us, so that its exit is still seen.
@@ -47,26 +48,6 @@ def _open(home: Home) -> tuple[Broker, Door]:
     broker = Broker(hub, home, ledger, probe, home.log, SystemClock())
     _hear_signals(hub, broker)
     return broker, Door(hub, home.socket, broker)
-
-
-def _lock(home: Home) -> None:
-    """Be the only one, as long as this process lives; the lock goes with it."""
-    try:
-        descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = home.lock.read_text().strip() or "?"
-        raise WorldError(
-            f"A broker already runs for {home.path}: process {owner}.",
-            "`sublet status` talks to it; `sublet down` ends it.",
-        ) from None
-    except OSError as error:
-        raise WorldError(
-            f"The state directory {home.path} cannot be used: {error.strerror}.",
-            "Make it writable, or set SUBLET_HOME to a directory that is.",
-        ) from error
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
 
 
 def _cpu_memory() -> int | None:

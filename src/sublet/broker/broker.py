@@ -12,6 +12,8 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 import sublet
 from sublet.backends.local import tree
 from sublet.backends.local.launcher import Ending, Launcher
@@ -403,7 +405,14 @@ class Broker:
             spec = worker_spec(job, lease, self.devices[lease.device], self.home)
             key = self._key(job)
             self.launcher.start(
-                job.run, spec, mark(job), streams, job.spec.cold, key, text_environment(job)
+                run=job.run,
+                record=msgspec.json.encode(job),
+                spec=spec,
+                mark=mark(job),
+                streams=streams,
+                cold=job.spec.cold,
+                key=key,
+                environ=text_environment(job),
             )
         except OSError as error:
             self._fail_start(job, error)

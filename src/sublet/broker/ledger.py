@@ -117,6 +117,15 @@ class Ledger:
              exceeded),
         )  # fmt: skip
 
+    def restore_peaks(self, rows: list[tuple[bytes, ...]]) -> None:
+        """Put back measurements that were read from a damaged ledger, as they were."""
+        self._begin()
+        self._db.executemany(
+            "INSERT INTO peaks (program, arguments, kind, start, ended, ceiling, peak, "
+            "system_peak, exceeded) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+
     def commit(self) -> None:
         """Everything saved so far is on disk when this returns."""
         if self._db.in_transaction:

@@ -81,12 +81,16 @@ class Launcher:
         self._statuses: dict[int, int] = {}
 
     def start(
-        self, run: str, spec: dict[str, Any], mark: str, streams: list[int], cold: str,
-        key: NurseryKey | None, environ: dict[str, str],
+        self, run: str, record: bytes, spec: dict[str, Any], mark: str, streams: list[int],
+        cold: str, key: NurseryKey | None, environ: dict[str, str],
     ) -> None:  # fmt: skip
-        """Start a worker, warm if its nursery is or will be soon. The streams stay the caller's."""
+        """Start a worker, warm if its nursery is or will be soon. The streams stay the caller's.
+
+        `record` is the broker's own note of the job, kept beside it for `sublet recover`.
+        """
         directory = self.runs / run
         directory.mkdir(mode=0o700, exist_ok=True)
+        (directory / "job.json").write_bytes(record)
         (directory / "spec.json").write_text(json.dumps(spec))
         kept = _Kept(run, str(directory), mark, "warm")
         self._kept[run] = kept

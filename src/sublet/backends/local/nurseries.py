@@ -37,6 +37,8 @@ MOST = 3
 EXPECTED = 400 << 20
 """What a nursery holds, until it is warm and was measured."""
 LONGEST_WARM_UP = 120.0
+TRIES = 3
+"""Warm-ups that may fail before an interpreter is given up."""
 _BOOT = (
     "import sys, socket; sys.path.insert(0, sys.argv[2]); "
     "from sublet.backends.local import nursery; sys.path.pop(0); "
@@ -63,8 +65,16 @@ class NurseryKey(Struct, frozen=True):
 class Nursery:
     """One nursery process, as the broker sees it."""
 
-    def __init__(self, key: NurseryKey, process: "subprocess.Popen[bytes]", link: socket.socket):
+    def __init__(
+        self,
+        key: NurseryKey,
+        environ: Mapping[str, str],
+        process: "subprocess.Popen[bytes]",
+        link: socket.socket,
+    ) -> None:
         self.key = key
+        self.environ = environ
+        self.tries = 1
         self.pid = process.pid
         self.process = process
         self.link = link
@@ -147,7 +157,7 @@ class Nurseries:
                 start_new_session=True,
             )
         theirs.close()
-        nursery = Nursery(key, process, ours)
+        nursery = Nursery(key, environ, process, ours)
         self._all[key] = nursery
         self._hub.watch(ours, lambda: self._hear(nursery))
         self._hub.later(LONGEST_WARM_UP, lambda: self._hurry(nursery))
@@ -174,13 +184,19 @@ class Nurseries:
                 self._reaped(packet["pid"], packet["status"])
 
     def _gone(self, nursery: Nursery) -> None:
-        """It has ended; the next program that wants it starts another, unless it never worked."""
-        worked = nursery.warm
+        """It has ended. One that was warm is started again when it is wanted; one that was not
+        is tried again at once, a few times."""
         self._drop(nursery)
-        if not worked and nursery.state != "off":
-            nursery.state, nursery.why = "off", "the nursery ended while warming up"
-            self._all[nursery.key] = nursery
-        self._announce(nursery, nursery.why or "the nursery has ended")
+        if nursery.warm:
+            return
+        if nursery.tries < TRIES:
+            another = self._start(nursery.key, nursery.environ)
+            another.tries = nursery.tries + 1
+            another.waiting = nursery.waiting
+            return
+        nursery.state, nursery.why = "off", "the nursery ended while warming up"
+        self._all[nursery.key] = nursery
+        self._announce(nursery, nursery.why)
 
     def _off(self, nursery: Nursery, why: str) -> None:
         """It lives and must not fork: keep the reason, not the process."""

@@ -1,0 +1,44 @@
+"""Small statistics, and how figures are written."""
+
+import statistics
+from collections.abc import Sequence
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one; of an even number, the mean of the two in the middle."""
+    return statistics.median(values)
+
+
+def paired_ratio(values: Sequence[float], base: Sequence[float]) -> float:
+    """The median of the ratios round by round: what drifts from round to round cancels."""
+    if len(values) != len(base):
+        raise ValueError(f"{len(values)} rounds beside {len(base)}")
+    return median([value / other for value, other in zip(values, base, strict=True)])
+
+
+def spread(values: Sequence[float]) -> float:
+    """Half the distance from the smallest to the largest, as a share of the median."""
+    return (max(values) - min(values)) / 2 / median(values)
+
+
+def times(ratio: float) -> str:
+    """`12.3x`: three digits, whatever the size."""
+    return f"{significant(ratio)}x"
+
+
+def seconds(value: float) -> str:
+    """Seconds, or milliseconds below one second."""
+    return f"{significant(value)} s" if value >= 1 else f"{significant(value * 1000)} ms"
+
+
+def percent(share: float) -> str:
+    """A change, with its sign: `+1.2 %`."""
+    return f"{share * 100:+.1f} %"
+
+
+def significant(value: float) -> str:
+    """Three digits, and no more than three after the point."""
+    for limit, digits in ((0.9995, 3), (9.995, 2), (99.95, 1)):
+        if abs(value) < limit:
+            return f"{value:.{digits}f}"
+    return f"{value:.0f}"

@@ -1,0 +1,73 @@
+"""A Sublet of one's own for one measurement: private state, and nothing left when it ends."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench import processes
+
+ROOT = Path(__file__).parent.parent
+PROGRAMS = Path(__file__).parent / "programs"
+SUBLET = Path(sys.executable).with_name("sublet")
+"""The command of the same environment as this interpreter."""
+
+
+class Household:
+    """A directory for files, and an environment that names the state directory within it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log = directory / "log"
+        self.env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SUBLET_", "PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"))
+        }
+        self.env["SUBLET_HOME"] = str(directory / "home")
+
+    def sublet(self, *words: str | Path, timeout: float = 120) -> None:
+        """Run a `sublet` command to its end; Failed if it fails."""
+        processes.run([SUBLET, *words], self.env, self.log, timeout=timeout)
+
+    def warm_up(self) -> None:
+        """Start the broker and wait until its nursery can fork: one program has run."""
+        self.sublet("run", PROGRAMS / "first_op.py", self.directory / "warm-up")
+        states = [nursery["state"] for nursery in self.status()["nurseries"]]
+        if states != ["warm"]:
+            raise processes.Failed(f"the nursery is not warm: {states}")
+
+    def status(self) -> dict[str, Any]:
+        """What `sublet status --json` tells."""
+        told = subprocess.run(
+            [SUBLET, "status", "--json"],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            check=True,
+        )
+        document: dict[str, Any] = json.loads(told.stdout)
+        return document
+
+
+@contextlib.contextmanager
+def household() -> Iterator[Household]:
+    """A household, ended with all its processes at the dedent, whatever happens within."""
+    with tempfile.TemporaryDirectory(prefix="sublet-bench-", ignore_cleanup_errors=True) as path:
+        home = Household(Path(path))
+        try:
+            yield home
+        finally:
+            try:
+                if (home.directory / "home").exists():
+                    home.sublet("down", "--stop", timeout=30)
+            except processes.Failed as trouble:
+                print(f"bench: sublet down: {trouble}", file=sys.stderr)
+            finally:
+                processes.end_all()

@@ -1,0 +1,1 @@
+"""The programs that are measured: plain scripts, which the workers of pools call as `main`."""

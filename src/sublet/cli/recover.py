@@ -1,0 +1,29 @@
+"""`sublet recover`: set a damaged ledger aside and save what can be read."""
+
+import click
+
+from sublet.broker.lock import only_broker
+from sublet.broker.recovery import recover
+from sublet.home import Home
+
+
+@click.command("recover", short_help="Mend a damaged ledger; nothing is thrown away.")
+def command() -> int:
+    """Mend a damaged ledger.
+
+    The damaged file is kept under another name; a new one gets all that could be read, and the
+    programs that run at this moment keep their leases.
+    """
+    home = Home.find()
+    home.make()
+    with only_broker(home):
+        done = recover(home)
+    if done is None:
+        click.echo("the ledger is sound; nothing was changed")
+        return 0
+    click.echo(f"the damaged ledger is now {done.aside}")
+    click.echo(
+        f"saved: {done.jobs} jobs, {done.peaks} measurements; "
+        f"{done.running} programs were running and keep their leases"
+    )
+    return 0

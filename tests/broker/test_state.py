@@ -1,0 +1,227 @@
+"""What the broker knows, and that nothing but a fitting event changes it."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sublet.broker.state import (
+    AttemptEnded,
+    Event,
+    Granted,
+    NeverRan,
+    State,
+    StopAsked,
+    Submitted,
+    Undone,
+    Withdrawn,
+    WorkerStarted,
+)
+from sublet.domain.job import Finished, Job, Outcome, Running, Starting, Waiting
+from sublet.errors import InternalError
+from sublet.units import MiB
+from support.jobs import KEEPER, WORKER, job, lease
+
+DONE = Outcome("exited", 0)
+NAMES = ("waiting", "starting", "running", "gone")
+
+# Which events fit a job in which state: the drawing at the top of the module, as a table.
+FITTING = {
+    Granted: ("waiting",),
+    Withdrawn: ("waiting",),
+    WorkerStarted: ("starting",),
+    NeverRan: ("starting", "running"),
+    AttemptEnded: ("starting", "running"),
+    StopAsked: ("running",),
+}
+
+
+def events(number: int, attempt: int) -> list[Event]:
+    """One of each kind that is about a job which is known already."""
+    return [
+        Granted(number, 2.0, 5.0, lease()),
+        Withdrawn(number, 2.0, DONE),
+        WorkerStarted(number, attempt, 3.0, KEEPER, WORKER, "warm"),
+        NeverRan(number, attempt, 3.0),
+        AttemptEnded(number, attempt, 4.0, DONE),
+        AttemptEnded(number, attempt, 4.0, Outcome("lease exceeded", 1), least=768 * MiB),
+        StopAsked(number, "its client ended"),
+    ]
+
+
+def name_of(one: Job | None) -> str:
+    return "gone" if one is None else type(one.state).__name__.lower()
+
+
+def state_with(name: str) -> State:
+    """Job 1 in the state of this name, reached by events."""
+    state = State([])
+    state.apply(Submitted(job()))
+    for event in {
+        "waiting": [],
+        "starting": events(1, 1)[:1],
+        "running": [events(1, 1)[0], events(1, 1)[2]],
+        "gone": events(1, 1)[1:2],
+    }[name]:
+        state.apply(event)
+    assert name_of(state.get(1)) == name
+    return state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_event_that_does_not_fit_is_our_bug_and_changes_nothing(name: str) -> None:
+    for event in events(1, 1):
+        state = state_with(name)
+        before = state.jobs()
+        if name in FITTING[type(event)]:
+            assert state.apply(event) is not None
+            assert state.jobs() != before
+        else:
+            with pytest.raises(InternalError):
+                state.apply(event)
+            assert state.jobs() == before
+
+
+@pytest.mark.parametrize("name", ["waiting", "starting", "running"])
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_news_of_another_attempt_is_refused(name: str, attempt: int) -> None:
+    for event in events(1, attempt):
+        if hasattr(event, "attempt"):
+            state = state_with(name)
+            before = state.jobs()
+            with pytest.raises(InternalError, match="attempt"):
+                state.apply(event)
+            assert state.jobs() == before
+
+
+def test_a_job_goes_from_submitted_to_finished_and_is_then_forgotten() -> None:
+    state = State([])
+    granted, _, started, *_ = events(1, 1)
+    state.apply(Submitted(job()))
+    assert state.waiting() == [job()]
+    assert state.apply(granted) == job(state=Starting(2.0, lease(), 1.0, 5.0))
+    running = Running(3.0, lease(), 1.0, 5.0, KEEPER, WORKER, "warm")
+    assert state.apply(started) == job(state=running)
+    assert state.holding() == [job(state=running)]
+    ended = state.apply(AttemptEnded(1, 1, 4.0, DONE))
+    assert ended == job(state=Finished(4.0, DONE, lease(), "warm"))
+    assert state.jobs() == []
+    assert 1 not in state
+
+
+def test_a_job_that_is_tried_again_waits_for_a_larger_lease_as_its_next_attempt() -> None:
+    state = state_with("running")
+    again = state.apply(AttemptEnded(1, 1, 4.0, Outcome("lease exceeded", 1), least=768 * MiB))
+    assert again == job(state=Waiting(4.0, 768 * MiB), attempt=2)
+    assert again is not None
+    assert again.run == "1.2"
+
+
+def test_a_job_that_never_ran_waits_again_as_its_next_attempt() -> None:
+    for name in ("starting", "running"):
+        state = state_with(name)
+        assert state.apply(NeverRan(1, 1, 3.0)) == job(state=Waiting(3.0), attempt=2)
+
+
+def test_the_first_reason_to_stop_is_the_one_that_is_kept() -> None:
+    state = state_with("running")
+    state.apply(StopAsked(1, "its client ended"))
+    state.apply(StopAsked(1, "`sublet down --stop`"))
+    running = state[1].state
+    assert isinstance(running, Running)
+    assert running.stopping == "its client ended"
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_wait() -> None:
+    state = State([job(state=Waiting(100.0))])
+    state.apply(Granted(1, 50.0, 5.0, lease()))
+    starting = state[1].state
+    assert isinstance(starting, Starting)
+    assert starting.waited == 0.0
+
+
+def test_jobs_are_in_the_order_they_came_whatever_happens_to_them() -> None:
+    state = State([job(1), job(2), job(3)])
+    state.apply(Granted(2, 2.0, 5.0, lease()))
+    state.apply(Granted(1, 2.0, 5.0, lease()))
+    state.apply(NeverRan(1, 1, 3.0))
+    assert [one.id for one in state.jobs()] == [1, 2, 3]
+    assert [one.id for one in state.waiting()] == [1, 3]
+    assert [one.id for one in state.holding()] == [2]
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Events in any order, fitting and not, against what was true before each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = State([])
+        self.submitted = 0
+        self.attempts: dict[int, int] = {}
+        self.decision: tuple[list[Job], Undone] | None = None
+
+    @rule()
+    def submit(self) -> None:
+        before = self.state.jobs()
+        self.submitted += 1
+        new = job(self.submitted)
+        assert self.state.apply(Submitted(new)) == new
+        assert self.state.jobs() == [*before, new]
+        self.decision = (before, Undone(new.id, None))
+
+    @precondition(lambda self: self.submitted)
+    @rule(data=st.data(), kind=st.integers(0, 6), late=st.integers(0, 3))
+    def event(self, data: st.DataObject, kind: int, late: int) -> None:
+        # One number above all that were given: a job that has never been.
+        number = data.draw(st.integers(1, self.submitted + 1))
+        before = self.state.jobs()
+        known = self.state.get(number)
+        current = known.attempt if known is not None else 1
+        attempt = current - (late == 3)
+        event = events(number, attempt)[kind]
+        stale = getattr(event, "attempt", current) != current
+        if stale or name_of(known) not in FITTING[type(event)]:
+            with pytest.raises(InternalError):
+                self.state.apply(event)
+            assert self.state.jobs() == before
+            return
+        after = self.state.apply(event)
+        assert after is not None
+        others = [one for one in before if one.id != number]
+        assert [one for one in self.state.jobs() if one.id != number] == others
+        finished = isinstance(after.state, Finished)
+        assert self.state.get(number) == (None if finished else after)
+        self.decision = (before, Undone(number, known)) if isinstance(event, Granted) else None
+
+    @precondition(lambda self: self.decision is not None)
+    @rule()
+    def undo(self) -> None:
+        assert self.decision is not None
+        before, undone = self.decision
+        self.decision = None
+        assert self.state.apply(undone) == undone.before
+        assert self.state.jobs() == before
+
+    @invariant()
+    def a_lease_is_held_exactly_while_starting_and_running(self) -> None:
+        jobs = self.state.jobs()
+        assert [one for one in jobs if isinstance(one.state, Starting | Running)] == (
+            self.state.holding()
+        )
+        for one in jobs:
+            assert (one.lease is not None) == (not isinstance(one.state, Waiting))
+
+    @invariant()
+    def each_job_waits_or_holds_and_none_is_finished(self) -> None:
+        both = self.state.waiting() + self.state.holding()
+        assert sorted(one.id for one in both) == [one.id for one in self.state.jobs()]
+
+    @invariant()
+    def attempts_only_grow(self) -> None:
+        for one in self.state.jobs():
+            assert one.attempt >= self.attempts.get(one.id, 1)
+            self.attempts[one.id] = one.attempt
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

@@ -1,0 +1,178 @@
+"""How large a lease is."""
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
+from sublet.errors import BadRequest, TooLarge
+from sublet.policy.sizing import (
+    FLOOR,
+    SMALLEST,
+    Evidence,
+    after_failure,
+    check,
+    round_up,
+    size,
+    with_margin,
+)
+from sublet.units import GiB, MiB, format_bytes
+from support.jobs import asks, device
+
+CPU = device(capacity=2 * GiB)
+MOST = 1800 * MiB
+
+capacities = st.integers(64 * MiB, 80 * GiB)
+evidence = st.builds(
+    Evidence,
+    peak=st.none() | st.integers(0, 20 * GiB),
+    runs=st.integers(0, 5),
+    same_arguments=st.booleans(),
+    outside=st.none() | st.integers(0, GiB),
+    failed_at=st.just(0) | st.integers(SMALLEST, 20 * GiB),
+)
+
+
+@given(asks, capacities, st.integers(-GiB, 80 * GiB), evidence, st.just(0) | st.integers(0, GiB))
+def test_a_ceiling_is_one_tensorflow_starts_in_and_the_device_can_give_in_whole_mebibytes(
+    ask: MemoryAsk, capacity: int, most: int, known: Evidence, least: int
+) -> None:
+    chosen = size(ask, device(capacity=capacity), most, known, least)
+    if chosen is not None:
+        assert SMALLEST <= chosen.ceiling <= most
+        assert chosen.ceiling % MiB == 0
+        assert chosen.ceiling >= least // MiB * MiB
+        assert chosen.basis
+
+
+@given(st.integers(SMALLEST, 4 * GiB), evidence)
+def test_a_ceiling_that_was_asked_is_given_or_nothing_is(wanted: int, known: Evidence) -> None:
+    whole = wanted // MiB * MiB
+    chosen = size(Exactly(wanted), CPU, whole, known)
+    assert chosen is not None
+    assert chosen.ceiling == whole
+    assert size(Exactly(wanted), CPU, whole - 1, known) is None
+
+
+def test_a_share_is_a_share_of_the_whole_device_and_not_of_what_is_free() -> None:
+    chosen = size(Share(0.25), CPU, MOST, Evidence())
+    assert chosen is not None
+    assert chosen.ceiling == 512 * MiB
+    assert chosen.basis == "25% of cpu"
+
+
+@given(st.integers(SMALLEST, 80 * GiB))
+def test_grow_takes_all_there_is(most: int) -> None:
+    chosen = size(Grow(), CPU, most, Evidence())
+    assert chosen is not None
+    assert chosen.ceiling == most // MiB * MiB
+
+
+def test_auto_takes_a_stated_share_for_a_program_that_was_never_measured() -> None:
+    chosen = size(Auto(), CPU, MOST, Evidence())
+    assert chosen is not None
+    assert chosen.ceiling == 512 * MiB
+    assert chosen.basis == "default, 25% of cpu: no earlier run"
+
+
+@given(st.integers(0, 400 * GiB // 1000), st.integers(0, 400 * GiB // 1000))
+def test_auto_gives_more_to_a_program_that_used_more(one: int, other: int) -> None:
+    smaller, larger = (
+        size(Auto(), CPU, 100 * GiB, Evidence(peak=peak, runs=1)) for peak in sorted((one, other))
+    )
+    assert smaller is not None
+    assert larger is not None
+    assert FLOOR <= smaller.ceiling <= larger.ceiling
+    assert larger.ceiling > max(one, other)
+
+
+@given(st.integers(0, GiB), st.integers(SMALLEST, GiB))
+def test_auto_gives_more_than_what_has_failed(peak: int, failed: int) -> None:
+    for known in (Evidence(failed_at=failed), Evidence(peak=peak, runs=1, failed_at=failed)):
+        chosen = size(Auto(), CPU, 100 * GiB, known)
+        assert chosen is not None
+        assert chosen.ceiling > failed
+
+
+def test_auto_says_what_it_has_learned_from() -> None:
+    one = size(Auto(), CPU, MOST, Evidence(peak=200 * MiB, runs=1))
+    several = size(Auto(), CPU, MOST, Evidence(peak=200 * MiB, runs=3, same_arguments=False))
+    assert one is not None
+    assert several is not None
+    assert one.basis == "peak of 1 earlier run, and a margin"
+    assert several.basis == "peak of 3 earlier runs with other arguments, and a margin"
+
+
+@given(asks.filter(lambda ask: not isinstance(ask, Grow)), st.integers(SMALLEST, 2 * GiB))
+def test_a_retry_never_gets_less_than_it_needs(ask: MemoryAsk, least: int) -> None:
+    chosen = size(ask, CPU, 100 * GiB, Evidence(), least)
+    assume(chosen is not None)
+    assert chosen is not None
+    assert chosen.ceiling >= least // MiB * MiB
+
+
+@given(st.integers(1, 80 * GiB), st.integers(0, 80 * GiB), st.none() | st.integers(0, 80 * GiB))
+@example(1, 0, None)
+def test_a_second_try_is_strictly_larger(ceiling: int, peak: int, asked: int | None) -> None:
+    larger = after_failure(ceiling, peak, asked)
+    assert larger > ceiling
+    assert larger > peak + (asked or 0)
+    assert larger % MiB == 0
+
+
+@given(st.integers(0, 80 * GiB))
+def test_a_margin_leaves_room_above_the_peak(peak: int) -> None:
+    assert with_margin(peak) > peak
+    assert with_margin(peak) % MiB == 0
+
+
+@given(st.integers(0, 80 * GiB))
+def test_rounding_up_adds_less_than_one_mebibyte(amount: int) -> None:
+    assert 0 <= round_up(amount) - amount < MiB
+    assert round_up(amount) % MiB == 0
+
+
+@given(st.integers(MOST + 1, 100 * GiB))
+def test_more_than_the_device_can_ever_give_is_refused_with_its_capacity(wanted: int) -> None:
+    with pytest.raises(TooLarge) as refusal:
+        check(Exactly(wanted), CPU, MOST)
+    assert format_bytes(CPU.capacity) in refusal.value.message
+    assert format_bytes(MOST) in refusal.value.message
+    assert "--memory 1800MiB" in refusal.value.hint
+
+
+def test_the_amount_that_a_refusal_names_is_accepted() -> None:
+    check(Exactly(1800 * MiB), CPU, MOST)
+    check(Exactly(SMALLEST), CPU, MOST)
+
+
+def test_a_share_that_leaves_nothing_for_its_process_is_refused_like_an_amount() -> None:
+    with pytest.raises(TooLarge, match=r"2\.0 GiB will never fit on cpu: it has 2\.0 GiB"):
+        check(Share(1.0), CPU, MOST)
+
+
+@given(st.integers(1, SMALLEST - 1))
+def test_less_than_tensorflow_starts_in_is_refused_with_the_least_that_works(wanted: int) -> None:
+    with pytest.raises(BadRequest, match=r"--memory 16\.0MiB or more") as refusal:
+        check(Exactly(wanted), CPU, MOST)
+    assert not isinstance(refusal.value, TooLarge)
+
+
+@pytest.mark.parametrize("ask", [Auto(), Grow(), Exactly(SMALLEST)])
+@pytest.mark.parametrize("most", [SMALLEST - 1, 0, -GiB])
+def test_a_device_with_no_room_for_any_program_says_so(ask: MemoryAsk, most: int) -> None:
+    with pytest.raises(TooLarge) as refusal:
+        check(ask, CPU, most)
+    assert "raise SUBLET_CPU_MEMORY" in refusal.value.hint
+    assert "-" not in refusal.value.message
+    with pytest.raises(TooLarge, match="use another device"):
+        check(ask, device("gpu0"), most)
+
+
+@given(st.one_of(st.builds(Exactly, st.integers(1, 3 * GiB)), st.builds(Share, st.floats(0.0, 1))))
+def test_what_passes_the_check_fits_an_empty_device(ask: MemoryAsk) -> None:
+    try:
+        check(ask, CPU, MOST)
+    except BadRequest:
+        return
+    assert size(ask, CPU, MOST, Evidence()) is not None

@@ -1,0 +1,230 @@
+"""A program under `sublet run` cannot tell that it is not under `python`."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from support.box import Box
+
+PROBE = """
+import json, os, resource, signal, sys, threading, locale
+value = {
+    "argv": sys.argv,
+    "name": __name__,
+    "file": __file__,
+    "first_path": sys.path[0],
+    "has_site": any(p.endswith("site-packages") for p in sys.path),
+    "cwd": os.getcwd(),
+    "umask": oct(os.umask(0)),
+    "environ": {k: v for k, v in os.environ.items() if k.startswith(("MINE", "HOME", "PATH"))},
+    "spec": repr(__spec__),
+    "package": __package__,
+    "builtins": type(__builtins__).__name__,
+    "main": sys.modules["__main__"].__dict__ is globals(),
+    "executable": sys.executable,
+    "prefix": sys.prefix,
+    "encodings": [sys.stdin.encoding, sys.stdout.encoding, sys.stderr.encoding],
+    "errors": [sys.stdin.errors, sys.stdout.errors, sys.stderr.errors],
+    "modes": [sys.stdin.mode, sys.stdout.mode, sys.stderr.mode],
+    "names": [sys.stdin.name, sys.stdout.name, sys.stderr.name],
+    "buffering": [sys.stdout.line_buffering, sys.stderr.line_buffering,
+                  sys.stdout.write_through],
+    "descriptors": sorted(int(n) for n in os.listdir("/proc/self/fd"))[:3],
+    "more_descriptors": len(os.listdir("/proc/self/fd")),
+    "signals": {s.name: str(signal.getsignal(s)).partition(" at ")[0]
+                for s in signal.Signals},
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+    "limits": [resource.getrlimit(resource.RLIMIT_NOFILE),
+               resource.getrlimit(resource.RLIMIT_CORE)],
+    "nice": os.nice(0),
+    "affinity": sorted(os.sched_getaffinity(0)),
+    "thread": threading.current_thread() is threading.main_thread(),
+    "stdin": sys.stdin.read(),
+    "flags": sys.flags.dont_write_bytecode,
+    "recursion": sys.getrecursionlimit(),
+    "excepthook": sys.excepthook is sys.__excepthook__,
+}
+print(json.dumps(value, sort_keys=True))
+"""
+
+
+def shell(box: Box, command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a line of shell in the box; PYTHON and SUBLET stand for the two ways."""
+    environ = {**box.environ, "SUBLET": f"{sys.executable} -m sublet run -q"}
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=box.work,
+        env={**environ, "PYTHON": sys.executable},
+        text=True,
+        capture_output=True,
+        timeout=60,
+        **options,
+    )
+
+
+def both(box: Box, command: str, **options: Any) -> tuple[str, str]:
+    """What a line prints with plain Python and under Sublet."""
+    plain = shell(box, command.replace("RUN", "$PYTHON"), **options)
+    ours = shell(box, command.replace("RUN", "$SUBLET"), **options)
+    assert plain.returncode == ours.returncode, ours.stderr
+    assert _tidy(plain.stderr) == _tidy(ours.stderr)
+    return plain.stdout, ours.stdout
+
+
+def _tidy(text: str) -> list[str]:
+    """Without TensorFlow's log lines, and the shell's own about a signal."""
+    return [
+        line
+        for line in text.splitlines()
+        if "0000 00:00" not in line and not line.startswith(("bash:", "Terminated"))
+    ]
+
+
+@pytest.mark.parametrize("way", ["warm", "cold"])
+def test_a_program_finds_the_surroundings_it_would_find_without_us(box: Box, way: str) -> None:
+    """argv, streams, environment, directory, mask, limits, signals: all as in a plain shell."""
+    box.write("probe.py", PROBE)
+    command = (
+        "umask 027; ulimit -S -n 777; export MINE='a b'; mkdir -p sub; cd sub; "
+        "echo typed | nice -n 3 RUN ../probe.py --flag 'two words' ''"
+    )
+    option = {"warm": "", "cold": " --cold"}[way]
+    plain = shell(box, command.replace("RUN", "$PYTHON"))
+    ours = shell(box, command.replace("RUN", "$SUBLET" + option))
+    assert json.loads(ours.stdout) == json.loads(plain.stdout)
+
+
+def test_signals_ignored_by_the_shell_stay_ignored(box: Box) -> None:
+    """`nohup` keeps its meaning."""
+    box.write("probe.py", PROBE)
+    plain, ours = both(box, "trap '' HUP INT; RUN probe.py < /dev/null")
+    assert json.loads(ours)["signals"] == json.loads(plain)["signals"]
+    assert json.loads(ours)["signals"]["SIGHUP"] == str(json.loads(plain)["signals"]["SIGHUP"])
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("import sys; sys.exit(7)", 7),
+        ("import sys; sys.exit('sorry')", 1),
+        ("import sys; sys.exit(300)", 44),
+        ("raise SystemExit", 0),
+        ("def f():\n    raise ValueError('no')\nf()", 1),
+        ("def f(:", 1),
+        ("import nothing_of_that_name", 1),
+        ("raise KeyboardInterrupt", 130),
+        ("import os; os._exit(3)", 3),
+        ("import os; os.abort()", 134),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ("import atexit, sys; atexit.register(print, 'last'); print('first'); sys.exit(2)", 2),
+        ("import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), "
+         "print('thread'))).start()\nprint('main')", 0),
+        ("class A:\n    def __del__(self): print('del')\na = A()", 0),
+        ("open('kept.txt', 'w').write('x'); f = open('open.txt', 'w'); f.write('unflushed')", 0),
+        ("import sys; sys.stdout.write('no newline')", 0),
+        ("import sys; sys.stdout.buffer.write(bytes(range(256)).replace(b'\\x80', b''))", 0),
+        ("import warnings; warnings.warn('careful')", 0),
+        ("import os; print(os.path.basename(__file__)); exec(open(__file__).read().split(';')[0])",
+         0),
+    ],
+)  # fmt: skip
+def test_a_program_ends_as_it_would_without_us(box: Box, script: str, code: int) -> None:
+    """The exit code, what it prints on both streams, and what it leaves in its files."""
+    box.write("train.py", script)
+    # Read as Latin-1, so that any bytes can be compared.
+    options = {"encoding": "latin-1"}
+    plain = shell(box, "$PYTHON train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
+    (box.work / "open.txt").unlink(missing_ok=True)
+    ours = shell(box, "$SUBLET train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
+    assert (plain.returncode, ours.returncode) == (code, code)
+    assert ours.stdout == plain.stdout
+    assert _tidy(ours.stderr) == _tidy(plain.stderr)
+
+
+def test_modules_code_and_directories_run_as_with_python(box: Box) -> None:
+    """`-m`, `-c`, a directory with a __main__, and relative imports."""
+    package = box.work / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("print('package')")
+    (package / "helper.py").write_text("VALUE = 5")
+    (package / "__main__.py").write_text(
+        "print('main of', __package__, __spec__ and __spec__.name)"
+    )
+    (package / "train.py").write_text(
+        "import sys\nfrom .helper import VALUE\nprint(VALUE, __name__, __package__, sys.argv[1:])"
+    )
+    for words in (
+        "-m pkg.train 1 2",
+        "-m pkg",
+        "-c 'import sys; print(sys.argv, sys.path[0])' x",
+        "pkg",
+    ):
+        plain = shell(box, f"$PYTHON {words}")
+        ours = shell(box, f"$SUBLET -- $PYTHON {words}")
+        assert ours.stdout == plain.stdout, words
+        assert _tidy(ours.stderr) == _tidy(plain.stderr)
+        assert ours.returncode == plain.returncode
+
+
+def test_a_file_that_hides_a_library_is_found_first_as_with_python(box: Box) -> None:
+    """The nursery has imported `requests`; the program's own `requests.py` wins all the same."""
+    box.write("requests.py", "NAME = 'mine'")
+    box.write("train.py", "import requests; print(getattr(requests, 'NAME', 'library'))")
+    plain, ours = both(box, "RUN train.py")
+    assert plain == ours == "mine\n"
+
+
+def test_pythonpath_is_searched_before_the_libraries(box: Box) -> None:
+    """Also when it hides something that the nursery has."""
+    extra = box.work / "extra"
+    extra.mkdir()
+    (extra / "only_here.py").write_text("WHERE = 'extra'")
+    (extra / "sitecustomize.py").write_text("import builtins; builtins.CUSTOM = 'ran'")
+    box.write("train.py", "import builtins, only_here; print(only_here.WHERE, builtins.CUSTOM)")
+    plain, ours = both(box, "PYTHONPATH=extra RUN train.py")
+    assert plain == ours == "extra ran\n"
+
+
+def test_ps_shows_the_programs_own_command_line(box: Box) -> None:
+    """So that `pkill -f train.py` finds it."""
+    box.write("train.py", "print(open('/proc/self/cmdline').read().replace(chr(0), '|'))")
+    _, ours = both(box, "RUN train.py --rate 0.1")
+    assert ours.strip().rstrip("|").endswith("train.py|--rate|0.1")
+
+
+def test_numpy_has_its_threads_back(box: Box) -> None:
+    """The nursery imports NumPy single-threaded; a program gets what it would have had."""
+    box.write(
+        "train.py",
+        "import numpy as np, os\n"
+        "a = np.ones((600, 600)); a @ a\n"
+        "print(len(os.listdir('/proc/self/task')) > 1 or len(os.sched_getaffinity(0)) == 1)\n",
+    )
+    _, ours = both(box, "RUN train.py")
+    assert ours == "True\n"
+
+
+def test_an_interpreter_without_tensorflow_runs_and_is_told(box: Box) -> None:
+    """It is leased as far as that goes."""
+    venv = box.work / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    box.write("train.py", "import sys, os; print(sys.prefix, 'SUBLET_LEASE' in os.environ)")
+    answer = box.sublet("run", "--python", str(venv / "bin/python"), "train.py")
+    assert answer.stdout == f"{venv} True\n"
+    assert "No module named 'tensorflow'" in answer.stderr
+    assert "TensorFlow was not used" in answer.stderr
+
+
+def test_the_closing_line_says_lease_peak_time_and_start_up(box: Box) -> None:
+    """One line on stderr, within 80 columns."""
+    box.write("train.py", "import tensorflow as tf; tf.zeros([1024, 1024])")
+    answer = box.sublet("run", "--memory", "64MiB", "train.py", check=True)
+    line = answer.stderr.strip().splitlines()[-1]
+    assert line.startswith("sublet: lease 64.0 MiB · peak 4.0 MiB · ran ")
+    assert "started warm in" in line
+    assert len(line) <= 80
+    assert os.path.isdir(box.work)

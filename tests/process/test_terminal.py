@@ -1,0 +1,177 @@
+"""A person at a real terminal: Ctrl-C, Ctrl-Z, the window's size, closing it, and `kill -9`."""
+
+import os
+import signal
+
+import pytest
+
+from support.box import Box, wait_for
+from support.terminal import Terminal
+
+LOOP = """
+import os, sys, time
+print("pid", os.getpid(), flush=True)
+try:
+    while True:
+        time.sleep(0.05)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(5)
+"""
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def _pid(screen: str) -> int:
+    return int(screen.partition("pid ")[2].split()[0])
+
+
+def _leases(box: Box) -> list[str]:
+    return [row["name"] for row in box.status()["leases"]]
+
+
+def test_a_program_has_the_terminal_for_its_own(box: Box) -> None:
+    """It reads what is typed, and sees that it talks to a terminal."""
+    box.write(
+        "talk.py",
+        "import sys, os\n"
+        "print('tty', sys.stdin.isatty(), sys.stdout.isatty(), os.get_terminal_size().columns)\n"
+        "print('hello', input('name? '))\n",
+    )
+    terminal = Terminal(box, "run", "talk.py")
+    terminal.expect("tty True True 80")
+    terminal.expect("name? ")
+    terminal.type("Ada\n")
+    terminal.expect("hello Ada")
+    assert terminal.wait() == 0
+    assert "lease" in terminal.screen
+
+
+def test_ctrl_c_reaches_the_program_and_its_code_comes_back(box: Box) -> None:
+    """As KeyboardInterrupt, once."""
+    box.write("loop.py", LOOP)
+    terminal = Terminal(box, "run", "loop.py")
+    terminal.expect("pid ")
+    terminal.type("\x03")
+    assert terminal.wait() == 5
+    assert terminal.screen.count("interrupted") == 1
+
+
+def test_ctrl_c_ends_the_programs_children_too(box: Box) -> None:
+    """The whole process group hears it, as in a shell."""
+    box.write(
+        "parent.py",
+        "import subprocess, sys\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "print('pid', child.pid, flush=True)\n"
+        "sys.exit(3 if child.wait() == -2 else 4)\n",
+    )
+    terminal = Terminal(box, "run", "parent.py")
+    child = _pid(terminal.expect("pid "))
+    terminal.expect("\n")
+    terminal.type("\x03")
+    assert terminal.wait() == 130
+    wait_for(lambda: _gone(child), "the child has ended")
+
+
+def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
+    """Job control of the shell works."""
+    box.write(
+        "count.py",
+        "import os, time\nprint('pid', os.getpid(), flush=True)\n"
+        "while not os.path.exists('stop'): time.sleep(0.02)\nprint('woken')\n",
+    )
+    terminal = Terminal(box, "run", "count.py")
+    program = _pid(terminal.expect("pid "))
+
+    def state(pid: int) -> str:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+
+    terminal.expect("\n")
+    terminal.type("\x1a")
+    wait_for(lambda: state(program) == "T", "the program is stopped")
+    wait_for(lambda: state(terminal.pid) == "T", "the command is stopped")
+    os.kill(terminal.pid, signal.SIGCONT)
+    wait_for(lambda: state(program) in "SR", "the program runs again")
+    box.write("stop", "")
+    terminal.expect("woken")
+    assert terminal.wait() == 0
+
+
+def test_a_resized_window_is_noticed(box: Box) -> None:
+    """SIGWINCH is passed on."""
+    box.write(
+        "size.py",
+        "import os, signal, time\nseen = []\n"
+        "signal.signal(signal.SIGWINCH, lambda *_: seen.append(os.get_terminal_size().columns))\n"
+        "print('ready', flush=True)\n"
+        "while not seen: time.sleep(0.02)\nprint('columns', seen[0])\n",
+    )
+    terminal = Terminal(box, "run", "size.py")
+    terminal.expect("ready")
+    terminal.resize(30, 123)
+    terminal.expect("columns 123")
+    assert terminal.wait() == 0
+
+
+def test_closing_the_terminal_ends_the_program(box: Box) -> None:
+    """It gets SIGHUP, as without us, and the lease ends."""
+    box.write("loop.py", LOOP)
+    terminal = Terminal(box, "run", "--name", "hung-up", "loop.py")
+    program = _pid(terminal.expect("pid "))
+    assert "hung-up" in _leases(box)
+    terminal.hang_up()
+    wait_for(lambda: _gone(program), "the program has ended")
+    wait_for(lambda: "hung-up" not in _leases(box), "the lease has ended")
+    os.waitpid(terminal.pid, 0)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_killing_the_command_ends_the_program(box: Box, stubborn: bool) -> None:
+    """With SIGTERM first; one that ignores it is ended all the same."""
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if stubborn else ""
+    box.write("loop.py", ignore + LOOP)
+    terminal = Terminal(box, "run", "--name", "killed", "loop.py")
+    program = _pid(terminal.expect("pid "))
+    terminal.kill()
+    wait_for(lambda: _gone(program), "the program has ended")
+    wait_for(lambda: "killed" not in _leases(box), "the lease has ended")
+    os.waitpid(terminal.pid, 0)
+
+
+def test_what_a_program_leaves_behind_ends_with_it(box: Box) -> None:
+    """Even a child that has made a session of its own and ignores everything."""
+    box.write(
+        "leave.py",
+        "import subprocess, sys\n"
+        "code = ('import signal, time, os\\n'\n"
+        "        'signal.signal(signal.SIGTERM, signal.SIG_IGN)\\n'\n"
+        "        'print(\"pid\", os.getpid(), flush=True)\\n'\n"
+        "        'time.sleep(1000)')\n"
+        "child = subprocess.Popen([sys.executable, '-c', code], start_new_session=True,\n"
+        "                         stdout=subprocess.PIPE, text=True)\n"
+        "print(child.stdout.readline(), flush=True)\n",
+    )
+    answer = box.sublet("run", "--name", "leaver", "leave.py", check=True)
+    assert _gone(_pid(answer.stdout))
+    assert "leaver" not in _leases(box)
+
+
+def test_a_pipe_closes_when_the_program_has_ended(box: Box) -> None:
+    """Nobody else keeps a program's streams open."""
+    box.write("many.py", "for i in range(100000): print(i)")
+    answer = box.start("run", "-q", "many.py")
+    assert answer.stdout is not None
+    assert answer.stdout.readline() == "0\n"
+    assert answer.stdout.read().splitlines()[-1] == "99999"
+    assert answer.wait(30) == 0
+    assert answer.stderr is not None
+    answer.stdout.close()
+    answer.stderr.close()

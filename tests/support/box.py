@@ -1,0 +1,97 @@
+"""A private SUBLET_HOME and everything that lives in it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SUBLET = [sys.executable, "-m", "sublet"]
+
+
+class Box:
+    """One home; `close` ends all that was started in it and says what would not go."""
+
+    def __init__(self, home: Path, work: Path, **environ: str) -> None:
+        self.home = home
+        self.work = work
+        work.mkdir(exist_ok=True)
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SUBLET", "PYTHON", "PYTEST", "VIRTUAL_ENV"))
+        }
+        self.environ = {**clean, "SUBLET_HOME": str(home), **environ}
+
+    def write(self, name: str, text: str) -> Path:
+        """A file in the working directory."""
+        path = self.work / name
+        path.write_text(text)
+        return path
+
+    def sublet(self, *words: str, check: bool = False, **options: Any) -> Any:
+        """Run the command to its end."""
+        settings: dict[str, Any] = {"cwd": self.work, "env": self.environ, "timeout": 90}
+        settings |= {"text": True, "capture_output": "stdout" not in options} | options
+        return subprocess.run([*SUBLET, *words], check=check, **settings)
+
+    def start(self, *words: str, **options: Any) -> "subprocess.Popen[str]":
+        """Start the command and go on."""
+        settings: dict[str, Any] = {
+            "cwd": self.work,
+            "env": self.environ,
+            "text": True,
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        } | options
+        return subprocess.Popen([*SUBLET, *words], **settings)
+
+    def status(self) -> dict[str, Any]:
+        """What `status --json` says."""
+        answer = self.sublet("status", "--json", check=True)
+        return json.loads(answer.stdout)  # type: ignore[no-any-return]
+
+    def warm(self) -> None:
+        """Have a warm nursery before the test begins."""
+        self.write("nothing.py", "")
+        self.sublet("run", "-q", "nothing.py", check=True)
+
+    def processes(self) -> dict[int, str]:
+        """All living processes that were started in this home."""
+        mark = f"SUBLET_HOME={self.home}".encode() + b"\0"
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if state not in "ZX" and mark in (entry / "environ").read_bytes():
+                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found[int(entry.name)] = words[:200]
+            except OSError:
+                continue
+        return found
+
+    def close(self) -> None:
+        """End everything; fails if something stays."""
+        self.sublet("down", "--stop")
+        try:
+            wait_for(lambda: not self.processes(), "the box is empty", seconds=20)
+        finally:
+            for pid in self.processes():
+                os.kill(pid, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    """The condition's first true value; fails after a while, saying what did not come."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"in {seconds:.0f} s it did not happen that {what}")
+        time.sleep(0.02)
+    return value

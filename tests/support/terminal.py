@@ -1,0 +1,74 @@
+"""A real pseudo-terminal with a command in it, as a person would have."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import termios
+import time
+from pathlib import Path
+
+from support.box import SUBLET, Box
+
+
+class Terminal:
+    """A command as session leader on a terminal of its own."""
+
+    def __init__(self, box: Box, *words: str, cwd: Path | None = None) -> None:
+        self.screen = ""
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd or box.work)
+            os.execve(SUBLET[0], [*SUBLET, *words], box.environ)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+
+    def expect(self, text: str, seconds: float = 60.0) -> str:
+        """Read until this text has been on the screen."""
+        deadline = time.monotonic() + seconds
+        while text not in self.screen:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} did not appear; the screen: {self.screen!r}"
+            if not self._read(left):
+                assert text in self.screen, f"{text!r} never came; the screen: {self.screen!r}"
+        return self.screen
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self.master, text.encode())
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Drag the window's corner."""
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
+
+    def hang_up(self) -> None:
+        """Close the window."""
+        os.close(self.master)
+
+    def kill(self) -> None:
+        """`kill -9` the command."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float = 60.0) -> int:
+        """Its exit code as a shell shows it; reads on, so that it cannot block on a full screen."""
+        deadline = time.monotonic() + seconds
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                return 128 - code if code < 0 else code
+            assert time.monotonic() < deadline, f"it does not end; the screen: {self.screen!r}"
+            self._read(0.05)
+
+    def _read(self, seconds: float) -> bool:
+        try:
+            if select.select([self.master], [], [], min(seconds, 0.2))[0]:
+                data = os.read(self.master, 65536)
+                self.screen += data.decode(errors="replace")
+                return bool(data)
+        except OSError:
+            time.sleep(0.02)
+            return False
+        return True
