@@ -30,6 +30,8 @@ class Household:
             if not name.startswith(("SUBLET_", "PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"))
         }
         self.env["SUBLET_HOME"] = str(directory / "home")
+        # Programs that are killed leave temporary files: they go with the household.
+        self.env["TMPDIR"] = str(directory)
 
     def sublet(self, *words: str | Path, timeout: float = 120) -> None:
         """Run a `sublet` command to its end; Failed if it fails."""
@@ -50,8 +52,10 @@ class Household:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=30,
-            check=True,
+            check=False,
         )
+        if told.returncode != 0:
+            raise processes.Failed(f"sublet status: {told.stderr.decode(errors='replace')}")
         document: dict[str, Any] = json.loads(told.stdout)
         return document
 
@@ -59,7 +63,7 @@ class Household:
 @contextlib.contextmanager
 def household() -> Iterator[Household]:
     """A household, ended with all its processes at the dedent, whatever happens within."""
-    with tempfile.TemporaryDirectory(prefix="sublet-bench-", ignore_cleanup_errors=True) as path:
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as path:
         home = Household(Path(path))
         try:
             yield home

@@ -67,6 +67,8 @@ def result(drives: Drives, counts: Sequence[int], failures: tuple[str, ...] = ()
             "all: from nothing, with the way's own start-up (import of TensorFlow into workers"
             " or fork server, Ray's start, the broker and its nursery).",
             "warm: without that start-up. It is paid once and then never again.",
+            "bars: ours once warm against the best of the others, their start-up in (all) and out"
+            " (warm).",
             "not inst.: the package is not installed, so nothing is said about it.",
         ),
     )
@@ -88,7 +90,7 @@ def _bars(
     bars = []
     for ours in ("sublet-command", "sublet-call"):
         for kind, limit in (("fresh", 3.0), ("reused", 1.0)):
-            for told, when in ((full, "from nothing"), (warm, "warm")):
+            for told, when in ((full, "all"), (warm, "warm")):
                 others = [
                     by[count]
                     for key, by in told.items()
@@ -96,7 +98,8 @@ def _bars(
                 ]
                 own = warm.get(ours, {}).get(count)
                 if others and own is not None:
-                    name = f"{ours.replace('-', ' ')}, {count}: {kind} workers {when}"
+                    asked = "run" if ours == "sublet-command" else "run()"
+                    name = f"{asked}, {count} jobs: best {kind}, {when}"
                     bars.append(Bar(name, min(others) / own, limit, "at least"))
     return bars
 

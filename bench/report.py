@@ -70,7 +70,7 @@ class Bar:
         figure = f"{figures.significant(self.value)}{unit}"
         mark = "met   " if self.met else "MISSED"
         line = f"  {mark}  {figure:>10}  ({sign} {self.limit:g}{unit})"
-        return f"{line:<34}  {self.name}"[:WIDTH]
+        return f"{line:<34}  {self.name}"
 
 
 @dataclasses.dataclass(frozen=True)

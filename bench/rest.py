@@ -1,12 +1,11 @@
 """What Sublet costs when nothing runs, and how soon its small commands answer."""
 
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from bench import figures, processes
-from bench.household import SUBLET, Household, household
+from bench.household import Household, household
 from bench.report import Bar, Result, Table
 
 _MB = 1e6
@@ -94,7 +93,7 @@ def result(walls: Mapping[str, Sequence[float]], resting: Mapping[str, AtRest]) 
 
 def _wall(home: Household, command: str) -> float:
     began = time.perf_counter()
-    subprocess.run([SUBLET, command], env=home.env, capture_output=True, timeout=30, check=True)
+    home.sublet(command, timeout=30)
     return time.perf_counter() - began
 
 

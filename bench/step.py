@@ -30,6 +30,7 @@ def measure(quick: bool) -> Result:
     }
     with household() as home:
         home.warm_up()
+        report = home.directory / "report"
         modes: list[tuple[str, Callable[[Path], None]]] = [
             (PLAIN, lambda report: _python(home, {}, report, steps)),
             (POOL, lambda report: _python(home, _POOL_ONLY, report, steps)),
@@ -38,7 +39,6 @@ def measure(quick: bool) -> Result:
         for number in range(rounds):
             turn = number % len(modes)
             for mode, run in modes[turn:] + modes[:turn]:
-                report = home.directory / "report"
                 run(report)
                 told = json.loads(report.read_text())
                 report.unlink()

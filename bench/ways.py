@@ -137,7 +137,8 @@ def _loky(width: int) -> Iterator[RunAll]:
 def _ray(width: int, fresh: bool) -> Iterator[RunAll]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray: Any = importlib.import_module("ray")
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as place:
+    # A short name: Ray puts sockets deep below it, and their paths have a largest length.
+    with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as place:
         ray.init(num_cpus=width, include_dashboard=False, log_to_driver=False, _temp_dir=place)
         try:
             task = ray.remote(max_calls=1 if fresh else 0)(perform)

@@ -1,5 +1,6 @@
 """Records to test with: valid ones, of which a test names only what it is about."""
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from sublet.domain.device import Device, DeviceFacts, Holder
@@ -75,6 +76,10 @@ def running(on: Lease, worker: Process = WORKER) -> Running:
 
 
 # Arbitrary ones.
+
+# A machine under load is slow, and that is no failure.
+settings.register_profile("sublet", deadline=None)
+settings.load_profile("sublet")
 
 amounts = st.integers(0, 2**50)
 moments = st.floats(0, 2e9)

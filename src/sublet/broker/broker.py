@@ -438,8 +438,7 @@ class Broker:
         """Take over what an earlier broker has left."""
         for job in self.state.jobs():
             if isinstance(job.state, Starting | Running):
-                how = job.state.how if isinstance(job.state, Running) else "warm"
-                self.launcher.adopt(job.run, mark(job), how)
+                self.launcher.adopt(job.run, mark(job))
             elif not _client_lives(job):
                 self._apply(Withdrawn(job.id, self.clock.wall(), _gone()))
             else:

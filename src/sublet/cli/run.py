@@ -137,8 +137,9 @@ def summary(ended: Ended) -> str:
         parts.append(f"lease {format_bytes(ended.lease.ceiling)}")
     parts.append(_peak(told))
     parts.append(f"ran {format_seconds(told.ran)}")
-    if told.startup is not None:
-        parts.append(f"started {ended.how.partition(':')[0]} in {format_seconds(told.startup)}")
+    if ended.how:
+        took = "" if told.startup is None else f" in {format_seconds(told.startup)}"
+        parts.append(f"started {ended.how.partition(':')[0]}{took}")
     if told.waited >= 1:
         parts.append(f"waited {format_seconds(told.waited)}")
     return " · ".join(part for part in parts if part)

@@ -9,7 +9,7 @@ allocation at the start makes one region: an MLP and an LSTM that needed 1.2 and
 peak then ran in 1.0 times of it, and a CNN was neither helped nor harmed. The region's pages stay
 untouched, but for a table of 1/32 of its size that the allocator fills at once: 256 MiB cost the
 first operation some 8 ms and 8 MiB, 8 GiB would cost half a second and 256 MiB. So only small pools
-are primed whole.
+are primed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from .environment import cpu_limit
 from .lease import MIB, Lease
 
 WHOLE = 256
-"""MiB up to which the pool is one region."""
-
-FIRST = 128
-"""MiB of the first region of a larger pool. No more than half of it: with 256 of 300 MiB a CNN
-failed that ran in 265 MiB without priming, for the short last region is no use."""
+"""MiB up to which the pool is primed. A larger one is left alone: with only a first region of 128
+or 256 MiB a CNN failed in 280 and 300 MiB, in which it had run without."""
 
 _SPARE = 8
 """MiB left out of the request: the runtime has taken a little by then. The allocator rounds the
@@ -42,6 +39,8 @@ def prime_eager(context: Any, lease: Lease) -> None:
         from tensorflow.python import pywrap_tfe
         from tensorflow.python.framework import constant_op, dtypes
 
+        if _taken(context._handle):
+            return
         # Below the Python op layer: no graph, tape, device scope or callback of the program
         # takes part.
         shape = constant_op.convert_to_eager_tensor([size, MIB], context, dtypes.int32)
@@ -63,6 +62,8 @@ def prime_session(lease: Lease, new_session: Any) -> None:
         from tensorflow.python.framework import dtypes, ops
         from tensorflow.python.ops import gen_array_ops
 
+        if _taken(_own_handle()):
+            return
         graph = ops.Graph()
         with graph.as_default(), graph.device("CPU:0"):
             operation = gen_array_ops.empty([size, MIB], dtypes.uint8, init=False).op
@@ -116,9 +117,17 @@ def _devices(context: Any, lease: Lease) -> list[str]:
 def _primed_mib(lease: Lease) -> int | None:
     """MiB to ask for when priming, None where there is nothing to prime."""
     ceiling = cpu_limit(os.environ)
-    if lease.on_gpu or ceiling is None or ceiling < 2 * _SPARE:
+    if lease.on_gpu or ceiling is None or not 2 * _SPARE <= ceiling <= WHOLE:
         return None
-    return (ceiling if ceiling <= WHOLE else FIRST) - _SPARE
+    return ceiling - _SPARE
+
+
+def _taken(handle: Any) -> bool:
+    """Whether the pool has been used already. Priming it then would not fit, and TensorFlow would
+    wait ten seconds before it said so."""
+    from tensorflow.python import pywrap_tfe
+
+    return int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB
 
 
 _own: tuple[int, Any] | None = None

@@ -8,11 +8,12 @@ Files in an attempt's directory:
 
     spec.json     what to run, written by the broker
     claim         who owns the attempt: made once, by the keeper, or by a broker that gave it up
-    worker.json   the worker's identity, written before its program's first line
+    worker.json   the worker's identity, written before it is let go
+    ran           made by the worker just before its program's first line
     exit.json     how it ended, written after the last process of the tree was seen to end
     keeper.sock   where a later broker finds the keeper
 
-An attempt with a claim of a keeper and no worker.json has not run a line of the program.
+An attempt without `ran` whose processes are gone has not run a line of the program.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def write_json(directory: str, name: str, record: dict[str, Any], sync: bool = F
     os.replace(partial, os.path.join(directory, name))
 
 
-def keep(directory: str, link: socket.socket, streams: list[int]) -> Spec:
+def keep(directory: str, link: socket.socket, streams: list[int], how: str) -> Spec:
     """Fork the worker and keep it. Returns in the worker only; the keeper never comes back."""
     gc.disable()
     spec = read_json(directory, "spec.json")
@@ -100,13 +101,13 @@ def keep(directory: str, link: socket.socket, streams: list[int]) -> Spec:
     worker = os.fork()
     if worker == 0:
         os.close(writing)
-        _enter(spec, streams, group, go=reading)
+        _enter(directory, spec, streams, group, go=reading)
         return spec
     os.close(reading)
     for number in streams:
         os.close(number)
     try:
-        _Keeper(directory, spec, own, worker, group, link).run(go=writing)
+        _Keeper(directory, spec, own, worker, how, group, link).run(go=writing)
     except BaseException as error:
         # Nobody is left to catch it: the tree must not outlive its keeper's mistake.
         print(f"sublet keeper: {error!r}", file=sys.stderr, flush=True)
@@ -115,7 +116,7 @@ def keep(directory: str, link: socket.socket, streams: list[int]) -> Spec:
     os._exit(0)
 
 
-def _enter(spec: Spec, streams: list[int], group: Cgroup | None, go: int) -> None:
+def _enter(directory: str, spec: Spec, streams: list[int], group: Cgroup | None, go: int) -> None:
     """In the worker: take on the surroundings of the client, then wait for the word to go."""
     os.setpgid(0, 0)
     if group is not None:
@@ -126,6 +127,8 @@ def _enter(spec: Spec, streams: list[int], group: Cgroup | None, go: int) -> Non
     # the program has not run, and must not.
     if os.read(go, 1) != b"g":
         os._exit(0)
+    with open(os.path.join(directory, "ran"), "wb"):
+        pass
     os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
     signal.set_wakeup_fd(-1)
     for caught in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -158,6 +161,7 @@ class _Keeper:
         spec: Spec,
         own: dict[str, Any],
         worker: int,
+        how: str,
         group: Cgroup | None,
         link: socket.socket,
     ) -> None:
@@ -165,6 +169,7 @@ class _Keeper:
         self.spec = spec
         self.own = own
         self.worker = worker
+        self.how = how
         self.group = group
         self.links = [link]
         self.status: int | None = None
@@ -182,9 +187,8 @@ class _Keeper:
 
     def run(self, go: int) -> None:
         """Tell of the worker, let it go, and stay until the last process of the tree has ended."""
-        who = {"pid": self.worker, "start": tree.start_time(self.worker), "keeper": self.own}
-        write_json(self.directory, "worker.json", who)
-        self.tell({"event": "started", **who})
+        write_json(self.directory, "worker.json", self.who())
+        self.tell({"event": "started", **self.who()})
         os.write(go, b"g")
         os.close(go)
         self.listener = self._listen()
@@ -201,6 +205,11 @@ class _Keeper:
             if time.monotonic() >= self.next_sample:
                 self.sample()
         self.leave_record()
+
+    def who(self) -> dict[str, Any]:
+        """Whom we keep, and how it was started."""
+        start = tree.start_time(self.worker) or 0
+        return {"pid": self.worker, "start": start, "keeper": self.own, "how": self.how}
 
     def tell(self, packet: dict[str, Any]) -> None:
         """Say something to every broker that listens."""
@@ -328,8 +337,7 @@ class _Keeper:
         """A later broker has found us: tell it where things stand."""
         link, _ = self.listener.accept()
         self.links.append(link)
-        who = {"pid": self.worker, "start": tree.start_time(self.worker) or 0, "keeper": self.own}
-        packets.send(link, {"event": "kept", **who})
+        packets.send(link, {"event": "kept", **self.who()})
 
     def _hear(self, link: socket.socket) -> None:
         heard = packets.receive(link)
@@ -358,9 +366,10 @@ def run_cold(spec: Spec) -> NoReturn:
 
 
 def main() -> None:
-    """A cold keeper: `keeper DIRECTORY LINK STDIN STDOUT STDERR`, all but the first as numbers."""
-    link, *streams = map(int, sys.argv[2:6])
-    run_cold(keep(sys.argv[1], socket.socket(fileno=link), streams))
+    """A cold keeper: `keeper DIRECTORY HOW LINK STDIN STDOUT STDERR`, the last four as numbers."""
+    directory, how, *numbers = sys.argv[1:]
+    link, *streams = map(int, numbers)
+    run_cold(keep(directory, socket.socket(fileno=link), streams, how))
 
 
 if __name__ == "__main__":

@@ -53,11 +53,10 @@ class Reports(Protocol):
 class _Kept:
     """An attempt whose worker is watched by a keeper, or by us if the keeper was killed."""
 
-    def __init__(self, run: str, directory: str, mark: str, how: str) -> None:
+    def __init__(self, run: str, directory: str, mark: str) -> None:
         self.run = run
         self.directory = directory
         self.mark = mark
-        self.how = how
         self.link: socket.socket | None = None
         self.keeper: Process | None = None
         self.worker: Process | None = None
@@ -74,7 +73,7 @@ class Launcher:
         self.hub = hub
         self.runs = runs
         self.reports = reports
-        self.nurseries = Nurseries(hub, log, _PACKAGE, self._reaped, self._unsafe)
+        self.nurseries = Nurseries(hub, log, _PACKAGE, self._reaped)
         self._log = log
         self._kept: dict[str, _Kept] = {}
         self._waiting: dict[str, tuple[list[int], str]] = {}
@@ -92,7 +91,7 @@ class Launcher:
         directory.mkdir(mode=0o700, exist_ok=True)
         (directory / "job.json").write_bytes(record)
         (directory / "spec.json").write_text(json.dumps(spec))
-        kept = _Kept(run, str(directory), mark, "warm")
+        kept = _Kept(run, str(directory), mark)
         self._kept[run] = kept
         if key is None or cold:
             self._start_cold(kept, streams, cold or "not a Python program")
@@ -111,9 +110,9 @@ class Launcher:
 
         self.nurseries.when_ready(key, environ, go)
 
-    def adopt(self, run: str, mark: str, how: str) -> None:
+    def adopt(self, run: str, mark: str) -> None:
         """Take over an attempt that an earlier broker had started, or may have."""
-        kept = _Kept(run, str(self.runs / run), mark, how)
+        kept = _Kept(run, str(self.runs / run), mark)
         self._kept[run] = kept
         self._settle(kept)
 
@@ -179,14 +178,14 @@ class Launcher:
         return sent
 
     def _start_cold(self, kept: _Kept, streams: list[int], why: str) -> None:
-        kept.how = f"cold: {why}"
+        how = f"cold: {why}"
         ours, theirs = packets.pair()
         boot = (
             "import sys; sys.path.insert(0, sys.argv.pop(1)); "
             "from sublet.backends.local import keeper; sys.path.pop(0); keeper.main()"
         )
         numbers = [theirs.fileno(), *streams]
-        command = [sys.executable, "-S", "-E", "-c", boot, _PACKAGE, kept.directory]
+        command = [sys.executable, "-S", "-E", "-c", boot, _PACKAGE, kept.directory, how]
         try:
             with self._log.open("ab") as log:
                 subprocess.Popen(
@@ -200,12 +199,6 @@ class Launcher:
         finally:
             theirs.close()
         self._link(kept, ours)
-
-    def _unsafe(self, run: str, why: str) -> None:
-        """A nursery would not fork: its link to the keeper closes, and `_settle` sees it."""
-        kept = self._kept.get(run)
-        if kept is not None:
-            kept.how = f"cold: {why}"
 
     def _link(self, kept: _Kept, link: socket.socket) -> None:
         kept.link = link
@@ -240,7 +233,7 @@ class Launcher:
         kept.worker = Process(packet["pid"], packet["start"] or 0)
         kept.keeper = Process(packet["keeper"]["pid"], packet["keeper"]["start"] or 0)
         if first:
-            self.reports.started(kept.run, kept.keeper, kept.worker, kept.how)
+            self.reports.started(kept.run, kept.keeper, kept.worker, packet["how"])
         if kept.stopped and kept.link is not None:
             packets.send(kept.link, {"stop": keeper.GRACE, "why": kept.stopped})
 
@@ -349,8 +342,7 @@ class Launcher:
         assert kept.worker is not None
         boards = {board.pid: board for board in read_boards(kept.directory)}
         own = boards.get(kept.worker.pid)
-        if own is None and kept.how == "warm":
-            # A warm worker signs the board before the first line of its program.
+        if not os.path.exists(os.path.join(kept.directory, "ran")):
             self._never_ran(kept, "its keeper was killed")
             return
         status = self._statuses.pop(kept.worker.pid, None)

@@ -100,13 +100,11 @@ class Nurseries:
         log: Path,
         package: str,
         reaped: Callable[[int, int], None],
-        unsafe: Callable[[str, str], None],
     ) -> None:
         self._hub = hub
         self._log = log
         self._package = package
         self._reaped = reaped
-        self._unsafe = unsafe
         self._all: dict[NurseryKey, Nursery] = {}
 
     def all(self) -> list[Nursery]:
@@ -176,9 +174,6 @@ class Nurseries:
                 nursery.holds = tree.shared_memory(nursery.pid)
                 self._announce(nursery, "")
             case "off":
-                self._off(nursery, packet["why"])
-            case "unsafe":
-                self._unsafe(packet["run"], packet["why"])
                 self._off(nursery, packet["why"])
             case "reaped":
                 self._reaped(packet["pid"], packet["status"])

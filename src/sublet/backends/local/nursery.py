@@ -83,11 +83,11 @@ def _serve(link: socket.socket) -> keeper.Spec | None:
             continue
         unsafe = census()
         if unsafe:
-            packets.send(link, {"event": "unsafe", "run": order["run"], "why": unsafe})
+            packets.send(link, {"event": "off", "why": unsafe})
         elif os.fork() == 0:
             link.close()
             own = socket.socket(fileno=descriptors[0])
-            return keeper.keep(order["start"], own, descriptors[1:])
+            return keeper.keep(order["start"], own, descriptors[1:], "warm")
         for number in descriptors:
             os.close(number)
 

@@ -1,0 +1,437 @@
+"""The broker's memory on disk, with real files, real kills and real damage."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sublet.broker.ledger import VERSION, Ledger, fingerprint
+from sublet.domain.job import Finished, Job, Outcome, Starting, Waiting
+from sublet.domain.memory import Share
+from sublet.errors import LedgerDamaged, WorldError
+from sublet.policy.sizing import Evidence
+from sublet.units import MiB
+from support.jobs import job, jobs, lease, live_states, running
+
+V1 = Path(__file__).with_name("data") / "ledger-v1.sql"
+TESTS = Path(__file__).parents[1]
+PAGE = 4096
+DONE = Finished(9.0, Outcome("exited", 0))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger.open(tmp_path / "ledger.sqlite")
+    yield opened
+    opened.close()
+
+
+def reopened(ledger: Ledger) -> Ledger:
+    ledger.close()
+    return Ledger.open(ledger.path)
+
+
+# What was committed is there.
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_job_comes_back_exactly_as_it_was_saved(ledger: Ledger, data: st.DataObject) -> None:
+    saved = data.draw(jobs(ledger.last_id() + 1))
+    ledger.save(saved)
+    ledger.commit()
+    assert ledger.find(saved.id) == saved
+    assert (saved in ledger.live()) == (not isinstance(saved.state, Finished))
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(jobs(0, live_states), min_size=1, max_size=5))
+def test_live_jobs_are_there_after_a_restart_in_the_order_they_came(
+    tmp_path: Path, drawn: list[Job]
+) -> None:
+    path = Path(tempfile.mkdtemp(dir=tmp_path)) / "ledger.sqlite"
+    ledger = Ledger.open(path)
+    numbered = [_numbered(one, number) for number, one in enumerate(drawn, start=1)]
+    for one in reversed(numbered):
+        ledger.save(one)
+    ledger.commit()
+    again = reopened(ledger)
+    assert again.live() == numbered
+    again.close()
+
+
+def test_a_finished_job_is_not_live_any_more_and_can_still_be_found(ledger: Ledger) -> None:
+    for one in (job(1), job(2), job(1, DONE)):
+        ledger.save(one)
+    ledger.commit()
+    assert ledger.live() == [job(2)]
+    assert ledger.find(1) == job(1, DONE)
+    assert ledger.find(3) is None
+
+
+def test_numbers_are_never_given_twice_not_even_those_of_finished_jobs(ledger: Ledger) -> None:
+    assert ledger.last_id() == 0
+    ledger.save(job(7, DONE))
+    ledger.commit()
+    again = reopened(ledger)
+    assert again.last_id() == 7
+    again.close()
+
+
+def test_what_was_rolled_back_was_never_there(ledger: Ledger) -> None:
+    ledger.save(job(1))
+    ledger.commit()
+    ledger.save(job(1, running(lease())))
+    ledger.save(job(2))
+    ledger.rollback()
+    assert ledger.live() == [job(1)]
+    ledger.rollback()
+    ledger.commit()
+    assert ledger.live() == [job(1)]
+
+
+def test_closing_keeps_what_was_committed_and_nothing_else(ledger: Ledger) -> None:
+    ledger.save(job(1))
+    ledger.commit()
+    ledger.save(job(2))
+    again = reopened(ledger)
+    assert again.live() == [job(1)]
+    again.close()
+
+
+def test_a_kill_between_save_and_commit_loses_the_saved_and_keeps_the_committed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    _write_and_be_killed(path)
+    ledger = Ledger.open(path)
+    assert ledger.live() == [job(1)]
+    assert ledger.find(2) is None
+    assert ledger.evidence(job(1), "cpu").runs == 0
+    ledger.save(job(2))
+    ledger.commit()
+    assert ledger.live() == [job(1), job(2)]
+    ledger.close()
+
+
+def _numbered(one: Job, number: int) -> Job:
+    return Job(number, one.token, one.spec, one.submitted, one.state, one.attempt)
+
+
+def _write_and_be_killed(path: Path) -> None:
+    program = (
+        "import signal, sys\n"
+        "from pathlib import Path\n"
+        "from sublet.broker.ledger import Ledger\n"
+        "from sublet.domain.job import Outcome\n"
+        "from support.jobs import job\n"
+        "ledger = Ledger.open(Path(sys.argv[1]))\n"
+        "ledger.save(job(1))\n"
+        "ledger.commit()\n"
+        "ledger.save(job(2))\n"
+        "ledger.remember(job(1), 'cpu', 1, Outcome('exited', 0, peak=1), 'warm', 1.0)\n"
+        "print('saved', flush=True)\n"
+        "signal.pause()\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(TESTS)}
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "saved\n"
+        child.kill()
+    assert child.returncode == -signal.SIGKILL
+    # Nobody has tidied up: this is what the next broker really finds.
+    assert path.with_name("ledger.sqlite-wal").stat().st_size > 0
+
+
+# What is damaged is left alone.
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a ledger of many pages."""
+    path = tmp_path_factory.mktemp("healthy") / "ledger.sqlite"
+    ledger = Ledger.open(path)
+    for number in range(1, 41):
+        ledger.save(job(number, args=(b"x" * 500,)))
+    ledger.commit()
+    ledger.close()
+    return path.read_bytes()
+
+
+def _is_refused_as_damaged(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(LedgerDamaged) as refusal:
+        Ledger.open(path)
+    assert str(path) in refusal.value.message
+    assert "`sublet recover`" in refusal.value.hint
+    assert path.read_bytes() == content
+
+
+def test_a_ledger_with_any_page_wiped_is_refused_and_left_as_it_is(
+    tmp_path: Path, healthy: bytes
+) -> None:
+    for start in range(0, len(healthy), PAGE):
+        wiped = healthy[:start] + bytes(PAGE) + healthy[start + PAGE :]
+        _is_refused_as_damaged(tmp_path / "ledger.sqlite", wiped)
+
+
+def test_a_ledger_that_was_cut_short_is_refused_and_left_as_it_is(
+    tmp_path: Path, healthy: bytes
+) -> None:
+    for length in (16, 100, PAGE - 1, PAGE, PAGE + 1, len(healthy) // 2, len(healthy) - PAGE):
+        _is_refused_as_damaged(tmp_path / "ledger.sqlite", healthy[:length])
+
+
+def test_a_file_that_was_never_a_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    _is_refused_as_damaged(path, b"These are somebody's notes.\n" * 400)
+    _is_refused_as_damaged(path, bytes(range(256)) * 64)
+
+
+def test_a_live_job_that_cannot_be_read_is_damage_too(tmp_path: Path, healthy: bytes) -> None:
+    content = healthy.replace(b'{"id":3,', b'{"id":"', 1)
+    assert content != healthy
+    _is_refused_as_damaged(tmp_path / "ledger.sqlite", content)
+
+
+def test_a_healthy_ledger_is_not_taken_for_a_damaged_one(tmp_path: Path, healthy: bytes) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(healthy)
+    ledger = Ledger.open(path)
+    assert [one.id for one in ledger.live()] == list(range(1, 41))
+    ledger.close()
+
+
+# What the world may do to it.
+
+
+def test_the_ledger_of_a_newer_sublet_is_refused_and_left_as_it_is(
+    tmp_path: Path, healthy: bytes
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(healthy)
+    with sqlite3.connect(path) as other:
+        other.execute(f"PRAGMA user_version = {VERSION + 1}")
+    other.close()
+    content = path.read_bytes()
+    with pytest.raises(WorldError, match="written by a newer Sublet") as refusal:
+        Ledger.open(path)
+    assert not isinstance(refusal.value, LedgerDamaged)
+    assert "Upgrade" in refusal.value.hint
+    assert path.read_bytes() == content
+
+
+def test_a_place_where_no_file_can_be_made_is_the_worlds_fault_and_not_damage(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    (tmp_path / "directory").mkdir()
+    for path in (
+        tmp_path / "missing" / "ledger.sqlite",
+        tmp_path / "file" / "ledger.sqlite",
+        tmp_path / "directory",
+    ):
+        _is_the_worlds_fault(path)
+
+
+def test_a_directory_that_may_not_be_written_is_the_worlds_fault_and_not_damage(
+    healthy: bytes,
+) -> None:
+    # Not in tmp_path, which nobody but its owner may enter.
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        old = directory / "old.sqlite"
+        old.write_bytes(healthy)
+        old.chmod(0o444)
+        directory.chmod(0o555)
+        with _without_root():
+            _is_the_worlds_fault(directory / "new.sqlite")
+            _is_the_worlds_fault(old)
+        assert old.read_bytes() == healthy
+        directory.chmod(0o700)
+
+
+@contextmanager
+def _without_root() -> Iterator[None]:
+    """Permissions mean nothing to root, so a test that runs as root is nobody for a while."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def _is_the_worlds_fault(path: Path) -> None:
+    with pytest.raises(WorldError, match="cannot be used") as refusal:
+        Ledger.open(path)
+    assert not isinstance(refusal.value, LedgerDamaged)
+    assert str(path) in refusal.value.message
+    assert "SUBLET_HOME" in refusal.value.hint
+
+
+# What earlier runs have shown.
+
+
+def _ran(
+    ledger: Ledger,
+    one: Job,
+    peak: int | None,
+    ceiling: int = 512,
+    system: int | None = None,
+    exceeded: bool = False,
+    kind: str = "cpu",
+    start: str = "warm",
+) -> None:
+    outcome = Outcome(
+        "lease exceeded" if exceeded else "exited",
+        int(exceeded),
+        peak=None if peak is None else peak * MiB,
+        system_peak=None if system is None else system * MiB,
+    )
+    ledger.remember(one, kind, ceiling * MiB, outcome, start, 1.0)
+    ledger.commit()
+
+
+def test_a_program_that_never_ran_has_no_evidence(ledger: Ledger) -> None:
+    assert ledger.evidence(job(), "cpu") == Evidence(same_arguments=False)
+    assert ledger.usual_outside("cpu", "warm") is None
+
+
+def test_evidence_is_the_largest_peak_of_the_latest_runs(ledger: Ledger) -> None:
+    for peak in (900, 100, 200, 300, 150, 120):
+        _ran(ledger, job(), peak, system=peak + 50)
+    assert ledger.evidence(job(), "cpu") == Evidence(300 * MiB, 5, True, 50 * MiB, 0)
+
+
+def test_evidence_survives_a_restart(ledger: Ledger) -> None:
+    _ran(ledger, job(), 100)
+    again = reopened(ledger)
+    assert again.evidence(job(), "cpu").peak == 100 * MiB
+    again.close()
+
+
+def test_runs_with_the_same_arguments_count_and_others_only_where_there_are_none(
+    ledger: Ledger,
+) -> None:
+    _ran(ledger, job(args=(b"--small",)), 100)
+    _ran(ledger, job(args=(b"--large",)), 900)
+    small = ledger.evidence(job(args=(b"--small",)), "cpu")
+    assert small == Evidence(100 * MiB, 1, True)
+    new = ledger.evidence(job(args=(b"--new",)), "cpu")
+    assert new == Evidence(900 * MiB, 2, False)
+
+
+def test_other_programs_and_other_kinds_of_device_show_nothing(ledger: Ledger) -> None:
+    _ran(ledger, job(), 100)
+    assert ledger.evidence(job(), "gpu").peak is None
+    assert ledger.evidence(job(script=b"/home/someone/other.py"), "cpu").peak is None
+
+
+def test_a_ceiling_that_failed_counts_until_a_later_run_has_fared_better(ledger: Ledger) -> None:
+    _ran(ledger, job(), 500, ceiling=512, exceeded=True)
+    _ran(ledger, job(), 250, ceiling=256, exceeded=True)
+    assert ledger.evidence(job(), "cpu").failed_at == 512 * MiB
+    _ran(ledger, job(), 600, ceiling=768)
+    assert ledger.evidence(job(), "cpu").failed_at == 0
+    _ran(ledger, job(), 600, ceiling=640, exceeded=True)
+    assert ledger.evidence(job(), "cpu").failed_at == 640 * MiB
+
+
+def test_the_peak_of_a_run_that_was_cut_off_at_its_ceiling_is_no_evidence_of_its_need(
+    ledger: Ledger,
+) -> None:
+    _ran(ledger, job(), 300)
+    _ran(ledger, job(), 500, ceiling=512, exceeded=True)
+    assert ledger.evidence(job(), "cpu") == Evidence(300 * MiB, 1, True, None, 512 * MiB)
+
+
+def test_a_run_that_never_started_tensorflow_shows_only_what_its_process_cost(
+    ledger: Ledger,
+) -> None:
+    _ran(ledger, job(), None, system=40)
+    assert ledger.evidence(job(), "cpu") == Evidence(None, 0, True, 40 * MiB, 0)
+
+
+def test_what_a_process_costs_beside_its_pool_is_never_negative(ledger: Ledger) -> None:
+    _ran(ledger, job(), 200, system=150)
+    assert ledger.evidence(job(), "cpu").outside == 0
+    assert ledger.usual_outside("cpu", "warm") == 0
+
+
+def test_what_a_process_usually_costs_is_the_upper_quartile_of_its_kind(ledger: Ledger) -> None:
+    for outside in (10, 20, 30, 40, 50, 60, 70, 80):
+        _ran(ledger, job(script=b"/%d.py" % outside), 100, system=100 + outside)
+    _ran(ledger, job(), 100, system=900, start="cold")
+    _ran(ledger, job(), 100, system=800, kind="gpu")
+    _ran(ledger, job(), 100)
+    assert ledger.usual_outside("cpu", "warm") == 70 * MiB
+    assert ledger.usual_outside("cpu", "cold") == 800 * MiB
+
+
+def test_what_a_process_usually_costs_follows_the_latest_runs(ledger: Ledger) -> None:
+    for _ in range(20):
+        _ran(ledger, job(), 100, system=600)
+    for _ in range(20):
+        _ran(ledger, job(), 100, system=200)
+    assert ledger.usual_outside("cpu", "warm") == 100 * MiB
+
+
+def test_a_script_is_the_same_program_by_whatever_path_it_was_named() -> None:
+    whole = job(script=b"/home/someone/train.py", cwd=b"/")
+    from_there = job(script=b"train.py", cwd=b"/home/someone")
+    elsewhere = job(script=b"train.py", cwd=b"/home/other")
+    assert fingerprint(whole) == fingerprint(from_there)
+    assert fingerprint(whole) != fingerprint(elsewhere)
+
+
+# Schemas of the past.
+
+
+def test_a_ledger_of_schema_1_keeps_its_jobs_and_its_evidence(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    old = sqlite3.connect(path)
+    old.executescript(V1.read_text())
+    old.close()
+
+    ledger = Ledger.open(path)
+    two, three, four = ledger.live()
+    assert ledger.last_id() == 4
+    one = ledger.find(1)
+    assert one is not None
+    assert isinstance(one.state, Finished)
+    assert one.state.outcome.cause == "lease exceeded"
+    assert one.state.outcome.tenants[0].job == 2
+    assert one.spec.program.args == (b"--epochs", b"3")
+    assert two.state == running(lease())
+    assert isinstance(three.state, Starting)
+    assert three.state.lease.cpus == (0, 1)
+    assert three.attempt == 2
+    assert four.state == Waiting(4.0, 768 * MiB)
+    assert four.spec.memory == Share(0.4)
+    assert four.spec.program.target == b"caf\xe9.train"
+    assert four.spec.surroundings.environ == {b"NAME": b"caf\xe9"}
+    assert four.spec.surroundings.limits == {7: (1024, -1)}
+
+    known = ledger.evidence(one, "cpu")
+    assert known == Evidence(420 * MiB, 1, True, 130 * MiB, 0)
+    assert ledger.usual_outside("cpu", "cold") == 90 * MiB
+
+    ended = two.evolve(Finished(20.0, Outcome("exited", 0), two.lease, "warm"))
+    ledger.save(ended)
+    ledger.commit()
+    again = reopened(ledger)
+    assert again.live() == [three, four]
+    assert again.find(2) == ended
+    again.close()

@@ -1,0 +1,153 @@
+"""How full a device is."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublet.broker.rooms import Sample, in_use, rooms
+from sublet.domain.device import Device, DeviceFacts, Holder
+from sublet.domain.job import Job, Process, Starting, Tenant
+from sublet.policy.admission import Room
+from sublet.units import GiB, MiB
+from support.jobs import device, facts, job, lease, running
+
+CPU = device("cpu", 2 * GiB)
+GPU = device("gpu0", 8 * GiB)
+
+
+def holder(number: int, on: str = "cpu", ceiling: int = 512 * MiB) -> Job:
+    """A running job whose worker has the pid 1000 + its number."""
+    return job(number, running(lease(on, ceiling), Process(1000 + number, 1)))
+
+
+def room_of(
+    fact: DeviceFacts,
+    holding: list[Job] | None = None,
+    samples: dict[str, Sample] | None = None,
+    standing: int = 0,
+    standing_now: int = 0,
+) -> Room:
+    (only,) = rooms({fact.device.id: fact}, holding or [], samples or {}, standing, standing_now)
+    return only
+
+
+def test_an_idle_device_is_all_free() -> None:
+    for one in (CPU, GPU):
+        assert room_of(facts(one)) == Room(one, one.capacity)
+
+
+def test_a_lease_counts_with_its_charge_as_long_as_less_is_in_use() -> None:
+    samples = {"1.1": Sample(100 * MiB, 100 * MiB, (1001,))}
+    room = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
+    assert room.tenants == (Tenant("train.py", 640 * MiB, 1),)
+    assert room.free == 2 * GiB - 640 * MiB
+    assert room.strangers == 0
+
+
+def test_a_lease_counts_with_what_it_holds_where_that_is_more_than_its_charge() -> None:
+    samples = {"1.1": Sample(900 * MiB, 950 * MiB, (1001,))}
+    room = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
+    assert room.tenants == (Tenant("train.py", 900 * MiB, 1),)
+    assert room.free == 2 * GiB - 900 * MiB
+
+
+def test_a_lease_counts_from_its_grant_on() -> None:
+    starting = job(1, Starting(1.0, lease(), 0.0, 1.0))
+    assert room_of(facts(CPU), [starting]).free == 2 * GiB - 640 * MiB
+
+
+def test_the_sample_of_an_older_attempt_says_nothing_of_this_one() -> None:
+    old = {"1.1": Sample(GiB, GiB, (1001,))}
+    again = job(1, running(lease()), attempt=2)
+    assert in_use(again, facts(CPU), old) is None
+    assert room_of(facts(CPU, available=30 * GiB), [again], old).tenants[0].bytes == 640 * MiB
+
+
+def test_memory_that_is_missing_from_the_machine_belongs_to_strangers() -> None:
+    room = room_of(facts(CPU, available=GiB))
+    assert (room.strangers, room.free) == (GiB, GiB)
+
+
+def test_what_our_own_hold_is_not_taken_for_strangers_memory() -> None:
+    samples = {"1.1": Sample(640 * MiB, 640 * MiB, (1001,))}
+    left = 2 * GiB - 640 * MiB - 200 * MiB
+    room = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB, 200 * MiB)
+    assert room == Room(CPU, left, 200 * MiB, 0, (Tenant("train.py", 640 * MiB, 1),))
+
+
+def test_nurseries_are_charged_to_the_cpu_and_not_to_a_gpu() -> None:
+    both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
+    gpu, cpu = rooms(both, [], {}, 300 * MiB, 300 * MiB)
+    assert (gpu.standing, gpu.free) == (0, 8 * GiB)
+    assert (cpu.standing, cpu.free) == (300 * MiB, 2 * GiB - 300 * MiB)
+
+
+def test_a_gpus_memory_that_is_not_ours_belongs_to_strangers() -> None:
+    seen = (Holder(1001, "train.py", 500 * MiB), Holder(77, "game", 3 * GiB))
+    fact = facts(GPU, used=3 * GiB + 600 * MiB, holders=seen)
+    room = room_of(fact, [holder(1, "gpu0")])
+    assert in_use(holder(1, "gpu0"), fact, {}) == 500 * MiB
+    assert room.strangers == 3 * GiB + 100 * MiB
+    assert room.tenants == (Tenant("train.py", 640 * MiB, 1),)
+    assert room.free == 8 * GiB - 640 * MiB - room.strangers
+
+
+def test_the_children_of_a_worker_hold_for_their_job() -> None:
+    seen = (Holder(1001, "train.py", 500 * MiB), Holder(1500, "child", 700 * MiB))
+    samples = {"1.1": Sample(0, 0, (1001, 1500))}
+    room = room_of(facts(GPU, used=1200 * MiB, holders=seen), [holder(1, "gpu0")], samples)
+    assert (room.strangers, room.tenants[0].bytes) == (0, 1200 * MiB)
+
+
+def test_a_gpu_that_does_not_say_who_holds_what_still_counts_the_lease() -> None:
+    fact = facts(GPU, used=0, holders=(Holder(1001, "train.py", None),))
+    assert in_use(holder(1, "gpu0"), fact, {}) is None
+    assert room_of(fact, [holder(1, "gpu0")]).free == 8 * GiB - 640 * MiB
+
+
+def test_a_lease_on_one_device_takes_nothing_from_another() -> None:
+    both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
+    gpu, cpu = rooms(both, [holder(1, "gpu0")], {}, 0, 0)
+    assert (gpu.free, cpu.free) == (8 * GiB - 640 * MiB, 2 * GiB)
+    assert cpu.tenants == ()
+
+
+def test_a_faulty_device_is_full() -> None:
+    broken = DeviceFacts.unknown(GPU, "the driver is gone")
+    assert room_of(broken).free == 0
+    assert room_of(broken, [holder(1, "gpu0")]).free < 0
+
+
+def test_strangers_can_leave_less_than_nothing() -> None:
+    room = room_of(facts(CPU, available=100 * MiB), [holder(1)])
+    assert room.free < 0
+
+
+@given(
+    st.sampled_from([CPU, GPU]),
+    st.integers(0, 8 * GiB),
+    st.integers(0, 8 * GiB),
+    st.lists(st.tuples(st.integers(0, 4 * GiB), st.none() | st.integers(0, 4 * GiB)), max_size=4),
+    st.integers(0, GiB),
+    st.integers(0, GiB),
+)
+def test_what_is_free_and_what_is_held_add_up_to_the_capacity(
+    one: Device,
+    used: int,
+    available: int,
+    held: list[tuple[int, int | None]],
+    standing: int,
+    standing_now: int,
+) -> None:
+    holding = [holder(n, one.id, ceiling) for n, (ceiling, _) in enumerate(held, start=1)]
+    samples = {
+        f"{n}.1": Sample(now, now, (1000 + n,))
+        for n, (_, now) in enumerate(held, start=1)
+        if now is not None
+    }
+    seen = tuple(Holder(1000 + n, "x", now) for n, (_, now) in enumerate(held, start=1))
+    room = room_of(facts(one, used, available, seen), holding, samples, standing, standing_now)
+    tenants = sum(tenant.bytes for tenant in room.tenants)
+    assert room.free + tenants + room.strangers + room.standing == one.capacity
+    assert room.strangers >= 0
+    for tenant, (ceiling, now) in zip(room.tenants, held, strict=True):
+        assert tenant.bytes == max(ceiling + 128 * MiB, now or 0)

@@ -1,0 +1,71 @@
+"""What crosses the socket is what was said."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sublet.wire import messages as say
+from support.jobs import amounts, leases, outcomes, specs, texts
+
+_requests: st.SearchStrategy[say.Request] = st.one_of(
+    st.builds(say.Run, specs, texts),
+    st.builds(say.Attach, st.integers(1), texts),
+    st.builds(say.Signal, st.integers(1, 64)),
+    st.builds(say.AskStatus),
+    st.builds(say.Down, st.booleans()),
+)
+_replies: st.SearchStrategy[say.Reply] = st.one_of(
+    st.builds(say.Accepted, amounts),
+    st.builds(say.Waits, texts),
+    st.builds(say.Granted, leases, st.integers(1, 50)),
+    st.builds(say.Started, amounts, texts),
+    st.builds(
+        say.Ended, outcomes, st.none() | leases, texts, st.integers(1, 50), st.none() | amounts
+    ),
+    st.builds(say.Retried, outcomes, st.none() | leases, amounts),
+    st.builds(say.Refused, texts, texts, texts),
+)
+few = settings(max_examples=40)
+
+
+@few
+@given(_requests)
+def test_a_request_is_read_as_it_was_sent(asked: say.Request) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(asked), type=say.Request) == asked
+
+
+@few
+@given(_replies)
+def test_a_reply_is_read_as_it_was_sent(reply: say.Reply) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(reply), type=say.Reply) == reply
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_request_are_refused_and_nothing_else_happens(junk: bytes) -> None:
+    try:
+        request = msgspec.msgpack.decode(junk, type=say.Request)
+    except msgspec.MsgspecError:
+        return
+    assert isinstance(request, say.Request)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"type": "run", "spec": {}, "token": "x"},
+        {"type": "attach", "job": "1", "token": "x"},
+        {"type": "signal", "number": "SIGKILL"},
+        {"type": "reboot"},
+        {"job": 1},
+    ],
+)
+def test_a_message_of_the_wrong_shape_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(wrong), type=say.Request)
+
+
+def test_a_field_that_a_later_sublet_adds_is_overlooked() -> None:
+    later = {"type": "down", "stop": True, "gently": True}
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=say.Request)
+    assert read == say.Down(stop=True)
