@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 
@@ -20,6 +21,8 @@ def main() -> int:
         if name not in NAMES:
             parser.error(f"{name!r} is none of {', '.join(NAMES)}")
     processes.adopt_orphans()
+    # As an exception, so that households are ended on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = False
     for name in asked.names or NAMES:
         facts = machine.facts()
@@ -42,4 +45,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped")

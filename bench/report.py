@@ -6,6 +6,7 @@ Owns the format of both. Never measures.
 import dataclasses
 import json
 import operator
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from bench import figures
 WIDTH = 80
 RESULTS = Path(__file__).parent / "results"
 FORMAT = 1
+_LEAST = 8
+_ABSOLUTE = re.compile(r"(?<![\w.])/(?:[^\s/:'\"]+/)+")
+"""The directories of a path: they would name the machine or its user."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +38,10 @@ class Table:
             if len(row) != len(self.columns):
                 raise ValueError(f"{len(row)} cells under {len(self.columns)} columns: {row}")
         widths = [max(len(row[i]) for row in grid) for i in range(len(self.columns))]
-        widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1))
-        if widths[0] < 8:
+        room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
+        if room < min(widths[0], _LEAST):
             raise ValueError(f"{self.title}: wider than {WIDTH} columns")
+        widths[0] = min(widths[0], room)
         lines = [self.title, ""]
         for row in grid:
             first = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 1] + "…"
@@ -102,7 +107,7 @@ class Result:
             "tables": [dataclasses.asdict(table) for table in self.tables],
             "bars": [{**dataclasses.asdict(bar), "met": bar.met} for bar in self.bars],
             "samples": dict(self.samples),
-            "failures": list(self.failures),
+            "failures": [_ABSOLUTE.sub("", failure) for failure in self.failures],
         }
 
 

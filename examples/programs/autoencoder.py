@@ -19,4 +19,4 @@ model = keras.Sequential(
 )
 model.compile(keras.optimizers.Adam(0.0005), "mse")
 history = model.fit(rows, rows, batch_size=128, epochs=3, verbose=0)
-print(f"reconstruction error {history.history['loss'][-1]:.3f}")
+print(f"error {history.history['loss'][-1]:.3f}")

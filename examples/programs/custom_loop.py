@@ -5,11 +5,11 @@ import tensorflow as tf
 
 tf.random.set_seed(17)
 rng = np.random.default_rng(17)
-points = tf.constant(rng.uniform(-2, 2, (3600, 3)).astype("float32"))
+points = tf.constant(rng.uniform(-2, 2, (5600, 3)).astype("float32"))
 values = tf.sin(tf.reduce_sum(points, axis=1, keepdims=True))
 squares = tf.reduce_sum(points**2, axis=1, keepdims=True)
 kernel = tf.exp(2 * points @ tf.transpose(points) - squares - tf.transpose(squares))
-weights = tf.Variable(tf.zeros((3600, 1)))
+weights = tf.Variable(tf.zeros((5600, 1)))
 
 
 def train_step(rate: tf.Tensor) -> tf.Tensor:
@@ -22,5 +22,5 @@ def train_step(rate: tf.Tensor) -> tf.Tensor:
 step = tf.function(train_step)
 loss = tf.constant(0.0)
 for _ in range(60):
-    loss = step(tf.constant(0.005))
-print(f"kernel of {kernel.shape[0]} points, loss {float(loss):.4f}")
+    loss = step(tf.constant(0.003))
+print(f"loss {float(loss):.4f}")

@@ -15,4 +15,4 @@ for _ in range(16):
             halves.append(tf.tanh(tf.matmul(rows, matrix)))
     matrix = tf.concat(halves, axis=0)
     matrix /= tf.norm(matrix, axis=1, keepdims=True)
-print(f"{len(names)} devices, mean {float(tf.reduce_mean(tf.abs(matrix))):.4f}")
+print(f"on {len(names)}: mean {float(tf.reduce_mean(tf.abs(matrix))):.4f}")

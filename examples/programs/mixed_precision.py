@@ -19,4 +19,4 @@ model = keras.Sequential(
 )
 model.compile(keras.optimizers.Adam(0.003), "binary_crossentropy", metrics=["accuracy"])
 history = model.fit(rows, labels, batch_size=256, epochs=3, verbose=0)
-print(f"accuracy {history.history['accuracy'][-1]:.2f} in {model.compute_dtype}")
+print(f"accuracy {history.history['accuracy'][-1]:.2f}")

@@ -22,4 +22,4 @@ model = keras.Sequential(
 )
 model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
 history = model.fit(points, inside, batch_size=128, epochs=4, verbose=0)
-print(f"accuracy {history.history['accuracy'][-1]:.3f} on the disc")
+print(f"accuracy {history.history['accuracy'][-1]:.3f}")

@@ -25,4 +25,4 @@ def train(seed: int) -> float:
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         (loss,) = pool.map(train, [20])
-    print(f"the child's loss {loss:.5f}")
+    print(f"child's loss {loss:.5f}")

@@ -21,4 +21,4 @@ with tf.Session(config=config) as session:
     session.run(tf.global_variables_initializer())
     for _ in range(60):
         session.run(step)
-    print(f"factorised 1500 x 1200, loss {session.run(loss):.3f}")
+    print(f"loss {session.run(loss):.3f}")

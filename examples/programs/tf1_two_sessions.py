@@ -25,7 +25,7 @@ def train(name: str, target: np.ndarray) -> float:
             hidden = tf.nn.relu(tf.matmul(hidden, weights))
         predicted = tf.matmul(hidden, tf.get_variable(f"{name}_out", (256, 1)))
         loss = tf.reduce_mean(tf.square(predicted - y))
-        step = tf.train.RMSPropOptimizer(0.0005).minimize(loss)
+        step = tf.train.AdamOptimizer(0.001).minimize(loss)
         start = tf.global_variables_initializer()
     with tf.Session(graph=graph) as session:
         session.run(start)
@@ -34,6 +34,4 @@ def train(name: str, target: np.ndarray) -> float:
         return float(session.run(loss, {x: features, y: target}))
 
 
-print(
-    "losses " + ", ".join(f"{name} {train(name, target):.3f}" for name, target in targets.items())
-)
+print("loss " + ", ".join(f"{name} {train(name, target):.2f}" for name, target in targets.items()))

@@ -16,7 +16,6 @@ class Hub:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Act]] = []
-        self._cancelled: set[int] = set()
         self._numbers = itertools.count(1)
 
     def watch(self, source: Any, act: Act) -> None:
@@ -36,33 +35,32 @@ class Hub:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if act else 0)
         self._selector.modify(source, events, (key.data[0], act))
 
-    def later(self, seconds: float, act: Act) -> int:
-        """Call `act` once, after so many seconds; returns a number for `cancel`."""
-        number = next(self._numbers)
-        heapq.heappush(self._timers, (time.monotonic() + seconds, number, act))
-        return number
-
-    def cancel(self, number: int) -> None:
-        """The timer of this number will not fire."""
-        self._cancelled.add(number)
+    def later(self, seconds: float, act: Act) -> None:
+        """Call `act` once, after so many seconds."""
+        entry = (time.monotonic() + seconds, next(self._numbers), act)
+        heapq.heappush(self._timers, entry)
 
     def turn(self) -> None:
-        """Wait for the next thing to happen, and call back for all that has."""
+        """Wait for the next thing to happen, and call back for all that has.
+
+        A source that an earlier callback of the same turn has given up is not called any more.
+        """
         wait = None
         if self._timers:
             wait = max(0.0, self._timers[0][0] - time.monotonic())
         for key, mask in self._selector.select(wait):
             act, write = key.data
-            if mask & selectors.EVENT_WRITE and write is not None:
+            if mask & selectors.EVENT_WRITE and write is not None and self._watched(key):
                 write()
-            if mask & selectors.EVENT_READ:
+            if mask & selectors.EVENT_READ and self._watched(key):
                 act()
         while self._timers and self._timers[0][0] <= time.monotonic():
-            _, number, due = heapq.heappop(self._timers)
-            if number in self._cancelled:
-                self._cancelled.discard(number)
-            else:
-                due()
+            _, _, due = heapq.heappop(self._timers)
+            due()
+
+    def _watched(self, key: selectors.SelectorKey) -> bool:
+        now = self._selector.get_map().get(key.fd)
+        return now is not None and now.fileobj is key.fileobj
 
     def close(self) -> None:
         """Forget everything."""

@@ -91,7 +91,7 @@ class Broker:
         self._unwritten: dict[int, Job] = {}
         self._decisions: list[tuple[Job | None, Job]] = []
         self._changed = True
-        self._look: int | None = None
+        self._looking = False
         self.state = State(ledger.live())
         self._adopt()
 
@@ -334,12 +334,13 @@ class Broker:
             effects, self._effects = self._effects, []
             for effect in effects:
                 effect()
-        if self.state.waiting() and self._look is None:
+        if self.state.waiting() and not self._looking:
             # Strangers come and go without telling us.
-            self._look = self.hub.later(_LOOK_AGAIN, self._look_again)
+            self._looking = True
+            self.hub.later(_LOOK_AGAIN, self._look_again)
 
     def _look_again(self) -> None:
-        self._look = None
+        self._looking = False
         self._changed = True
 
     def _grant(self, plan: Plan) -> None:
@@ -367,7 +368,7 @@ class Broker:
             device=job.spec.device,
             overhead={d.id: self._overhead(job, d) for d in self.devices.values()},
             evidence={kind: self.ledger.evidence(job, kind) for kind in kinds},
-            least=job.state.least,
+            least=job.least,
             held=held,
         )
 

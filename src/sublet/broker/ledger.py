@@ -4,7 +4,10 @@ What `save` was called with is on disk when `commit` returns. A damaged file is 
 opening it raises, and `sublet recover` sets it aside.
 """
 
+import contextlib
+import os
 import sqlite3
+import urllib.parse
 from pathlib import Path
 
 import msgspec
@@ -33,12 +36,15 @@ _MIGRATIONS = (
         ceiling INTEGER NOT NULL,
         peak INTEGER,
         system_peak INTEGER,
-        exceeded INTEGER NOT NULL
+        exceeded INTEGER NOT NULL,
+        good INTEGER NOT NULL
     );
     CREATE INDEX peaks_of_a_program ON peaks (program, kind, arguments, id);
     """,
 )
 VERSION = len(_MIGRATIONS)
+_SMALLEST_FILE = 100
+"""SQLite's header alone is that long."""
 _RECENT = 5
 """So many of the latest runs count as evidence."""
 
@@ -53,28 +59,24 @@ class Ledger:
     @classmethod
     def open(cls, path: Path) -> "Ledger":
         """Open or create, check, and bring an older schema up to date."""
+        connection: sqlite3.Connection | None = None
         try:
-            connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if verdict != "ok":
-                raise sqlite3.DatabaseError(verdict)
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > VERSION:
-                raise WorldError(
-                    f"The ledger {path} was written by a newer Sublet (schema {version}, "
-                    f"this one knows {VERSION}).",
-                    "Upgrade Sublet, or set SUBLET_HOME to another directory.",
-                )
-            for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
-                connection.executescript(
-                    f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
-                )
+            if path.exists():
+                _check(path)
+            else:
+                _create(path)
+            connection = _connect(path)
+            _migrate(connection, path)
             ledger = cls(connection, path)
             ledger.live()
-        except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
+        except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
+            if connection is not None:
+                connection.close()
             raise _explain(error, path) from error
+        except WorldError:
+            if connection is not None:
+                connection.close()
+            raise
         return ledger
 
     def live(self) -> list[Job]:
@@ -104,17 +106,17 @@ class Ledger:
         )
 
     def remember(
-        self, job: Job, kind: str, ceiling: int, outcome: Outcome, start: str, at: float
+        self, job: Job, kind: str, ceiling: int, told: Outcome, start: str, at: float
     ) -> None:
         """Keep what a run was measured to use."""
         self._begin()
         program, arguments = fingerprint(job)
-        exceeded = outcome.cause == "lease exceeded"
+        exceeded = told.cause == "lease exceeded"
         self._db.execute(
             "INSERT INTO peaks (program, arguments, kind, start, ended, ceiling, peak, "
-            "system_peak, exceeded) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (program, arguments, kind, start, at, ceiling, outcome.peak, outcome.system_peak,
-             exceeded),
+            "system_peak, exceeded, good) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (program, arguments, kind, start, at, ceiling, told.peak, told.system_peak,
+             exceeded, told.code == 0),
         )  # fmt: skip
 
     def restore_peaks(self, rows: list[tuple[bytes, ...]]) -> None:
@@ -122,7 +124,7 @@ class Ledger:
         self._begin()
         self._db.executemany(
             "INSERT INTO peaks (program, arguments, kind, start, ended, ceiling, peak, "
-            "system_peak, exceeded) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "system_peak, exceeded, good) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
 
@@ -139,7 +141,7 @@ class Ledger:
     def evidence(self, job: Job, kind: str) -> Evidence:
         """What earlier runs of this program have shown on this kind of device."""
         program, arguments = fingerprint(job)
-        columns = "SELECT peak, system_peak, ceiling, exceeded FROM peaks"
+        columns = "SELECT peak, system_peak, ceiling, exceeded, good FROM peaks"
         rows = self._db.execute(
             f"{columns} WHERE program = ? AND kind = ? AND arguments = ? ORDER BY id DESC LIMIT ?",
             (program, kind, arguments, _RECENT),
@@ -150,16 +152,17 @@ class Ledger:
                 f"{columns} WHERE program = ? AND kind = ? ORDER BY id DESC LIMIT ?",
                 (program, kind, _RECENT),
             ).fetchall()
-        peaks = [peak for peak, _, _, exceeded in rows if peak is not None and not exceeded]
-        outsides = [
-            max(0, system - (peak or 0)) for peak, system, _, _ in rows if system is not None
-        ]
-        # A ceiling that failed counts only as long as no later run has fared better.
+        # Runs to a good end count; where there are none, those that failed of something else.
+        peaks = [peak for peak, _, _, _, good in rows if good and peak is not None]
+        if not peaks:
+            peaks = [peak for peak, _, _, exceeded, _ in rows if not exceeded and peak is not None]
+        outsides = [max(0, system - (peak or 0)) for peak, system, *_ in rows if system is not None]
+        # A ceiling that was too small counts until a later run has come to a good end.
         failed = 0
-        for _, _, ceiling, exceeded in rows:
-            if not exceeded:
+        for _, _, ceiling, exceeded, good in rows:
+            if good:
                 break
-            failed = max(failed, ceiling)
+            failed = max(failed, ceiling if exceeded else 0)
         return Evidence(
             max(peaks, default=None), len(peaks), same, max(outsides, default=None), failed
         )
@@ -187,20 +190,64 @@ def fingerprint(job: Job) -> tuple[str, str]:
     """What counts as the same program, and the arguments that tell its runs apart."""
     program = job.spec.program
     target = program.target
-    if program.kind in ("script", "command") and b"/" not in target[:1]:
+    if not target.startswith(b"/"):
         target = job.spec.surroundings.cwd + b"/" + target
     name = f"{program.kind}:{target.decode(errors='replace')}"
-    return name, " ".join(word.decode(errors="replace") for word in program.args)
+    return name, "\0".join(word.decode(errors="replace") for word in program.args)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _check(path: Path) -> None:
+    """Look at the file without touching it: a damaged one must stay as it is, its journal too."""
+    if path.stat().st_size < _SMALLEST_FILE:
+        raise sqlite3.DatabaseError("the file is cut short")
+    name = urllib.parse.quote(str(path))
+    with contextlib.closing(sqlite3.connect(f"file:{name}?mode=ro", uri=True)) as connection:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        if not version or not {"jobs", "peaks"} <= tables:
+            raise sqlite3.DatabaseError("its tables are missing")
+
+
+def _create(path: Path) -> None:
+    """A new ledger appears under its name whole, or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = FULL")
+        _migrate(connection, path)
+    os.replace(partial, path)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise WorldError(
+            f"The ledger {path} was written by a newer Sublet (schema {version}, "
+            f"this one knows {VERSION}).",
+            "Upgrade Sublet, or set SUBLET_HOME to another directory.",
+        )
+    for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
+        )
 
 
 def _explain(error: Exception, path: Path) -> WorldError:
-    text = str(error)
-    if isinstance(error, sqlite3.OperationalError):
+    if isinstance(error, sqlite3.OperationalError | OSError):
         return WorldError(
-            f"The ledger {path} cannot be used: {text}.",
+            f"The ledger {path} cannot be used: {error}.",
             "Free some space, make the directory writable, or set SUBLET_HOME to another one.",
         )
     return LedgerDamaged(
-        f"The ledger {path} is damaged: {text}.",
+        f"The ledger {path} is damaged: {error}.",
         "Nothing was changed. `sublet recover` sets the file aside and saves what can be read.",
     )

@@ -18,7 +18,7 @@ from sublet.domain.job import Finished, Job
 from sublet.errors import LedgerDamaged
 from sublet.home import Home
 
-_PEAKS = "program, arguments, kind, start, ended, ceiling, peak, system_peak, exceeded"
+_PEAKS = "program, arguments, kind, start, ended, ceiling, peak, system_peak, exceeded, good"
 
 
 class Recovered(Struct, frozen=True):

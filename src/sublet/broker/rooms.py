@@ -66,11 +66,21 @@ def _cpu_room(
 def _gpu_room(facts: DeviceFacts, holding: list[Job], samples: dict[str, Sample]) -> Room:
     device = facts.device
     here = [job for job in holding if job.lease is not None and job.lease.device == device.id]
-    ours = sum(in_use(job, facts, samples) or 0 for job in here)
+    ours = sum(_on_gpu(job, facts, samples) for job in here)
     strangers = max(0, facts.used - ours)
     tenants = _tenants(here, facts, samples)
     free = device.capacity - sum(tenant.bytes for tenant in tenants) - strangers
     return Room(device, free, 0, strangers, tenants)
+
+
+def _on_gpu(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int:
+    """What of the device's use is this job's. Where the driver shows the process and not its
+    bytes, the charge is the best guess: otherwise the job would count twice."""
+    known = in_use(job, facts, samples)
+    if known is not None or job.lease is None:
+        return known or 0
+    pids = _pids(job, samples)
+    return job.lease.charge if any(holder.pid in pids for holder in facts.holders) else 0
 
 
 def _tenants(here: list[Job], facts: DeviceFacts, samples: dict[str, Sample]) -> tuple[Tenant, ...]:

@@ -53,6 +53,8 @@ class Session:
             self._desk.left(self)
 
     def _read(self) -> None:
+        if not self.open:
+            return
         alive = self.frames.fill()
         try:
             while self.open and (data := self.frames.take()) is not None:

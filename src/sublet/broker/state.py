@@ -120,7 +120,10 @@ class State:
         """
         match event:
             case Submitted(job=job):
-                pass
+                if job.id in self._jobs:
+                    raise InternalError(f"{event} is about a job that is live already")
+            case Undone(job=number) if number not in self._jobs:
+                raise InternalError(f"{event} is about a job that is not live")
             case Undone(job=number, before=None):
                 del self._jobs[number]
                 return None
@@ -151,9 +154,9 @@ class State:
             case StopAsked(why=why), Running() as running:
                 return job.evolve(replace(running, stopping=running.stopping or why))
             case NeverRan(at=at), Starting() | Running():
-                return job.evolve(Waiting(at), attempt=job.attempt + 1)
+                return job.again(at)
             case AttemptEnded(at=at, least=least), Starting() | Running() if least:
-                return job.evolve(Waiting(at, least), attempt=job.attempt + 1)
+                return job.again(at, least)
             case AttemptEnded(at=at, outcome=outcome), Starting(lease=lease):
                 return job.evolve(Finished(at, outcome, lease))
             case AttemptEnded(at=at, outcome=outcome), Running(lease=lease, how=how):

@@ -94,12 +94,12 @@ def job_spec(
     ask = parse_memory(memory)
     program = read_command(list(words), python)
     return JobSpec(
-        name=name or _name(program.kind, os.fsdecode(program.target)),
+        name=_printable(name) if name else _name(program.kind, program.target),
         program=program,
         surroundings=surroundings(),
         memory=ask,
         client=this_process(),
-        device=device,
+        device=_printable(device) if device else None,
         cpus=cpus,
         on_oom=on_oom,
         cold="it was asked for" if cold else why_cold(program),
@@ -148,5 +148,11 @@ def _number(stream: Stream, own: int) -> int:
     return stream if isinstance(stream, int) else stream.fileno()
 
 
-def _name(kind: str, target: str) -> str:
-    return {"code": "-c", "module": f"-m {target}"}.get(kind, os.path.basename(target.rstrip("/")))
+def _name(kind: str, target: bytes) -> str:
+    text = target.decode(errors="replace")
+    return {"code": "-c", "module": f"-m {text}"}.get(kind, os.path.basename(text.rstrip("/")))
+
+
+def _printable(text: str) -> str:
+    """Words from a command line can hold bytes that are no text."""
+    return os.fsencode(text).decode(errors="replace")

@@ -12,9 +12,8 @@ from sublet.backends.local import tree
 from sublet.domain.job import Process, Program, Surroundings
 from sublet.errors import BadRequest
 
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 _HARMLESS_FLAGS = {"-u", "-B"}
-_FLAGS_WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
 _APPLIED_LATER = {
     "PYTHONBREAKPOINT",
     "PYTHONDONTWRITEBYTECODE",
@@ -37,13 +36,13 @@ def read_command(words: list[str], python: str | None = None) -> Program:
     if not words:
         raise BadRequest("Nothing to run.", "Try `sublet run train.py`.")
     first, rest = words[0], words[1:]
-    if _PYTHON.search(os.path.basename(first)) and not first.endswith(".py"):
+    if _PYTHON.fullmatch(os.path.basename(first)):
         return _python_command(first, rest)
-    if os.path.exists(first) or first.endswith(".py"):
+    if _is_other_executable(first):
+        return Program("command", os.fsencode(os.path.abspath(first)), _encode(rest))
+    if os.path.isfile(first) or first.endswith(".py") or _has_main(first):
         _check_script(first)
-        if _is_other_executable(first):
-            return _command(first, rest)
-        return Program("script", os.fsencode(first), _encode(rest), (), _interpreter(python))
+        return Program("script", *_parts(first, rest, []), _interpreter(python))
     return _command(first, rest)
 
 
@@ -112,24 +111,40 @@ def _python_command(first: str, rest: list[str]) -> Program:
     flags: list[str] = []
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
-        if word in ("-m", "-c") and rest:
-            kind = {"-m": "module", "-c": "code"}[word]
-            target = rest.pop(0)
-            return Program(kind, os.fsencode(target), _encode(rest), _encode(flags), python)  # type: ignore[arg-type]
-        flags.append(word)
-        if word in _FLAGS_WITH_VALUE and rest:
-            flags.append(rest.pop(0))
-        if word == "--":
+        if word.startswith("--"):
+            flags.append(word)
+            if word == "--check-hash-based-pycs" and rest:
+                flags.append(rest.pop(0))
+            continue
+        # Letters may stand together, the last one with its value: -um pkg, -Wignore, -cprint().
+        for place, letter in enumerate(word[1:], start=1):
+            if letter not in "mcWX":
+                flags.append(f"-{letter}")
+                continue
+            value = word[place + 1 :] or (rest.pop(0) if rest else "")
+            if letter == "m":
+                return Program("module", *_parts(value, rest, flags), python)
+            if letter == "c":
+                return Program("code", *_parts(value, rest, flags), python)
+            flags += [f"-{letter}", value]
             break
     if not rest or rest[0] == "-":
         return Program("command", python, _encode([*flags, *rest]))
     _check_script(rest[0])
-    return Program("script", os.fsencode(rest[0]), _encode(rest[1:]), _encode(flags), python)
+    return Program("script", *_parts(rest[0], rest[1:], flags), python)
+
+
+def _parts(
+    target: str, args: list[str], flags: list[str]
+) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]:
+    return os.fsencode(target), _encode(args), _encode(flags)
 
 
 def _command(first: str, rest: list[str]) -> Program:
     found = shutil.which(first)
     if found is None:
+        if os.path.isdir(first):
+            _check_script(first)
         raise BadRequest(
             f"{first}: there is no such file or command.", "Check the spelling and the directory."
         )
@@ -154,7 +169,7 @@ def _interpreter(python: str | None) -> bytes:
 def _check_script(path: str) -> None:
     """Refuse what Python could not run, before anything is asked of the broker."""
     if os.path.isdir(path):
-        if not os.path.isfile(os.path.join(path, "__main__.py")):
+        if not _has_main(path):
             raise BadRequest(f"{path} is a directory without a __main__.py.", "Name a script.")
         return
     try:
@@ -176,11 +191,15 @@ def _check_script(path: str) -> None:
         )
 
 
+def _has_main(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, "__main__.py"))
+
+
 def _is_other_executable(path: str) -> bool:
     """A program of another kind: a binary, or a script whose first line names no Python."""
-    if path.endswith((".py", ".pyz", ".zip")) or os.path.isdir(path):
+    if path.endswith((".py", ".pyz", ".zip")) or not os.path.isfile(path):
         return False
-    if not os.access(path, os.X_OK):
+    if not os.access(path, os.R_OK | os.X_OK):
         return False
     with open(path, "rb") as file:
         first = file.readline(256)

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sublet.domain.lease import Lease
 from sublet.domain.memory import MemoryAsk
@@ -105,8 +105,6 @@ class Waiting(Struct, frozen=True, tag="waiting"):
     """Accepted, without a lease."""
 
     since: float
-    least: int = 0
-    """A ceiling below this has already failed."""
 
 
 class Starting(Struct, frozen=True, tag="starting"):
@@ -156,10 +154,18 @@ class Job(Struct, frozen=True):
     submitted: float
     state: JobState
     attempt: int = 1
+    least: int = 0
+    """The smallest ceiling worth trying: smaller ones have failed."""
 
-    def evolve(self, state: JobState, attempt: int | None = None) -> "Job":
-        """The same job in another state."""
-        return msgspec.structs.replace(self, state=state, attempt=attempt or self.attempt)
+    def evolve(self, state: JobState) -> "Job":
+        """The same attempt in another state."""
+        return replace(self, state=state)
+
+    def again(self, at: float, least: int = 0) -> "Job":
+        """Waiting for another attempt, under a lease of at least so much."""
+        return replace(
+            self, state=Waiting(at), attempt=self.attempt + 1, least=max(least, self.least)
+        )
 
     @property
     def run(self) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sublet.domain.device import Device
 from sublet.domain.job import Tenant
-from sublet.domain.memory import MemoryAsk
+from sublet.domain.memory import Grow, MemoryAsk
 from sublet.policy.sizing import SMALLEST, Evidence, Size, size
 from sublet.units import format_bytes
 
@@ -70,13 +70,17 @@ def plan(rooms: tuple[Room, ...], waiting: tuple[Candidate, ...]) -> Plan:
         opened = [name for name in names if name not in first_in_line]
         fitting = [grant for name in opened if (grant := _fit(candidate, by_id[name], free[name]))]
         if fitting:
-            best = min(fitting, key=lambda grant: free[grant.device] - grant.charge)
+            best = _best(candidate, fitting, free)
             free[best.device] -= best.charge
             grants.append(best)
             continue
-        ahead = [first_in_line[name] for name in names if name in first_in_line]
-        reasons[candidate.job] = _reason(candidate, by_id, free, names, ahead)
-        for name in names:
+        possible = [name for name in names if _need(candidate, by_id[name]) is not None]
+        if not possible:
+            # It would hold up all others for nothing.
+            reasons[candidate.job] = _never(candidate, by_id, names)
+            continue
+        reasons[candidate.job] = _reason(candidate, by_id, free, possible, first_in_line)
+        for name in possible:
             first_in_line.setdefault(name, candidate.job)
     return Plan(tuple(grants), reasons)
 
@@ -101,10 +105,45 @@ def _fit(candidate: Candidate, room: Room, free: int) -> Grant | None:
     name = room.device.id
     overhead = candidate.overhead[name]
     evidence = candidate.evidence.get(room.device.kind, Evidence())
-    chosen = size(candidate.ask, room.device, free - overhead, evidence, candidate.least)
+    chosen = size(
+        candidate.ask,
+        room.device,
+        free - overhead,
+        most_ever(room, overhead),
+        evidence,
+        candidate.least,
+    )
     if chosen is None:
         return None
     return Grant(candidate.job, name, chosen, chosen.ceiling + overhead)
+
+
+def _best(candidate: Candidate, fitting: list[Grant], free: dict[str, int]) -> Grant:
+    """The tightest fit; for who takes all there is, the most."""
+    if isinstance(candidate.ask, Grow):
+        return max(fitting, key=lambda grant: grant.size.ceiling)
+    return min(fitting, key=lambda grant: free[grant.device] - grant.charge)
+
+
+def _need(candidate: Candidate, room: Room) -> int | None:
+    """The ceiling it would get on the empty device; None if even that could not give it."""
+    if isinstance(candidate.ask, Grow):
+        least = max(SMALLEST, candidate.least)
+        return least if least <= most_ever(room, candidate.overhead[room.device.id]) else None
+    empty = room.device.capacity - room.standing
+    grant = _fit(candidate, room, empty)
+    return None if grant is None else grant.size.ceiling
+
+
+def _never(candidate: Candidate, rooms: dict[str, Room], names: list[str]) -> str:
+    if not names:
+        return f"there is no device {candidate.device!r} any more"
+    name = max(names, key=lambda name: most_ever(rooms[name], candidate.overhead[name]))
+    most = max(0, most_ever(rooms[name], candidate.overhead[name]))
+    wanted = f"{candidate.ask}"
+    if candidate.least:
+        wanted = f"at least {format_bytes(candidate.least)}"
+    return f"asks for {wanted} on {name}, which can give one program {format_bytes(most)} now"
 
 
 def _reason(
@@ -112,24 +151,19 @@ def _reason(
     rooms: dict[str, Room],
     free: dict[str, int],
     names: list[str],
-    ahead: list[int],
+    first_in_line: dict[str, int],
 ) -> str:
-    if not names:
-        return f"there is no device {candidate.device!r} any more"
     # The device that comes closest is the one worth talking about.
     name = max(names, key=lambda name: free[name])
     room = rooms[name]
     overhead = candidate.overhead[name]
-    evidence = candidate.evidence.get(room.device.kind, Evidence())
-    wanted = size(candidate.ask, room.device, most_ever(room, overhead), evidence, candidate.least)
-    ceiling = wanted.ceiling if wanted is not None else SMALLEST
-    if str(candidate.ask) == "grow":
-        ceiling = SMALLEST
+    ceiling = _need(candidate, room) or SMALLEST
+    ahead = first_in_line.get(name)
     needs = f"needs {format_bytes(ceiling)} + {format_bytes(overhead)} for its process on {name}"
     has = f"{format_bytes(max(free[name], 0))} of {format_bytes(room.device.capacity)} free"
-    if free[name] >= ceiling + overhead and ahead:
-        return f"{needs}; {has}, but #{ahead[0]} is first in line"
-    return f"{needs}; {has}{_held_by(room)}" + (f"; after #{ahead[0]}" if ahead else "")
+    if free[name] >= ceiling + overhead and ahead is not None:
+        return f"{needs}; {has}, but #{ahead} is first in line"
+    return f"{needs}; {has}{_held_by(room)}" + (f"; after #{ahead}" if ahead is not None else "")
 
 
 def _held_by(room: Room) -> str:

@@ -37,11 +37,11 @@ class Size(Struct, frozen=True):
 
 
 def size(
-    ask: MemoryAsk, device: Device, most: int, evidence: Evidence, least: int = 0
+    ask: MemoryAsk, device: Device, free: int, ever: int, evidence: Evidence, least: int = 0
 ) -> Size | None:
-    """The ceiling for a job on a device that could give it `most`; None if that is too little.
+    """The ceiling for a job on a device that can give it `free` now, and `ever` when empty.
 
-    `least` is a ceiling that a retry needs at the least.
+    None if what is free is too little. `least` is what a retry needs at the least.
     """
     match ask:
         case Exactly(bytes=wanted):
@@ -49,21 +49,24 @@ def size(
         case Share(share=share):
             chosen = Size(int(device.capacity * share), f"{ask} of {device.id}")
         case Grow():
-            chosen = Size(most, "all that was free")
+            chosen = Size(free, "all that was free")
         case Auto():
-            chosen = _learned(device, most, evidence)
+            chosen = _learned(device, ever, evidence)
     if least > chosen.ceiling:
         chosen = Size(least, "larger than the attempt that failed")
     ceiling = chosen.ceiling // MiB * MiB
-    return Size(ceiling, chosen.basis) if SMALLEST <= ceiling <= most else None
+    return Size(ceiling, chosen.basis) if SMALLEST <= ceiling <= free else None
 
 
-def _learned(device: Device, most: int, evidence: Evidence) -> Size:
+def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
+    """What earlier runs suggest; never more than the device could give."""
     if evidence.peak is None and not evidence.failed_at:
-        share = min(int(device.capacity * DEFAULT_SHARE), max(most, SMALLEST))
+        share = min(int(device.capacity * DEFAULT_SHARE), ever)
         return Size(share, f"default, {DEFAULT_SHARE:.0%} of {device.id}: no earlier run")
     known = with_margin(evidence.peak or 0)
-    enough = max(known, after_failure(evidence.failed_at, 0, None), FLOOR)
+    enough = min(max(known, after_failure(evidence.failed_at, 0, None), FLOOR), ever)
+    if not evidence.runs:
+        return Size(enough, f"{format_bytes(evidence.failed_at)} was too little before")
     runs = f"{evidence.runs} earlier run" + ("" if evidence.runs == 1 else "s")
     others = "" if evidence.same_arguments else " with other arguments"
     return Size(enough, f"peak of {runs}{others}, and a margin")

@@ -31,7 +31,7 @@ class Frames:
         """Read once; False at the end of the stream."""
         space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
         try:
-            data, ancillary, _, _ = self.sock.recvmsg(1 << 18, space)
+            data, ancillary, _, _ = self.sock.recvmsg(1 << 18, space, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return True
         except ConnectionError:
@@ -40,8 +40,6 @@ class Frames:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 numbers = array.array("i")
                 numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
-                for number in numbers:
-                    os.set_inheritable(number, False)
                 self.descriptors.extend(numbers)
         self._in += data
         return bool(data)

@@ -1,0 +1,99 @@
+"""The demo, from its first program to its last."""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+from demo import by_hand
+from demo.catalogue import PROGRAMS
+from demo.leased import Landlord
+from demo.mark import Mark
+from demo.race import Race
+from demo.screen import Screen
+from sublet.units import GiB, MiB, format_bytes
+
+CAPACITY = 2 * GiB
+_OURS = ("SUBLET_", "TF_", "CUDA_", "KERAS_", "PYTHON")
+
+
+def main() -> int:
+    """0 only if with Sublet no program died and all stayed within the device."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument("--sublet-only", action="store_true", help="leave out the ways by hand")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGHUP, _leave)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sublet-demo-")))
+        mark = Mark()
+        stack.callback(mark.end)
+        try:
+            return _tell(folder, mark, stack, arguments.sublet_only)
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            # From here on nothing may keep the demo from ending what it has started.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool) -> int:
+    screen = Screen(CAPACITY)
+    environ = _environment()
+    ways: dict[str, Race] = {}
+    count = len(PROGRAMS)
+    screen.say(f"{count} TensorFlow programs, one CPU device of {format_bytes(CAPACITY)}.", "bold")
+    screen.say("Memory is what all their processes hold together (PSS), seen from outside.")
+    if not sublet_only:
+        share = CAPACITY // count // MiB
+        with screen.phase(f"By hand, a fixed fraction: a limit of {share} MiB for each"):
+            ways["a fixed fraction each"] = by_hand.fixed_fraction(
+                CAPACITY, environ, mark, _made(folder / "fraction"), screen.look
+            )
+        screen.died(ways["a fixed fraction each"])
+        with screen.phase("By hand, growth: no ceiling, all at once"):
+            ways["growth, all at once"] = by_hand.growth(
+                environ, mark, _made(folder / "growth"), screen.look
+            )
+        screen.died(ways["growth, all at once"])
+    landlord = Landlord(folder / "home", CAPACITY, environ, mark)
+    stack.callback(landlord.close)
+    with screen.phase("With Sublet: all at once, each under its lease"):
+        race, reports = landlord.run(_made(folder / "leased"), screen.look)
+    ways["Sublet"] = race
+    screen.closing(race, reports)
+    screen.totals(ways)
+    screen.say(
+        f"\nSublet charged at most {format_bytes(landlord.most_charged)}. Its memory is that of "
+        f"broker, nursery, keepers, programs and {count} clients; its time begins before there "
+        "is a broker.",
+        "dim",
+    )
+    within = race.most <= CAPACITY and landlord.most_charged <= CAPACITY
+    for finish in race.deaths:
+        screen.say(f"\n{finish.name} died:\n{finish.errors[-2000:]}", "red")
+    return 0 if within and not race.deaths else 1
+
+
+def _environment() -> dict[str, str]:
+    """The user's, less what would steer TensorFlow or Sublet; the CPU is the device."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    return {**kept, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONUNBUFFERED": "1"}
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Promises of the benchmarks' tables, from made-up samples: nothing is measured here."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import driver, jobs, memory, processes, report, rest, startup, step, ways
+
+MiB = 2**20
+DRIVES = {
+    way.key: {
+        count: [driver.Drive(1234.5 * (way.kind == "fresh") + count + 3, float(count), (0.1,))]
+        for count in (8, 24)
+    }
+    for way in ways.WAYS
+}
+RESULTS = (
+    startup.result(
+        {"plain": (3.0, 3.2, 3.1), "sublet-command": (0.15, 0.2), "sublet-call": (0.05,)}
+    ),
+    jobs.result(DRIVES, (8, 24)),
+    memory.result(
+        {
+            "python job.py": memory.Weights(6, 0, 1860 * MiB),
+            "limit: bare fork, preloaded": memory.Weights(6, 300 * MiB, 1200 * MiB),
+            "sublet run job.py": memory.Weights(6, 320 * MiB, 1100 * MiB, clients=60 * MiB),
+        }
+    ),
+    rest.result(
+        {"--help": [0.1], "status": [0.14, 0.2]},
+        {
+            "broker": rest.AtRest(39_000_000, 30_000_000, 0.0001, 20.0),
+            "nursery": rest.AtRest(590_000_000, 320_000_000, 0.0, 20.0),
+        },
+    ),
+    step.result({mode: {"cnn": [0.01], "mlp": [0.003]} for mode in ("plain", "lease")}),
+)
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.name)
+def test_everything_printed_fits_a_terminal(result: report.Result) -> None:
+    """Tables, notes and bars."""
+    lines = result.render().splitlines()
+    assert max(map(len, lines)) <= report.WIDTH
+    assert any("met" in line for line in lines)
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.name)
+def test_every_benchmark_judges_itself(result: report.Result) -> None:
+    """Each has bars."""
+    assert result.bars
+
+
+def test_startup_is_judged_by_the_ratio_of_medians() -> None:
+    """3.1 s beside 0.175 s and 0.05 s."""
+    sooner = [round(bar.value, 1) for bar in RESULTS[0].bars]
+    assert sooner == [17.7, 62.0]
+    assert [bar.met for bar in RESULTS[0].bars] == [False, True]
+
+
+def test_ours_once_warm_stands_beside_peers_with_their_start_up_in_and_out() -> None:
+    """Both comparisons are printed, so that nobody has to guess which one it is."""
+    bars = {bar.name: bar.value for bar in RESULTS[1].bars}
+    assert bars["run, 8 jobs: best reused, all"] == pytest.approx(11 / 8)
+    assert bars["run, 8 jobs: best reused, warm"] == pytest.approx(1.0)
+
+
+def test_a_way_that_failed_leaves_a_row_and_no_bar() -> None:
+    """The others are still compared."""
+    without = {key: by for key, by in DRIVES.items() if key != "sublet-call"}
+    result = jobs.result(without, (8,), ("sublet.run(): exit code 1",))
+    assert "failed" in result.render()
+    assert not [bar for bar in result.bars if bar.name.startswith("run()")]
+
+
+def test_one_more_worker_is_what_all_processes_together_gained() -> None:
+    """The nursery that was there before is not charged to the workers."""
+    assert memory.Weights(6, 320 * MiB, 1100 * MiB).each == 130 * MiB
+
+
+def test_a_program_that_fails_is_no_figure_but_its_last_words(tmp_path: Path) -> None:
+    """A real process that fails."""
+    words = [sys.executable, "-c", "raise SystemExit('out of luck')"]
+    with pytest.raises(processes.Failed, match="exit code 1: out of luck"):
+        processes.run(words, {}, tmp_path / "log")
