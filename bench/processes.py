@@ -7,6 +7,7 @@ behind escapes: `end_all` finds it.
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import time
@@ -40,21 +41,34 @@ def run(
     On a timeout only this process is killed; `end_all` ends what it had started.
     """
     with log.open("ab") as out:
-        try:
-            done = subprocess.run(
-                words,
-                env=dict(env),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise Failed(f"not done after {timeout:g} s: {_tail(log)}") from None
-    if done.returncode != 0:
-        raise Failed(f"exit code {done.returncode}: {_tail(log)}")
+        child = subprocess.Popen(
+            words, env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
+    try:
+        code = finish(child, timeout)
+    except Failed as late:
+        raise Failed(f"{late}: {_tail(log)}") from None
+    if code != 0:
+        raise Failed(f"exit code {code}: {_tail(log)}")
+
+
+def finish(child: subprocess.Popen[bytes], timeout: float) -> int:
+    """Wait for a child and return its exit code; after the timeout it is killed and that is Failed.
+
+    Not by Popen.wait: with a timeout it sleeps up to 50 ms between looks, and times that end with
+    a process would fall on its steps.
+    """
+    number = os.pidfd_open(child.pid)
+    try:
+        ended, _, _ = select.select([number], [], [], timeout)
+    finally:
+        os.close(number)
+        if child.poll() is None:
+            child.kill()
+    code = child.wait()
+    if not ended:
+        raise Failed(f"not done after {timeout:g} s")
+    return code
 
 
 def start(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> psutil.Popen:

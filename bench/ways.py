@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bench import processes
 from bench.household import PROGRAMS, SUBLET
 
 RunAll = Callable[[str, Sequence[str]], None]
@@ -73,7 +74,10 @@ def _by_command(width: int, head: Sequence[str | Path]) -> Iterator[RunAll]:
 
     def one(program: str, stamp: str) -> None:
         words = [*head, PROGRAMS / f"{program}.py", stamp]
-        subprocess.run(words, env=env, stdin=subprocess.DEVNULL, timeout=_LONGEST, check=True)
+        child = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL)
+        code = processes.finish(child, _LONGEST)
+        if code != 0:
+            raise RuntimeError(f"{program}: exit code {code}")
 
     with ThreadPoolExecutor(width) as slots:
         yield lambda program, stamps: _drain(slots.map(lambda stamp: one(program, stamp), stamps))

@@ -24,12 +24,12 @@ class Program:
 
 PROGRAMS = (
     # Too little, as people guess: it is started again with more, and nobody has to look.
-    Program("embedding", "128MiB", on_oom="grow"),
+    Program("embedding", "192MiB", on_oom="grow"),
     Program("spawned_child", "64MiB"),
     Program("attention", "320MiB"),
     Program("tf1_session", "32MiB"),
     Program("lstm", "32MiB"),
-    Program("cnn", "160MiB"),
+    Program("cnn", "256MiB"),
     Program("vae", "32MiB"),
     Program("tf1_fraction", "64MiB"),
     Program("resnet", "10%"),

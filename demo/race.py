@@ -15,6 +15,9 @@ from demo.mark import Mark
 
 _TURN = 0.05
 _BETWEEN_SAMPLES = 0.25
+_COST_OF_SAMPLES = 0.2
+"""Of the time, at most: adding up is work for the kernel, and the programs need the processors."""
+_GRACE = 5.0
 TOO_LONG = 150.0
 """Seconds after which whatever still runs has hung."""
 
@@ -76,7 +79,7 @@ def run(
     look: Callable[[Moment], None],
     at_once: int,
 ) -> Race:
-    """Run them all. Raises nothing of theirs; leaves its processes to the mark if interrupted."""
+    """Run them all. When it is interrupted its commands end with it; what they started may not."""
     began = time.monotonic()
     queue = list(entries)
     running: dict[str, subprocess.Popen[bytes]] = {}
@@ -84,25 +87,29 @@ def run(
     finished: dict[str, Finish] = {}
     now = most = 0
     next_sample = 0.0
-    while queue or running:
-        elapsed = time.monotonic() - began
-        while queue and len(running) < at_once:
-            entry = queue.pop(0)
-            running[entry.name] = _start(entry, mark, folder)
-            started[entry.name] = elapsed
-        for name, process in list(running.items()):
-            if elapsed > TOO_LONG and process.poll() is None:
-                process.kill()
-                process.wait()
-            if process.poll() is not None:
-                del running[name]
-                finished[name] = _finish(name, process, elapsed - started[name], folder)
-        if elapsed >= next_sample:
-            next_sample = elapsed + _BETWEEN_SAMPLES
-            now = marks.memory(mark.pids())
-            most = max(most, now)
-            look(Moment(elapsed, now, most, dict(started), dict(finished)))
-        time.sleep(_TURN)
+    try:
+        while queue or running:
+            elapsed = time.monotonic() - began
+            while queue and len(running) < at_once:
+                entry = queue.pop(0)
+                running[entry.name] = _start(entry, mark, folder)
+                started[entry.name] = elapsed
+            for name, process in list(running.items()):
+                if elapsed > TOO_LONG and process.poll() is None:
+                    process.kill()
+                    process.wait()
+                if process.poll() is not None:
+                    del running[name]
+                    finished[name] = _finish(name, process, elapsed - started[name], folder)
+            if elapsed >= next_sample:
+                now = marks.memory(mark.pids())
+                cost = time.monotonic() - began - elapsed
+                next_sample = elapsed + max(_BETWEEN_SAMPLES, cost / _COST_OF_SAMPLES)
+                most = max(most, now)
+                look(Moment(elapsed, now, most, dict(started), dict(finished)))
+            time.sleep(_TURN)
+    finally:
+        _end(list(running.values()))
     seconds = time.monotonic() - began
     look(Moment(seconds, now, most, dict(started), dict(finished)))
     order = tuple(finished[entry.name] for entry in entries)
@@ -123,6 +130,19 @@ def _start(entry: Entry, mark: Mark, folder: Path) -> "subprocess.Popen[bytes]":
             # Ctrl-C is for the demo, which ends them all.
             start_new_session=True,
         )
+
+
+def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+    """Those that wait or run are asked first, so that a client can tell its broker."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + _GRACE
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _finish(name: str, process: "subprocess.Popen[bytes]", seconds: float, folder: Path) -> Finish:

@@ -139,7 +139,7 @@ class Screen:
 def _live_table(moment: Moment, snapshot: Snapshot | None) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column(f"{moment.seconds:.0f} s", no_wrap=True, min_width=16)
-    for name in ("lease", "now"):
+    for name in ("lease", "now") if snapshot is not None else ("", ""):
         table.add_column(name, justify="right", no_wrap=True, min_width=8)
     table.add_column("", no_wrap=True, overflow="ellipsis", min_width=26)
     leases = {row.name: row for row in snapshot.leases} if snapshot is not None else {}

@@ -4,8 +4,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from support.box import Box
+
+# A machine under load is slow, and that is no failure.
+settings.register_profile("sublet", deadline=None)
+settings.load_profile("sublet")
 
 
 @pytest.fixture(scope="session")

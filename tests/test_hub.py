@@ -51,34 +51,6 @@ def test_timers_of_the_same_moment_fire_in_the_order_they_were_set(
     assert fired == [0, 1, 2, 3, 4]
 
 
-def test_a_cancelled_timer_does_not_fire(hub: Hub) -> None:
-    fired: list[str] = []
-    cancelled = hub.later(0.0, lambda: fired.append("cancelled"))
-    hub.later(0.001, lambda: fired.append("kept"))
-    hub.cancel(cancelled)
-    turn_until(hub, lambda: bool(fired))
-    assert fired == ["kept"]
-
-
-def test_a_timer_can_cancel_another_that_is_due(hub: Hub) -> None:
-    fired: list[str] = []
-    numbers: list[int] = []
-    hub.later(0.0, lambda: hub.cancel(numbers[0]))
-    numbers.append(hub.later(0.0, lambda: fired.append("cancelled")))
-    hub.later(0.001, lambda: fired.append("kept"))
-    turn_until(hub, lambda: bool(fired))
-    assert fired == ["kept"]
-
-
-def test_cancelling_a_timer_that_has_fired_does_not_stop_later_ones(hub: Hub) -> None:
-    fired: list[int] = []
-    first = hub.later(0.0, lambda: fired.append(1))
-    turn_until(hub, lambda: fired == [1])
-    hub.cancel(first)
-    hub.later(0.0, lambda: fired.append(2))
-    turn_until(hub, lambda: fired == [1, 2])
-
-
 def test_a_timer_can_set_the_next_one(hub: Hub) -> None:
     fired: list[int] = []
 
@@ -110,6 +82,42 @@ def test_a_source_that_is_not_watched_any_more_is_not_called(
     hub.later(0.001, lambda: heard.append("timer"))
     turn_until(hub, lambda: bool(heard))
     assert heard == ["timer"]
+
+
+def test_a_source_that_was_unwatched_earlier_in_the_turn_is_not_called(hub: Hub) -> None:
+    one, other = os.pipe(), os.pipe()
+    called: list[int] = []
+
+    def stop_both(mine: int) -> None:
+        called.append(mine)
+        for reading, _ in (one, other):
+            hub.unwatch(reading)
+
+    for reading, writing in (one, other):
+        hub.watch(reading, lambda mine=reading: stop_both(mine))  # type: ignore[misc]
+        os.write(writing, b"a")
+    hub.turn()
+    # Both could be read; whichever came first has given up the other.
+    assert len(called) == 1
+    for number in (*one, *other):
+        os.close(number)
+
+
+def test_a_source_that_gives_up_while_it_writes_is_not_read_in_the_same_turn(hub: Hub) -> None:
+    one, other = socket.socketpair()
+    happened: list[str] = []
+
+    def give_up() -> None:
+        happened.append("write")
+        hub.unwatch(one)
+        one.close()
+
+    with one, other:
+        hub.watch(one, lambda: happened.append("read"))
+        hub.when_writable(one, give_up)
+        other.send(b"read me")
+        hub.turn()
+    assert happened == ["write"]
 
 
 def test_unwatching_what_is_not_watched_is_no_error(hub: Hub, pipe: tuple[int, int]) -> None:

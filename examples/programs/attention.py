@@ -5,7 +5,7 @@ from tensorflow import keras
 
 keras.utils.set_random_seed(14)
 rng = np.random.default_rng(14)
-tokens = rng.integers(0, 200, (384, 160))
+tokens = rng.integers(0, 200, (192, 160))
 largest = tokens.max(axis=1) - 190
 
 inputs = keras.layers.Input((160,), dtype="int32")

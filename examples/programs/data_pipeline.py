@@ -25,4 +25,4 @@ for _epoch in range(3):
         small = tf.image.resize(batch, (56, 56))
         bright += int(tf.reduce_sum(tf.cast(labels, tf.int32)))
         seen += int(small.shape[0])
-print(f"{seen} images, {bright} bright")
+print(f"{bright} of {seen} bright")

@@ -5,7 +5,7 @@ from tensorflow import keras
 
 keras.utils.set_random_seed(3)
 rng = np.random.default_rng(3)
-wave = np.sin(np.arange(2100) / 9.0) + rng.normal(0, 0.05, 2100)
+wave = np.sin(np.arange(1300) / 9.0) + rng.normal(0, 0.05, 1300)
 windows = np.lib.stride_tricks.sliding_window_view(wave.astype("float32"), 41)
 past, after = windows[:, :40, None], windows[:, 40]
 

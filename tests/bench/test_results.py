@@ -84,3 +84,10 @@ def test_a_program_that_fails_is_no_figure_but_its_last_words(tmp_path: Path) ->
     words = [sys.executable, "-c", "raise SystemExit('out of luck')"]
     with pytest.raises(processes.Failed, match="exit code 1: out of luck"):
         processes.run(words, {}, tmp_path / "log")
+
+
+def test_a_program_that_never_ends_is_killed_and_is_no_figure(tmp_path: Path) -> None:
+    """A real process that waits for ever."""
+    words = [sys.executable, "-c", "import signal; signal.pause()"]
+    with pytest.raises(processes.Failed, match=r"not done after 0\.1 s"):
+        processes.run(words, {}, tmp_path / "log", timeout=0.1)

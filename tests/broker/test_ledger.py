@@ -3,6 +3,7 @@
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sublet.broker.ledger import VERSION, Ledger, fingerprint
 from sublet.domain.job import Finished, Job, Outcome, Starting, Waiting
@@ -123,8 +125,33 @@ def test_a_kill_between_save_and_commit_loses_the_saved_and_keeps_the_committed(
     ledger.close()
 
 
+def test_a_kill_while_a_ledger_is_made_leaves_none_and_the_next_broker_makes_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from sublet.broker.ledger import Ledger\n"
+        "def die_first(event, details):\n"
+        "    if event == 'os.rename':\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "sys.addaudithook(die_first)\n"
+        "Ledger.open(Path(sys.argv[1]))\n"
+    )
+    child = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert child.returncode == -signal.SIGKILL
+    assert not path.exists()
+    (partial,) = tmp_path.iterdir()
+    # All that was missing was its name.
+    Ledger.open(partial).close()
+    ledger = Ledger.open(path)
+    assert ledger.live() == []
+    ledger.close()
+
+
 def _numbered(one: Job, number: int) -> Job:
-    return Job(number, one.token, one.spec, one.submitted, one.state, one.attempt)
+    return replace(one, id=number)
 
 
 def _write_and_be_killed(path: Path) -> None:
@@ -168,40 +195,111 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def _is_refused_as_damaged(path: Path, content: bytes) -> None:
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory: pytest.TempPathFactory, healthy: bytes) -> tuple[bytes, bytes]:
+    """The same ledger with one more job, which is in the journal only: after a kill."""
+    path = tmp_path_factory.mktemp("unfinished") / "ledger.sqlite"
+    path.write_bytes(healthy)
+    ledger = Ledger.open(path)
+    ledger.save(job(41))
+    ledger.commit()
+    content, journal = path.read_bytes(), _journal(path).read_bytes()
+    ledger.close()
+    return content, journal
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _is_refused_as_damaged(directory: Path, content: bytes, journal: bytes | None = None) -> None:
+    path = Path(tempfile.mkdtemp(dir=directory)) / "ledger.sqlite"
     path.write_bytes(content)
+    if journal is not None:
+        _journal(path).write_bytes(journal)
     with pytest.raises(LedgerDamaged) as refusal:
         Ledger.open(path)
     assert str(path) in refusal.value.message
     assert "`sublet recover`" in refusal.value.hint
     assert path.read_bytes() == content
+    if journal is not None:
+        assert _journal(path).read_bytes() == journal
 
 
 def test_a_ledger_with_any_page_wiped_is_refused_and_left_as_it_is(
     tmp_path: Path, healthy: bytes
 ) -> None:
     for start in range(0, len(healthy), PAGE):
-        wiped = healthy[:start] + bytes(PAGE) + healthy[start + PAGE :]
-        _is_refused_as_damaged(tmp_path / "ledger.sqlite", wiped)
+        _is_refused_as_damaged(tmp_path, _wiped(healthy, start))
+
+
+def test_the_journal_of_a_damaged_ledger_is_left_as_it_is_too(
+    tmp_path: Path, unfinished: tuple[bytes, bytes]
+) -> None:
+    content, journal = unfinished
+    # The journal makes good whatever happens to the pages that are in it.
+    mended = {
+        (struct.unpack_from(">I", journal, place)[0] - 1) * PAGE
+        for place in range(32, len(journal), 24 + PAGE)
+    }
+    damaging = set(range(0, len(content), PAGE)) - mended
+    assert len(damaging) > 10
+    for start in damaging:
+        _is_refused_as_damaged(tmp_path, _wiped(content, start), journal)
+    for cut in (b"", content[:1]):
+        _is_refused_as_damaged(tmp_path, cut, journal)
+
+
+def test_what_is_in_the_journal_only_is_not_lost(
+    tmp_path: Path, unfinished: tuple[bytes, bytes]
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(unfinished[0])
+    _journal(path).write_bytes(unfinished[1])
+    ledger = Ledger.open(path)
+    assert ledger.last_id() == 41
+    ledger.close()
+
+
+def _wiped(content: bytes, start: int) -> bytes:
+    return content[:start] + bytes(PAGE) + content[start + PAGE :]
 
 
 def test_a_ledger_that_was_cut_short_is_refused_and_left_as_it_is(
     tmp_path: Path, healthy: bytes
 ) -> None:
-    for length in (16, 100, PAGE - 1, PAGE, PAGE + 1, len(healthy) // 2, len(healthy) - PAGE):
-        _is_refused_as_damaged(tmp_path / "ledger.sqlite", healthy[:length])
+    for length in (0, 1, 16, 99, 100, PAGE - 1, PAGE, PAGE + 1, len(healthy) - PAGE):
+        _is_refused_as_damaged(tmp_path, healthy[:length])
 
 
 def test_a_file_that_was_never_a_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    _is_refused_as_damaged(path, b"These are somebody's notes.\n" * 400)
-    _is_refused_as_damaged(path, bytes(range(256)) * 64)
+    _is_refused_as_damaged(tmp_path, b"These are somebody's notes.\n" * 400)
+    _is_refused_as_damaged(tmp_path, bytes(range(256)) * 64)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "CREATE TABLE notes (text TEXT)",
+        "CREATE TABLE notes (text TEXT); PRAGMA user_version = 1",
+        "CREATE TABLE jobs (id INTEGER PRIMARY KEY); PRAGMA user_version = 1",
+    ],
+)
+def test_a_database_without_our_tables_is_refused_and_left_as_it_is(
+    tmp_path: Path, script: str
+) -> None:
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.executescript(script)
+    connection.close()
+    _is_refused_as_damaged(tmp_path, other.read_bytes())
 
 
 def test_a_live_job_that_cannot_be_read_is_damage_too(tmp_path: Path, healthy: bytes) -> None:
-    content = healthy.replace(b'{"id":3,', b'{"id":"', 1)
+    # As long as before: for SQLite, nothing is wrong.
+    content = healthy.replace(b'{"id":3,', b'{"id":x,', 1)
     assert content != healthy
-    _is_refused_as_damaged(tmp_path / "ledger.sqlite", content)
+    _is_refused_as_damaged(tmp_path, content)
 
 
 def test_a_healthy_ledger_is_not_taken_for_a_damaged_one(tmp_path: Path, healthy: bytes) -> None:
@@ -293,10 +391,11 @@ def _ran(
     exceeded: bool = False,
     kind: str = "cpu",
     start: str = "warm",
+    code: int = 0,
 ) -> None:
     outcome = Outcome(
         "lease exceeded" if exceeded else "exited",
-        int(exceeded),
+        code or int(exceeded),
         peak=None if peak is None else peak * MiB,
         system_peak=None if system is None else system * MiB,
     )
@@ -339,9 +438,14 @@ def test_other_programs_and_other_kinds_of_device_show_nothing(ledger: Ledger) -
     assert ledger.evidence(job(script=b"/home/someone/other.py"), "cpu").peak is None
 
 
-def test_a_ceiling_that_failed_counts_until_a_later_run_has_fared_better(ledger: Ledger) -> None:
+def test_a_ceiling_that_failed_counts_until_a_later_run_has_come_to_a_good_end(
+    ledger: Ledger,
+) -> None:
     _ran(ledger, job(), 500, ceiling=512, exceeded=True)
     _ran(ledger, job(), 250, ceiling=256, exceeded=True)
+    assert ledger.evidence(job(), "cpu").failed_at == 512 * MiB
+    # It may have failed before it came to what needs the memory.
+    _ran(ledger, job(), 20, ceiling=768, code=1)
     assert ledger.evidence(job(), "cpu").failed_at == 512 * MiB
     _ran(ledger, job(), 600, ceiling=768)
     assert ledger.evidence(job(), "cpu").failed_at == 0
@@ -355,6 +459,16 @@ def test_the_peak_of_a_run_that_was_cut_off_at_its_ceiling_is_no_evidence_of_its
     _ran(ledger, job(), 300)
     _ran(ledger, job(), 500, ceiling=512, exceeded=True)
     assert ledger.evidence(job(), "cpu") == Evidence(300 * MiB, 1, True, None, 512 * MiB)
+
+
+def test_the_peaks_of_runs_that_failed_count_only_where_none_came_to_a_good_end(
+    ledger: Ledger,
+) -> None:
+    _ran(ledger, job(), 90, code=1)
+    _ran(ledger, job(), 70, code=1)
+    assert ledger.evidence(job(), "cpu") == Evidence(90 * MiB, 2, True)
+    _ran(ledger, job(), 80)
+    assert ledger.evidence(job(), "cpu") == Evidence(80 * MiB, 1, True)
 
 
 def test_a_run_that_never_started_tensorflow_shows_only_what_its_process_cost(
@@ -396,6 +510,17 @@ def test_a_script_is_the_same_program_by_whatever_path_it_was_named() -> None:
     assert fingerprint(whole) != fingerprint(elsewhere)
 
 
+def test_arguments_are_told_apart_word_by_word() -> None:
+    assert fingerprint(job(args=(b"a b",))) != fingerprint(job(args=(b"a", b"b")))
+    assert fingerprint(job(args=(b"a", b"b"))) == fingerprint(job(args=(b"a", b"b")))
+
+
+def test_programs_and_arguments_that_are_no_text_have_evidence_too(ledger: Ledger) -> None:
+    one = job(script=b"/caf\xe9.py", args=(b"\xff", b"b"))
+    _ran(ledger, one, 100)
+    assert ledger.evidence(one, "cpu") == Evidence(100 * MiB, 1, True)
+
+
 # Schemas of the past.
 
 
@@ -418,7 +543,8 @@ def test_a_ledger_of_schema_1_keeps_its_jobs_and_its_evidence(tmp_path: Path) ->
     assert isinstance(three.state, Starting)
     assert three.state.lease.cpus == (0, 1)
     assert three.attempt == 2
-    assert four.state == Waiting(4.0, 768 * MiB)
+    assert four.state == Waiting(4.0)
+    assert (four.attempt, four.least) == (2, 768 * MiB)
     assert four.spec.memory == Share(0.4)
     assert four.spec.program.target == b"caf\xe9.train"
     assert four.spec.surroundings.environ == {b"NAME": b"caf\xe9"}

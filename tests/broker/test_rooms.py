@@ -24,9 +24,8 @@ def room_of(
     holding: list[Job] | None = None,
     samples: dict[str, Sample] | None = None,
     standing: int = 0,
-    standing_now: int = 0,
 ) -> Room:
-    (only,) = rooms({fact.device.id: fact}, holding or [], samples or {}, standing, standing_now)
+    (only,) = rooms({fact.device.id: fact}, holding or [], samples or {}, standing)
     return only
 
 
@@ -70,13 +69,13 @@ def test_memory_that_is_missing_from_the_machine_belongs_to_strangers() -> None:
 def test_what_our_own_hold_is_not_taken_for_strangers_memory() -> None:
     samples = {"1.1": Sample(640 * MiB, 640 * MiB, (1001,))}
     left = 2 * GiB - 640 * MiB - 200 * MiB
-    room = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB, 200 * MiB)
+    room = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB)
     assert room == Room(CPU, left, 200 * MiB, 0, (Tenant("train.py", 640 * MiB, 1),))
 
 
 def test_nurseries_are_charged_to_the_cpu_and_not_to_a_gpu() -> None:
     both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
-    gpu, cpu = rooms(both, [], {}, 300 * MiB, 300 * MiB)
+    gpu, cpu = rooms(both, [], {}, 300 * MiB)
     assert (gpu.standing, gpu.free) == (0, 8 * GiB)
     assert (cpu.standing, cpu.free) == (300 * MiB, 2 * GiB - 300 * MiB)
 
@@ -98,15 +97,33 @@ def test_the_children_of_a_worker_hold_for_their_job() -> None:
     assert (room.strangers, room.tenants[0].bytes) == (0, 1200 * MiB)
 
 
-def test_a_gpu_that_does_not_say_who_holds_what_still_counts_the_lease() -> None:
-    fact = facts(GPU, used=0, holders=(Holder(1001, "train.py", None),))
-    assert in_use(holder(1, "gpu0"), fact, {}) is None
-    assert room_of(fact, [holder(1, "gpu0")]).free == 8 * GiB - 640 * MiB
+def test_a_gpu_that_shows_our_process_and_not_its_bytes_counts_the_lease_once() -> None:
+    mine = holder(1, "gpu0")
+    seen = (Holder(1001, "train.py", None),)
+    for used, strangers in ((0, 0), (500 * MiB, 0), (640 * MiB, 0), (GiB, GiB - 640 * MiB)):
+        fact = facts(GPU, used=used, holders=seen)
+        assert in_use(mine, fact, {}) is None
+        room = room_of(fact, [mine])
+        assert room.strangers == strangers
+        assert room.tenants == (Tenant("train.py", 640 * MiB, 1),)
+        assert room.free == 8 * GiB - 640 * MiB - strangers
+
+
+def test_a_gpu_that_shows_a_child_of_ours_without_bytes_counts_the_lease_once() -> None:
+    fact = facts(GPU, used=600 * MiB, holders=(Holder(1500, "child", None),))
+    samples = {"1.1": Sample(0, 0, (1001, 1500))}
+    assert room_of(fact, [holder(1, "gpu0")], samples).strangers == 0
+
+
+def test_what_a_gpu_uses_without_showing_our_process_is_not_ours() -> None:
+    fact = facts(GPU, used=600 * MiB, holders=(Holder(77, "game", None),))
+    room = room_of(fact, [holder(1, "gpu0")])
+    assert (room.strangers, room.free) == (600 * MiB, 8 * GiB - 1240 * MiB)
 
 
 def test_a_lease_on_one_device_takes_nothing_from_another() -> None:
     both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
-    gpu, cpu = rooms(both, [holder(1, "gpu0")], {}, 0, 0)
+    gpu, cpu = rooms(both, [holder(1, "gpu0")], {}, 0)
     assert (gpu.free, cpu.free) == (8 * GiB - 640 * MiB, 2 * GiB)
     assert cpu.tenants == ()
 
@@ -128,7 +145,6 @@ def test_strangers_can_leave_less_than_nothing() -> None:
     st.integers(0, 8 * GiB),
     st.lists(st.tuples(st.integers(0, 4 * GiB), st.none() | st.integers(0, 4 * GiB)), max_size=4),
     st.integers(0, GiB),
-    st.integers(0, GiB),
 )
 def test_what_is_free_and_what_is_held_add_up_to_the_capacity(
     one: Device,
@@ -136,7 +152,6 @@ def test_what_is_free_and_what_is_held_add_up_to_the_capacity(
     available: int,
     held: list[tuple[int, int | None]],
     standing: int,
-    standing_now: int,
 ) -> None:
     holding = [holder(n, one.id, ceiling) for n, (ceiling, _) in enumerate(held, start=1)]
     samples = {
@@ -145,7 +160,7 @@ def test_what_is_free_and_what_is_held_add_up_to_the_capacity(
         if now is not None
     }
     seen = tuple(Holder(1000 + n, "x", now) for n, (_, now) in enumerate(held, start=1))
-    room = room_of(facts(one, used, available, seen), holding, samples, standing, standing_now)
+    room = room_of(facts(one, used, available, seen), holding, samples, standing)
     tenants = sum(tenant.bytes for tenant in room.tenants)
     assert room.free + tenants + room.strangers + room.standing == one.capacity
     assert room.strangers >= 0

@@ -112,7 +112,7 @@ def test_a_job_goes_from_submitted_to_finished_and_is_then_forgotten() -> None:
 def test_a_job_that_is_tried_again_waits_for_a_larger_lease_as_its_next_attempt() -> None:
     state = state_with("running")
     again = state.apply(AttemptEnded(1, 1, 4.0, Outcome("lease exceeded", 1), least=768 * MiB))
-    assert again == job(state=Waiting(4.0, 768 * MiB), attempt=2)
+    assert again == job(state=Waiting(4.0), attempt=2, least=768 * MiB)
     assert again is not None
     assert again.run == "1.2"
 
@@ -121,6 +121,33 @@ def test_a_job_that_never_ran_waits_again_as_its_next_attempt() -> None:
     for name in ("starting", "running"):
         state = state_with(name)
         assert state.apply(NeverRan(1, 1, 3.0)) == job(state=Waiting(3.0), attempt=2)
+
+
+def test_what_a_failed_attempt_has_taught_outlives_attempts_that_never_ran() -> None:
+    state = state_with("running")
+    state.apply(AttemptEnded(1, 1, 4.0, Outcome("lease exceeded", 1), least=768 * MiB))
+    state.apply(Granted(1, 5.0, 8.0, lease(ceiling=768 * MiB)))
+    state.apply(NeverRan(1, 2, 6.0))
+    assert state[1] == job(state=Waiting(6.0), attempt=3, least=768 * MiB)
+
+
+def test_a_job_cannot_be_submitted_over_a_live_one() -> None:
+    for name in ("waiting", "starting", "running"):
+        state = state_with(name)
+        before = state.jobs()
+        with pytest.raises(InternalError, match="live already"):
+            state.apply(Submitted(job(1, args=(b"--other",))))
+        assert state.jobs() == before
+
+
+def test_nothing_is_undone_of_a_job_that_is_not_live() -> None:
+    for name, number in (("gone", 1), ("waiting", 2)):
+        state = state_with(name)
+        before = state.jobs()
+        for undone in (Undone(number, None), Undone(number, job(number))):
+            with pytest.raises(InternalError, match="not live"):
+                state.apply(undone)
+            assert state.jobs() == before
 
 
 def test_the_first_reason_to_stop_is_the_one_that_is_kept() -> None:
@@ -158,6 +185,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.state = State([])
         self.submitted = 0
         self.attempts: dict[int, int] = {}
+        self.least: dict[int, int] = {}
         self.decision: tuple[list[Job], Undone] | None = None
 
     @rule()
@@ -168,6 +196,14 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.state.apply(Submitted(new)) == new
         assert self.state.jobs() == [*before, new]
         self.decision = (before, Undone(new.id, None))
+
+    @precondition(lambda self: self.state.jobs())
+    @rule(data=st.data())
+    def submit_again(self, data: st.DataObject) -> None:
+        before = self.state.jobs()
+        with pytest.raises(InternalError):
+            self.state.apply(Submitted(data.draw(st.sampled_from(before))))
+        assert self.state.jobs() == before
 
     @precondition(lambda self: self.submitted)
     @rule(data=st.data(), kind=st.integers(0, 6), late=st.integers(0, 3))
@@ -217,11 +253,13 @@ class AnyHistory(RuleBasedStateMachine):
         assert sorted(one.id for one in both) == [one.id for one in self.state.jobs()]
 
     @invariant()
-    def attempts_only_grow(self) -> None:
+    def attempts_and_what_they_need_only_grow(self) -> None:
         for one in self.state.jobs():
             assert one.attempt >= self.attempts.get(one.id, 1)
+            assert one.least >= self.least.get(one.id, 0)
             self.attempts[one.id] = one.attempt
+            self.least[one.id] = one.least
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestAnyHistory.settings = settings(max_examples=50, stateful_step_count=40)

@@ -7,6 +7,7 @@ import signal
 import sys
 import zipfile
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_python_in_front_names_the_interpreter_and_its_options(work: Path) -> No
     python = python_at(work / "bin" / "python3.11")
     here = os.fsencode(python)
     train = (b"train.py", (b"-x",))
-    for options in ([], ["-u"], ["-W", "error"], ["-X", "dev", "-O"]):
+    for options in ([], ["-u"], ["-W", "error"], ["-X", "dev", "-O"], ["-b", "-b"]):
         flags = tuple(map(os.fsencode, options))
         assert read_command([str(python), *options, "train.py", "-x"]) == Program(
             "script", *train, flags, here
@@ -91,10 +92,50 @@ def test_python_in_front_names_the_interpreter_and_its_options(work: Path) -> No
     assert code.argv() == [here, b"-c", b"print(1)", b"a"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "means"),
+    [
+        (["-mpkg.train", "x"], ("module", b"pkg.train", (b"x",), ())),
+        (["-um", "pkg", "-m"], ("module", b"pkg", (b"-m",), (b"-u",))),
+        (["-umpkg"], ("module", b"pkg", (), (b"-u",))),
+        (["-cprint(1)", "a"], ("code", b"print(1)", (b"a",), ())),
+        (["-uBc", "print(1)"], ("code", b"print(1)", (), (b"-u", b"-B"))),
+        (["-Wignore", "train.py"], ("script", b"train.py", (), (b"-W", b"ignore"))),
+        (["-uWignore", "train.py"], ("script", b"train.py", (), (b"-u", b"-W", b"ignore"))),
+        (["-Xdev", "-mpkg"], ("module", b"pkg", (), (b"-X", b"dev"))),
+        (["-OO", "train.py", "-O"], ("script", b"train.py", (b"-O",), (b"-O", b"-O"))),
+        (
+            ["--check-hash-based-pycs", "always", "train.py"],
+            ("script", b"train.py", (), (b"--check-hash-based-pycs", b"always")),
+        ),
+    ],
+)
+def test_options_are_read_as_python_reads_them(
+    work: Path,
+    typed: list[str],
+    means: tuple[Literal["script", "module", "code"], bytes, tuple[bytes, ...], tuple[bytes, ...]],
+) -> None:
+    write(work / "train.py")
+    python = python_at(work / "bin" / "python3")
+    assert read_command([str(python), *typed]) == Program(*means, os.fsencode(python))
+
+
+def test_what_only_sounds_like_python_is_a_command(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work / "train.py")
+    monkeypatch.setenv("PATH", str(work / "bin"))
+    for name in ("ipython", "bpython", "python-config", "python3.11-config", "pythonw"):
+        there = write(work / "bin" / name, b"#!/bin/sh\n", 0o755)
+        program = read_command([name, "-m", "train.py"])
+        assert program == Program("command", os.fsencode(there), (b"-m", b"train.py"))
+        assert why_cold(program) == "not a Python program"
+
+
 def test_python_without_a_program_is_a_command_like_any_other(work: Path) -> None:
     python = python_at(work / "bin" / "python")
     here = os.fsencode(python)
-    for words in ([], ["-"], ["--version"], ["-i"], ["-m"], ["-c"]):
+    for words in ([], ["-"], ["--version"], ["-i"], ["-u", "-"], ["-W", "error"]):
         program = read_command([str(python), *words])
         assert program == Program("command", here, tuple(map(os.fsencode, words)))
         assert program.argv() == [here, *map(os.fsencode, words)]
@@ -117,8 +158,24 @@ def test_other_programs_are_commands(work: Path) -> None:
     )
     write(work / "run.sh", b"#!/bin/sh\nexit 3\n", 0o755)
     assert read_command(["./run.sh"]).target == os.fsencode(work / "run.sh")
+
+
+def test_an_executable_of_another_kind_is_a_command_and_no_script(work: Path) -> None:
     write(work / "binary", b"\x7fELF\0\0", 0o755)
-    assert read_command(["./binary"]).kind == "command"
+    write(work / "sh", b"#!/bin/sh\nexit 3\n", 0o755)
+    for name in ("binary", "./binary", "sh", "./sh"):
+        assert read_command([name, "x"]) == Program(
+            "command", os.fsencode(work / name.removeprefix("./")), (b"x",)
+        )
+
+
+def test_a_directory_does_not_hide_the_command_of_its_name(work: Path) -> None:
+    shell = shutil.which("sh")
+    assert shell is not None
+    (work / "sh").mkdir()
+    assert read_command(["sh", "-c", "exit 3"]).target == os.fsencode(shell)
+    write(work / "sh" / "__main__.py")
+    assert read_command(["sh"]).kind == "script"
 
 
 # Which interpreter.
@@ -213,6 +270,7 @@ def test_what_a_fork_could_not_honour_starts_cold_and_says_why(
 ) -> None:
     assert why_cold(Program("command", b"/bin/sh")) == "not a Python program"
     assert why_cold(script(work, flags=(b"-u", b"-O"))) == "the interpreter option -O"
+    assert why_cold(script(work, flags=(b"-W", b"ignore"))) == "the interpreter option -W"
     legacy = b"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n"
     assert why_cold(script(work, legacy)) == "the script names TF_USE_LEGACY_KERAS"
     monkeypatch.setenv("PYTHONHASHSEED", "0")

@@ -55,7 +55,7 @@ _candidates = st.builds(
     device=st.sampled_from([None, "gpu", *NAMES]),
     overhead=st.fixed_dictionaries(dict.fromkeys(NAMES, _sizes)),
     evidence=st.fixed_dictionaries({}, optional={"cpu": _known, "gpu": _known}),
-    least=st.just(0) | st.integers(SMALLEST, 4 * GiB),
+    least=st.just(0) | st.integers(16, 30 * 1024).map(lambda amount: amount * MiB),
     held=st.sampled_from(["", "", "", "its client has not come back yet"]),
 )
 
@@ -85,8 +85,19 @@ few = settings(max_examples=50)
 def fits(one: Candidate, there: Room, free: int) -> bool:
     """Whether so much is enough for this job there, by the rules of sizing alone."""
     known = one.evidence.get(there.device.kind, Evidence())
-    left = free - one.overhead[there.device.id]
-    return size(one.ask, there.device, left, known, one.least) is not None
+    overhead = one.overhead[there.device.id]
+    ever = most_ever(there, overhead)
+    return size(one.ask, there.device, free - overhead, ever, known, one.least) is not None
+
+
+def possible(one: Candidate, rooms: Rooms) -> set[str]:
+    """The devices that could give this job its lease if they were empty."""
+    names = eligible(one.device, rooms)
+    return {
+        there.device.id
+        for there in rooms
+        if there.device.id in names and fits(one, there, there.device.capacity - there.standing)
+    }
 
 
 @few
@@ -127,7 +138,7 @@ def test_nobody_is_passed_over_on_a_device_they_could_go_to(case: Case) -> None:
         if one.job in granted_on:
             assert granted_on[one.job] not in passed
         elif not one.held:
-            passed.update(eligible(one.device, case.rooms))
+            passed |= possible(one, case.rooms)
 
 
 @few
@@ -146,7 +157,7 @@ def test_the_first_in_line_that_fits_is_never_kept_waiting(case: Case) -> None:
             free[granted[one.job].device] -= granted[one.job].charge
             continue
         assert not any(fits(one, by_id[name], free[name]) for name in names if name not in taken)
-        taken.update(names)
+        taken |= possible(one, case.rooms)
 
 
 @few
@@ -167,10 +178,41 @@ def test_a_reason_names_a_device_and_no_amount_in_it_is_negative(case: Case) -> 
             continue
         names = eligible(one.device, case.rooms)
         if names:
-            assert any(f"on {name};" in reason for name in names)
+            assert any(re.search(rf"on {name}[;,]", reason) for name in names)
         else:
             assert repr(one.device) in reason
         assert not re.search(r"-\d", reason)
+
+
+@few
+@given(cases())
+def test_who_is_named_as_first_in_line_came_before_and_waits_for_that_very_device(
+    case: Case,
+) -> None:
+    decided = plan(case.rooms, case.waiting)
+    by_number = {one.job: one for one in case.waiting}
+    for number, reason in decided.reasons.items():
+        where = re.search(r"on (\w+);", reason)
+        ahead = re.search(r"but #(\d+) is first in line|after #(\d+)$", reason)
+        if where is not None and ahead is not None:
+            first = int(ahead[1] or ahead[2])
+            assert first < number
+            assert first in decided.reasons
+            assert where[1] in possible(by_number[first], case.rooms)
+
+
+@few
+@given(cases())
+def test_a_job_that_can_never_fit_changes_nothing_for_the_others_and_is_told_so(
+    case: Case,
+) -> None:
+    hopeless = {one.job for one in case.waiting if not one.held and not possible(one, case.rooms)}
+    others = tuple(one for one in case.waiting if one.job not in hopeless)
+    decided, without = plan(case.rooms, case.waiting), plan(case.rooms, others)
+    assert decided.grants == without.grants
+    assert {**decided.reasons, **without.reasons} == decided.reasons
+    for number in hopeless:
+        assert re.search("can give one program|there is no device", decided.reasons[number])
 
 
 @few
@@ -232,6 +274,46 @@ def test_a_small_job_behind_a_large_one_waits_and_knows_for_whom() -> None:
     assert decided.reasons[2].endswith("1.0 GiB of 2.0 GiB free, but #1 is first in line")
 
 
+def test_who_is_first_on_another_device_is_not_named_for_this_one() -> None:
+    rooms = (room("gpu0", free=512 * MiB), room("gpu1", free=GiB))
+    waiting = (
+        candidate(1, Exactly(GiB), on="gpu0"),
+        candidate(2, Exactly(GiB), on="gpu1"),
+        candidate(3, Exactly(64 * MiB)),
+    )
+    reasons = plan(rooms, waiting).reasons
+    assert reasons[3] == (
+        "needs 64.0 MiB + 128 MiB for its process on gpu1; "
+        "1.0 GiB of 2.0 GiB free, but #2 is first in line"
+    )
+    assert "first in line" not in reasons[2]
+
+
+def test_what_can_never_fit_holds_nobody_up_and_says_what_the_device_can_give() -> None:
+    waiting = (
+        candidate(1, Exactly(3 * GiB)),
+        candidate(2, Auto(), least=3 * GiB),
+        candidate(3, Grow(), least=3 * GiB),
+        candidate(4, Exactly(GiB)),
+    )
+    decided = plan((room(),), waiting)
+    assert [grant.job for grant in decided.grants] == [4]
+    can = "on cpu, which can give one program 1.9 GiB now"
+    assert decided.reasons == {
+        1: f"asks for 3.0 GiB {can}",
+        2: f"asks for at least 3.0 GiB {can}",
+        3: f"asks for at least 3.0 GiB {can}",
+    }
+
+
+def test_a_program_that_was_never_measured_waits_for_its_share_and_keeps_its_place() -> None:
+    waiting = (candidate(1, Auto()), candidate(2, Exactly(64 * MiB)))
+    decided = plan((room(free=512 * MiB),), waiting)
+    assert decided.grants == ()
+    assert decided.reasons[1].startswith("needs 512 MiB + 128 MiB for its process on cpu;")
+    assert decided.reasons[2].endswith("but #1 is first in line")
+
+
 def test_a_job_for_one_device_does_not_hold_up_those_for_another() -> None:
     rooms = (room("gpu0", free=0), room("gpu1"))
     waiting = (candidate(1, Exactly(GiB), on="gpu0"), candidate(2, Exactly(GiB), on="gpu1"))
@@ -268,6 +350,16 @@ def test_grow_takes_all_that_is_free_and_the_next_waits_behind_it() -> None:
     assert decided.grants == (Grant(1, "cpu", decided.grants[0].size, GiB),)
     assert decided.grants[0].size.ceiling == GiB - 128 * MiB
     assert decided.reasons[2].startswith("needs 16.0 MiB + 128 MiB for its process on cpu; 0 B of")
+
+
+def test_grow_goes_where_it_gets_most() -> None:
+    rooms = (room("gpu0", free=GiB), room("gpu1", free=2 * GiB))
+    (grant,) = plan(rooms, (candidate(1, Grow()),)).grants
+    assert (grant.device, grant.size.ceiling) == ("gpu1", 2 * GiB - 128 * MiB)
+    # What counts is what is left for the program itself.
+    costly = replace(candidate(1, Grow()), overhead={"gpu0": 64 * MiB, "gpu1": 1536 * MiB})
+    (grant,) = plan(rooms, (costly,)).grants
+    assert (grant.device, grant.size.ceiling) == ("gpu0", GiB - 64 * MiB)
 
 
 def test_what_strangers_took_beyond_the_capacity_reads_as_nothing_free() -> None:

@@ -33,13 +33,20 @@ evidence = st.builds(
 )
 
 
-@given(asks, capacities, st.integers(-GiB, 80 * GiB), evidence, st.just(0) | st.integers(0, GiB))
+@given(
+    asks,
+    capacities,
+    st.integers(-GiB, 80 * GiB),
+    st.integers(-GiB, 80 * GiB),
+    evidence,
+    st.just(0) | st.integers(0, GiB),
+)
 def test_a_ceiling_is_one_tensorflow_starts_in_and_the_device_can_give_in_whole_mebibytes(
-    ask: MemoryAsk, capacity: int, most: int, known: Evidence, least: int
+    ask: MemoryAsk, capacity: int, free: int, ever: int, known: Evidence, least: int
 ) -> None:
-    chosen = size(ask, device(capacity=capacity), most, known, least)
+    chosen = size(ask, device(capacity=capacity), free, ever, known, least)
     if chosen is not None:
-        assert SMALLEST <= chosen.ceiling <= most
+        assert SMALLEST <= chosen.ceiling <= free
         assert chosen.ceiling % MiB == 0
         assert chosen.ceiling >= least // MiB * MiB
         assert chosen.basis
@@ -48,37 +55,60 @@ def test_a_ceiling_is_one_tensorflow_starts_in_and_the_device_can_give_in_whole_
 @given(st.integers(SMALLEST, 4 * GiB), evidence)
 def test_a_ceiling_that_was_asked_is_given_or_nothing_is(wanted: int, known: Evidence) -> None:
     whole = wanted // MiB * MiB
-    chosen = size(Exactly(wanted), CPU, whole, known)
+    chosen = size(Exactly(wanted), CPU, whole, whole, known)
     assert chosen is not None
     assert chosen.ceiling == whole
-    assert size(Exactly(wanted), CPU, whole - 1, known) is None
+    assert size(Exactly(wanted), CPU, whole - 1, whole, known) is None
 
 
 def test_a_share_is_a_share_of_the_whole_device_and_not_of_what_is_free() -> None:
-    chosen = size(Share(0.25), CPU, MOST, Evidence())
+    chosen = size(Share(0.25), CPU, 600 * MiB, MOST, Evidence())
     assert chosen is not None
     assert chosen.ceiling == 512 * MiB
     assert chosen.basis == "25% of cpu"
 
 
 @given(st.integers(SMALLEST, 80 * GiB))
-def test_grow_takes_all_there_is(most: int) -> None:
-    chosen = size(Grow(), CPU, most, Evidence())
+def test_grow_takes_all_there_is(free: int) -> None:
+    chosen = size(Grow(), CPU, free, 80 * GiB, Evidence())
     assert chosen is not None
-    assert chosen.ceiling == most // MiB * MiB
+    assert chosen.ceiling == free // MiB * MiB
 
 
 def test_auto_takes_a_stated_share_for_a_program_that_was_never_measured() -> None:
-    chosen = size(Auto(), CPU, MOST, Evidence())
+    chosen = size(Auto(), CPU, MOST, MOST, Evidence())
     assert chosen is not None
     assert chosen.ceiling == 512 * MiB
     assert chosen.basis == "default, 25% of cpu: no earlier run"
 
 
+def test_auto_waits_for_its_share_rather_than_take_crumbs() -> None:
+    assert size(Auto(), CPU, 512 * MiB - 1, MOST, Evidence()) is None
+    assert size(Auto(), CPU, 512 * MiB, MOST, Evidence()) is not None
+
+
+def test_auto_takes_less_than_its_share_where_the_device_can_never_give_that() -> None:
+    chosen = size(Auto(), CPU, 300 * MiB, 300 * MiB, Evidence())
+    assert chosen is not None
+    assert chosen.ceiling == 300 * MiB
+    assert size(Auto(), CPU, 299 * MiB, 300 * MiB, Evidence()) is None
+
+
+@given(capacities, evidence, st.data())
+def test_auto_always_fits_the_empty_device_whatever_was_learned(
+    capacity: int, known: Evidence, data: st.DataObject
+) -> None:
+    ever = data.draw(st.integers(SMALLEST, capacity))
+    chosen = size(Auto(), device(capacity=capacity), ever, ever, known)
+    assert chosen is not None
+    assert chosen.ceiling <= ever
+
+
 @given(st.integers(0, 400 * GiB // 1000), st.integers(0, 400 * GiB // 1000))
 def test_auto_gives_more_to_a_program_that_used_more(one: int, other: int) -> None:
     smaller, larger = (
-        size(Auto(), CPU, 100 * GiB, Evidence(peak=peak, runs=1)) for peak in sorted((one, other))
+        size(Auto(), CPU, 100 * GiB, 100 * GiB, Evidence(peak=peak, runs=1))
+        for peak in sorted((one, other))
     )
     assert smaller is not None
     assert larger is not None
@@ -89,23 +119,28 @@ def test_auto_gives_more_to_a_program_that_used_more(one: int, other: int) -> No
 @given(st.integers(0, GiB), st.integers(SMALLEST, GiB))
 def test_auto_gives_more_than_what_has_failed(peak: int, failed: int) -> None:
     for known in (Evidence(failed_at=failed), Evidence(peak=peak, runs=1, failed_at=failed)):
-        chosen = size(Auto(), CPU, 100 * GiB, known)
+        chosen = size(Auto(), CPU, 100 * GiB, 100 * GiB, known)
         assert chosen is not None
         assert chosen.ceiling > failed
 
 
 def test_auto_says_what_it_has_learned_from() -> None:
-    one = size(Auto(), CPU, MOST, Evidence(peak=200 * MiB, runs=1))
-    several = size(Auto(), CPU, MOST, Evidence(peak=200 * MiB, runs=3, same_arguments=False))
-    assert one is not None
-    assert several is not None
-    assert one.basis == "peak of 1 earlier run, and a margin"
-    assert several.basis == "peak of 3 earlier runs with other arguments, and a margin"
+    for known, basis in (
+        (Evidence(peak=200 * MiB, runs=1), "peak of 1 earlier run, and a margin"),
+        (
+            Evidence(peak=200 * MiB, runs=3, same_arguments=False),
+            "peak of 3 earlier runs with other arguments, and a margin",
+        ),
+        (Evidence(failed_at=512 * MiB), "512 MiB was too little before"),
+    ):
+        chosen = size(Auto(), CPU, MOST, MOST, known)
+        assert chosen is not None
+        assert chosen.basis == basis
 
 
 @given(asks.filter(lambda ask: not isinstance(ask, Grow)), st.integers(SMALLEST, 2 * GiB))
 def test_a_retry_never_gets_less_than_it_needs(ask: MemoryAsk, least: int) -> None:
-    chosen = size(ask, CPU, 100 * GiB, Evidence(), least)
+    chosen = size(ask, CPU, 100 * GiB, 100 * GiB, Evidence(), least)
     assume(chosen is not None)
     assert chosen is not None
     assert chosen.ceiling >= least // MiB * MiB
@@ -175,4 +210,4 @@ def test_what_passes_the_check_fits_an_empty_device(ask: MemoryAsk) -> None:
         check(ask, CPU, MOST)
     except BadRequest:
         return
-    assert size(ask, CPU, MOST, Evidence()) is not None
+    assert size(ask, CPU, MOST, MOST, Evidence()) is not None

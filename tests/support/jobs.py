@@ -1,6 +1,5 @@
 """Records to test with: valid ones, of which a test names only what it is about."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from sublet.domain.device import Device, DeviceFacts, Holder
@@ -53,6 +52,7 @@ def job(
     args: tuple[bytes, ...] = (),
     cwd: bytes = b"/home/someone",
     attempt: int = 1,
+    least: int = 0,
 ) -> Job:
     """A job that waits, unless the test says otherwise."""
     return Job(
@@ -68,6 +68,7 @@ def job(
         submitted=1.0,
         state=Waiting(1.0) if state is None else state,
         attempt=attempt,
+        least=least,
     )
 
 
@@ -77,10 +78,7 @@ def running(on: Lease, worker: Process = WORKER) -> Running:
 
 # Arbitrary ones.
 
-# A machine under load is slow, and that is no failure.
-settings.register_profile("sublet", deadline=None)
-settings.load_profile("sublet")
-
+numbers = st.integers(1, 2**40)
 amounts = st.integers(0, 2**50)
 moments = st.floats(0, 2e9)
 # What a record can hold: text without lone surrogates.
@@ -135,16 +133,14 @@ outcomes = st.builds(
     asked=st.none() | amounts,
     failures=st.integers(0, 1000),
     message=texts,
-    tenants=st.lists(st.builds(Tenant, texts, amounts, st.none() | st.integers(1)), max_size=2).map(
-        tuple
-    ),
+    tenants=st.lists(st.builds(Tenant, texts, amounts, st.none() | numbers), max_size=2).map(tuple),
     waited=moments,
     startup=st.none() | moments,
     ran=moments,
     tensorflow=st.booleans(),
 )
 live_states: st.SearchStrategy[JobState] = st.one_of(
-    st.builds(Waiting, moments, amounts),
+    st.builds(Waiting, moments),
     st.builds(Starting, moments, leases, moments, moments),
     st.builds(Running, moments, leases, moments, moments, processes, processes, texts, texts),
 )
@@ -155,4 +151,5 @@ states: st.SearchStrategy[JobState] = live_states | st.builds(
 
 def jobs(number: int, of: st.SearchStrategy[JobState] = states) -> st.SearchStrategy[Job]:
     """Any job of this number."""
-    return st.builds(Job, st.just(number), texts, specs, moments, of, st.integers(1, 50))
+    attempts = st.integers(1, 50)
+    return st.builds(Job, st.just(number), texts, specs, moments, of, attempts, amounts)

@@ -49,7 +49,7 @@ def is_open(number: int) -> bool:
     return True
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(_messages, st.data())
 def test_messages_split_anywhere_arrive_whole_and_in_order(
     messages: list[bytes], data: st.DataObject
@@ -73,7 +73,7 @@ def test_messages_split_anywhere_arrive_whole_and_in_order(
     frames.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(_messages)
 def test_what_is_queued_leaves_as_the_other_end_reads_and_nothing_is_lost(
     messages: list[bytes],

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublet.wire import messages as say
-from support.jobs import amounts, leases, outcomes, specs, texts
+from support.jobs import amounts, leases, numbers, outcomes, specs, texts
 
 _requests: st.SearchStrategy[say.Request] = st.one_of(
     st.builds(say.Run, specs, texts),
-    st.builds(say.Attach, st.integers(1), texts),
+    st.builds(say.Attach, numbers, texts),
     st.builds(say.Signal, st.integers(1, 64)),
     st.builds(say.AskStatus),
     st.builds(say.Down, st.booleans()),

@@ -9,6 +9,7 @@ no worker is asked for whose lease a later broker would not find.
 import os
 import secrets
 import sqlite3
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,7 +53,7 @@ from sublet.domain.job import (
     Waiting,
 )
 from sublet.domain.lease import Lease
-from sublet.errors import BadRequest, SubletError, TooLarge, WorldError
+from sublet.errors import BadRequest, InternalError, SubletError, TooLarge, WorldError
 from sublet.home import Home
 from sublet.hub import Hub
 from sublet.policy import admission, sizing
@@ -126,6 +127,11 @@ class Broker:
                     self._down(session, stop)
         except SubletError as error:
             session.refuse(error)
+        except Exception as error:
+            # One request must not end the broker for all others.
+            traceback.print_exc()
+            bug = f"The broker could not deal with that: {error!r}."
+            session.refuse(InternalError(bug, f"Please report it; details are in {self.home.log}."))
 
     def left(self, session: Session) -> None:
         """A client that is gone takes its job with it."""
@@ -314,10 +320,7 @@ class Broker:
         """How full the devices are now."""
         nurseries = [n for n in self.launcher.nurseries.all() if n.state != "off"]
         standing = sum(nursery.holds for nursery in nurseries)
-        standing_now = sum(tree.shared_memory(nursery.pid) for nursery in nurseries)
-        return fullness.rooms(
-            self.probe.facts(), self.state.holding(), self._samples, standing, standing_now
-        )
+        return fullness.rooms(self.probe.facts(), self.state.holding(), self._samples, standing)
 
     def plan(self) -> Plan:
         """Who gets a lease now."""
@@ -551,7 +554,7 @@ class Broker:
         suggest = None
         if told.cause == "lease exceeded" and lease is not None and lease.device in self.devices:
             suggest = self._suggest(job, lease, self.devices[lease.device], told)
-        session.reply(say.Ended(told, lease, job.state.how, job.attempt, suggest))
+        session.reply(say.Ended(job.id, told, lease, job.state.how, job.attempt, suggest))
 
     def _neighbours(self, job: Job) -> tuple[Tenant, ...]:
         """Who else held memory on the job's device, for the story of its end."""

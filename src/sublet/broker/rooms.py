@@ -25,13 +25,15 @@ def rooms(
     holding: list[Job],
     samples: dict[str, Sample],
     standing: int,
-    standing_now: int,
 ) -> tuple[Room, ...]:
-    """One room for each device. `standing` is charged for nurseries, `standing_now` is there."""
+    """One room for each device. `standing` is what the nurseries hold, on the CPU device.
+
+    A worker's sample leaves out the pages it shares with its nursery, so nothing counts twice.
+    """
     return tuple(
         _gpu_room(fact, holding, samples)
         if fact.device.kind == "gpu"
-        else _cpu_room(fact, holding, samples, standing, standing_now)
+        else _cpu_room(fact, holding, samples, standing)
         for fact in facts.values()
     )
 
@@ -51,11 +53,10 @@ def _cpu_room(
     holding: list[Job],
     samples: dict[str, Sample],
     standing: int,
-    standing_now: int,
 ) -> Room:
     device = facts.device
     here = [job for job in holding if job.lease is not None and job.lease.device == device.id]
-    ours = standing_now + sum(in_use(job, facts, samples) or 0 for job in here)
+    ours = standing + sum(in_use(job, facts, samples) or 0 for job in here)
     strangers = max(0, device.capacity - (facts.available + ours))
     tenants = _tenants(here, facts, samples)
     held = sum(tenant.bytes for tenant in tenants)

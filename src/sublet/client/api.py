@@ -21,6 +21,7 @@ Stream = IO[str] | IO[bytes] | int | None
 class Report(Struct, frozen=True):
     """How a run went, in numbers. Sizes are bytes, times are seconds."""
 
+    job: int
     name: str
     code: int
     cause: Cause
@@ -47,6 +48,7 @@ class Report(Struct, frozen=True):
         """The numbers of a job that has ended."""
         told, lease = ended.outcome, ended.lease
         return cls(
+            job=ended.job,
             name=name,
             code=told.code,
             cause=told.cause,

@@ -69,7 +69,9 @@ def _patch_context(context_class: Any) -> None:
         initialize(self)
         lease = _first_start()
         if lease is not None:
-            pool.prime_eager(self, lease)
+            # With a cluster, `CPU:0` may be a device of another process.
+            if self._server_def is None:
+                pool.prime(lease, self)
             measure.start()
 
     context_class.config = property(config)
@@ -81,11 +83,6 @@ def _patch_session(session_class: Any) -> None:
     """Sessions of TensorFlow 1, with or without a configuration of their own."""
     original = session_class.__init__
 
-    def unpatched(graph: Any) -> Any:
-        session = session_class.__new__(session_class)
-        original(session, "", graph, None)
-        return session
-
     @functools.wraps(original)
     def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
         _settle()
@@ -93,7 +90,7 @@ def _patch_session(session_class: Any) -> None:
         # Another target is another process's runtime.
         lease = None if target else _first_start()
         if lease is not None:
-            pool.prime_session(lease, unpatched)
+            pool.prime(lease)
             measure.start()
 
     session_class.__init__ = init

@@ -7,13 +7,14 @@ Why priming: the CPU's BFC allocator takes its memory in regions of 2, 4, 8 … 
 merged, so a program can fail to get half of its ceiling while next to nothing is in use. One
 allocation at the start makes one region: an MLP and an LSTM that needed 1.2 and 1.3 times their
 peak then ran in 1.0 times of it, and a CNN was neither helped nor harmed. The region's pages stay
-untouched, but for a table of 1/32 of its size that the allocator fills at once: 256 MiB cost the
-first operation some 8 ms and 8 MiB, 8 GiB would cost half a second and 256 MiB. So only small pools
-are primed.
+untouched, but for a table of 1/32 of its size that the allocator fills at once: 256 MiB cost 4 ms
+and 8 MiB, 8 GiB would cost half a second and 256 MiB. So only small pools are primed.
 """
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import os
 from typing import Any
 
@@ -24,57 +25,52 @@ WHOLE = 256
 """MiB up to which the pool is primed. A larger one is left alone: with only a first region of 128
 or 256 MiB a CNN failed in 280 and 300 MiB, in which it had run without."""
 
+_UINT8 = 4
 _SPARE = 8
 """MiB left out of the request: the runtime has taken a little by then. The allocator rounds the
 region up to what is left, so nothing is lost."""
 
 
-def prime_eager(context: Any, lease: Lease) -> None:
-    """Prime through the eager context that has just started."""
-    size = _primed_mib(lease)
-    # With a cluster, `CPU:0` may be a device of another process.
-    if size is None or context._server_def is not None:
-        return
-    try:
-        from tensorflow.python import pywrap_tfe
-        from tensorflow.python.framework import constant_op, dtypes
+def prime(lease: Lease, context: Any = None) -> None:
+    """Take the whole pool once and give it back, straight from the allocator.
 
-        if _taken(context._handle):
-            return
-        # Below the Python op layer: no graph, tape, device scope or callback of the program
-        # takes part.
-        shape = constant_op.convert_to_eager_tensor([size, MIB], context, dtypes.int32)
-        attributes = ("dtype", dtypes.uint8.as_datatype_enum, "init", False)
-        pywrap_tfe.TFE_Py_Execute(context._handle, "/device:CPU:0", "Empty", [shape], attributes, 1)
-        pywrap_tfe.TFE_ResetMemoryStats(context._handle, "CPU:0")
-    except Exception:
-        pass
-
-
-def prime_session(lease: Lease, new_session: Any) -> None:
-    """Prime through a throw-away session of its own graph, for programs that never start eager
-    execution. `new_session(graph)` makes one without our patches."""
+    For a program that only has sessions there is no `context`; ours looks on then.
+    """
     size = _primed_mib(lease)
     if size is None:
         return
     try:
         from tensorflow.python import pywrap_tfe
-        from tensorflow.python.framework import dtypes, ops
-        from tensorflow.python.ops import gen_array_ops
 
-        if _taken(_own_handle()):
+        handle = _own_handle() if context is None else context._handle
+        # Once something is in use the whole would not fit, and TensorFlow would wait ten seconds
+        # before it said so.
+        if int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB:
             return
-        graph = ops.Graph()
-        with graph.as_default(), graph.device("CPU:0"):
-            operation = gen_array_ops.empty([size, MIB], dtypes.uint8, init=False).op
-        session = new_session(graph)
-        try:
-            session.run(operation)
-        finally:
-            session.close()
-        pywrap_tfe.TFE_ResetMemoryStats(_own_handle(), "CPU:0")
+        library = _library()
+        size *= MIB
+        tensor = library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size), 1, size)
+        library.TF_DeleteTensor(tensor)
+        pywrap_tfe.TFE_ResetMemoryStats(handle, "CPU:0")
     except Exception:
         pass
+
+
+def _library() -> Any:
+    """TensorFlow's C interface."""
+    from tensorflow.python.platform import sysconfig
+
+    (path,) = glob.glob(os.path.join(sysconfig.get_lib(), "libtensorflow_cc.so*"))
+    library = ctypes.CDLL(path)
+    library.TF_AllocateTensor.restype = ctypes.c_void_p
+    library.TF_AllocateTensor.argtypes = [
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.c_int,
+        ctypes.c_size_t,
+    ]
+    library.TF_DeleteTensor.argtypes = [ctypes.c_void_p]
+    return library
 
 
 def usage(lease: Lease) -> tuple[int, int] | None:
@@ -120,14 +116,6 @@ def _primed_mib(lease: Lease) -> int | None:
     if lease.on_gpu or ceiling is None or not 2 * _SPARE <= ceiling <= WHOLE:
         return None
     return ceiling - _SPARE
-
-
-def _taken(handle: Any) -> bool:
-    """Whether the pool has been used already. Priming it then would not fit, and TensorFlow would
-    wait ten seconds before it said so."""
-    from tensorflow.python import pywrap_tfe
-
-    return int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB
 
 
 _own: tuple[int, Any] | None = None

@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import types
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from . import measure, threads, title
@@ -32,7 +32,9 @@ class Interpreter:
 
     path: tuple[str, ...]
     modules: frozenset[str] = frozenset()
-    natives: frozenset[str] = field(default=frozenset())
+    tops: frozenset[str] = frozenset()
+    natives: frozenset[str] = frozenset()
+    blas: tuple[str, ...] = ()
 
     @classmethod
     def remember(cls) -> Interpreter:
@@ -41,16 +43,22 @@ class Interpreter:
 
     def after_preload(self) -> Interpreter:
         """Call after the preload: what a program finds already imported."""
-        return replace(self, modules=frozenset(sys.modules), natives=_natives())
+        modules = frozenset(sys.modules)
+        tops = {name for name in modules if "." not in name} - set(sys.builtin_module_names)
+        return replace(
+            self,
+            modules=modules,
+            tops=frozenset(tops | {"sitecustomize", "usercustomize"}),
+            natives=_natives(),
+            blas=tuple(threads.libraries()),
+        )
 
     def shadowed(self, directories: list[str]) -> str:
         """A module in one of these directories that a fresh interpreter would have preferred."""
-        tops = {name for name in self.modules if "." not in name} - set(sys.builtin_module_names)
-        tops |= {"sitecustomize", "usercustomize"}
         for directory in directories:
             with contextlib.suppress(OSError):
                 for entry in os.listdir(directory or "."):
-                    if entry.partition(".")[0] in tops and _importable(directory, entry):
+                    if entry.partition(".")[0] in self.tops and _importable(directory, entry):
                         return os.path.join(directory, entry)
         return ""
 
@@ -78,7 +86,10 @@ def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
         faulthandler.enable()
     _open_streams(environ, unbuffered="-u" in spec["flags"])
     _own_signals(spec["ignored"])
-    threads.restore(environ)
+    threads.restore(base.blas, environ)
+    if "multiprocessing.process" in sys.modules:
+        # Where its children look for a script that was named by a relative path.
+        sys.modules["multiprocessing.process"].__dict__["ORIGINAL_DIR"] = os.getcwd()
     title.show(spec["argv"])
     gc.enable()
     _finish(_execute(spec), base)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 _SETTERS = (
@@ -20,8 +20,8 @@ _SETTERS = (
 )
 
 
-def restore(environ: Mapping[str, str]) -> None:
-    """Give the BLAS of this process the threads that the environment or the affinity allow."""
+def restore(paths: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Give these BLAS libraries the threads that the environment or the affinity allow."""
     count = len(os.sched_getaffinity(0))
     for name in _VARIABLES:
         if environ.get(name, "").isdigit() and int(environ[name]) > 0:
@@ -29,7 +29,7 @@ def restore(environ: Mapping[str, str]) -> None:
             break
     if count == 1:
         return
-    for path in _libraries():
+    for path in paths:
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path)
             for name in _SETTERS:
@@ -39,7 +39,7 @@ def restore(environ: Mapping[str, str]) -> None:
                     break
 
 
-def _libraries() -> list[str]:
+def libraries() -> list[str]:
     """The OpenBLAS libraries mapped into this process."""
     found: dict[str, None] = {}
     with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8") as maps:

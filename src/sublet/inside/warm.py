@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from typing import Any
 
 from . import hook
 
@@ -39,7 +40,20 @@ def preload() -> str:
     for name in _FIRST_FIT:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    _fill_registries(tensorflow)
     return str(tensorflow.__version__)
+
+
+def _fill_registries(tensorflow: Any) -> None:
+    """TensorFlow completes its tables of kernels and operations when they are first asked."""
+    with contextlib.suppress(ImportError, AttributeError):
+        kernels = importlib.import_module("tensorflow.python.framework.kernels")
+        kernels.get_registered_kernels_for_op("MatMul")
+    with contextlib.suppress(ImportError, AttributeError):
+        operations = importlib.import_module("tensorflow.python.framework.op_def_registry")
+        for name in dir(tensorflow.raw_ops):
+            if name[:1].isupper():
+                operations.get(name)
 
 
 def runtime_started() -> bool:

@@ -86,6 +86,7 @@ class Started(Struct, frozen=True, tag="started"):
 class Ended(Struct, frozen=True, tag="ended"):
     """The job has finished; the lease has ended."""
 
+    job: int
     outcome: Outcome
     lease: Lease | None
     how: str

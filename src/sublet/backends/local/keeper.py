@@ -29,12 +29,28 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 from . import packets, tree
 from .cgroup import Cgroup
 
 Spec = dict[str, Any]
+
+
+class Order(NamedTuple):
+    """Which attempt to keep, the link to the broker, and the program's three streams."""
+
+    directory: str
+    link: socket.socket
+    streams: list[int]
+
+    @classmethod
+    def of(cls, directory: str, descriptors: list[int]) -> Order:
+        """An order whose link and streams came as descriptors."""
+        link, *streams = descriptors
+        return cls(directory, socket.socket(fileno=link), streams)
+
 
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -80,34 +96,29 @@ def write_json(directory: str, name: str, record: dict[str, Any], sync: bool = F
     os.replace(partial, os.path.join(directory, name))
 
 
-def keep(directory: str, link: socket.socket, streams: list[int], how: str) -> Spec:
-    """Fork the worker and keep it. Returns in the worker only; the keeper never comes back."""
+def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
+    """Fork a worker, wait for the order, and keep it.
+
+    Returns in the worker only, when it is to become its program; the keeper never comes back.
+    The fork comes before the order, so that a nursery can have a pair ready.
+    """
     gc.disable()
-    spec = read_json(directory, "spec.json")
-    own = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
-    if spec is None or not claim(directory, own):
-        os._exit(0)
     os.setsid()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_NAME, b"sublet-keeper", 0, 0, 0)
     for deaf in _IGNORED:
         signal.signal(deaf, signal.SIG_IGN)
-    group = Cgroup.make(spec["run"])
-    if group is not None and spec.get("fence"):
-        group.fence(int(spec["fence"]))
-
-    reading, writing = os.pipe()
+    ours, theirs = packets.pair()
     worker = os.fork()
     if worker == 0:
-        os.close(writing)
-        _enter(directory, spec, streams, group, go=reading)
-        return spec
-    os.close(reading)
-    for number in streams:
-        os.close(number)
+        ours.close()
+        return _enter(theirs)
+    theirs.close()
     try:
-        _Keeper(directory, spec, own, worker, how, group, link).run(go=writing)
+        order = await_order()
+        if order is not None:
+            _keep(order, worker, ours, how)
     except BaseException as error:
         # Nobody is left to catch it: the tree must not outlive its keeper's mistake.
         print(f"sublet keeper: {error!r}", file=sys.stderr, flush=True)
@@ -116,21 +127,43 @@ def keep(directory: str, link: socket.socket, streams: list[int], how: str) -> S
     os._exit(0)
 
 
-def _enter(directory: str, spec: Spec, streams: list[int], group: Cgroup | None, go: int) -> None:
-    """In the worker: take on the surroundings of the client, then wait for the word to go."""
-    os.setpgid(0, 0)
+def _keep(order: Order, worker: int, channel: socket.socket, how: str) -> None:
+    """Take the attempt if it is still to be had, and stay until its tree is gone."""
+    own = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
+    spec = read_json(order.directory, "spec.json")
+    if spec is None or not claim(order.directory, own):
+        return
+    group = Cgroup.make(spec["run"])
     if group is not None:
-        group.enter(os.getpid())
-    for target, number in enumerate(streams):
-        os.dup2(number, target)
-    # The keeper writes worker.json before it says go. A keeper that dies first closes the pipe:
-    # the program has not run, and must not.
-    if os.read(go, 1) != b"g":
+        group.enter(worker)
+    kept = _Keeper(order.directory, spec, own, worker, how, group, order.link)
+    kept.introduce()
+    packets.send(channel, {"go": order.directory}, order.streams)
+    channel.close()
+    for number in order.streams:
+        os.close(number)
+    kept.run()
+
+
+def _enter(channel: socket.socket) -> Spec:
+    """In the worker: wait for the word to go, then take on the surroundings of the client."""
+    signal.set_wakeup_fd(-1)
+    # The keeper writes worker.json before it says go. A keeper that dies or has no order closes
+    # the channel: the program has not run, and must not.
+    heard = packets.receive(channel)
+    if heard is None:
+        os._exit(0)
+    packet, streams = heard
+    directory = packet["go"]
+    spec = read_json(directory, "spec.json")
+    if spec is None:
         os._exit(0)
     with open(os.path.join(directory, "ran"), "wb"):
         pass
+    os.setpgid(0, 0)
+    for target, number in enumerate(streams):
+        os.dup2(number, target)
     os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
-    signal.set_wakeup_fd(-1)
     for caught in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError, ValueError):
             ignored = caught in spec["ignored"]
@@ -150,6 +183,7 @@ def _enter(directory: str, spec: Spec, streams: list[int], group: Cgroup | None,
         sys.stderr.flush()
         os._exit(126)
     gc.enable()
+    return spec
 
 
 class _Keeper:
@@ -185,12 +219,13 @@ class _Keeper:
         self.ran = 0.0
         self.began = time.monotonic()
 
-    def run(self, go: int) -> None:
-        """Tell of the worker, let it go, and stay until the last process of the tree has ended."""
+    def introduce(self) -> None:
+        """Write down whom we keep, and say so; only then may it be let go."""
         write_json(self.directory, "worker.json", self.who())
         self.tell({"event": "started", **self.who()})
-        os.write(go, b"g")
-        os.close(go)
+
+    def run(self) -> None:
+        """Stay until the last process of the tree has ended."""
         self.listener = self._listen()
         wake = self._catch_signals()
         client = self._watch_client()
@@ -368,8 +403,8 @@ def run_cold(spec: Spec) -> NoReturn:
 def main() -> None:
     """A cold keeper: `keeper DIRECTORY HOW LINK STDIN STDOUT STDERR`, the last four as numbers."""
     directory, how, *numbers = sys.argv[1:]
-    link, *streams = map(int, numbers)
-    run_cold(keep(directory, socket.socket(fileno=link), streams, how))
+    order = Order.of(directory, [int(number) for number in numbers])
+    run_cold(keep(lambda: order, how))
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ class Launcher:
 
     def _order(self, key: NurseryKey, kept: _Kept, streams: list[int]) -> bool:
         ours, theirs = packets.pair()
-        order = {"start": kept.directory, "run": kept.run}
+        order = {"start": kept.directory}
         sent = self.nurseries.order(key, order, [theirs.fileno(), *streams])
         theirs.close()
         if sent:

@@ -39,6 +39,7 @@ EXPECTED = 400 << 20
 LONGEST_WARM_UP = 120.0
 TRIES = 3
 """Warm-ups that may fail before an interpreter is given up."""
+_GOODBYE = 3.0
 _BOOT = (
     "import sys, socket; sys.path.insert(0, sys.argv[2]); "
     "from sublet.backends.local import nursery; sys.path.pop(0); "
@@ -134,9 +135,17 @@ class Nurseries:
         return packets.send(nursery.link, order, descriptors)
 
     def close(self) -> None:
-        """End them all: they go when their link does."""
-        for nursery in list(self._all.values()):
+        """End them all and see them go: they do when their link is gone."""
+        nurseries = [nursery for nursery in self._all.values() if nursery.state != "off"]
+        for nursery in nurseries:
             self._drop(nursery)
+        deadline = time.monotonic() + _GOODBYE
+        for nursery in nurseries:
+            try:
+                nursery.process.returncode = None
+                nursery.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                nursery.process.kill()
 
     def _start(self, key: NurseryKey, environ: Mapping[str, str]) -> Nursery:
         living = [nursery for nursery in self._all.values() if nursery.state != "off"]

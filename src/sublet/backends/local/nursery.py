@@ -1,7 +1,8 @@
 """The warm process: TensorFlow and Keras imported, the runtime not started; it forks workers.
 
-    broker ──"start DIRECTORY", link, streams──▶ nursery ──fork──▶ keeper ──fork──▶ worker
+    broker ──order, link, streams──▶ nursery ──order──▶ keeper ──go──▶ worker
 
+One pair of a keeper and its worker is always forked ahead, so that an order finds it ready.
 Before every fork it proves that forking is safe: one thread, no open GPU, no runtime. If it
 cannot, it says so and the broker starts that worker cold. It ends with its broker; keepers and
 workers do not.
@@ -58,7 +59,8 @@ def census() -> str:
 
 
 def _serve(link: socket.socket) -> keeper.Spec | None:
-    """Fork a keeper for each order. Returns the spec in a worker; None when the broker is gone."""
+    """Give each order to a pair that is ready. Returns the spec in a worker; None in a nursery
+    whose broker is gone."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
@@ -67,29 +69,56 @@ def _serve(link: socket.socket) -> keeper.Spec | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A killed keeper's worker falls to us, so that its exit is still seen.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    ready: socket.socket | None = None
     while True:
-        ready, _, _ = select.select([link.fileno(), reading], [], [])
-        if reading in ready:
+        if ready is None:
+            unsafe = census()
+            if unsafe:
+                packets.send(link, {"event": "off", "why": unsafe})
+                return None
+            ready, theirs = packets.pair()
+            if os.fork() == 0:
+                return _as_pair(theirs, [link, ready], [reading, writing])
+            theirs.close()
+        awake, _, _ = select.select([link.fileno(), reading], [], [])
+        if reading in awake:
             with contextlib.suppress(BlockingIOError):
                 os.read(reading, 4096)
             _reap(link)
-        if link.fileno() not in ready:
+        if link.fileno() not in awake:
             continue
         heard = packets.receive(link)
         if heard is None:
             return None
         order, descriptors = heard
-        if "start" not in order:
-            continue
-        unsafe = census()
-        if unsafe:
-            packets.send(link, {"event": "off", "why": unsafe})
-        elif os.fork() == 0:
-            link.close()
-            own = socket.socket(fileno=descriptors[0])
-            return keeper.keep(order["start"], own, descriptors[1:], "warm")
+        # If the pair was killed, the link to the broker closes here, and the broker sees that
+        # nothing has run.
+        packets.send(ready, order, descriptors)
+        ready.close()
+        ready = None
         for number in descriptors:
             os.close(number)
+
+
+def _as_pair(
+    orders: socket.socket, sockets: list[socket.socket], descriptors: list[int]
+) -> keeper.Spec:
+    """In a keeper that has no order yet, and in its worker."""
+    signal.set_wakeup_fd(-1)
+    for sock in sockets:
+        sock.close()
+    for number in descriptors:
+        os.close(number)
+
+    def await_order() -> keeper.Order | None:
+        heard = packets.receive(orders)
+        orders.close()
+        if heard is None:
+            return None
+        order, numbers = heard
+        return keeper.Order.of(order["start"], numbers)
+
+    return keeper.keep(await_order, "warm")
 
 
 def _reap(link: socket.socket) -> None:

@@ -1,0 +1,55 @@
+"""What the broker is asked for."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sublet.client.api import job_spec
+from sublet.domain.job import JobSpec
+
+SPELLED = os.fsdecode(b"caf\xe9")
+"""A word as a command line gives it when its bytes are not UTF-8."""
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sent(spec: JobSpec) -> JobSpec:
+    """The same after the socket and the ledger."""
+    over_the_wire = msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=JobSpec)
+    return msgspec.json.decode(msgspec.json.encode(over_the_wire), type=JobSpec)
+
+
+def test_names_that_are_not_text_are_shown_as_well_as_they_can_be_and_run_as_they_are(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / SPELLED).mkdir()
+    (work / SPELLED / f"{SPELLED}.py").write_text("")
+    monkeypatch.setenv("SUBLET_TEST", SPELLED)
+    monkeypatch.chdir(SPELLED)
+    spec = job_spec([f"{SPELLED}.py", SPELLED])
+    assert sent(spec) == spec
+    assert spec.name == "caf\N{REPLACEMENT CHARACTER}.py"
+    assert (spec.program.target, spec.program.args) == (b"caf\xe9.py", (b"caf\xe9",))
+    assert spec.surroundings.cwd.endswith(b"/caf\xe9")
+    assert spec.surroundings.environ[b"SUBLET_TEST"] == b"caf\xe9"
+    named = job_spec([f"{SPELLED}.py"], name=SPELLED, device=SPELLED)
+    assert sent(named) == named
+    assert (named.name, named.device) == ("caf\N{REPLACEMENT CHARACTER}",) * 2
+
+
+def test_a_job_is_called_after_what_it_runs_unless_it_was_named(work: Path) -> None:
+    (work / "package").mkdir()
+    (work / "package" / "__main__.py").write_text("")
+    (work / "train.py").write_text("")
+    assert job_spec([str(work / "train.py")]).name == "train.py"
+    assert job_spec(["package/"]).name == "package"
+    assert job_spec(["python3", "-m", "pkg.train"]).name == "-m pkg.train"
+    assert job_spec(["python3", "-c", "print(1)"]).name == "-c"
+    assert job_spec(["sh", "-c", "exit"]).name == "sh"
+    assert job_spec(["train.py"], name="mine").name == "mine"

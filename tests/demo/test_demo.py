@@ -1,0 +1,134 @@
+"""The demo's programs and its measuring, with real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo import race
+from demo.by_hand import why
+from demo.catalogue import FOLDER, PROGRAMS
+from demo.leased import Landlord
+from demo.mark import Mark, memory
+from demo.race import Entry, Race
+from sublet.domain.memory import parse_memory
+from sublet.units import GiB, MiB
+
+
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    mark = Mark()
+    yield mark
+    mark.end()
+
+
+def gone(word: str) -> None:
+    """Return when no process has this word in its environment."""
+    while [pid for pid in os.listdir("/proc") if pid.isdigit() and word in _environ(pid)]:
+        time.sleep(0.01)
+
+
+def _environ(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def run(mark: Mark, folder: Path, **codes: str) -> Race:
+    environ = dict(os.environ)
+    entries = [Entry(name, (sys.executable, "-c", code), environ) for name, code in codes.items()]
+    return race.run(entries, mark, folder, lambda moment: None, len(entries))
+
+
+def test_the_catalogue_names_every_program_once_and_asks_what_can_be_read() -> None:
+    names = [program.name for program in PROGRAMS]
+    assert sorted(names) == sorted(path.stem for path in FOLDER.glob("*.py"))
+    assert len(names) == 20
+    for program in PROGRAMS:
+        parse_memory(program.memory)
+
+
+def test_no_program_knows_of_sublet() -> None:
+    for program in PROGRAMS:
+        text = program.path.read_text()
+        compile(text, str(program.path), "exec")
+        assert "sublet" not in text.lower()
+
+
+def test_a_race_tells_results_and_deaths_apart(mark: Mark, tmp_path: Path) -> None:
+    finished = run(
+        mark,
+        tmp_path,
+        fine="print('first'); print('last')",
+        wrong="raise SystemExit(3)",
+        killed="import os; os.kill(os.getpid(), 9)",
+    )
+    fine, wrong, killed = finished.finishes
+    assert (fine.code, fine.result) == (0, "last")
+    assert finished.deaths == (wrong, killed)
+    assert (why(wrong), why(killed)) == ("exit code 3", "SIGKILL")
+
+
+def test_memory_counts_grandchildren_and_ends_with_them(mark: Mark) -> None:
+    """A child that hides in a session of its own is found by its mark, held against us, ended."""
+    grandchild = "x = b'1' * (96 << 20); print(flush=True); input()"
+    child = (
+        "import subprocess, sys; "
+        f"subprocess.run([sys.executable, '-c', {grandchild!r}], start_new_session=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", child],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=mark.on(dict(os.environ)),
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(mark.pids()) == 2
+        assert memory(mark.pids()) > 96 * MiB
+        mark.end()
+        assert mark.pids() == set()
+
+
+def test_programs_run_under_sublet_and_nothing_is_left(
+    mark: Mark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = tuple(p for p in PROGRAMS if p.name in ("tf1_session", "logical_devices"))
+    monkeypatch.setattr("demo.leased.PROGRAMS", chosen)
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    landlord = Landlord(tmp_path / "home", 2 * GiB, environ, mark)
+    try:
+        finished, reports = landlord.run(tmp_path, lambda moment, snapshot: None)
+    finally:
+        landlord.close()
+    assert finished.deaths == (), [finish.errors for finish in finished.deaths]
+    assert set(reports) == {program.name for program in chosen}
+    for report in reports.values():
+        assert report.lease == 32 * MiB
+        assert report.peak is not None
+        assert report.peak <= report.lease
+    assert 0 < finished.most <= 2 * GiB
+    assert 0 < landlord.most_charged <= 2 * GiB
+    gone(mark.word)
+
+
+def test_an_interrupted_demo_takes_everything_with_it(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "demo", "--sublet-only"],
+        stdout=subprocess.DEVNULL,
+        cwd=FOLDER.parent.parent,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as demo:
+        while not list(tmp_path.glob("*/home/broker.sock")):
+            assert demo.poll() is None
+            time.sleep(0.01)
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait() == 130
+    gone(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,39 @@
+"""A job and its attempts."""
+
+import pytest
+
+from sublet.domain.job import Program, Waiting
+from sublet.units import MiB
+from support.jobs import job, lease, running
+
+
+@pytest.mark.parametrize(
+    ("program", "argv"),
+    [
+        (Program("script", b"a.py", (b"x",), (b"-u",), b"py"), [b"py", b"-u", b"a.py", b"x"]),
+        (Program("module", b"pkg", (b"x",), (b"-u",), b"py"), [b"py", b"-u", b"-m", b"pkg", b"x"]),
+        (Program("code", b"1", (b"x",), (), b"py"), [b"py", b"-c", b"1", b"x"]),
+        (Program("command", b"/bin/sh", (b"-c", b"1")), [b"/bin/sh", b"-c", b"1"]),
+    ],
+)
+def test_a_program_is_started_by_the_command_line_it_was_read_from(
+    program: Program, argv: list[bytes]
+) -> None:
+    assert program.argv() == argv
+
+
+def test_another_attempt_has_a_directory_of_its_own_and_holds_nothing() -> None:
+    first = job(7, running(lease()))
+    second = first.again(5.0)
+    assert second == job(7, Waiting(5.0), attempt=2)
+    assert (first.run, second.run) == ("7.1", "7.2")
+    assert (first.lease, second.lease) == (lease(), None)
+
+
+def test_what_an_attempt_needs_at_the_least_is_never_forgotten() -> None:
+    taught = job().again(2.0, least=768 * MiB)
+    assert taught.least == 768 * MiB
+    assert taught.again(3.0).least == 768 * MiB
+    assert taught.again(3.0, least=512 * MiB).least == 768 * MiB
+    assert taught.again(3.0, least=1024 * MiB).least == 1024 * MiB
+    assert taught.evolve(running(lease())).least == 768 * MiB
