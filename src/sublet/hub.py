@@ -60,7 +60,7 @@ class Hub:
 
     def _watched(self, key: selectors.SelectorKey) -> bool:
         now = self._selector.get_map().get(key.fd)
-        return now is not None and now.fileobj is key.fileobj
+        return now is not None and now.data[0] is key.data[0]
 
     def close(self) -> None:
         """Forget everything."""

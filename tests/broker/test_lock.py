@@ -42,8 +42,10 @@ def test_a_second_broker_is_refused_with_the_owners_number_until_the_owner_is_go
     # A lock that a kill left behind would keep everybody out.
     with only_broker(home):
         assert home.lock.read_text() == str(os.getpid())
+    # Nor may anything be left of a number that was longer.
+    home.lock.write_text("9" * 20)
     with only_broker(home):
-        pass
+        assert home.lock.read_text() == str(os.getpid())
 
 
 def test_only_its_owner_may_read_the_lock(home: Home) -> None:

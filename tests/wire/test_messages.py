@@ -16,12 +16,18 @@ _requests: st.SearchStrategy[say.Request] = st.one_of(
     st.builds(say.Down, st.booleans()),
 )
 _replies: st.SearchStrategy[say.Reply] = st.one_of(
-    st.builds(say.Accepted, amounts),
+    st.builds(say.Accepted, numbers),
     st.builds(say.Waits, texts),
     st.builds(say.Granted, leases, st.integers(1, 50)),
     st.builds(say.Started, amounts, texts),
     st.builds(
-        say.Ended, outcomes, st.none() | leases, texts, st.integers(1, 50), st.none() | amounts
+        say.Ended,
+        job=numbers,
+        outcome=outcomes,
+        lease=st.none() | leases,
+        how=texts,
+        attempt=st.integers(1, 50),
+        suggest=st.none() | amounts,
     ),
     st.builds(say.Retried, outcomes, st.none() | leases, amounts),
     st.builds(say.Refused, texts, texts, texts),

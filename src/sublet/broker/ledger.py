@@ -66,23 +66,16 @@ class Ledger:
             else:
                 _create(path)
             connection = _connect(path)
-            _migrate(connection, path)
-            ledger = cls(connection, path)
-            ledger.live()
-        except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
+            _migrate(connection)
+        except (sqlite3.Error, msgspec.MsgspecError, TypeError, OSError) as error:
             if connection is not None:
                 connection.close()
             raise _explain(error, path) from error
-        except WorldError:
-            if connection is not None:
-                connection.close()
-            raise
-        return ledger
+        return cls(connection, path)
 
     def live(self) -> list[Job]:
         """The jobs that have not finished, in the order they came."""
-        rows = self._db.execute("SELECT record FROM jobs WHERE live ORDER BY id")
-        return [msgspec.json.decode(record, type=Job) for (record,) in rows]
+        return _live(self._db)
 
     def last_id(self) -> int:
         """The highest job number ever given."""
@@ -214,8 +207,20 @@ def _check(path: Path) -> None:
             raise sqlite3.DatabaseError(verdict)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        if version > VERSION:
+            raise WorldError(
+                f"The ledger {path} was written by a newer Sublet (schema {version}, "
+                f"this one knows {VERSION}).",
+                "Upgrade Sublet, or set SUBLET_HOME to another directory.",
+            )
         if not version or not {"jobs", "peaks"} <= tables:
             raise sqlite3.DatabaseError("its tables are missing")
+        _live(connection)
+
+
+def _live(connection: sqlite3.Connection) -> list[Job]:
+    rows = connection.execute("SELECT record FROM jobs WHERE live ORDER BY id")
+    return [msgspec.json.decode(record, type=Job) for (record,) in rows]
 
 
 def _create(path: Path) -> None:
@@ -223,18 +228,12 @@ def _create(path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
-        _migrate(connection, path)
+        _migrate(connection)
     os.replace(partial, path)
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _migrate(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > VERSION:
-        raise WorldError(
-            f"The ledger {path} was written by a newer Sublet (schema {version}, "
-            f"this one knows {VERSION}).",
-            "Upgrade Sublet, or set SUBLET_HOME to another directory.",
-        )
     for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
         connection.executescript(
             f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"

@@ -5,7 +5,10 @@ known from the attempts' own directories, so that no lease is forgotten.
 """
 
 import contextlib
+import os
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,31 +41,51 @@ def recover(home: Home) -> Recovered | None:
         pass
     else:
         return None
-    aside = _set_aside(home.ledger)
-    ledger = Ledger.open(home.ledger)
-    jobs = {job.id: job for job in _jobs(aside)}
-    running = {job.id: job for job in _running(home)}
-    for job in (jobs | running).values():
-        ledger.save(job)
-    peaks = list(_rows(aside, "peaks", _PEAKS))
-    ledger.restore_peaks(peaks)
-    ledger.commit()
-    ledger.close()
+    with tempfile.TemporaryDirectory(dir=home.path) as directory:
+        copy = _readable_copy(home.ledger, Path(directory))
+        jobs = {job.id: job for job in _jobs(copy)}
+        peaks = list(_rows(copy, "peaks", _PEAKS))
+        running = {job.id: job for job in _running(home)}
+        mended = Path(directory) / "mended.sqlite"
+        ledger = Ledger.open(mended)
+        for job in (jobs | running).values():
+            ledger.save(job)
+        ledger.restore_peaks(peaks)
+        ledger.commit()
+        ledger.close()
+        aside = _keep(home.ledger)
+        # The old journal must not be found beside the new file. Killed between the two, the
+        # damaged ledger is still in place, and its journal is kept beside the copy.
+        for ending in ("-wal", "-shm"):
+            Path(f"{home.ledger}{ending}").unlink(missing_ok=True)
+        os.replace(mended, home.ledger)
     return Recovered(aside, len(jobs), len(peaks), len(running))
 
 
-def _set_aside(path: Path) -> Path:
-    """Move the file and its journal out of the way, under a name that is free."""
+def _keep(path: Path) -> Path:
+    """Copy the file and its journal under a name that is free."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     for number in range(1, 1000):
         if not aside.exists():
             break
         aside = path.with_name(f"{path.stem}.damaged-{stamp}-{number}{path.suffix}")
-    for ending in ("", "-wal", "-shm"):
+    for ending in ("-wal", ""):
         with contextlib.suppress(FileNotFoundError):
-            Path(f"{path}{ending}").rename(f"{aside}{ending}")
+            shutil.copy2(f"{path}{ending}", f"{aside}{ending}")
     return aside
+
+
+def _readable_copy(path: Path, directory: Path) -> Path:
+    """Reading changes a database that has a journal, so a copy is read."""
+    copy = directory / "damaged.sqlite"
+    for ending in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+    if copy.stat().st_size < 4096:
+        # SQLite throws the journal of an empty file away, and all may be in there.
+        os.truncate(copy, 4096)
+    return copy
 
 
 def _jobs(path: Path) -> Iterator[Job]:
@@ -74,19 +97,31 @@ def _jobs(path: Path) -> Iterator[Job]:
 def _rows(path: Path, table: str, columns: str) -> Iterator[tuple[bytes, ...]]:
     """As many rows as can be read, from both ends: a damaged page hides those behind it."""
     seen: set[int] = set()
-    for order in ("ASC", "DESC"):
-        with contextlib.suppress(sqlite3.Error), sqlite3.connect(path) as connection:
-            query = f"SELECT id, {columns} FROM {table} ORDER BY id {order}"
-            for number, *row in connection.execute(query):
-                if number not in seen:
-                    seen.add(number)
-                    yield tuple(row)
+    for start, beyond, order in ((-1, ">", "ASC"), (1 << 62, "<", "DESC")):
+        # One by one: a cursor reads ahead, and would lose the last row before the damage.
+        query = f"SELECT id, {columns} FROM {table} WHERE id {beyond} ? ORDER BY id {order} LIMIT 1"
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(path)) as connection,
+        ):
+            while (found := connection.execute(query, (start,)).fetchone()) is not None:
+                start, *row = found
+                if start in seen:
+                    break
+                seen.add(start)
+                yield tuple(row)
 
 
 def _running(home: Home) -> Iterator[Job]:
     """The attempts that have a directory: their keepers live, or have left a record."""
-    for directory in sorted(home.runs.glob("*.*")):
+    for directory in sorted(home.runs.glob("*.*"), key=_attempt):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             job = msgspec.json.decode((directory / "job.json").read_bytes(), type=Job)
             if not isinstance(job.state, Finished) and (directory / "claim").exists():
                 yield job
+
+
+def _attempt(directory: Path) -> tuple[int, int]:
+    """Job and attempt as numbers: of several, the last one counts."""
+    job, _, attempt = directory.name.partition(".")
+    return (int(job), int(attempt)) if (job + attempt).isdigit() else (0, 0)

@@ -1,9 +1,7 @@
 """`sublet run`: a program in the foreground, under a lease."""
 
 import os
-import shlex
 import sys
-import textwrap
 from pathlib import Path
 
 import click
@@ -155,6 +153,9 @@ def _peak(told: Outcome) -> str:
 
 def _explain(ended: Ended, words: list[str]) -> None:
     """Why it died, who else was there, and the command that would have worked."""
+    import shlex
+    import textwrap
+
     told, lease = ended.outcome, ended.lease
     assert lease is not None
     rows = [

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from sublet.wire.messages import Refused, Reply, Request
 _DECODER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 _ENCODER = msgspec.msgpack.Encoder()
 _PATIENCE = 20.0
+_MOST_DEATHS = 5
 
 
 class Connection:
@@ -66,11 +66,14 @@ def connect(home: Home) -> Connection | None:
 def connect_or_start(home: Home) -> Connection:
     """A connection to the broker, which is started if need be."""
     deadline = time.monotonic() + _PATIENCE
+    deaths = 0
     while (connection := connect(home)) is None:
-        _start(home)
-        if time.monotonic() > deadline:
+        deaths += not _start(home)
+        if deaths > _MOST_DEATHS or time.monotonic() > deadline:
+            last = home.log.read_text(errors="replace").strip().splitlines()[-1:]
             raise errors.BrokerGone(
-                "The broker does not answer.", f"Its last words are in {home.log}."
+                "The broker ends while it starts." if deaths else "The broker does not answer.",
+                f"Its last words: {''.join(last)} (see {home.log}).",
             )
     return connection
 
@@ -85,8 +88,13 @@ def conversation(home: Home) -> Iterator[Connection]:
         connection.close()
 
 
-def _start(home: Home) -> None:
-    """Start a broker and wait until it is ready; that another one came first is no error."""
+def _start(home: Home) -> bool:
+    """Start a broker and wait until it is ready, or another one that came first is.
+
+    False if it died on the way without a word; raises what it said otherwise.
+    """
+    import subprocess  # Rarely needed, and not free.
+
     home.make()
     reading, writing = os.pipe()
     try:
@@ -114,9 +122,13 @@ def _start(home: Home) -> None:
         report = pipe.read()
     kind, _, rest = report.partition("\n")
     message, _, hint = rest.partition("\n")
-    if kind in ("ready", "") or "already runs" in message:
-        time.sleep(0 if kind == "ready" else 0.02)
-        return
+    if not kind:
+        return False
+    if kind == "ready":
+        return True
+    if "already runs" in message:
+        time.sleep(0.02)
+        return True
     raise getattr(errors, kind, errors.WorldError)(message, hint.strip())
 
 

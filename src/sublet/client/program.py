@@ -108,9 +108,12 @@ def _python_command(first: str, rest: list[str]) -> Program:
     if found is None:
         raise BadRequest(f"{first}: there is no such interpreter.", "Check the path.")
     python = os.fsencode(os.path.abspath(found))
+    as_typed = Program("command", python, _encode(rest))
     flags: list[str] = []
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
+        if word == "--":
+            break
         if word.startswith("--"):
             flags.append(word)
             if word == "--check-hash-based-pycs" and rest:
@@ -121,7 +124,9 @@ def _python_command(first: str, rest: list[str]) -> Program:
             if letter not in "mcWX":
                 flags.append(f"-{letter}")
                 continue
-            value = word[place + 1 :] or (rest.pop(0) if rest else "")
+            value = word[place + 1 :] or (rest.pop(0) if rest else None)
+            if value is None:
+                return as_typed  # Python itself says best what is missing.
             if letter == "m":
                 return Program("module", *_parts(value, rest, flags), python)
             if letter == "c":
@@ -129,7 +134,7 @@ def _python_command(first: str, rest: list[str]) -> Program:
             flags += [f"-{letter}", value]
             break
     if not rest or rest[0] == "-":
-        return Program("command", python, _encode([*flags, *rest]))
+        return as_typed
     _check_script(rest[0])
     return Program("script", *_parts(rest[0], rest[1:], flags), python)
 

@@ -7,7 +7,6 @@ replaced, and the job is found again.
 
 import contextlib
 import os
-import secrets
 import select
 import signal
 import time
@@ -91,7 +90,7 @@ class _Foreground:
         self.home = home
         self.listener = listener
         self.wake = wake
-        self.token = secrets.token_hex(16)
+        self.token = os.urandom(16).hex()
         self.job: int | None = None
         self.running = False
         self.reconnects = 0

@@ -78,10 +78,14 @@ def with_margin(peak: int) -> int:
 
 
 def after_failure(ceiling: int, peak: int, asked: int | None) -> int:
-    """A ceiling worth trying after this one was too small."""
+    """A ceiling worth trying after this one was too small.
+
+    The allocator gives a large piece all of a free chunk that is not twice its size, so what was
+    asked counts double.
+    """
     if not ceiling:
         return 0
-    return max(round_up(int(ceiling * 1.5)), with_margin(peak + (asked or 0)))
+    return max(round_up(int(ceiling * 1.5)), with_margin(peak + 2 * (asked or 0)))
 
 
 def round_up(amount: int) -> int:

@@ -116,9 +116,16 @@ def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
         return _enter(theirs)
     theirs.close()
     try:
+        # Before the order comes: moving a process into a group takes the kernel a while.
+        group = Cgroup.make(str(os.getpid()))
+        if group is not None:
+            group.enter(worker)
         order = await_order()
         if order is not None:
-            _keep(order, worker, ours, how)
+            _keep(order, worker, ours, group, how)
+        elif group is not None:
+            group.kill()
+            group.close()
     except BaseException as error:
         # Nobody is left to catch it: the tree must not outlive its keeper's mistake.
         print(f"sublet keeper: {error!r}", file=sys.stderr, flush=True)
@@ -127,15 +134,14 @@ def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
     os._exit(0)
 
 
-def _keep(order: Order, worker: int, channel: socket.socket, how: str) -> None:
+def _keep(
+    order: Order, worker: int, channel: socket.socket, group: Cgroup | None, how: str
+) -> None:
     """Take the attempt if it is still to be had, and stay until its tree is gone."""
     own = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
     spec = read_json(order.directory, "spec.json")
     if spec is None or not claim(order.directory, own):
         return
-    group = Cgroup.make(spec["run"])
-    if group is not None:
-        group.enter(worker)
     kept = _Keeper(order.directory, spec, own, worker, how, group, order.link)
     kept.introduce()
     packets.send(channel, {"go": order.directory}, order.streams)

@@ -237,6 +237,8 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
     # More than one thread of OpenBLAS, and no fork is safe; see `inside.threads`.
     kept["OPENBLAS_NUM_THREADS"] = "1"
+    # An idle thread of OpenBLAS spins for 2^26 cycles by default: a core that neighbours need.
+    kept.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     if home := os.environ.get("SUBLET_HOME"):
         kept["SUBLET_HOME"] = home  # So that anybody can see whose process this is.
     return kept

@@ -70,8 +70,14 @@ def _serve(link: socket.socket) -> keeper.Spec | None:
     # A killed keeper's worker falls to us, so that its exit is still seen.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
     ready: socket.socket | None = None
+    pause = 0.0
     while True:
-        if ready is None:
+        awake, _, _ = select.select([link.fileno(), reading], [], [], None if ready else pause)
+        if reading in awake:
+            with contextlib.suppress(BlockingIOError):
+                os.read(reading, 4096)
+            _reap(link)
+        if ready is None and (not awake or link.fileno() in awake):
             unsafe = census()
             if unsafe:
                 packets.send(link, {"event": "off", "why": unsafe})
@@ -80,22 +86,19 @@ def _serve(link: socket.socket) -> keeper.Spec | None:
             if os.fork() == 0:
                 return _as_pair(theirs, [link, ready], [reading, writing])
             theirs.close()
-        awake, _, _ = select.select([link.fileno(), reading], [], [])
-        if reading in awake:
-            with contextlib.suppress(BlockingIOError):
-                os.read(reading, 4096)
-            _reap(link)
         if link.fileno() not in awake:
             continue
         heard = packets.receive(link)
         if heard is None:
             return None
         order, descriptors = heard
+        assert ready is not None
         # If the pair was killed, the link to the broker closes here, and the broker sees that
         # nothing has run.
         packets.send(ready, order, descriptors)
         ready.close()
-        ready = None
+        # The next pair can wait until the program that has just started has its first moments.
+        ready, pause = None, 0.05
         for number in descriptors:
             os.close(number)
 

@@ -1,0 +1,218 @@
+"""Bad input and a bad world: a clear answer that says what to do, and nothing is changed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.box import Box, wait_for
+
+NewBox = Callable[..., Box]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run"], "Nothing to run."),
+        (["run", "none.py"], "none.py: there is no such file."),
+        (["run", "no-such-command"], "no-such-command: there is no such file or command."),
+        (["run", "picture.png"], "picture.png is not a Python program."),
+        (["run", "."], "is a directory without a __main__.py."),
+        (["run", "--memory", "0", "ok.py"], "must be more than 0"),
+        (["run", "--memory", "-1GiB", "ok.py"], "negative"),
+        (["run", "--memory", "2 bananas", "ok.py"], "bananas"),
+        (["run", "--memory", "nan", "ok.py"], "--memory 'nan'"),
+        (["run", "--memory", "150%", "ok.py"], "above 0% and at most 100%"),
+        (["run", "--memory", "1KiB", "ok.py"], "too little"),
+        (["run", "--memory", "64GiB", "ok.py"], "it has 4.0 GiB"),
+        (["run", "--memory", "100%", "ok.py"], "will never fit on cpu"),
+        (["run", "--device", "gpu7", "ok.py"], "There is no device 'gpu7'"),
+        (["run", "--python", "/no/python", "ok.py"], "there is no such interpreter"),
+        (["run", "--on-oom", "panic", "ok.py"], "panic"),
+        (["fly"], "fly"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused_at_once(
+    box: Box, words: list[str], says: str
+) -> None:
+    """With exit code 2, what is wrong, and no job."""
+    box.write("ok.py", "print('ran')")
+    (box.work / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    answer = box.sublet(*words)
+    assert answer.returncode == 2
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert answer.stdout == ""
+
+
+def test_a_script_that_cannot_be_read_is_refused(box: Box) -> None:
+    """Run as somebody who may not read it."""
+    if os.getuid() != 0:
+        box.write("secret.py", "").chmod(0)
+        answer = box.sublet("run", "secret.py")
+        assert "cannot be read: Permission denied" in answer.stderr
+        return
+    from sublet.client.program import read_command
+    from sublet.errors import BadRequest
+
+    path = box.write("secret.py", "")
+    path.chmod(0)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(BadRequest, match=r"no such file|Permission denied"):
+            read_command([str(path)])
+    finally:
+        os.seteuid(0)
+
+
+def test_a_stale_socket_is_replaced(new_box: NewBox) -> None:
+    """Left by a broker that was killed."""
+    box = new_box()
+    box.home.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(box.home / "broker.sock"))
+    assert box.status()["pid"]
+    assert (box.home / "broker.sock").stat().st_mode & 0o777 == 0o600
+    assert box.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_broker_is_refused_with_the_pid_of_the_first(new_box: NewBox) -> None:
+    """And does no harm."""
+    box = new_box()
+    pid = box.status()["pid"]
+    second = subprocess.run(
+        [sys.executable, "-m", "sublet.broker"],
+        env=box.environ,
+        text=True,
+        capture_output=True,
+        timeout=30,
+    )
+    assert second.returncode == 1
+    assert f"process {pid}" in second.stderr
+    assert box.status()["pid"] == pid
+
+
+def test_many_first_commands_at_once_start_one_broker(new_box: NewBox) -> None:
+    """All get their answer from the same one."""
+    box = new_box()
+    clients = [box.start("status", "--json") for _ in range(6)]
+    outputs = [client.communicate(timeout=60) for client in clients]
+    assert [client.returncode for client in clients] == [0] * 6, outputs
+    brokers = [words for words in box.processes().values() if "sublet.broker" in words]
+    assert len(brokers) == 1
+
+
+def test_a_state_directory_that_cannot_be_written_is_said(new_box: NewBox) -> None:
+    """A file in its place is the one obstacle that stops root, too."""
+    box = new_box()
+    blocked = box.work / "file"
+    blocked.write_text("")
+    box.environ["SUBLET_HOME"] = str(blocked / "home")
+    box.write("ok.py", "print('ran')")
+    answer = box.sublet("run", "ok.py")
+    assert answer.returncode == 2
+    assert "cannot be used: Not a directory" in answer.stderr
+    assert "SUBLET_HOME" in answer.stderr
+    box.environ["SUBLET_HOME"] = str(box.home)
+
+
+def test_a_wrong_capacity_is_said(new_box: NewBox) -> None:
+    """Before anything is started."""
+    box = new_box(SUBLET_CPU_MEMORY="lots")
+    answer = box.sublet("status")
+    assert answer.returncode == 2
+    assert "SUBLET_CPU_MEMORY='lots'" in answer.stderr
+
+
+def test_a_full_disk_refuses_jobs_and_recovers(new_box: NewBox) -> None:
+    """Running programs live on, and submissions work again when there is room."""
+    box = new_box()
+    box.write("wait.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)")
+    box.write("ok.py", "print('ran')")
+    first = box.start("run", "wait.py")
+    wait_for(lambda: [r for r in box.status()["leases"] if r["state"] == "running"], "it runs")
+    pid = box.status()["pid"]
+    wal = (box.home / "ledger.sqlite-wal").stat().st_size
+    _limit_files(pid, wal)
+    refused = box.sublet("run", "ok.py")
+    assert refused.returncode == 2
+    assert "The ledger cannot be written" in refused.stderr
+    assert "ran" not in refused.stdout
+    assert box.status()["pid"] == pid
+    assert len(box.status()["leases"]) == 1
+    _limit_files(pid, None)
+    assert box.sublet("run", "-q", "ok.py", check=True).stdout == "ran\n"
+    box.write("go", "")
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+
+
+def _limit_files(pid: int, size: int | None) -> None:
+    """Let a process write files up to this size only, as a full disk would."""
+    import resource
+
+    most = resource.RLIM_INFINITY
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
+
+
+def test_a_damaged_ledger_is_never_reset_and_can_be_recovered(new_box: NewBox) -> None:
+    """The program that ran meanwhile keeps its lease."""
+    box = new_box()
+    box.write("wait.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)")
+    client = box.start("run", "--memory", "128MiB", "wait.py")
+    (row,) = wait_for(
+        lambda: [r for r in box.status()["leases"] if r["state"] == "running"], "it runs"
+    )
+    client.send_signal(signal.SIGSTOP)
+    box.sublet("down", check=True)
+    ledger = box.home / "ledger.sqlite"
+    for path in (ledger, Path(f"{ledger}-wal"), Path(f"{ledger}-shm")):
+        path.unlink(missing_ok=True)
+    ledger.write_bytes(b"SQLite format 3\0" + os.urandom(8176))
+    damaged = ledger.read_bytes()
+
+    refused = box.sublet("status")
+    assert refused.returncode == 2
+    assert "is damaged" in refused.stderr
+    assert "sublet recover" in refused.stderr
+    assert ledger.read_bytes() == damaged
+
+    answer = box.sublet("recover", check=True)
+    assert "1 programs were running" in answer.stdout
+    (aside,) = box.home.glob("ledger.damaged-*.sqlite")
+    assert aside.read_bytes() == damaged
+    (again,) = wait_for(
+        lambda: [r for r in box.status()["leases"] if r["state"] == "running"], "it is found"
+    )
+    assert (again["pid"], again["ceiling"]) == (row["pid"], 128 << 20)
+    client.send_signal(signal.SIGCONT)
+    box.write("go", "")
+    client.communicate(timeout=60)
+    assert client.returncode == 0
+    assert box.sublet("recover").returncode == 2  # A broker runs.
+    box.sublet("down", check=True)
+    assert "sound" in box.sublet("recover", check=True).stdout
+
+
+def test_rubbish_on_the_socket_is_refused_and_the_broker_lives(new_box: NewBox) -> None:
+    """Too long, not msgpack, no streams, half a message."""
+    box = new_box()
+    pid = box.status()["pid"]
+    for data in (
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x04abcd",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x10\x81\xa4type\xa3run",
+        b"\0\0",
+    ):
+        with socket.socket(socket.AF_UNIX) as sock:
+            directory = os.open(box.home, os.O_RDONLY)
+            sock.connect(f"/proc/self/fd/{directory}/broker.sock")
+            os.close(directory)
+            sock.sendall(data)
+    assert box.status()["pid"] == pid

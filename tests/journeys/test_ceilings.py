@@ -1,0 +1,113 @@
+"""The ceiling holds for unmodified programs of every kind, and running into it is explained."""
+
+import json
+
+import pytest
+
+from support.box import Box
+
+KERAS = """
+import numpy as np, keras
+layers = [keras.layers.Input([256]), keras.layers.Dense(SIZE), keras.layers.Dense(1)]
+model = keras.Sequential(layers)
+model.compile("adam", "mse")
+model.fit(np.ones([64, 256], "float32"), np.ones([64]), epochs=2, verbose=0)
+print("trained")
+"""
+TF1 = """
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+config = tf.ConfigProto(gpu_options=tf.GPUOptions(per_process_gpu_memory_fraction=0.9))
+x = tf.placeholder(tf.float32, [])
+y = tf.reduce_sum(tf.random.uniform([256, SIZE]) + x)
+with tf.Session(config=config) as session:
+    session.run(y, {x: 1.0})
+print("trained")
+"""
+GROWTH = """
+import tensorflow as tf
+for gpu in tf.config.list_physical_devices("GPU"):
+    tf.config.experimental.set_memory_growth(gpu, True)
+x = tf.ones([256, SIZE])
+print("trained", float(x[0, 0]))
+"""
+PROGRAMS = {"keras": KERAS, "tf1": TF1, "growth": GROWTH}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_program_that_fits_its_ceiling_runs_unmodified(box: Box, kind: str) -> None:
+    """And its peak is measured, below the ceiling."""
+    box.write("train.py", PROGRAMS[kind].replace("SIZE", "4000"))
+    answer = box.sublet("run", "--memory", "128MiB", "--report", "report.json", "train.py")
+    assert answer.returncode == 0, answer.stderr
+    assert "trained" in answer.stdout
+    report = json.loads((box.work / "report.json").read_text())
+    assert 3 << 20 < report["peak"] <= 128 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_program_that_wants_more_is_stopped_by_tensorflow_itself(box: Box, kind: str) -> None:
+    """Out of memory, explained: lease, peak, neighbours, and the command to try."""
+    box.write("train.py", PROGRAMS[kind].replace("SIZE", "400000"))
+    answer = box.sublet("run", "--memory", "128MiB", "--report", "report.json", "train.py")
+    assert answer.returncode != 0
+    report = json.loads((box.work / "report.json").read_text())
+    assert report["cause"] == "lease exceeded", answer.stderr
+    assert report["peak"] is None or report["peak"] <= 128 << 20
+    said = answer.stderr
+    assert "the program ran out of the memory of its lease" in said
+    assert "lease  128 MiB on cpu (as asked)" in said
+    assert "others" in said
+    assert f"sublet run --memory {report['suggest'] >> 20}MiB train.py" in said
+    assert report["suggest"] > 128 << 20
+
+
+@pytest.mark.slow
+def test_on_oom_grow_tries_again_with_more(box: Box) -> None:
+    """Until it fits."""
+    box.write("train.py", GROWTH.replace("SIZE", "400000").replace("256", "128"))
+    answer = box.sublet(
+        "run", "--memory", "128MiB", "--on-oom", "grow", "--report", "report.json", "train.py"
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "out of memory within 128 MiB; starting again with" in answer.stderr
+    report = json.loads((box.work / "report.json").read_text())
+    assert report["attempts"] == 2
+    assert report["lease"] > 128 << 20
+
+
+def test_a_numpy_array_that_is_too_large_counts_as_the_lease_exceeded(box: Box) -> None:
+    """TensorFlow crashes there instead of raising; the crash is told apart from others."""
+    box.write(
+        "train.py",
+        "import numpy as np, tensorflow as tf\n"
+        "x = tf.zeros([1024])\n"
+        "big = np.ones([(200 << 20) + 1], np.uint8)[1:]\n"
+        "tf.constant(big)\n",
+    )
+    answer = box.sublet("run", "--memory", "64MiB", "--report", "report.json", "train.py")
+    report = json.loads((box.work / "report.json").read_text())
+    assert answer.returncode != 0
+    assert report["cause"] == "lease exceeded", answer.stderr
+
+
+def test_children_are_held_to_the_lease(box: Box) -> None:
+    """Those of multiprocessing and of subprocess."""
+    box.write(
+        "child.py",
+        "import os\nimport tensorflow as tf\n"
+        "tf.zeros([8])\nprint(tf.config.experimental.get_memory_info('CPU:0')['peak'] < 1 << 20,"
+        " os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'], flush=True)\n",
+    )
+    box.write(
+        "parent.py",
+        "import multiprocessing, runpy, subprocess, sys\n"
+        "def work(): runpy.run_path('child.py')\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    child.start(); child.join()\n"
+        "    subprocess.run([sys.executable, 'child.py'], check=True)\n",
+    )
+    answer = box.sublet("run", "-q", "--memory", "128MiB", "parent.py", check=True)
+    assert answer.stdout == "True 128\nTrue 128\n"

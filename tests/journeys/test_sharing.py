@@ -1,0 +1,159 @@
+"""Several programs on one device: each gets its lease, the next waits and is told for what."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from support.box import Box, wait_for
+from support.terminal import Terminal
+
+NewBox = Callable[..., Box]
+
+HOLD = """
+import os, sys, time
+import tensorflow as tf
+x = tf.zeros([1024, 1024, 8])
+print('holding', flush=True)
+while not os.path.exists('go'): time.sleep(0.02)
+"""
+
+
+def _holding(box: Box, count: int) -> list[dict[str, Any]]:
+    def rows() -> list[dict[str, Any]] | None:
+        running = [row for row in box.status()["leases"] if row["state"] == "running"]
+        return running if len(running) == count else None
+
+    return wait_for(rows, f"{count} programs run")  # type: ignore[no-any-return]
+
+
+def test_three_terminals_share_a_device_and_the_fourth_waits(new_box: NewBox) -> None:
+    """The fourth is told what it waits for and who holds it, and starts when there is room."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("hold.py", HOLD)
+    three = [Terminal(box, "run", "--memory", "300MiB", "hold.py") for _ in range(3)]
+    for terminal in three:
+        terminal.expect("holding")
+    rows = _holding(box, 3)
+    assert [row["ceiling"] for row in rows] == [300 << 20] * 3
+    assert all(row["charge"] > row["ceiling"] for row in rows)
+
+    fourth = Terminal(box, "run", "--memory", "500MiB", "hold.py")
+    screen = fourth.expect("waiting: needs 500 MiB")
+    assert "on cpu" in fourth.expect("free") or "on cpu" in screen
+    (waiting,) = box.status()["waiting"]
+    assert "held by #1 hold.py" in waiting["reason"]
+    table = box.sublet("status", check=True).stdout
+    assert "#4 hold.py waits" in table
+    assert max(map(len, table.splitlines())) <= 80
+
+    box.write("go", "")
+    for terminal in [*three, fourth]:
+        assert terminal.wait() == 0
+    assert "holding" in fourth.screen
+    assert box.status()["devices"][0]["leased"] == 0
+
+
+def test_leases_never_add_up_to_more_than_the_device(new_box: NewBox) -> None:
+    """However many ask at once."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("brief.py", "import tensorflow as tf; tf.zeros([1024])")
+    clients = [box.start("run", "-q", "--memory", "400MiB", "brief.py") for _ in range(8)]
+    while any(client.poll() is None for client in clients):
+        (device,) = box.status()["devices"]
+        assert device["leased"] + device["standing"] + device["strangers"] <= 2 << 30
+    for client in clients:
+        client.communicate()
+        assert client.returncode == 0
+
+
+def test_a_waiting_program_can_be_given_up(new_box: NewBox) -> None:
+    """Ctrl-C ends the wait; nothing is left of it."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("hold.py", HOLD)
+    first = box.start("run", "--memory", "1GiB", "hold.py")
+    _holding(box, 1)
+    second = Terminal(box, "run", "--memory", "1GiB", "hold.py")
+    second.expect("waiting: needs 1.0 GiB")
+    second.type("\x03")
+    assert second.wait() == 130
+    assert "gave up waiting" in second.screen
+    wait_for(lambda: not box.status()["waiting"], "nobody waits")
+    box.write("go", "")
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+
+
+def test_down_names_what_runs_and_lets_it_go_on(new_box: NewBox) -> None:
+    """`--stop` ends it, too."""
+    box = new_box()
+    box.write("hold.py", HOLD)
+    client = box.start("run", "hold.py")
+    (row,) = _holding(box, 1)
+    answer = box.sublet("down", check=True)
+    assert f"#1 hold.py: goes on (pid {row['pid']})" in answer.stdout
+    assert _holding(box, 1)[0]["pid"] == row["pid"]
+
+    answer = box.sublet("down", "--stop", check=True)
+    assert "#1 hold.py: stopped" in answer.stdout
+    client.communicate(timeout=60)
+    assert client.returncode == 128 + 15
+
+
+def test_memory_is_asked_in_four_ways(box: Box) -> None:
+    """A size, a share, all that is free, and what was learned."""
+    box.write("use.py", "import tensorflow as tf; x = tf.zeros([1024, 1024, 16])")
+    total = 4 << 30
+
+    def run(*words: str) -> dict[str, Any]:
+        box.sublet("run", "--report", "report.json", *words, "use.py", check=True)
+        report: dict[str, Any] = json.loads((box.work / "report.json").read_text())
+        return report
+
+    assert run("--memory", "256MiB")["lease"] == 256 << 20
+    assert run("--memory", "25%")["lease"] == total // 4
+    assert run("--memory", "grow")["lease"] > total // 2
+    learned = run()
+    assert 64 << 20 <= learned["peak"] <= learned["lease"] <= 1.5 * learned["peak"]
+
+
+def test_a_program_never_seen_gets_the_stated_default(box: Box) -> None:
+    """A quarter of the device, and the next run what it needed."""
+    box.write("new.py", "import tensorflow as tf; x = tf.zeros([1024, 1024])")
+    first = box.sublet("run", "new.py", check=True)
+    assert "lease 1.0 GiB" in first.stderr
+    second = box.sublet("run", "new.py", check=True)
+    assert "lease 32.0 MiB" in second.stderr
+
+
+def test_processors_are_dealt_out(box: Box) -> None:
+    """--cpus pins a program, and TensorFlow sizes its pools by that."""
+    box.write("cpus.py", "import os; print(len(os.sched_getaffinity(0)))")
+    assert box.sublet("run", "-q", "--cpus", "1", "cpus.py", check=True).stdout == "1\n"
+    refused = box.sublet("run", "--cpus", "4096", "cpus.py")
+    assert refused.returncode == 2
+    assert "--cpus 4096" in refused.stderr
+
+
+def test_the_python_face_runs_and_reports(box: Box) -> None:
+    """`sublet.run` from a program of one's own, in threads too."""
+    box.write("job.py", "import sys; sys.exit(int(sys.argv[1]))")
+    code = (
+        "import sublet\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "with ThreadPoolExecutor() as pool:\n"
+        "    go = lambda n: sublet.run(['job.py', str(n)], memory='64MiB').code\n"
+        "    print(list(pool.map(go, range(4))), sublet.status().leases)\n"
+    )
+    import sys
+
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=box.work,
+        env=box.environ,
+        text=True,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert answer.stdout == "[0, 1, 2, 3] ()\n"
