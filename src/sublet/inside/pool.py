@@ -47,7 +47,7 @@ def prime(lease: Lease, context: Any = None) -> None:
         # before it said so.
         if int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB:
             return
-        library = _library()
+        library = c_library()
         size *= MIB
         tensor = library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size), 1, size)
         library.TF_DeleteTensor(tensor)
@@ -56,7 +56,7 @@ def prime(lease: Lease, context: Any = None) -> None:
         pass
 
 
-def _library() -> Any:
+def c_library() -> Any:
     """TensorFlow's C interface."""
     from tensorflow.python.platform import sysconfig
 

