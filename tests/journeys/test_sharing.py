@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -39,8 +40,8 @@ def test_three_terminals_share_a_device_and_the_fourth_waits(new_box: NewBox) ->
     assert all(row["charge"] > row["ceiling"] for row in rows)
 
     fourth = Terminal(box, "run", "--memory", "500MiB", "hold.py")
-    screen = fourth.expect("waiting: needs 500 MiB")
-    assert "on cpu" in fourth.expect("free") or "on cpu" in screen
+    fourth.expect("waiting: needs 500 MiB")
+    fourth.expect("GiB free; held by #1 hold.py")
     (waiting,) = box.status()["waiting"]
     assert "held by #1 hold.py" in waiting["reason"]
     table = box.sublet("status", check=True).stdout
@@ -98,6 +99,40 @@ def test_down_names_what_runs_and_lets_it_go_on(new_box: NewBox) -> None:
     assert "#1 hold.py: stopped" in answer.stdout
     client.communicate(timeout=60)
     assert client.returncode == 128 + 15
+
+
+def test_down_stays_down_until_it_is_needed(new_box: NewBox) -> None:
+    """A program that goes on does not bring the broker back before it ends, with its code."""
+    box = new_box()
+    box.write("hold.py", HOLD + "sys.exit(9)\n")
+    client = box.start("run", "hold.py")
+    _holding(box, 1)
+    box.sublet("down", check=True)
+
+    def brokers() -> list[str]:
+        return [words for words in box.processes().values() if "sublet.broker" in words]
+
+    wait_for(lambda: not brokers(), "the broker has gone")
+    # Twice as long as the command takes to look for a new one.
+    time.sleep(0.5)
+    assert not brokers()
+    box.write("go", "")
+    client.communicate(timeout=60)
+    assert client.returncode == 9
+
+
+def test_down_with_stop_ends_those_who_wait_too(new_box: NewBox) -> None:
+    """Nobody is started into a broker that ends."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("hold.py", HOLD)
+    clients = [box.start("run", "--memory", "1GiB", "hold.py") for _ in range(3)]
+    wait_for(lambda: len(box.status()["waiting"]) == 2, "two wait")
+    _holding(box, 1)
+    box.sublet("down", "--stop", check=True)
+    for client in clients:
+        client.communicate(timeout=60)
+        assert client.returncode == 143
+    wait_for(lambda: not box.processes(), "all has ended")
 
 
 def test_memory_is_asked_in_four_ways(box: Box) -> None:

@@ -63,6 +63,7 @@ from sublet.wire import messages as say
 
 _USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB}
 """What a process costs beside its pool, before any was measured."""
+_CLIENT_GONE = "its client ended before it could start"
 _RETRY_COMMIT = 1.0
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
@@ -93,6 +94,7 @@ class Broker:
         self._decisions: list[tuple[Job | None, Job]] = []
         self._changed = True
         self._looking = False
+        self._closing = False
         self.state = State(ledger.live())
         self._adopt()
 
@@ -141,7 +143,7 @@ class Broker:
         del self._sessions[job.id]
         self._drop_streams(job.id)
         if isinstance(job.state, Waiting):
-            self._apply(Withdrawn(job.id, self.clock.wall(), _gone()))
+            self._withdraw(job, _CLIENT_GONE)
         else:
             self._stop(job, "its client ended")
 
@@ -168,8 +170,6 @@ class Broker:
         session.job = job.id
         self._sessions[job.id] = session
         self._streams[job.id] = streams
-        if (key := self._key(job)) is not None and not spec.cold:
-            self.launcher.nurseries.prepare(key, text_environment(job))
         self._decide(None, Submitted(job))
         self._effects.append(lambda: session.reply(say.Accepted(job.id)))
 
@@ -231,17 +231,21 @@ class Broker:
 
     def _down(self, session: Session, stop: bool) -> None:
         snapshot = self.snapshot()
-        if stop:
-            for job in self.state.holding():
-                self._stop(job, "`sublet down --stop`")
         session.reply(say.Downed(snapshot.leases, snapshot.waiting))
-        if stop and self.state.holding():
-            self._end_when_idle()
-        else:
+        self._closing = True
+        if not stop:
+            for client in self._sessions.values():
+                client.reply(say.Leaving())
             self.ending = True
+            return
+        for job in self.state.waiting():
+            self._withdraw(job, "`sublet down --stop` came first")
+        for job in self.state.holding():
+            self._stop(job, "`sublet down --stop`")
+        self._end_when_idle()
 
     def _end_when_idle(self) -> None:
-        if self.state.holding():
+        if self.state.jobs():
             self.hub.later(0.05, self._end_when_idle)
         else:
             self.ending = True
@@ -291,10 +295,14 @@ class Broker:
         self._apply(NeverRan(job.id, job.attempt, self.clock.wall()))
         self._samples.pop(run, None)
         self._effects.append(lambda: self.launcher.forget(run))
-        now = self.state.get(job.id)
-        wanted = job.id in self._sessions or _client_lives(job)
-        if now is not None and not wanted:
-            self._apply(Withdrawn(job.id, self.clock.wall(), _gone()))
+        if self._closing:
+            self._withdraw(job, "`sublet down --stop` came first")
+        elif job.id not in self._sessions and not _client_lives(job):
+            self._withdraw(job, _CLIENT_GONE)
+
+    def nurseries_changed(self) -> None:
+        """What could not start may be able to now."""
+        self._changed = True
 
     def _second_try(self, job: Job, lease: Lease, device: Device | None, told: Outcome) -> int:
         """The ceiling for another attempt; 0 if there is to be none."""
@@ -331,7 +339,7 @@ class Broker:
         """After each turn: decide, write down, act."""
         if self._changed:
             self._changed = False
-            if self.state.waiting():
+            if self.state.waiting() and not self._closing:
                 self._grant(self.plan())
         if self._commit():
             effects, self._effects = self._effects, []
@@ -363,7 +371,6 @@ class Broker:
 
     def _candidate(self, job: Job) -> Candidate:
         assert isinstance(job.state, Waiting)
-        held = "" if job.id in self._streams else "its client has not come back yet"
         kinds = {device.kind for device in self.devices.values()}
         return Candidate(
             job=job.id,
@@ -372,8 +379,22 @@ class Broker:
             overhead={d.id: self._overhead(job, d) for d in self.devices.values()},
             evidence={kind: self.ledger.evidence(job, kind) for kind in kinds},
             least=job.least,
-            held=held,
+            held=self._held(job),
         )
+
+    def _held(self, job: Job) -> str:
+        """Why a job could not start now, whatever is free; empty if it could.
+
+        A job that can start warm waits for its nursery, which also settles what that one holds.
+        """
+        if job.id not in self._streams:
+            return "its client has not come back yet"
+        key = self._key(job)
+        if key is None or job.spec.cold:
+            return ""
+        nursery = self.launcher.nurseries.find(key, text_environment(job))
+        loading = "TensorFlow is being loaded, once for all programs"
+        return loading if nursery.state == "warming up" else ""
 
     def _overhead(self, job: Job, device: Device) -> int:
         """What one more process costs on a device, beside its ceiling."""
@@ -416,7 +437,6 @@ class Broker:
                 streams=streams,
                 cold=job.spec.cold,
                 key=key,
-                environ=text_environment(job),
             )
         except OSError as error:
             self._fail_start(job, error)
@@ -438,13 +458,19 @@ class Broker:
             self._apply(StopAsked(job.id, why))
         self.launcher.stop(job.run, why)
 
+    def _withdraw(self, job: Job, why: str) -> None:
+        """A job that holds nothing is not wanted any more."""
+        told = Outcome("stopped", 143, message=why)
+        self._apply(Withdrawn(job.id, self.clock.wall(), told))
+        self._close_job(job.id)
+
     def _adopt(self) -> None:
         """Take over what an earlier broker has left."""
         for job in self.state.jobs():
             if isinstance(job.state, Starting | Running):
                 self.launcher.adopt(job.run, mark(job))
             elif not _client_lives(job):
-                self._apply(Withdrawn(job.id, self.clock.wall(), _gone()))
+                self._withdraw(job, _CLIENT_GONE)
             else:
                 self._await_client(job)
 
@@ -457,7 +483,7 @@ class Broker:
             os.close(descriptor)
             now = self.state.get(job.id)
             if now is not None and isinstance(now.state, Waiting) and job.id not in self._sessions:
-                self._apply(Withdrawn(job.id, self.clock.wall(), _gone()))
+                self._withdraw(job, _CLIENT_GONE)
 
         self.hub.watch(descriptor, gone)
 
@@ -577,7 +603,3 @@ class Broker:
 
 def _client_lives(job: Job) -> bool:
     return tree.is_alive(job.spec.client.pid, job.spec.client.start)
-
-
-def _gone() -> Outcome:
-    return Outcome("stopped", 129, message="its client ended before it could start")

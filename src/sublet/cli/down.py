@@ -2,7 +2,7 @@
 
 import click
 
-from sublet.client.connection import connect
+from sublet.client.connection import connect, connect_or_start
 from sublet.home import Home
 from sublet.units import format_bytes
 from sublet.wire.messages import Down, Downed
@@ -15,7 +15,10 @@ def command(stop: bool) -> int:
 
     The next `sublet` command starts a new broker, which finds them again.
     """
-    connection = connect(Home.find())
+    home = Home.find()
+    connection = connect(home)
+    if connection is None and stop and any(home.runs.glob("*")):
+        connection = connect_or_start(home)  # It finds the programs that an earlier one left.
     if connection is None:
         click.echo("no broker runs")
         return 0

@@ -94,18 +94,22 @@ class _Voice:
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
-        self.waiting = False
+        self.lines = 0
+        """How many lines on the screen say what it waits for."""
 
     def waits(self, reason: str) -> None:
         if self.quiet:
             return
-        if self.terminal:
-            text = f"sublet: waiting: {reason}"
-            width = os.get_terminal_size(2).columns
-            print(f"\r\x1b[K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
-            self.waiting = True
-        else:
+        if not self.terminal:
             _say(f"waiting: {reason}")
+            return
+        import textwrap
+
+        self.clear()
+        width = max(40, os.get_terminal_size(2).columns) - 1
+        lines = textwrap.wrap(f"sublet: waiting: {reason}", width, subsequent_indent=" " * 8)
+        print("\n".join(lines), file=sys.stderr, flush=True)
+        self.lines = len(lines)
 
     def granted(self, message: Granted) -> None:
         self.clear()
@@ -121,10 +125,10 @@ class _Voice:
         _say(f"out of memory within {had}; starting again with {format_bytes(message.least)}")
 
     def clear(self) -> None:
-        """Take the waiting line away."""
-        if self.waiting:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self.waiting = False
+        """Take the waiting lines away."""
+        if self.lines:
+            print(f"\x1b[{self.lines}F\x1b[J", end="", file=sys.stderr, flush=True)
+            self.lines = 0
 
 
 def summary(ended: Ended) -> str:

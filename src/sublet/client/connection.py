@@ -1,6 +1,7 @@
 """Finding the broker, or starting it."""
 
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -14,7 +15,6 @@ from sublet.home import Home
 from sublet.wire.frames import Frames, at
 from sublet.wire.messages import Refused, Reply, Request
 
-_DECODER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 _ENCODER = msgspec.msgpack.Encoder()
 _PATIENCE = 20.0
 _MOST_DEATHS = 5
@@ -30,12 +30,26 @@ class Connection:
         """Ask; raises OSError if the broker is gone."""
         self.frames.send(_ENCODER.encode(request), descriptors)
 
+    def receive_all(self) -> list[Reply]:
+        """All replies that are there, at least one; none when the broker is gone."""
+        first = self.receive()
+        if first is None:
+            return []
+        replies = [first]
+        while (data := self.frames.take()) is not None:
+            replies.append(self._read(data))
+        return replies
+
     def receive(self) -> Reply | None:
         """The next reply; None when the broker is gone. Raises what the broker refused."""
         while (data := self.frames.take()) is None:
             if not self.frames.fill():
                 return None
-        reply = _DECODER.decode(data)
+        return self._read(data)
+
+    @staticmethod
+    def _read(data: bytes) -> Reply:
+        reply = _decoder().decode(data)
         if isinstance(reply, Refused):
             kind = getattr(errors, reply.kind, errors.SubletError)
             raise kind(reply.message, reply.hint)
@@ -44,6 +58,12 @@ class Connection:
     def close(self) -> None:
         """Hang up."""
         self.frames.close()
+
+
+@functools.cache
+def _decoder() -> "msgspec.msgpack.Decoder[Reply]":
+    """Made when the first reply is there: the broker is at work meanwhile."""
+    return msgspec.msgpack.Decoder(Reply)
 
 
 def connect(home: Home) -> Connection | None:

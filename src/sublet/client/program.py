@@ -3,7 +3,6 @@
 import os
 import re
 import resource
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -104,7 +103,7 @@ def why_cold(program: Program) -> str:
 
 
 def _python_command(first: str, rest: list[str]) -> Program:
-    found = shutil.which(first)
+    found = _which(first)
     if found is None:
         raise BadRequest(f"{first}: there is no such interpreter.", "Check the path.")
     python = os.fsencode(os.path.abspath(found))
@@ -146,7 +145,7 @@ def _parts(
 
 
 def _command(first: str, rest: list[str]) -> Program:
-    found = shutil.which(first)
+    found = _which(first)
     if found is None:
         if os.path.isdir(first):
             _check_script(first)
@@ -159,7 +158,7 @@ def _command(first: str, rest: list[str]) -> Program:
 def _interpreter(python: str | None) -> bytes:
     """The named interpreter, else the active virtual environment's, else our own."""
     if python is not None:
-        found = shutil.which(python)
+        found = _which(python)
         if found is None:
             raise BadRequest(f"--python {python}: there is no such interpreter.", "Check the path.")
         return os.fsencode(os.path.abspath(found))
@@ -209,6 +208,12 @@ def _is_other_executable(path: str) -> bool:
     with open(path, "rb") as file:
         first = file.readline(256)
     return b"\0" in first or (first.startswith(b"#!") and b"python" not in first)
+
+
+def _which(command: str) -> str | None:
+    import shutil  # Not free, and a script needs none of it.
+
+    return shutil.which(command)
 
 
 def _encode(words: list[str]) -> tuple[bytes, ...]:

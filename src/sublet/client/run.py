@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from sublet.client.connection import Connection, connect_or_start
+from sublet.backends.local import tree
+from sublet.client.connection import Connection, connect, connect_or_start
 from sublet.domain.job import JobSpec
 from sublet.errors import BrokerGone
 from sublet.home import Home
@@ -22,7 +23,7 @@ from sublet.wire.messages import (
     Attach,
     Ended,
     Granted,
-    Reply,
+    Leaving,
     Retried,
     Run,
     Signal,
@@ -43,6 +44,7 @@ _PASSED_ON = (
 )
 _GIVE_UP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MOST_RECONNECTS = 20
+_LOOK_FOR_BROKER = 0.25
 
 
 class GaveUp(Exception):
@@ -92,7 +94,8 @@ class _Foreground:
         self.wake = wake
         self.token = os.urandom(16).hex()
         self.job: int | None = None
-        self.running = False
+        self.program: int | None = None
+        self.left = False
         self.reconnects = 0
         self.connection = self._connect()
 
@@ -118,41 +121,61 @@ class _Foreground:
         return connection
 
     def _hear(self) -> Ended | None:
+        """Take in all that the broker has sent; what is buffered would not wake us again."""
         try:
-            reply: Reply | None = self.connection.receive()
+            replies = self.connection.receive_all()
         except OSError:
-            reply = None
-        match reply:
-            case None:
-                self._reconnect()
-            case Accepted(job=number):
-                self.job = number
-            case Waits(reason=reason):
-                self.running = False
-                self.listener.waits(reason)
-            case Granted():
-                self.listener.granted(reply)
-            case Started():
-                self.running = True
-                self.listener.started(reply)
-            case Retried():
-                self.running = False
-                self.listener.retried(reply)
-            case Ended():
-                return reply
+            replies = []
+        for reply in replies:
+            match reply:
+                case Accepted(job=number):
+                    self.job = number
+                case Waits(reason=reason):
+                    self.program = None
+                    self.listener.waits(reason)
+                case Granted():
+                    self.listener.granted(reply)
+                case Started(pid=pid):
+                    self.program = pid
+                    self.listener.started(reply)
+                case Retried():
+                    self.program = None
+                    self.listener.retried(reply)
+                case Leaving():
+                    self.left = True
+                case Ended():
+                    return reply
+        if not replies:
+            self._reconnect()
         return None
 
     def _reconnect(self) -> None:
         """The broker is gone; the job is in its ledger, so the next one knows it."""
         self.connection.close()
-        self.reconnects += 1
-        if self.reconnects > _MOST_RECONNECTS:
-            raise BrokerGone("The broker ends again and again.", f"See {self.home.log}.")
-        time.sleep(min(0.01 * self.reconnects, 0.2))
+        if self.left:
+            self._await_broker()
+        else:
+            self.reconnects += 1
+            if self.reconnects > _MOST_RECONNECTS:
+                raise BrokerGone("The broker ends again and again.", f"See {self.home.log}.")
+            time.sleep(min(0.01 * self.reconnects, 0.2))
+        self.left = False
         self.connection = self._connect()
 
+    def _await_broker(self) -> None:
+        """Somebody wanted the broker to end: do not start another before there is a need.
+
+        There is one when the program has ended or a signal is to be passed on.
+        """
+        while (found := connect(self.home)) is None:
+            if select.select([self.wake], [], [], _LOOK_FOR_BROKER)[0]:
+                return
+            if self.program is not None and tree.start_time(self.program) is None:
+                return
+        found.close()
+
     def _pass_on(self, number: int) -> None:
-        if not self.running:
+        if self.program is None:
             if number in _GIVE_UP:
                 raise GaveUp(number)
             if number == signal.SIGTSTP:

@@ -104,6 +104,10 @@ class Retried(Struct, frozen=True, tag="retried"):
     """The smallest ceiling it will be given now."""
 
 
+class Leaving(Struct, frozen=True, tag="leaving"):
+    """The broker was told to end; the program goes on, and the next broker will know it."""
+
+
 class Refused(Struct, frozen=True, tag="refused"):
     """Nothing was changed."""
 
@@ -187,4 +191,6 @@ class Downed(Struct, frozen=True, tag="downed"):
     waiting: tuple[WaitingRow, ...]
 
 
-Reply = Accepted | Waits | Granted | Started | Ended | Retried | Refused | Snapshot | Downed
+Reply = (
+    Accepted | Waits | Granted | Started | Ended | Retried | Leaving | Refused | Snapshot | Downed
+)

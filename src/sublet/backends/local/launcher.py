@@ -49,6 +49,9 @@ class Reports(Protocol):
     def never_ran(self, run: str, why: str) -> None:
         """The attempt is over, and no line of the program has run."""
 
+    def nurseries_changed(self) -> None:
+        """One is warm now, or is not any more."""
+
 
 class _Kept:
     """An attempt whose worker is watched by a keeper, or by us if the keeper was killed."""
@@ -73,17 +76,22 @@ class Launcher:
         self.hub = hub
         self.runs = runs
         self.reports = reports
-        self.nurseries = Nurseries(hub, log, _PACKAGE, self._reaped)
+        self.nurseries = Nurseries(hub, log, _PACKAGE, self._reaped, reports.nurseries_changed)
         self._log = log
         self._kept: dict[str, _Kept] = {}
-        self._waiting: dict[str, tuple[list[int], str]] = {}
         self._statuses: dict[int, int] = {}
 
     def start(
-        self, run: str, record: bytes, spec: dict[str, Any], mark: str, streams: list[int],
-        cold: str, key: NurseryKey | None, environ: dict[str, str],
-    ) -> None:  # fmt: skip
-        """Start a worker, warm if its nursery is or will be soon. The streams stay the caller's.
+        self,
+        run: str,
+        record: bytes,
+        spec: dict[str, Any],
+        mark: str,
+        streams: list[int],
+        cold: str,
+        key: NurseryKey | None,
+    ) -> None:
+        """Start a worker, warm if its nursery is. The streams stay the caller's.
 
         `record` is the broker's own note of the job, kept beside it for `sublet recover`.
         """
@@ -93,22 +101,9 @@ class Launcher:
         (directory / "spec.json").write_text(json.dumps(spec))
         kept = _Kept(run, str(directory), mark)
         self._kept[run] = kept
-        if key is None or cold:
-            self._start_cold(kept, streams, cold or "not a Python program")
-            return
-        copies = [os.dup(number) for number in streams]
-
-        def go(why_cold: str) -> None:
-            try:
-                if self._kept.get(run) is not kept:
-                    return
-                if why_cold or not self._order(key, kept, copies):
-                    self._start_cold(kept, copies, why_cold or "its nursery has gone")
-            finally:
-                for number in copies:
-                    os.close(number)
-
-        self.nurseries.when_ready(key, environ, go)
+        cold = cold or ("not a Python program" if key is None else self.nurseries.why_cold(key))
+        if cold or key is None or not self._order(key, kept, streams):
+            self._start_cold(kept, streams, cold or "its nursery has gone")
 
     def adopt(self, run: str, mark: str) -> None:
         """Take over an attempt that an earlier broker had started, or may have."""
@@ -134,9 +129,7 @@ class Launcher:
         kept.stopped = why
         if kept.link is not None:
             packets.send(kept.link, {"stop": grace, "why": why})
-        elif kept.keeper is None:
-            self._never_ran(kept, why)  # Its nursery is not warm yet: nothing was ordered.
-        else:
+        elif kept.keeper is not None:
             tree.send(self._belonging(kept), signal.SIGTERM)
             self.hub.later(grace, lambda: self._press(kept))
 

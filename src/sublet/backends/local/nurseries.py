@@ -34,8 +34,6 @@ FROZEN = (
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
-EXPECTED = 400 << 20
-"""What a nursery holds, until it is warm and was measured."""
 LONGEST_WARM_UP = 120.0
 TRIES = 3
 """Warm-ups that may fail before an interpreter is given up."""
@@ -45,9 +43,6 @@ _BOOT = (
     "from sublet.backends.local import nursery; sys.path.pop(0); "
     "nursery.main(socket.socket(fileno=int(sys.argv[1])))"
 )
-
-Ready = Callable[[str], None]
-"""Called with an empty text when the nursery is warm, else with why a worker must start cold."""
 
 
 class NurseryKey(Struct, frozen=True):
@@ -82,9 +77,8 @@ class Nursery:
         self.state = "warming up"
         self.why = ""
         self.tensorflow = ""
-        self.holds = EXPECTED
+        self.holds = 0
         self.used = time.monotonic()
-        self.waiting: list[Ready] = []
 
     @property
     def warm(self) -> bool:
@@ -101,30 +95,29 @@ class Nurseries:
         log: Path,
         package: str,
         reaped: Callable[[int, int], None],
+        changed: Callable[[], None],
     ) -> None:
         self._hub = hub
         self._log = log
         self._package = package
         self._reaped = reaped
+        self._changed = changed
         self._all: dict[NurseryKey, Nursery] = {}
 
     def all(self) -> list[Nursery]:
         """The nurseries there are, and those that could not be."""
         return list(self._all.values())
 
-    def when_ready(self, key: NurseryKey, environ: Mapping[str, str], ready: Ready) -> None:
-        """Call `ready` when the nursery of this key is warm, or is known not to become so."""
-        nursery = self._all.get(key) or self._start(key, environ)
-        nursery.used = time.monotonic()
-        if nursery.state == "warming up":
-            nursery.waiting.append(ready)
-        else:
-            ready("" if nursery.warm else nursery.why)
+    def find(self, key: NurseryKey, environ: Mapping[str, str]) -> Nursery:
+        """The nursery of this key; it is started if there is none."""
+        return self._all.get(key) or self._start(key, environ)
 
-    def prepare(self, key: NurseryKey, environ: Mapping[str, str]) -> None:
-        """Have this nursery warm soon: somebody is going to want it."""
-        if key not in self._all:
-            self._start(key, environ)
+    def why_cold(self, key: NurseryKey) -> str:
+        """Why a worker cannot come from there now; empty if it can."""
+        nursery = self._all.get(key)
+        if nursery is None:
+            return "its nursery has gone"
+        return "" if nursery.warm else nursery.why or "its nursery is not warm"
 
     def order(self, key: NurseryKey, order: dict[str, Any], descriptors: list[int]) -> bool:
         """Hand an order to a warm nursery; False if it has gone."""
@@ -181,7 +174,7 @@ class Nurseries:
                 nursery.state = "warm"
                 nursery.tensorflow = packet["tensorflow"]
                 nursery.holds = tree.shared_memory(nursery.pid)
-                self._announce(nursery, "")
+                self._changed()
             case "off":
                 self._off(nursery, packet["why"])
             case "reaped":
@@ -192,31 +185,22 @@ class Nurseries:
         is tried again at once, a few times."""
         self._drop(nursery)
         if nursery.warm:
-            return
-        if nursery.tries < TRIES:
-            another = self._start(nursery.key, nursery.environ)
-            another.tries = nursery.tries + 1
-            another.waiting = nursery.waiting
-            return
-        nursery.state, nursery.why = "off", "the nursery ended while warming up"
-        self._all[nursery.key] = nursery
-        self._announce(nursery, nursery.why)
+            self._changed()
+        elif nursery.tries < TRIES:
+            self._start(nursery.key, nursery.environ).tries = nursery.tries + 1
+        else:
+            self._off(nursery, "the nursery ended while warming up")
 
     def _off(self, nursery: Nursery, why: str) -> None:
         """It lives and must not fork: keep the reason, not the process."""
         self._drop(nursery)
         nursery.state, nursery.why, nursery.holds = "off", why, 0
         self._all[nursery.key] = nursery
-        self._announce(nursery, why)
+        self._changed()
 
     def _hurry(self, nursery: Nursery) -> None:
         if nursery.state == "warming up" and self._all.get(nursery.key) is nursery:
             self._off(nursery, f"not warm after {LONGEST_WARM_UP:.0f} s")
-
-    def _announce(self, nursery: Nursery, why_cold: str) -> None:
-        waiting, nursery.waiting = nursery.waiting, []
-        for ready in waiting:
-            ready(why_cold)
 
     def _drop(self, nursery: Nursery) -> None:
         """Let it go: without its link it ends by itself; one that hangs is helped."""
