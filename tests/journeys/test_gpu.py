@@ -78,8 +78,10 @@ def test_strangers_on_a_card_are_respected(gpu_box: Box) -> None:
 
     cards(12 * GIB)
     client = gpu_box.start("run", "--memory", "10GiB", "dump.py")
-    (row,) = wait_for(lambda: gpu_box.status()["waiting"], "it waits")
-    assert "on gpu0" in row["reason"]
+    (row,) = wait_for(
+        lambda: [row for row in gpu_box.status()["waiting"] if "on gpu0" in row["reason"]],
+        "it waits for room on the larger card",
+    )
     assert "other programs 12.0 GiB" in row["reason"]
     cards(0)
     out, said = client.communicate(timeout=60)
