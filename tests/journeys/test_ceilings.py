@@ -111,3 +111,13 @@ def test_children_are_held_to_the_lease(box: Box) -> None:
     )
     answer = box.sublet("run", "-q", "--memory", "128MiB", "parent.py", check=True)
     assert answer.stdout == "True 128\nTrue 128\n"
+
+
+def test_idle_threads_of_a_leased_program_do_not_spin(box: Box) -> None:
+    """Neighbours need the processors."""
+    box.write(
+        "config.py",
+        "from tensorflow.python.eager import context\n"
+        "print(context.context().config.experimental.disable_thread_spinning)\n",
+    )
+    assert box.sublet("run", "-q", "config.py", check=True).stdout == "True\n"

@@ -1,9 +1,11 @@
 """A program under `sublet run` cannot tell that it is not under `python`."""
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,3 +230,45 @@ def test_the_closing_line_says_lease_peak_time_and_start_up(box: Box) -> None:
     assert "started warm in" in line
     assert len(line) <= 80
     assert os.path.isdir(box.work)
+
+
+def test_another_environment_gets_a_nursery_of_its_own(box: Box) -> None:
+    """Sublet itself is not installed there, and it is warm all the same."""
+    venv = box.work / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    for name in _libraries():
+        (site / name.name).symlink_to(name)
+    box.write(
+        "train.py",
+        "import sys, importlib.util, tensorflow as tf\n"
+        "print(sys.prefix, float(tf.reduce_sum(tf.ones([4]))))\n",
+    )
+    python = str(venv / "bin/python")
+    first = box.sublet("run", "--python", python, "--memory", "64MiB", "train.py", check=True)
+    assert first.stdout == f"{venv} 4.0\n"
+    assert "started warm" in first.stderr
+    answer = subprocess.run(
+        [python, "-c", "import sublet"], capture_output=True, env=box.environ, check=False
+    )
+    assert answer.returncode != 0
+    assert python in [row["python"] for row in box.status()["nurseries"]]
+
+
+def _libraries() -> list[Path]:
+    """What is installed beside TensorFlow, less Sublet."""
+    found = importlib.util.find_spec("tensorflow")
+    assert found is not None
+    assert found.origin is not None
+    site = Path(found.origin).parents[1]
+    return [entry for entry in site.iterdir() if "sublet" not in entry.name]
+
+
+def test_settings_of_the_shell_are_answered_in_one_line(box: Box) -> None:
+    """A limit above the lease is lowered, and that is said."""
+    box.write("train.py", "import os; print(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])")
+    box.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = "9999"
+    box.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+    answer = box.sublet("run", "--memory", "64MiB", "train.py", check=True)
+    assert answer.stdout == "64\n"
+    assert "TF_CPU_BFC_MEM_LIMIT_IN_MB=9999 becomes 64" in answer.stderr

@@ -45,7 +45,7 @@ def _open(home: Home) -> tuple[Broker, Door]:
     # A killed cold keeper's worker falls to us, so that its exit is still seen.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     hub = Hub()
-    broker = Broker(hub, home, ledger, probe, home.log, SystemClock())
+    broker = Broker(hub, home, ledger, probe, SystemClock())
     _hear_signals(hub, broker)
     return broker, Door(hub, home.socket, broker)
 

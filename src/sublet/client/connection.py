@@ -18,6 +18,7 @@ from sublet.wire.messages import Refused, Reply, Request
 _ENCODER = msgspec.msgpack.Encoder()
 _PATIENCE = 20.0
 _MOST_DEATHS = 5
+_LARGEST_LOG = 1 << 20
 
 
 class Connection:
@@ -116,6 +117,7 @@ def _start(home: Home) -> bool:
     import subprocess  # Rarely needed, and not free.
 
     home.make()
+    _rotate(home)
     reading, writing = os.pipe()
     try:
         log = home.log.open("ab")
@@ -150,6 +152,13 @@ def _start(home: Home) -> bool:
         time.sleep(0.02)
         return True
     raise getattr(errors, kind, errors.WorldError)(message, hint.strip())
+
+
+def _rotate(home: Home) -> None:
+    """Keep the log of the broker before the last few, not of all there ever were."""
+    with contextlib.suppress(OSError):
+        if home.log.stat().st_size > _LARGEST_LOG:
+            home.log.replace(home.log.with_suffix(".log.1"))
 
 
 _MIDDLE = """

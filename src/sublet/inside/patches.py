@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 from . import measure, oom, pool
-from .config import bound, see_leased_gpu
+from .config import bound, see_leased_gpu, spare_processors
 from .environment import leased_environment
 from .lease import Lease, current, say
 
@@ -147,6 +147,7 @@ def _bound(proto: Any, context: Any = None) -> None:
     if lease is None or not lease.on_gpu:
         return
     try:
+        spare_processors(proto)
         for note in bound(proto, lease, _gpus(context)):
             say(note)
     except Exception as wrong:

@@ -1,6 +1,6 @@
 """A control group (version 2) around one worker's tree, where this user may make one.
 
-It fences memory and ends the whole tree in one stroke. Without one, the keeper's own watch over
+It ends the whole tree in one stroke. Without one, the keeper's own watch over
 its descendants does: nothing here is needed for correctness.
 """
 
@@ -38,10 +38,6 @@ class Cgroup:
     def enter(self, pid: int) -> bool:
         """Move a process in; what it starts from then on is in, too."""
         return self._write("cgroup.procs", str(pid))
-
-    def fence(self, memory: int) -> bool:
-        """Hold the whole tree below so much memory, if the controller is ours to set."""
-        return self._write("memory.max", str(memory))
 
     def kill(self) -> bool:
         """End everything in the group."""

@@ -3,17 +3,6 @@
 It owns the worker's process tree: everything the program starts, however it detaches, stays
 below it. It ends that tree when it is asked to or when the job's client is gone, leaves an exit
 record on disk, and outlives both the broker and the nursery. It never decides about leases.
-
-Files in an attempt's directory:
-
-    spec.json     what to run, written by the broker
-    claim         who owns the attempt: made once, by the keeper, or by a broker that gave it up
-    worker.json   the worker's identity, written before it is let go
-    ran           made by the worker just before its program's first line
-    exit.json     how it ended, written after the last process of the tree was seen to end
-    keeper.sock   where a later broker finds the keeper
-
-An attempt without `ran` whose processes are gone has not run a line of the program.
 """
 
 from __future__ import annotations
@@ -21,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import json
 import os
 import resource
 import select
@@ -32,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from . import packets, tree
+from . import packets, records, tree
 from .cgroup import Cgroup
 
 Spec = dict[str, Any]
@@ -59,41 +47,8 @@ LINGER = 1.0
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NAME = 15
-_SAMPLES = (0.25, 0.5, 1.0, 2.0)
+_SAMPLES = (0.5, 0.5, 1.0, 2.0, 4.0)
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTSTP)
-
-
-def claim(directory: str, owner: dict[str, Any]) -> bool:
-    """Take the attempt; True for exactly one caller, ever."""
-    path = os.path.join(directory, "claim")
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return False
-    with open(descriptor, "w", encoding="utf-8") as file:
-        json.dump(owner, file)
-    return True
-
-
-def read_json(directory: str, name: str) -> dict[str, Any] | None:
-    """One of the attempt's records; None if it is not there or not whole."""
-    try:
-        with open(os.path.join(directory, name), encoding="utf-8") as file:
-            record = json.load(file)
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def write_json(directory: str, name: str, record: dict[str, Any], sync: bool = False) -> None:
-    """Write a record so that a reader finds all of it or nothing."""
-    partial = os.path.join(directory, f".{name}.{os.getpid()}")
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(record, file)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(partial, os.path.join(directory, name))
 
 
 def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
@@ -139,8 +94,8 @@ def _keep(
 ) -> None:
     """Take the attempt if it is still to be had, and stay until its tree is gone."""
     own = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
-    spec = read_json(order.directory, "spec.json")
-    if spec is None or not claim(order.directory, own):
+    spec = records.read(order.directory, "spec.json")
+    if spec is None or not records.claim(order.directory, own):
         return
     kept = _Keeper(order.directory, spec, own, worker, how, group, order.link)
     kept.introduce()
@@ -161,14 +116,15 @@ def _enter(channel: socket.socket) -> Spec:
         os._exit(0)
     packet, streams = heard
     directory = packet["go"]
-    spec = read_json(directory, "spec.json")
+    spec = records.read(directory, "spec.json")
     if spec is None:
         os._exit(0)
-    with open(os.path.join(directory, "ran"), "wb"):
-        pass
+    records.mark_run(directory)
     os.setpgid(0, 0)
     for target, number in enumerate(streams):
         os.dup2(number, target)
+    for note in spec["notes"]:
+        os.write(2, f"sublet: {note}\n".encode())
     os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
     for caught in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError, ValueError):
@@ -227,7 +183,7 @@ class _Keeper:
 
     def introduce(self) -> None:
         """Write down whom we keep, and say so; only then may it be let go."""
-        write_json(self.directory, "worker.json", self.who())
+        records.write(self.directory, "worker.json", self.who())
         self.tell({"event": "started", **self.who()})
 
     def run(self) -> None:
@@ -318,7 +274,7 @@ class _Keeper:
             "ran": self.ran,
         }
         with contextlib.suppress(OSError):
-            write_json(self.directory, "exit.json", record, sync=True)
+            records.write(self.directory, "exit.json", record, sync=True)
         self.tell({"event": "ended", **record})
         if self.group is not None:
             self.group.close()

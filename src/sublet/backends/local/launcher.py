@@ -1,11 +1,12 @@
 """The broker's side of local workers: starts them, hears of them, ends them.
 
 It reports to the broker through `Reports` and keeps no lease. An attempt's fate is read from its
-directory (see `keeper`), so that a broker that comes later finds the same truth.
+directory (see `records`), so that a broker that comes later finds the same truth.
 """
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from sublet.backends.local import keeper, packets, tree
+from sublet.backends.local import keeper, packets, records, tree
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.domain.job import Process
 from sublet.hub import Hub
@@ -65,7 +66,6 @@ class _Kept:
         self.worker: Process | None = None
         self.stopped = ""
         self.pidfd: int | None = None
-        self.pressing = False
         self.peak = 0
 
 
@@ -102,8 +102,12 @@ class Launcher:
         kept = _Kept(run, str(directory), mark)
         self._kept[run] = kept
         cold = cold or ("not a Python program" if key is None else self.nurseries.why_cold(key))
-        if cold or key is None or not self._order(key, kept, streams):
-            self._start_cold(kept, streams, cold or "its nursery has gone")
+        try:
+            if cold or key is None or not self._order(key, kept, streams):
+                self._start_cold(kept, streams, cold or "its nursery has gone")
+        except OSError:
+            del self._kept[run]
+            raise
 
     def adopt(self, run: str, mark: str) -> None:
         """Take over an attempt that an earlier broker had started, or may have."""
@@ -136,11 +140,7 @@ class Launcher:
     def forget(self, run: str) -> None:
         """Remove the attempt's directory: all that matters of it is in the ledger."""
         directory = self.runs / run
-        for entry in directory.glob("*"):
-            entry.unlink(missing_ok=True)
-        for entry in directory.glob(".*"):
-            entry.unlink(missing_ok=True)
-        directory.rmdir()
+        shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
         """End the nurseries; workers and their keepers go on."""
@@ -250,18 +250,18 @@ class Launcher:
     def _settle(self, kept: _Kept) -> None:
         """No keeper is linked to this attempt: read from its directory how it stands."""
         directory = kept.directory
-        record = keeper.read_json(directory, "exit.json")
+        record = records.read(directory, "exit.json")
         if record is not None:
-            if kept.worker is None and (who := keeper.read_json(directory, "worker.json")):
+            if kept.worker is None and (who := records.read(directory, "worker.json")):
                 self._know(kept, who)
             self._ended(kept, record)
             return
-        if not os.path.isdir(directory) or keeper.claim(directory, {"broker": os.getpid()}):
+        if not os.path.isdir(directory) or records.claim(directory, {"broker": os.getpid()}):
             self._never_ran(kept, "its keeper never came")
             return
         if self._connect(kept):
             return
-        owner = keeper.read_json(directory, "claim") or {}
+        owner = records.read(directory, "claim") or {}
         if "broker" in owner:
             self._never_ran(kept, "an earlier broker had given it up")
             return
@@ -269,7 +269,7 @@ class Launcher:
             # It has claimed the attempt and does not listen yet, or dies just now.
             self.hub.later(0.02, lambda: self._settle_again(kept))
             return
-        who = keeper.read_json(directory, "worker.json")
+        who = records.read(directory, "worker.json")
         if who is None:
             self._never_ran(kept, "its keeper was killed")
             return
@@ -335,7 +335,7 @@ class Launcher:
         assert kept.worker is not None
         boards = {board.pid: board for board in read_boards(kept.directory)}
         own = boards.get(kept.worker.pid)
-        if not os.path.exists(os.path.join(kept.directory, "ran")):
+        if not records.has_run(kept.directory):
             self._never_ran(kept, "its keeper was killed")
             return
         status = self._statuses.pop(kept.worker.pid, None)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 
+_OWN_CHILDREN = "/proc/thread-self/children"
+
 
 def start_time(pid: int) -> int | None:
     """When the process started, in clock ticks after boot; None if it is gone or a zombie."""
@@ -24,19 +26,13 @@ def is_alive(pid: int, start: int) -> bool:
 
 def descendants(root: int) -> list[int]:
     """All living processes below `root`, zombies left out."""
-    parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        fields = _stat(int(entry))
-        if fields is not None and fields[0] not in ("Z", "X"):
-            parents.setdefault(int(fields[1]), []).append(int(entry))
     found: list[int] = []
     queue = [root]
     while queue:
-        for child in parents.get(queue.pop(), ()):
-            found.append(child)
+        for child in _children(queue.pop()):
             queue.append(child)
+            if start_time(child) is not None:
+                found.append(child)
     return found
 
 
@@ -90,6 +86,31 @@ def end(root: int, number: int) -> None:
     send(pids, number)
     if number != signal.SIGKILL:
         send(pids, signal.SIGCONT)
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process, as the kernel lists them for each of its threads."""
+    children: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                children += map(int, file.read().split())
+    except FileNotFoundError:
+        if os.path.exists(f"/proc/{pid}/task") and not os.path.exists(_OWN_CHILDREN):
+            return _children_by_parent(pid)  # A kernel without CONFIG_PROC_CHILDREN.
+    except OSError:
+        pass
+    return children
+
+
+def _children_by_parent(parent: int) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            fields = _stat(int(entry))
+            if fields is not None and int(fields[1]) == parent:
+                found.append(int(entry))
+    return found
 
 
 def _memory(pid: int) -> tuple[int, int]:

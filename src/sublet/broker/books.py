@@ -1,0 +1,101 @@
+"""State and ledger, kept in step.
+
+What has happened stays true even if it cannot be written yet. What was decided is undone if it
+cannot be written: nothing has been done about it, because effects of a decision wait for the disk.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sublet.broker.ledger import Ledger
+from sublet.broker.state import Event, State, Undone
+from sublet.domain.job import Job, Outcome
+
+Effect = Callable[[], None]
+
+
+class Undo(NamedTuple):
+    """A decision that could not be written: how the job was, and what it would have become."""
+
+    before: Job | None
+    after: Job
+
+
+class Books:
+    """The broker's memory and its disk."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.state = State(ledger.live())
+        self.changed = True
+        """Whether there is a reason to plan again."""
+        self._unwritten: dict[int, Job] = {}
+        self._measured: list[tuple[Job, str, int, Outcome, str, float]] = []
+        self._decisions: list[Undo] = []
+        self._effects: list[Effect] = []
+        self._when_written: list[Effect] = []
+
+    @property
+    def news(self) -> bool:
+        """Whether there is something to plan for or to write down."""
+        return self.changed or bool(self._unwritten)
+
+    def happened(self, event: Event) -> Job:
+        """Take in an event of the world; the job as it is now."""
+        job = self.state.apply(event)
+        assert job is not None
+        self._unwritten[job.id] = job
+        self.changed = True
+        return job
+
+    def decided(self, before: Job | None, event: Event, *effects: Effect) -> None:
+        """Take in a decision of ours, to be followed by these effects once it is on disk."""
+        after = self.state.apply(event)
+        assert after is not None
+        self._decisions.append(Undo(before, after))
+        self._unwritten[after.id] = after
+        self._effects += effects
+        self.changed = self.changed or before is None
+
+    def measured(
+        self, job: Job, kind: str, ceiling: int, told: Outcome, start: str, at: float
+    ) -> None:
+        """Keep what a run was measured to use."""
+        self._measured.append((job, kind, ceiling, told, start, at))
+
+    def when_written(self, effect: Effect) -> None:
+        """Do this once all that has happened so far is on disk."""
+        self._when_written.append(effect)
+
+    def write(self) -> tuple[list[Undo], sqlite3.Error | None]:
+        """Write all that is new, then do what waits for it.
+
+        If the disk will not have it: the decisions that were undone, and the error.
+        """
+        try:
+            for job in self._unwritten.values():
+                self.ledger.save(job)
+            for measurement in self._measured:
+                self.ledger.remember(*measurement)
+            self.ledger.commit()
+        except sqlite3.Error as error:
+            self.ledger.rollback()
+            return self._undo(), error
+        self._unwritten.clear()
+        self._measured.clear()
+        self._decisions.clear()
+        effects = self._effects + self._when_written
+        self._effects, self._when_written = [], []
+        for effect in effects:
+            effect()
+        return [], None
+
+    def _undo(self) -> list[Undo]:
+        undone = self._decisions[::-1]
+        self._decisions = []
+        self._effects = []
+        for before, after in undone:
+            self.state.apply(Undone(after.id, before))
+            del self._unwritten[after.id]
+        return undone

@@ -1,0 +1,54 @@
+"""Who is at the other end of a job: its client's connection, and the streams it brought."""
+
+import os
+
+from sublet.broker.sessions import Session
+from sublet.wire.messages import Reply
+
+
+class Clients:
+    """The clients of live jobs. The streams are open as long as the client is here."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+        self._streams: dict[int, list[int]] = {}
+
+    def __contains__(self, job: int) -> bool:
+        return job in self._sessions
+
+    def join(self, job: int, session: Session, streams: list[int]) -> None:
+        """This connection speaks for the job from here on."""
+        self.part(job)
+        session.job = job
+        self._sessions[job] = session
+        self._streams[job] = streams
+
+    def part(self, job: int) -> Session | None:
+        """The job needs its client no longer; returns the connection, if it had one."""
+        close(self._streams.pop(job, []))
+        return self._sessions.pop(job, None)
+
+    def speaks_for(self, session: Session) -> int | None:
+        """The job of this connection, unless another one has taken its place."""
+        job = session.job
+        return job if job is not None and self._sessions.get(job) is session else None
+
+    def streams(self, job: int) -> list[int] | None:
+        """The three descriptors of its program."""
+        return self._streams.get(job)
+
+    def tell(self, job: int, message: Reply) -> None:
+        """Say something to whoever speaks for the job."""
+        if job in self._sessions:
+            self._sessions[job].reply(message)
+
+    def tell_all(self, message: Reply) -> None:
+        """Say something to everybody."""
+        for session in list(self._sessions.values()):
+            session.reply(message)
+
+
+def close(streams: list[int]) -> None:
+    """Close descriptors that nobody will use."""
+    for number in streams:
+        os.close(number)
