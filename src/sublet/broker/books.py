@@ -97,5 +97,5 @@ class Books:
         self._effects = []
         for before, after in undone:
             self.state.apply(Undone(after.id, before))
-            del self._unwritten[after.id]
+            self._unwritten.pop(after.id, None)  # One turn may decide twice about a job.
         return undone

@@ -144,10 +144,13 @@ def _settle() -> None:
 def _bound(proto: Any, context: Any = None) -> None:
     """Hold `proto` within the lease, if there is one."""
     lease = current()
-    if lease is None or not lease.on_gpu:
+    if lease is None:
         return
     try:
         spare_processors(proto)
+        # Only a GPU's devices are asked for: looking for them starts the driver.
+        if not lease.on_gpu:
+            return
         for note in bound(proto, lease, _gpus(context)):
             say(note)
     except Exception as wrong:

@@ -1,0 +1,75 @@
+"""State and ledger in step, on a disk that says no."""
+
+from pathlib import Path
+
+import pytest
+
+from sublet.broker.books import Books
+from sublet.broker.ledger import Ledger
+from sublet.broker.state import Granted, Submitted, Withdrawn
+from sublet.domain.job import Outcome
+from support.jobs import job, lease
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Books:
+    return Books(Ledger.open(tmp_path / "ledger.sqlite"))
+
+
+def _break(books: Books) -> None:
+    """No write gets through from here on."""
+    books.ledger._db.execute("PRAGMA query_only = 1")
+
+
+def _mend(books: Books) -> None:
+    books.ledger._db.execute("PRAGMA query_only = 0")
+
+
+def test_effects_of_a_decision_come_after_it_is_on_disk(books: Books, tmp_path: Path) -> None:
+    """Another reader of the file already sees what they rest on."""
+    seen: list[int] = []
+
+    def look() -> None:
+        other = Ledger.open(tmp_path / "ledger.sqlite")
+        seen.extend(one.id for one in other.live())
+        other.close()
+
+    books.decided(None, Submitted(job(1)), look)
+    assert seen == []
+    assert books.write() == ([], None)
+    assert seen == [1]
+
+
+def test_decisions_that_cannot_be_written_are_undone_and_have_no_effect(books: Books) -> None:
+    """Also two about the same job in one turn."""
+    one = job(1)
+    effects: list[str] = []
+    _break(books)
+    books.decided(None, Submitted(one), lambda: effects.append("accepted"))
+    books.decided(one, Granted(1, 1.0, 1.0, lease()), lambda: effects.append("started"))
+    undone, error = books.write()
+    assert error is not None
+    assert [before for before, _ in undone] == [one, None]
+    assert books.state.jobs() == []
+    _mend(books)
+    books.write()
+    assert effects == []
+    assert books.ledger.live() == []
+
+
+def test_what_has_happened_stays_true_and_is_written_when_the_disk_is_back(books: Books) -> None:
+    """What waits for it waits as long."""
+    books.decided(None, Submitted(job(1)))
+    books.write()
+    forgotten: list[str] = []
+    _break(books)
+    books.happened(Withdrawn(1, 2.0, Outcome("stopped", 143)))
+    books.when_written(lambda: forgotten.append("run"))
+    assert books.write()[1] is not None
+    assert books.state.jobs() == []
+    assert forgotten == []
+    assert len(books.ledger.live()) == 1
+    _mend(books)
+    assert books.write() == ([], None)
+    assert books.ledger.live() == []
+    assert forgotten == ["run"]
