@@ -10,8 +10,8 @@ from support.terminal import Terminal
 
 LOOP = """
 import os, sys, time
-print("pid", os.getpid(), flush=True)
 try:
+    print("pid", os.getpid(), flush=True)
     while True:
         time.sleep(0.05)
 except KeyboardInterrupt:

@@ -95,6 +95,9 @@ class _Foreground:
         self.token = os.urandom(16).hex()
         self.job: int | None = None
         self.program: int | None = None
+        self.granted = False
+        self.early: list[int] = []
+        """Signals that came between the grant and the news of the start."""
         self.left = False
         self.reconnects = 0
         self.connection = self._connect()
@@ -131,15 +134,19 @@ class _Foreground:
                 case Accepted(job=number):
                     self.job = number
                 case Waits(reason=reason):
-                    self.program = None
+                    self.program, self.granted = None, False
                     self.listener.waits(reason)
                 case Granted():
+                    self.granted = True
                     self.listener.granted(reply)
                 case Started(pid=pid):
                     self.program = pid
                     self.listener.started(reply)
+                    for number in self.early:
+                        self._pass_on(number)
+                    self.early.clear()
                 case Retried():
-                    self.program = None
+                    self.program, self.granted = None, False
                     self.listener.retried(reply)
                 case Leaving():
                     self.left = True
@@ -175,6 +182,10 @@ class _Foreground:
         found.close()
 
     def _pass_on(self, number: int) -> None:
+        if self.program is None and self.granted:
+            # It may run already: the signal is the program's.
+            self.early.append(number)
+            return
         if self.program is None:
             if number in _GIVE_UP:
                 raise GaveUp(number)
