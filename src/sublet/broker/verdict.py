@@ -49,8 +49,9 @@ def _cause(ending: Ending, evidence: Evidence, code: int, number: int) -> Cause:
         return "lost"
     if code and evidence.uncaught:
         return "lease exceeded"
-    if number in _CRASHES and evidence.unheard:
-        # TensorFlow copies some NumPy data without looking whether it got the memory.
+    if code and evidence.unheard and (not number or number in _CRASHES):
+        # The last allocation failed and no out-of-memory error told of it: TensorFlow copies some
+        # NumPy data without looking whether it got the memory, and gives some failures other names.
         return "lease exceeded"
     return "signalled" if number else "exited"
 
