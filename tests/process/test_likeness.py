@@ -272,3 +272,14 @@ def test_settings_of_the_shell_are_answered_in_one_line(box: Box) -> None:
     answer = box.sublet("run", "--memory", "64MiB", "train.py", check=True)
     assert answer.stdout == "64\n"
     assert "TF_CPU_BFC_MEM_LIMIT_IN_MB=9999 becomes 64" in answer.stderr
+
+
+def test_a_script_that_quietens_tensorflow_starts_warm_and_is_quiet(box: Box) -> None:
+    """The most common first line of all, which counts only before the import elsewhere."""
+    loud = "import tensorflow as tf\ntf.zeros([1])\n"
+    box.write("loud.py", loud)
+    box.write("quiet.py", "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + loud)
+    assert "0000 00:00" in box.sublet("run", "-q", "loud.py", check=True).stderr
+    quiet = box.sublet("run", "quiet.py", check=True).stderr
+    assert "0000 00:00" not in quiet
+    assert "started warm" in quiet

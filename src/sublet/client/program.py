@@ -24,9 +24,7 @@ _APPLIED_LATER = {
     "PYTHONUNBUFFERED",
 }
 """Variables of the interpreter that a forked worker can still honour."""
-_BEFORE_IMPORT = re.compile(
-    rb"TF_USE_LEGACY_KERAS|KERAS_BACKEND|TF_ENABLE_ONEDNN_OPTS|TF_CPP_MIN_LOG_LEVEL|LD_PRELOAD"
-)
+_BEFORE_IMPORT = re.compile(rb"TF_USE_LEGACY_KERAS|KERAS_BACKEND|TF_ENABLE_ONEDNN_OPTS|LD_PRELOAD")
 """Settings that count only before TensorFlow is loaded; a script that names one may set it."""
 
 

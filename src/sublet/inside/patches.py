@@ -14,7 +14,7 @@ import functools
 import os
 from typing import Any
 
-from . import measure, oom, pool
+from . import logs, measure, oom, pool
 from .config import bound, see_leased_gpu, spare_processors
 from .environment import leased_environment
 from .lease import Lease, current, say
@@ -139,6 +139,7 @@ def _settle() -> None:
             os.environ[name] = value
     for note in notes:
         say(note)
+    logs.follow(os.environ)
 
 
 def _bound(proto: Any, context: Any = None) -> None:
