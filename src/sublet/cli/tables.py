@@ -36,6 +36,7 @@ def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
 
 def _devices(snapshot: Snapshot) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    # The ignored complaint below: the literals of a tuple are plain text to the checker.
     for name, justify in (
         ("device", "left"),
         ("", "left"),
@@ -66,6 +67,7 @@ def _bar(row: DeviceRow) -> Text:
 
 def _leases(snapshot: Snapshot, now: float) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    # The ignored complaint below: the literals of a tuple are plain text to the checker.
     for name, justify in (
         ("job", "right"),
         ("program", "left"),

