@@ -3,8 +3,7 @@
 Importing this is quick: no TensorFlow, no GPU, and each name is loaded when it is first used.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
 if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
     from sublet.errors import SubletError
@@ -20,7 +19,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'sublet' has no attribute {name!r}")
     import importlib

@@ -9,6 +9,7 @@ import pytest
 
 from sublet.broker.sessions import Session
 from sublet.hub import Hub
+from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
 from sublet.wire.frames import Frames
 
@@ -133,7 +134,7 @@ def test_replies_wait_for_a_client_that_is_slow_to_read_and_come_in_order(hall: 
         struct.pack(">I", 0xFFFFFFFF),
         # Of another time.
         (lambda data: struct.pack(">I", len(data)) + data)(
-            msgspec.msgpack.encode(say.AskStatus(protocol=say.PROTOCOL + 1))
+            msgspec.msgpack.encode(say.AskStatus(protocol=PROTOCOL + 1))
         ),
     ],
 )

@@ -9,13 +9,40 @@ import zipfile
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
-from sublet.client.program import read_command, surroundings, this_process, why_cold
-from sublet.domain.job import Program
+from sublet.client import program as asked
+from sublet.domain.job import Process, Program, Surroundings
 from sublet.errors import BadRequest
+from sublet.wire.pack import pack
 
 OURS = os.fsencode(sys.executable)
+
+
+def read_command(words: list[str], python: str | None = None) -> Program:
+    """As the broker understands it."""
+    return msgspec.msgpack.decode(pack(asked.read_command(words, python)), type=Program)
+
+
+def why_cold(program: Program) -> str:
+    return asked.why_cold(
+        {
+            "kind": program.kind,
+            "target": program.target,
+            "args": program.args,
+            "flags": program.flags,
+            "python": program.python,
+        }
+    )
+
+
+def surroundings() -> Surroundings:
+    return msgspec.msgpack.decode(pack(asked.surroundings()), type=Surroundings)
+
+
+def this_process() -> Process:
+    return msgspec.msgpack.decode(pack(asked.this_process()), type=Process)
 
 
 @pytest.fixture

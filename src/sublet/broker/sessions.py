@@ -1,20 +1,26 @@
 """Connections of clients: bytes in, requests out; replies in, bytes out."""
 
+import contextlib
 import os
 import socket
 import struct
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from sublet.errors import SubletError
 from sublet.hub import Hub
+from sublet.wire import PROTOCOL
 from sublet.wire.frames import Frames, at
-from sublet.wire.messages import PROTOCOL, Refused, Reply, Request, Signal
+from sublet.wire.messages import (
+    Refused,
+    Reply,
+    Request,
+    Signal,
+    decode_request,
+    encode,
+)
 
-_DECODER: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_ENCODER = msgspec.msgpack.Encoder()
 _MOST_SESSIONS = 4096
 
 
@@ -32,7 +38,7 @@ class Session:
     def reply(self, message: Reply) -> None:
         """Send, or queue what the client does not take yet."""
         if self.open:
-            self.frames.put(_ENCODER.encode(message))
+            self.frames.put(encode(message))
             self._write()
 
     def refuse(self, error: SubletError) -> None:
@@ -90,13 +96,13 @@ class Desk(Protocol):
 class Door:
     """The socket that clients knock at: private to the user, and checked again for each."""
 
-    def __init__(self, hub: Hub, path: Path, desk: Desk) -> None:
+    def __init__(self, hub: Hub, path: str, desk: Desk) -> None:
         self._hub = hub
         self._path = path
         self._desk = desk
         self.sessions: set[Session] = set()
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        path.unlink(missing_ok=True)
+        _remove(path)
         before = os.umask(0o177)
         try:
             at(path, self._sock.bind)
@@ -110,7 +116,7 @@ class Door:
         """Take the socket away; sessions stay."""
         self._hub.unwatch(self._sock)
         self._sock.close()
-        self._path.unlink(missing_ok=True)
+        _remove(self._path)
 
     def _accept(self) -> None:
         try:
@@ -125,6 +131,11 @@ class Door:
         self.sessions.add(Session(self._hub, sock, self._desk))
 
 
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def _peer(sock: socket.socket) -> int:
     """The user at the other end."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -133,7 +144,7 @@ def _peer(sock: socket.socket) -> int:
 
 
 def _decode(data: bytes) -> Request:
-    request = _DECODER.decode(data)
+    request = decode_request(data)
     if not isinstance(request, Signal) and request.protocol != PROTOCOL:
         raise SubletError(
             f"This broker speaks protocol {PROTOCOL}, the command {request.protocol}.",

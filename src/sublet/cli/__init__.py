@@ -1,53 +1,15 @@
 """The `sublet` command: one file per verb, loaded when it is used."""
 
-import importlib
+import os
 import sys
 
-import click
-
-from sublet import __version__
 from sublet.errors import SubletError
-
-_VERBS = ("run", "status", "down", "recover")
-
-
-class _Verbs(click.Group):
-    """A group that imports a verb only when it is named."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _VERBS:
-            return None
-        module = importlib.import_module(f"sublet.cli.{cmd_name}")
-        command: click.Command = module.command
-        return command
-
-
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="sublet")
-def cli() -> None:
-    """Run many TensorFlow programs on one device, each under a memory lease.
-
-    \b
-    sublet run train.py --epochs 3     like `python train.py`, leased, started warm
-    sublet status                      devices, leases, who waits and why
-    sublet down                        end the broker; programs go on
-    """
 
 
 def main() -> int:
     """Run the command; an error becomes two lines on stderr, never a traceback."""
     try:
-        code = cli(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.Abort:
-        return 130
+        return _run(sys.argv[1:])
     except SubletError as error:
         print(f"sublet: {error.message}", file=sys.stderr)
         if error.hint:
@@ -55,4 +17,17 @@ def main() -> int:
         return 2
     except BrokenPipeError:
         return 141
-    return int(code or 0)
+
+
+def _run(words: list[str]) -> int:
+    """The usual `sublet run` directly; everything else through click, which takes a while."""
+    if words[:1] == ["run"] and "_SUBLET_COMPLETE" not in os.environ:
+        from sublet.cli import quick
+
+        if (options := quick.read(words[1:])) is not None:
+            from sublet.cli.foreground import run
+
+            return run(**options)  # type: ignore[arg-type]  # the names and kinds are those of click, as a test shows
+    from sublet.cli.verbs import through_click
+
+    return through_click()

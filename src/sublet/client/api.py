@@ -1,19 +1,20 @@
 """The Python face: `sublet.run` and `sublet.status`."""
 
-import os
 import sys
 from collections.abc import Sequence
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from sublet.client import request
 from sublet.client.connection import conversation
-from sublet.client.program import read_command, surroundings, this_process, why_cold
-from sublet.client.run import Listener, run_in_foreground
-from sublet.domain.job import Cause, JobSpec
-from sublet.domain.memory import parse_memory
+from sublet.client.run import run_in_foreground
+from sublet.domain.job import Cause
 from sublet.home import Home
 from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
+
+if TYPE_CHECKING:
+    from sublet.client.run import Listener
 
 Stream = IO[str] | IO[bytes] | int | None
 
@@ -82,32 +83,6 @@ class Quiet:
         """Not told."""
 
 
-def job_spec(
-    words: Sequence[str],
-    memory: str = "auto",
-    device: str | None = None,
-    cpus: int | None = None,
-    on_oom: Literal["fail", "grow"] = "fail",
-    name: str | None = None,
-    python: str | None = None,
-    cold: bool = False,
-) -> JobSpec:
-    """What to ask of the broker for this command line, from here."""
-    ask = parse_memory(memory)
-    program = read_command(list(words), python)
-    return JobSpec(
-        name=_printable(name) if name else _name(program.kind, program.target),
-        program=program,
-        surroundings=surroundings(),
-        memory=ask,
-        client=this_process(),
-        device=_printable(device) if device else None,
-        cpus=cpus,
-        on_oom=on_oom,
-        cold="it was asked for" if cold else why_cold(program),
-    )
-
-
 def run(
     words: Sequence[str],
     memory: str = "auto",
@@ -121,18 +96,27 @@ def run(
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
-    listener: Listener | None = None,
+    listener: "Listener | None" = None,
 ) -> Report:
     """Run a program under a lease, like `sublet run`, and return when it has ended.
 
     May be called from any thread. The program ends with the process that called.
     """
-    spec = job_spec(words, memory, device, cpus, on_oom, name, python, cold)
+    spec = request.job(
+        words,
+        memory,
+        device=device,
+        cpus=cpus,
+        on_oom=on_oom,
+        name=name,
+        python=python,
+        cold=cold,
+    )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     streams = [_number(given, own) for own, given in enumerate((stdin, stdout, stderr))]
     ended = run_in_foreground(spec, Home.find(), listener or Quiet(), streams, pass_signals=False)
-    return Report.of(spec.name, ended)
+    return Report.of(str(spec["name"]), ended)
 
 
 def status() -> Snapshot:
@@ -148,13 +132,3 @@ def _number(stream: Stream, own: int) -> int:
     if stream is None:
         return own
     return stream if isinstance(stream, int) else stream.fileno()
-
-
-def _name(kind: str, target: bytes) -> str:
-    text = target.decode(errors="replace")
-    return {"code": "-c", "module": f"-m {text}"}.get(kind, os.path.basename(text.rstrip("/")))
-
-
-def _printable(text: str) -> str:
-    """Words from a command line can hold bytes that are no text."""
-    return os.fsencode(text).decode(errors="replace")

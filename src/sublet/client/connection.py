@@ -1,37 +1,44 @@
 """Finding the broker, or starting it."""
 
 import contextlib
-import functools
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
-
-import msgspec
 
 from sublet import errors
-from sublet.home import Home
 from sublet.wire.frames import Frames, at
-from sublet.wire.messages import Refused, Reply, Request
 
-_ENCODER = msgspec.msgpack.Encoder()
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sublet.home import Home
+    from sublet.wire.messages import Reply, Request
+
 _PATIENCE = 20.0
 _MOST_DEATHS = 5
 _LARGEST_LOG = 1 << 20
 
 
 class Connection:
-    """One conversation with the broker."""
+    """One conversation with the broker.
+
+    The typed messages are loaded with the first that is read, while the broker is at work.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.frames = Frames(sock)
 
-    def send(self, request: Request, descriptors: list[int] | None = None) -> None:
-        """Ask; raises OSError if the broker is gone."""
-        self.frames.send(_ENCODER.encode(request), descriptors)
+    def send(self, request: "Request | bytes", descriptors: list[int] | None = None) -> None:
+        """Ask, with a request that may be packed already; raises OSError if the broker is gone."""
+        if not isinstance(request, bytes):
+            from sublet.wire.messages import encode
 
-    def receive_all(self) -> list[Reply]:
+            request = encode(request)
+        self.frames.send(request, descriptors)
+
+    def receive_all(self) -> "list[Reply]":
         """All replies that are there, at least one; none when the broker is gone."""
         first = self.receive()
         if first is None:
@@ -41,7 +48,7 @@ class Connection:
             replies.append(self._read(data))
         return replies
 
-    def receive(self) -> Reply | None:
+    def receive(self) -> "Reply | None":
         """The next reply; None when the broker is gone. Raises what the broker refused."""
         while (data := self.frames.take()) is None:
             if not self.frames.fill():
@@ -49,8 +56,10 @@ class Connection:
         return self._read(data)
 
     @staticmethod
-    def _read(data: bytes) -> Reply:
-        reply = _decoder().decode(data)
+    def _read(data: bytes) -> "Reply":
+        from sublet.wire.messages import Refused, decode_reply
+
+        reply = decode_reply(data)
         if isinstance(reply, Refused):
             kind = getattr(errors, reply.kind, errors.SubletError)
             raise kind(reply.message, reply.hint)
@@ -61,13 +70,7 @@ class Connection:
         self.frames.close()
 
 
-@functools.cache
-def _decoder() -> "msgspec.msgpack.Decoder[Reply]":
-    """Made when the first reply is there: the broker is at work meanwhile."""
-    return msgspec.msgpack.Decoder(Reply)
-
-
-def connect(home: Home) -> Connection | None:
+def connect(home: "Home") -> Connection | None:
     """A connection to the broker that runs; None if none does."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -84,7 +87,7 @@ def connect(home: Home) -> Connection | None:
     return Connection(sock)
 
 
-def connect_or_start(home: Home) -> Connection:
+def connect_or_start(home: "Home") -> Connection:
     """A connection to the broker, which is started if need be."""
     deadline = time.monotonic() + _PATIENCE
     deaths = 0
@@ -100,7 +103,7 @@ def connect_or_start(home: Home) -> Connection:
 
 
 @contextlib.contextmanager
-def conversation(home: Home) -> Iterator[Connection]:
+def conversation(home: "Home") -> "Iterator[Connection]":
     """A connection for one question, started if need be and closed at the dedent."""
     connection = connect_or_start(home)
     try:
@@ -109,7 +112,7 @@ def conversation(home: Home) -> Iterator[Connection]:
         connection.close()
 
 
-def _start(home: Home) -> bool:
+def _start(home: "Home") -> bool:
     """Start a broker and wait until it is ready, or another one that came first is.
 
     False if it died on the way without a word; raises what it said otherwise.
@@ -154,7 +157,7 @@ def _start(home: Home) -> bool:
     raise getattr(errors, kind, errors.WorldError)(message, hint.strip())
 
 
-def _rotate(home: Home) -> None:
+def _rotate(home: "Home") -> None:
     """Keep the log of the broker before the last few, not of all there ever were."""
     with contextlib.suppress(OSError):
         if home.log.stat().st_size > _LARGEST_LOG:

@@ -1,17 +1,42 @@
-"""What a command line means: which program, in which interpreter, in which surroundings."""
+"""What a command line means: which program, in which interpreter, in which surroundings.
+
+The answers are plain values with the names of the records in `domain.job`, so that asking needs
+nothing but the standard library.
+"""
 
 import os
-import re
 import resource
 import signal
 import sys
-from pathlib import Path
 
 from sublet.backends.local import tree
-from sublet.domain.job import Process, Program, Surroundings
 from sublet.errors import BadRequest
 
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NotRequired, TypedDict
+
+    class ProgramTree(TypedDict):
+        """The fields of `domain.job.Program`."""
+
+        kind: str
+        target: bytes
+        args: tuple[bytes, ...]
+        flags: NotRequired[tuple[bytes, ...]]
+        python: NotRequired[bytes]
+
+    class SurroundingsTree(TypedDict):
+        """The fields of `domain.job.Surroundings`."""
+
+        cwd: bytes
+        environ: dict[bytes, bytes]
+        umask: int
+        nice: int
+        affinity: tuple[int, ...]
+        ignored: tuple[int, ...]
+        limits: dict[int, tuple[int, int]]
+
+
 _HARMLESS_FLAGS = {"-u", "-B"}
 _APPLIED_LATER = {
     "PYTHONBREAKPOINT",
@@ -24,26 +49,26 @@ _APPLIED_LATER = {
     "PYTHONUNBUFFERED",
 }
 """Variables of the interpreter that a forked worker can still honour."""
-_BEFORE_IMPORT = re.compile(rb"TF_USE_LEGACY_KERAS|KERAS_BACKEND|TF_ENABLE_ONEDNN_OPTS|LD_PRELOAD")
+_BEFORE_IMPORT = (b"TF_USE_LEGACY_KERAS", b"KERAS_BACKEND", b"TF_ENABLE_ONEDNN_OPTS", b"LD_PRELOAD")
 """Settings that count only before TensorFlow is loaded; a script that names one may set it."""
 
 
-def read_command(words: list[str], python: str | None = None) -> Program:
+def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
     """Make sense of what stands after `sublet run`."""
     if not words:
         raise BadRequest("Nothing to run.", "Try `sublet run train.py`.")
     first, rest = words[0], words[1:]
-    if _PYTHON.fullmatch(os.path.basename(first)):
+    if _is_python(os.path.basename(first)):
         return _python_command(first, rest)
     if _is_other_executable(first):
-        return Program("command", os.fsencode(os.path.abspath(first)), _encode(rest))
+        return _other(os.fsencode(os.path.abspath(first)), rest)
     if os.path.isfile(first) or first.endswith(".py") or _has_main(first):
         _check_script(first)
-        return Program("script", *_parts(first, rest, []), _interpreter(python))
+        return _python_program("script", first, rest, [], _interpreter(python))
     return _command(first, rest)
 
 
-def surroundings() -> Surroundings:
+def surroundings() -> "SurroundingsTree":
     """What this process would hand down to a child."""
     umask = os.umask(0)
     os.umask(umask)
@@ -64,48 +89,50 @@ def surroundings() -> Surroundings:
         raise BadRequest(
             f"The current directory cannot be used: {error.strerror}.", "Go to one that exists."
         ) from error
-    return Surroundings(
-        cwd=cwd,
-        environ=dict(os.environb),
-        umask=umask,
-        nice=os.getpriority(os.PRIO_PROCESS, 0),
-        affinity=tuple(sorted(os.sched_getaffinity(0))),
-        ignored=tuple(int(number) for number in ignored),
-        limits=limits,
-    )
+    return {
+        "cwd": cwd,
+        "environ": dict(os.environb),
+        "umask": umask,
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "affinity": tuple(sorted(os.sched_getaffinity(0))),
+        "ignored": tuple(int(number) for number in ignored),
+        "limits": limits,
+    }
 
 
-def this_process() -> Process:
+def this_process() -> dict[str, int]:
     """The identity of the client."""
-    return Process(os.getpid(), tree.start_time(os.getpid()) or 0)
+    return {"pid": os.getpid(), "start": tree.start_time(os.getpid()) or 0}
 
 
-def why_cold(program: Program) -> str:
+def why_cold(program: "ProgramTree") -> str:
     """Why a fork could not be told from a fresh interpreter; empty if it could not be told."""
-    if not program.python:
+    if not program.get("python"):
         return "not a Python program"
-    for flag in map(os.fsdecode, program.flags):
+    for flag in map(os.fsdecode, program.get("flags", ())):
         if flag not in _HARMLESS_FLAGS:
             return f"the interpreter option {flag}"
     for name in os.environ:
         if name.startswith("PYTHON") and os.environ[name] and name not in _APPLIED_LATER:
             return f"{name} is set"
-    if program.kind == "script":
+    if program["kind"] == "script":
         try:
-            found = _BEFORE_IMPORT.search(Path(os.fsdecode(program.target)).read_bytes())
+            with open(program["target"], "rb") as file:
+                text = file.read()
         except OSError:
             return ""  # A directory or an archive.
-        if found:
-            return f"the script names {found[0].decode()}"
+        for setting in _BEFORE_IMPORT:
+            if setting in text:
+                return f"the script names {setting.decode()}"
     return ""
 
 
-def _python_command(first: str, rest: list[str]) -> Program:
+def _python_command(first: str, rest: list[str]) -> "ProgramTree":
     found = _which(first)
     if found is None:
         raise BadRequest(f"{first}: there is no such interpreter.", "Check the path.")
     python = os.fsencode(os.path.abspath(found))
-    as_typed = Program("command", python, _encode(rest))
+    as_typed = _other(python, rest)
     flags: list[str] = []
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
@@ -125,24 +152,40 @@ def _python_command(first: str, rest: list[str]) -> Program:
             if value is None:
                 return as_typed  # Python itself says best what is missing.
             if letter == "m":
-                return Program("module", *_parts(value, rest, flags), python)
+                return _python_program("module", value, rest, flags, python)
             if letter == "c":
-                return Program("code", *_parts(value, rest, flags), python)
+                return _python_program("code", value, rest, flags, python)
             flags += [f"-{letter}", value]
             break
     if not rest or rest[0] == "-":
         return as_typed
     _check_script(rest[0])
-    return Program("script", *_parts(rest[0], rest[1:], flags), python)
+    return _python_program("script", rest[0], rest[1:], flags, python)
 
 
-def _parts(
-    target: str, args: list[str], flags: list[str]
-) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]:
-    return os.fsencode(target), _encode(args), _encode(flags)
+def _python_program(
+    kind: str, target: str, args: list[str], flags: list[str], python: bytes
+) -> "ProgramTree":
+    return {
+        "kind": kind,
+        "target": os.fsencode(target),
+        "args": _encode(args),
+        "flags": _encode(flags),
+        "python": python,
+    }
 
 
-def _command(first: str, rest: list[str]) -> Program:
+def _other(path: bytes, args: list[str]) -> "ProgramTree":
+    return {"kind": "command", "target": path, "args": _encode(args)}
+
+
+def _is_python(name: str) -> bool:
+    """python, python3, python3.12."""
+    version = name.removeprefix("python")
+    return name.startswith("python") and (not version or version.replace(".", "", 1).isdigit())
+
+
+def _command(first: str, rest: list[str]) -> "ProgramTree":
     found = _which(first)
     if found is None:
         if os.path.isdir(first):
@@ -150,7 +193,7 @@ def _command(first: str, rest: list[str]) -> Program:
         raise BadRequest(
             f"{first}: there is no such file or command.", "Check the spelling and the directory."
         )
-    return Program("command", os.fsencode(os.path.abspath(found)), _encode(rest))
+    return _other(os.fsencode(os.path.abspath(found)), rest)
 
 
 def _interpreter(python: str | None) -> bytes:

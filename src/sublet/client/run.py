@@ -10,26 +10,37 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
-from typing import Protocol
 
 from sublet.backends.local import tree
 from sublet.client.connection import Connection, connect, connect_or_start
-from sublet.domain.job import JobSpec
 from sublet.errors import BrokerGone
-from sublet.home import Home
-from sublet.wire.messages import (
-    Accepted,
-    Attach,
-    Ended,
-    Granted,
-    Leaving,
-    Retried,
-    Run,
-    Signal,
-    Started,
-    Waits,
-)
+from sublet.wire import PROTOCOL
+from sublet.wire.pack import pack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Protocol
+
+    from sublet.home import Home
+    from sublet.wire.messages import Ended, Granted, Retried, Started
+    from sublet.wire.pack import Tree
+
+    class Listener(Protocol):
+        """Who is told how the job fares."""
+
+        def waits(self, reason: str) -> None:
+            """It waits, and this is what for."""
+
+        def granted(self, message: Granted) -> None:
+            """It has a lease."""
+
+        def started(self, message: Started) -> None:
+            """Its program runs."""
+
+        def retried(self, message: Retried) -> None:
+            """It ran out of memory and is tried again."""
+
 
 _PASSED_ON = (
     signal.SIGINT,
@@ -55,26 +66,10 @@ class GaveUp(Exception):
         self.number = number
 
 
-class Listener(Protocol):
-    """Who is told how the job fares."""
-
-    def waits(self, reason: str) -> None:
-        """It waits, and this is what for."""
-
-    def granted(self, message: Granted) -> None:
-        """It has a lease."""
-
-    def started(self, message: Started) -> None:
-        """Its program runs."""
-
-    def retried(self, message: Retried) -> None:
-        """It ran out of memory and is tried again."""
-
-
 def run_in_foreground(
-    spec: JobSpec, home: Home, listener: Listener, streams: list[int], pass_signals: bool
-) -> Ended:
-    """Run a program to its end.
+    spec: "Tree", home: "Home", listener: "Listener", streams: list[int], pass_signals: bool
+) -> "Ended":
+    """Run a program to its end. `spec` has the fields of a JobSpec.
 
     With `pass_signals` (main thread only), signals go to the program; GaveUp is raised if one
     comes that ends a program before this one has started.
@@ -85,7 +80,7 @@ def run_in_foreground(
 
 class _Foreground:
     def __init__(
-        self, spec: JobSpec, home: Home, listener: Listener, streams: list[int], wake: int
+        self, spec: "Tree", home: "Home", listener: "Listener", streams: list[int], wake: int
     ) -> None:
         self.streams = streams
         self.spec = spec
@@ -102,55 +97,64 @@ class _Foreground:
         self.reconnects = 0
         self.connection = self._connect()
 
-    def run(self) -> Ended:
+    def run(self) -> "Ended":
         """Listen to the broker and to signals until the job has ended."""
+        from sublet.wire import messages  # noqa: F401  # Loaded while the broker is at work.
+
         try:
             while True:
                 sock = self.connection.frames.sock.fileno()
                 ready, _, _ = select.select([sock, self.wake], [], [])
+                # What the broker has said comes first: the program may run already, and then the
+                # signal is meant for it.
+                if sock in ready and (ended := self._hear()) is not None:
+                    return ended
                 if self.wake in ready:
                     for number in os.read(self.wake, 4096):
                         self._pass_on(number)
-                if sock in ready and (ended := self._hear()) is not None:
-                    return ended
         finally:
             self.connection.close()
 
     def _connect(self) -> Connection:
         connection = connect_or_start(self.home)
-        request = Run(self.spec, self.token) if self.job is None else Attach(self.job, self.token)
+        request: Tree = {"type": "run", "spec": self.spec}
+        if self.job is not None:
+            request = {"type": "attach", "job": self.job}
+        request |= {"token": self.token, "protocol": PROTOCOL}
         with contextlib.suppress(OSError):  # Found out when its answer does not come.
-            connection.send(request, self.streams)
+            connection.send(pack(request), self.streams)
         return connection
 
-    def _hear(self) -> Ended | None:
+    def _hear(self) -> "Ended | None":
         """Take in all that the broker has sent; what is buffered would not wake us again."""
+        from sublet.wire import messages as say
+
         try:
             replies = self.connection.receive_all()
         except OSError:
             replies = []
         for reply in replies:
             match reply:
-                case Accepted(job=number):
+                case say.Accepted(job=number):
                     self.job = number
-                case Waits(reason=reason):
+                case say.Waits(reason=reason):
                     self.program, self.granted = None, False
                     self.listener.waits(reason)
-                case Granted():
+                case say.Granted():
                     self.granted = True
                     self.listener.granted(reply)
-                case Started(pid=pid):
+                case say.Started(pid=pid):
                     self.program = pid
                     self.listener.started(reply)
                     for number in self.early:
                         self._pass_on(number)
                     self.early.clear()
-                case Retried():
+                case say.Retried():
                     self.program, self.granted = None, False
                     self.listener.retried(reply)
-                case Leaving():
+                case say.Leaving():
                     self.left = True
-                case Ended():
+                case say.Ended():
                     return reply
         if not replies:
             self._reconnect()
@@ -195,13 +199,15 @@ class _Foreground:
         # A program outside of the terminal's session does not stop for SIGTSTP.
         stop = number == signal.SIGTSTP
         with contextlib.suppress(OSError):
-            self.connection.send(Signal(signal.SIGSTOP if stop else number))
+            self.connection.send(
+                pack({"type": "signal", "number": int(signal.SIGSTOP if stop else number)})
+            )
         if stop:
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @contextlib.contextmanager
-def _signals(numbers: tuple[signal.Signals, ...]) -> Iterator[int]:
+def _signals(numbers: tuple[signal.Signals, ...]) -> "Iterator[int]":
     """These signals, when they arrive, are written to the descriptor given; they do nothing else.
 
     One that was ignored stays ignored.

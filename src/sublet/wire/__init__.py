@@ -1,1 +1,4 @@
-"""What clients and the broker say to each other, and how it crosses the socket."""
+"""What clients and the broker say to each other."""
+
+PROTOCOL = 1
+"""Changed when an older client or broker could misunderstand."""

@@ -8,10 +8,12 @@ import array
 import os
 import socket
 import struct
-from pathlib import Path
-from typing import Any
 
 from sublet.errors import BadRequest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LENGTH = struct.Struct(">I")
 LARGEST = 16 << 20
@@ -93,10 +95,11 @@ def short_path(directory: int, name: str) -> str:
     return f"/proc/self/fd/{directory}/{name}"
 
 
-def at(path: Path, act: Any) -> None:
+def at(path: str, act: "Callable[[str], object]") -> None:
     """Call `act` (bind or connect) with a short name for `path`."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parent, name = os.path.split(path)
+    directory = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        act(short_path(directory, path.name))
+        act(short_path(directory, name))
     finally:
         os.close(directory)

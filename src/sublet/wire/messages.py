@@ -4,13 +4,15 @@ A connection carries one request and the replies to it. The connection of a job 
 the job has ended, and takes `Signal` in between; closing it ends the job.
 """
 
+import functools
+
+import msgspec
 from msgspec import Struct
 
 from sublet.domain.device import Device
 from sublet.domain.job import JobSpec, Outcome
 from sublet.domain.lease import Lease
-
-PROTOCOL = 1
+from sublet.wire import PROTOCOL
 
 
 class Run(Struct, frozen=True, tag="run"):
@@ -194,3 +196,32 @@ class Downed(Struct, frozen=True, tag="downed"):
 Reply = (
     Accepted | Waits | Granted | Started | Ended | Retried | Leaving | Refused | Snapshot | Downed
 )
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def encode(message: Request | Reply) -> bytes:
+    """A message as msgpack."""
+    return _ENCODER.encode(message)
+
+
+def decode_request(data: bytes) -> Request:
+    """What a client asks; raises msgspec.MsgspecError for what is no request."""
+    return _requests().decode(data)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """What the broker answers."""
+    return _replies().decode(data)
+
+
+@functools.cache
+def _requests() -> msgspec.msgpack.Decoder[Request]:
+    return msgspec.msgpack.Decoder(Request)
+
+
+@functools.cache
+def _replies() -> msgspec.msgpack.Decoder[Reply]:
+    """Made when the first is there: it takes a while, and the broker needs none."""
+    return msgspec.msgpack.Decoder(Reply)

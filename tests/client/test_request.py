@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from sublet.client.api import job_spec
+from sublet.client import request
 from sublet.domain.job import JobSpec
+from sublet.wire.pack import pack
 
 SPELLED = os.fsdecode(b"caf\xe9")
 """A word as a command line gives it when its bytes are not UTF-8."""
@@ -17,6 +19,11 @@ SPELLED = os.fsdecode(b"caf\xe9")
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def job_spec(words: list[str], **options: Any) -> JobSpec:
+    """As the broker understands it."""
+    return msgspec.msgpack.decode(pack(request.job(words, **options)), type=JobSpec)
 
 
 def sent(spec: JobSpec) -> JobSpec:

@@ -1,0 +1,193 @@
+"""What `sublet run` does: a program in the foreground, and Sublet's few words about it.
+
+Loads what it needs when it needs it: the program is asked for first.
+"""
+
+import os
+import sys
+
+from sublet.client import request
+from sublet.client.run import GaveUp, run_in_foreground
+from sublet.errors import BadRequest
+from sublet.home import Home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sublet.domain.job import Outcome
+    from sublet.wire.messages import Ended, Granted, Retried, Started
+
+
+def run(
+    words: tuple[str, ...],
+    memory: str = "auto",
+    device: str | None = None,
+    cpus: str | None = None,
+    on_oom: str = "fail",
+    name: str | None = None,
+    python: str | None = None,
+    cold: bool = False,
+    report: str | None = None,
+    quiet: bool = False,
+) -> int:
+    """Run a program under a lease; its exit code."""
+    spec = request.job(
+        words,
+        memory,
+        device=device,
+        cpus=None if cpus is None else _number("--cpus", cpus),
+        on_oom=on_oom,
+        name=name,
+        python=python,
+        cold=cold,
+    )
+    if report is not None and os.path.isdir(report):
+        raise BadRequest(f"--report {report} is a directory.", "Name a file.")
+    voice = _Voice(quiet)
+    try:
+        ended = run_in_foreground(spec, Home.find(), voice, [0, 1, 2], pass_signals=True)
+    except GaveUp as stop:
+        voice.clear()
+        _say("gave up waiting; the program was not started")
+        return 128 + stop.number
+    voice.clear()
+    if report is not None:
+        _write_report(report, str(spec["name"]), ended)
+    if ended.outcome.cause == "lease exceeded":
+        _explain(ended, list(words))
+    elif ended.outcome.cause == "lost":
+        _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")
+    if not quiet:
+        _say(summary(ended))
+    return ended.outcome.code
+
+
+class _Voice:
+    """Sublet's own words on stderr, between the program's."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.terminal = sys.stderr.isatty()
+        self.lines = 0
+        """How many lines on the screen say what it waits for."""
+
+    def waits(self, reason: str) -> None:
+        if self.quiet:
+            return
+        if not self.terminal:
+            _say(f"waiting: {reason}")
+            return
+        import textwrap
+
+        self.clear()
+        width = max(40, os.get_terminal_size(2).columns) - 1
+        lines = textwrap.wrap(f"sublet: waiting: {reason}", width, subsequent_indent=" " * 8)
+        print("\n".join(lines), file=sys.stderr, flush=True)
+        self.lines = len(lines)
+
+    def granted(self, message: "Granted") -> None:
+        self.clear()
+
+    def started(self, message: "Started") -> None:
+        if message.how != "warm" and not self.quiet:
+            _say(f"started {message.how}")
+
+    def retried(self, message: "Retried") -> None:
+        if self.quiet:
+            return
+        from sublet.units import format_bytes
+
+        had = format_bytes(message.lease.ceiling) if message.lease else "its lease"
+        _say(f"out of memory within {had}; starting again with {format_bytes(message.least)}")
+
+    def clear(self) -> None:
+        """Take the waiting lines away."""
+        if self.lines:
+            print(f"\x1b[{self.lines}F\x1b[J", end="", file=sys.stderr, flush=True)
+            self.lines = 0
+
+
+def summary(ended: "Ended") -> str:
+    """The closing line: lease, peak, time, start-up."""
+    from sublet.units import format_bytes, format_seconds
+
+    told = ended.outcome
+    parts = []
+    if ended.lease is not None:
+        parts.append(f"lease {format_bytes(ended.lease.ceiling)}")
+    parts.append(_peak(told))
+    parts.append(f"ran {format_seconds(told.ran)}")
+    if ended.how:
+        took = "" if told.startup is None else f" in {format_seconds(told.startup)}"
+        parts.append(f"started {ended.how.partition(':')[0]}{took}")
+    if told.waited >= 1:
+        parts.append(f"waited {format_seconds(told.waited)}")
+    return " · ".join(part for part in parts if part)
+
+
+def _peak(told: "Outcome") -> str:
+    if not told.tensorflow:
+        return "TensorFlow was not used"
+    if told.peak is None:
+        return "peak unknown"
+    from sublet.units import format_bytes
+
+    return f"peak {format_bytes(told.peak)}"
+
+
+def _explain(ended: "Ended", words: list[str]) -> None:
+    """Why it died, who else was there, and the command that would have worked."""
+    import shlex
+    import textwrap
+
+    from sublet.units import MiB, format_bytes
+
+    told, lease = ended.outcome, ended.lease
+    assert lease is not None
+    rows = [
+        ("lease", f"{format_bytes(lease.ceiling)} on {lease.device} ({lease.basis})"),
+        ("peak", format_bytes(told.peak) if told.peak is not None else "unknown"),
+    ]
+    if told.asked:
+        rows.append(("asked", f"{format_bytes(told.asked)} more, in one piece"))
+    if told.message:
+        rows.append(("said", told.message.splitlines()[0]))
+    others = [
+        f"#{tenant.job} {tenant.name} {format_bytes(tenant.bytes)}" for tenant in told.tenants
+    ]
+    rows.append(("others", ", ".join(others) or "nobody else held a lease on it"))
+    command = shlex.join(words)
+    if ended.suggest is None:
+        rows.append(("try", f"a smaller batch: {lease.device} cannot give it more"))
+    else:
+        rows.append(("try", f"sublet run --memory {ended.suggest // MiB}MiB {command}"))
+        rows.append(("or", f"sublet run --on-oom grow {command}"))
+    _say("the program ran out of the memory of its lease")
+    for name, text in rows:
+        lines = textwrap.wrap(text, 70, break_long_words=False, break_on_hyphens=False) or [""]
+        print(f"  {name:<7}{lines[0]}", file=sys.stderr)
+        for line in lines[1:]:
+            print(f"  {'':<7}{line}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _write_report(path: str, name: str, ended: "Ended") -> None:
+    import msgspec
+
+    from sublet.client.api import Report
+
+    try:
+        with open(path, "wb") as file:
+            file.write(msgspec.json.encode(Report.of(name, ended)))
+    except OSError as error:
+        _say(f"the report {path} could not be written: {error.strerror}")
+
+
+def _number(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadRequest(f"{option} {text!r} is not a whole number.", "Write 1, 2, …") from None
+
+
+def _say(text: str) -> None:
+    print(f"sublet: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,47 @@
+"""All verbs, as a click group that imports one only when it is named."""
+
+import importlib
+
+import click
+
+from sublet import __version__
+
+VERBS = ("run", "status", "down", "recover")
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"sublet.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sublet")
+def cli() -> None:
+    """Run many TensorFlow programs on one device, each under a memory lease.
+
+    \b
+    sublet run train.py --epochs 3     like `python train.py`, leased, started warm
+    sublet status                      devices, leases, who waits and why
+    sublet down                        end the broker; programs go on
+    """
+
+
+def through_click() -> int:
+    """Run the verb on the command line; its exit code."""
+    try:
+        code = cli(prog_name="sublet", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 130
+    return int(code or 0)

@@ -1,0 +1,140 @@
+"""A command line and its options, as the plain fields of a `domain.job.JobSpec`.
+
+Loads nothing but the standard library: a command can ask before it has loaded the rest.
+"""
+
+import os
+
+from sublet.client.program import read_command, surroundings, this_process, why_cold
+from sublet.errors import BadRequest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sublet.wire.pack import Tree
+
+_FORMS = "Write a size such as 512MiB or 2GiB, a share such as 40%, `grow` or `auto`."
+CHOICES = {
+    "on_oom": ("fail", "grow"),
+    "priority": ("high", "normal", "low"),
+    "service": ("guaranteed", "opportunistic"),
+}
+
+
+def job(
+    words: "Sequence[str]",
+    memory: str = "auto",
+    *,
+    device: str | None = None,
+    cpus: int | None = None,
+    on_oom: str = "fail",
+    name: str | None = None,
+    python: str | None = None,
+    cold: bool = False,
+) -> "Tree":
+    """What to ask of the broker for this command line, from here; it ends with this process."""
+    asked = read_memory(memory)
+    program = read_command(list(words), python)
+    return {
+        "name": _printable(name) if name else _name(program["kind"], program["target"]),
+        "program": program,
+        "surroundings": surroundings(),
+        "memory": asked,
+        "client": this_process(),
+        "device": _printable(device) if device else None,
+        "cpus": cpus,
+        "on_oom": choice("on_oom", on_oom),
+        "cold": "it was asked for" if cold else why_cold(program),
+    }
+
+
+def job_without_client(
+    words: "Sequence[str]",
+    memory: str = "auto",
+    *,
+    device: str | None = None,
+    cpus: int | None = None,
+    on_oom: str = "grow",
+    name: str | None = None,
+    python: str | None = None,
+    cold: bool = False,
+    priority: str = "normal",
+    service: str = "guaranteed",
+    time: float | None = None,
+    grace: float | None = None,
+    after: "Iterable[int]" = (),
+    after_ok: "Iterable[int]" = (),
+    retries: int = 0,
+    requeue: bool = True,
+    split: bool = False,
+) -> "Tree":
+    """The same for a job that waits and runs on its own."""
+    tree = job(
+        words,
+        memory,
+        device=device,
+        cpus=cpus,
+        on_oom=on_oom,
+        name=name,
+        python=python,
+        cold=cold,
+    )
+    if time is not None and not time > 0:
+        raise BadRequest("A time limit is more than 0.", "Write --time 90s, 45min or 2h.")
+    if grace is not None and not grace >= 0:
+        raise BadRequest("A grace is not negative.", "Write --grace 30s.")
+    if retries < 0:
+        raise BadRequest(f"--retries {retries}: cannot be negative.", "Write 0 or more.")
+    return tree | {
+        "client": None,
+        "priority": choice("priority", priority),
+        "service": choice("service", service),
+        "time": time,
+        "grace": 10.0 if grace is None else float(grace),
+        "after": tuple(after),
+        "after_ok": tuple(after_ok),
+        "retries": retries,
+        "requeue": requeue,
+        "split": split,
+    }
+
+
+def read_memory(text: str) -> "Tree":
+    """Read what a person wrote after `--memory`: the fields of a `domain.memory.MemoryAsk`."""
+    word = text.strip().lower()
+    if word in ("auto", "grow"):
+        return {"type": word}
+    if word.endswith("%"):
+        try:
+            percent = float(word[:-1])
+        except ValueError:
+            raise BadRequest(f"--memory {text!r} is not a share.", _FORMS) from None
+        if not 0 < percent <= 100:
+            raise BadRequest(f"--memory {text!r}: a share is above 0% and at most 100%.", _FORMS)
+        return {"type": "share", "share": percent / 100}
+    from sublet.units import parse_bytes  # Not free, and `auto` needs none of it.
+
+    try:
+        return {"type": "exactly", "bytes": parse_bytes(text)}
+    except BadRequest as error:
+        raise BadRequest(f"--memory {text!r}: {error.message}", _FORMS) from None
+
+
+def choice(option: str, value: str) -> str:
+    """One of the words that this option takes."""
+    if value not in CHOICES[option]:
+        *most, last = CHOICES[option]
+        flag = f"--{option.replace('_', '-')}"
+        raise BadRequest(f"{flag} {value!r} is unknown.", f"Write {', '.join(most)} or {last}.")
+    return value
+
+
+def _name(kind: str, target: bytes) -> str:
+    text = target.decode(errors="replace")
+    return {"code": "-c", "module": f"-m {text}"}.get(kind, os.path.basename(text.rstrip("/")))
+
+
+def _printable(text: str) -> str:
+    """Words from a command line can hold bytes that are no text."""
+    return os.fsencode(text).decode(errors="replace")
