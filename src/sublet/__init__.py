@@ -6,16 +6,29 @@ Importing this is quick: no TensorFlow, no GPU, and each name is loaded when it 
 TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
 if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
+    from sublet.client.jobs import Job, submit, submit_array
     from sublet.errors import SubletError
 
 __version__ = "0.1.0"
-__all__ = ["Report", "SubletError", "__version__", "run", "status"]
+__all__ = [
+    "Job",
+    "Report",
+    "SubletError",
+    "__version__",
+    "run",
+    "status",
+    "submit",
+    "submit_array",
+]
 
 _HOMES = {
+    "Job": "sublet.client.jobs",
     "Report": "sublet.client.api",
     "SubletError": "sublet.errors",
     "run": "sublet.client.api",
     "status": "sublet.client.api",
+    "submit": "sublet.client.jobs",
+    "submit_array": "sublet.client.jobs",
 }
 
 

@@ -106,5 +106,22 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
+_SPANS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]+)\s*")
+
+
+def parse_seconds(text: str) -> float:
+    """The seconds that `text` names, such as "90s", "45min", "2h", "1h30m" or "1.5d"."""
+    written = text.strip().lower()
+    parts = _SPAN.findall(written) if len(written) <= _LONGEST else []
+    whole = "".join(match[0] for match in _SPAN.finditer(written)) == written
+    if not parts or not whole or any(unit not in _SPANS for _, unit in parts):
+        raise BadRequest(
+            f"{_quoted(text)} is not a span of time.",
+            "Write a number and a unit, such as 90s, 45min, 2h or 1h30m.",
+        )
+    return sum(float(number) * _SPANS[unit] for number, unit in parts)
+
+
 def _quoted(text: str) -> str:
     return f'"{text}"' if len(text) <= _LONGEST else f'"{text[: _LONGEST - 1]}…"'

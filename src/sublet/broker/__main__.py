@@ -9,6 +9,7 @@ import sys
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
 from sublet.broker.lock import only_broker
+from sublet.broker.requests import Requests
 from sublet.broker.sessions import Door
 from sublet.clock import SystemClock
 from sublet.devices import Probe
@@ -47,7 +48,7 @@ def _open(home: Home) -> tuple[Broker, Door]:
     hub = Hub()
     broker = Broker(hub, home, ledger, probe, SystemClock())
     _hear_signals(hub, broker)
-    return broker, Door(hub, home.socket, broker)
+    return broker, Door(hub, home.socket, Requests(broker))
 
 
 def _cpu_memory() -> int | None:

@@ -68,6 +68,10 @@ class Books:
         """Do this once all that has happened so far is on disk."""
         self._when_written.append(effect)
 
+    def unwritten(self) -> list[int]:
+        """The jobs that have changed since the last write."""
+        return list(self._unwritten)
+
     def write(self) -> tuple[list[Undo], sqlite3.Error | None]:
         """Write all that is new, then do what waits for it.
 

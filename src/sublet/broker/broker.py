@@ -7,14 +7,12 @@ committed, and no worker is asked for whose lease a later broker would not find.
 """
 
 import os
-import secrets
 import sqlite3
-import traceback
 
 import msgspec
 
 import sublet
-from sublet.backends.local import tree
+from sublet.backends.local import logs, tree
 from sublet.backends.local.launcher import Ending, Launcher
 from sublet.backends.local.nurseries import NurseryKey
 from sublet.broker import rooms as fullness
@@ -22,6 +20,7 @@ from sublet.broker import views
 from sublet.broker.appraisal import Appraiser
 from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
+from sublet.broker.dependencies import Dependencies
 from sublet.broker.ledger import Ledger
 from sublet.broker.orders import mark, text_environment, worker_spec
 from sublet.broker.rooms import Sample
@@ -29,20 +28,22 @@ from sublet.broker.sessions import Session
 from sublet.broker.state import (
     AttemptEnded,
     Granted,
+    Held,
     NeverRan,
     StopAsked,
-    Submitted,
     Withdrawn,
     WorkerStarted,
 )
 from sublet.broker.verdict import outcome as judge
+from sublet.broker.watchers import Watchers
 from sublet.clock import Clock
 from sublet.devices import Probe
 from sublet.domain.device import Device
 from sublet.domain.job import (
+    Again,
+    Cause,
     Finished,
     Job,
-    JobSpec,
     Outcome,
     Process,
     Running,
@@ -51,15 +52,15 @@ from sublet.domain.job import (
     Waiting,
 )
 from sublet.domain.lease import Lease
-from sublet.errors import BadRequest, InternalError, SubletError, WorldError
+from sublet.errors import BadRequest, WorldError
 from sublet.home import Home
 from sublet.hub import Hub
-from sublet.policy import admission
+from sublet.policy import admission, retry
 from sublet.policy.admission import Grant, Plan, Room
 from sublet.wire import messages as say
 
-_CLIENT_GONE = "its client ended before it could start"
 _DOWN = "`sublet down --stop`"
+_LOOP = "a crash loop: it ended {} times in the same way, soon after its start"
 _RETRY_WRITING = 1.0
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
@@ -67,6 +68,8 @@ _LOOK_AGAIN = 2.0
 
 class Broker:
     """All of it, in one thread."""
+
+    CLIENT_GONE = "its client ended before it could start"
 
     def __init__(self, hub: Hub, home: Home, ledger: Ledger, probe: Probe, clock: Clock) -> None:
         self.hub = hub
@@ -76,16 +79,22 @@ class Broker:
         self.books = Books(ledger)
         self.state = self.books.state
         self.clients = Clients()
+        self.watchers = Watchers()
+        self.askers: dict[int, Session] = {}
+        """Who is to hear that the jobs up to this one were accepted."""
         self.launcher = Launcher(hub, home.runs, home.log, self)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
         self.appraiser = Appraiser(ledger, self.devices)
+        self.dependencies = Dependencies(self.state, ledger)
         self.began = clock.wall()
         self.ending = False
-        self._closing = False
+        self.closing = False
         self._looking = False
-        self._next = ledger.last_id() + 1
+        self.next_id = ledger.last_id() + 1
         self._samples: dict[str, Sample] = {}
         self._told: dict[int, str] = {}
+        self._pause: set[str] = set()
+        """Attempts to pause as soon as they run."""
         self._adopt()
 
     def run(self) -> None:
@@ -101,104 +110,24 @@ class Broker:
         self.launcher.close()
         self.books.ledger.close()
 
-    # What clients want.
-
-    def asked(self, session: Session, request: say.Request) -> None:
-        """Deal with one request."""
-        try:
-            match request:
-                case say.Run(spec=spec, token=token):
-                    self._accept(session, spec, token)
-                case say.Attach(job=number, token=token):
-                    self._attach(session, number, token)
-                case say.Signal(number=number):
-                    self._signal(session, number)
-                case say.AskStatus():
-                    session.reply(self.snapshot())
-                case say.Down(stop=stop):
-                    self._down(session, stop)
-        except SubletError as error:
-            session.refuse(error)
-        except Exception as error:
-            # One request must not end the broker for all others.
-            traceback.print_exc()
-            bug = f"The broker could not deal with that: {error!r}."
-            session.refuse(InternalError(bug, f"Please report it; details are in {self.home.log}."))
-
-    def left(self, session: Session) -> None:
-        """A client that is gone takes its job with it."""
-        number = self.clients.speaks_for(session)
-        job = self.state.get(number) if number is not None else None
-        if job is None:
-            return
-        self.clients.part(job.id)
-        if isinstance(job.state, Waiting):
-            self._withdraw(job, _CLIENT_GONE)
-        else:
-            self._stop(job, "its client ended")
-
-    def _accept(self, session: Session, spec: JobSpec, token: str) -> None:
-        twin = next((job for job in self.state.jobs() if job.token == token), None)
-        if twin is not None:
-            session.reply(say.Accepted(twin.id))
-            self._attach(session, twin.id, token)
-            return
-        streams = session.take_streams()
-        try:
-            if len(streams) != 3:
-                raise BadRequest(f"A program needs three streams; {len(streams)} came.")
-            if session.job is not None:
-                raise BadRequest("This connection has a job already.")
-            self.appraiser.check(spec, self.rooms())
-        except SubletError:
-            close(streams)
-            raise
-        at = self.clock.wall()
-        job = Job(self._next, token, spec, at, Waiting(at))
-        self._next += 1
-        self.clients.join(job.id, session, streams)
-        self.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
-
-    def _attach(self, session: Session, number: int, token: str) -> None:
-        streams = session.take_streams()
-        job = self.state.get(number) or self.books.ledger.find(number)
-        if job is None or not secrets.compare_digest(job.token, token):
-            close(streams)
-            raise BadRequest(f"Job {number} is not yours, or not here.")
-        if isinstance(job.state, Finished):
-            close(streams)
-            self._tell_ended(session, job)
-            return
-        self.clients.join(job.id, session, streams)
-        self._told.pop(job.id, None)
-        self.books.changed = True
-        if job.lease is not None:
-            session.reply(say.Granted(job.lease, job.attempt))
-        if isinstance(job.state, Running):
-            session.reply(say.Started(job.state.worker.pid, job.state.how))
-
-    def _signal(self, session: Session, signal: int) -> None:
-        number = self.clients.speaks_for(session)
-        job = self.state.get(number) if number is not None else None
-        if job is not None and job.lease is not None:
-            self.launcher.signal(job.run, signal)
-
-    def _down(self, session: Session, stop: bool) -> None:
+    def down(self, session: Session, stop: bool) -> None:
+        """End; programs go on unless they are to be stopped, and the queue stays in the ledger."""
         snapshot = self.snapshot()
         session.reply(say.Downed(snapshot.leases, snapshot.waiting))
-        self._closing = True
+        self.closing = True
         if not stop:
             self.clients.tell_all(say.Leaving())
             self.ending = True
             return
-        for job in self.state.waiting():
-            self._withdraw(job, f"{_DOWN} came first")
-        for job in self.state.holding():
-            self._stop(job, _DOWN)
+        for job in self.state.jobs():
+            if job.holds is not None:
+                self.stop(job, _DOWN)
+            elif job.spec.client is not None:
+                self.withdraw(job, f"{_DOWN} came first")
         self._end_when_idle()
 
     def _end_when_idle(self) -> None:
-        if self.state.jobs():
+        if self.state.holding():
             self.hub.later(0.05, self._end_when_idle)
         else:
             self.ending = True
@@ -213,6 +142,10 @@ class Broker:
         at = self.clock.wall()
         self.books.happened(WorkerStarted(job.id, job.attempt, at, keeper, worker, how))
         self.clients.tell(job.id, say.Started(worker.pid, how))
+        if run in self._pause:
+            self._pause.discard(run)
+            self.books.happened(Held(job.id, at))
+            self.launcher.pause(run, True)
 
     def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
         """What a tree holds has changed."""
@@ -228,42 +161,60 @@ class Broker:
         told = judge(job, ending, str(self.home.runs / run), self._neighbours(job, lease))
         at = self.clock.wall()
         if lease.device in self.devices and ending.status is not None:
-            warm = isinstance(job.state, Running) and job.state.how == "warm"
+            warm = isinstance(job.holds, Running) and job.holds.how == "warm"
             kind = self.devices[lease.device].kind
             start = "warm" if warm else "cold"
             self.books.measured(job, kind, lease.ceiling, told, start, at)
-        least = self._second_try(job, lease, told)
-        now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, least))
+        again = self._second_try(job, lease, told)
+        if again is None and retry.loops(job, told):
+            told = msgspec.structs.replace(told, message=_LOOP.format(len(job.past) + 1))
+        tick = self.clock.now()
+        now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
         self._samples.pop(run, None)
+        self._pause.discard(run)
         self.books.when_written(lambda: self.launcher.forget(run))
-        if least:
-            self.clients.tell(job.id, say.Retried(told, lease, least))
-        else:
+        if again is None:
             self._close_job(now)
+        else:
+            self.clients.tell(job.id, say.Retried(told, lease, again.least))
+            self._wake_after(again.delay)
 
     def never_ran(self, run: str, why: str) -> None:
         """No line of the program has run: it waits again, and nothing is lost."""
         job = self._of(run)
         if job is None:
             return
-        self.books.happened(NeverRan(job.id, job.attempt, self.clock.wall()))
+        self.books.happened(NeverRan(job.id, job.attempt, self.clock.wall(), self.clock.now()))
         self._samples.pop(run, None)
         self.books.when_written(lambda: self.launcher.forget(run))
-        if self._closing:
-            self._withdraw(job, f"{_DOWN} came first")
+        if job.spec.client is None:
+            if isinstance(job.holds, Running) and job.holds.stopping:
+                self.withdraw(job, job.holds.stopping, "cancelled")
+        elif self.closing:
+            self.withdraw(job, f"{_DOWN} came first")
         elif job.id not in self.clients and not _client_lives(job):
-            self._withdraw(job, _CLIENT_GONE)
+            self.withdraw(job, self.CLIENT_GONE)
 
     def nurseries_changed(self) -> None:
         """What could not start may be able to now."""
         self.books.changed = True
 
-    def _second_try(self, job: Job, lease: Lease, told: Outcome) -> int:
-        """The ceiling for another attempt; 0 if there is to be none."""
-        wanted = told.cause == "lease exceeded" and job.spec.on_oom == "grow"
-        if not wanted or job.id not in self.clients or self._closing:
-            return 0
-        return self.appraiser.suggest(job, lease, told, self.rooms()) or 0
+    def _second_try(self, job: Job, lease: Lease, told: Outcome) -> Again | None:
+        """The terms of another attempt, if there is to be one."""
+        if job.spec.client is not None and (job.id not in self.clients or self.closing):
+            return None
+        larger = None
+        if told.cause == "lease exceeded":
+            larger = self.appraiser.suggest(job, lease, told, self.rooms())
+        return retry.again(job, told, larger)
+
+    def _wake_after(self, delay: float) -> None:
+        """Plan again when a job that was put off may start."""
+        if delay:
+            self.hub.later(delay, self._plan_again)
+
+    def _plan_again(self) -> None:
+        self.books.changed = True
 
     # Deciding.
 
@@ -283,13 +234,16 @@ class Broker:
         while self.books.news:
             if self.books.changed:
                 self.books.changed = False
-                if self.state.waiting() and not self._closing:
+                if self.state.waiting() and not self.closing:
+                    self._drop_hopeless()
                     self._follow(self.plan())
+            changed = self.books.unwritten()
             undone, error = self.books.write()
             if error is not None:
                 self._refuse(undone, error)
                 self.hub.later(_RETRY_WRITING, self._look_again)
                 break
+            self.watchers.tell(changed, self.row)
         if self.state.waiting() and not self._looking:
             # Strangers come and go without telling us.
             self._looking = True
@@ -298,6 +252,12 @@ class Broker:
     def _look_again(self) -> None:
         self._looking = False
         self.books.changed = True
+
+    def _drop_hopeless(self) -> None:
+        """Jobs that wait for the good end of one that has failed."""
+        for job in self.state.waiting():
+            if job.spec.after_ok and (why := self.dependencies.hopeless(job)):
+                self.withdraw(job, why, "dependency")
 
     def _follow(self, plan: Plan) -> None:
         for grant in plan.grants:
@@ -328,8 +288,14 @@ class Broker:
 
         A job that can start warm waits for its nursery, which also settles what that one holds.
         """
-        if job.id not in self.clients:
+        if job.spec.client is not None and job.id not in self.clients:
             return "its client has not come back yet"
+        if unmet := self.dependencies.unmet(job):
+            return f"after {', '.join(f'#{number}' for number in unmet)}"
+        assert isinstance(job.state, Waiting)
+        left = job.state.tick + job.state.delay - self.clock.now()
+        if 0 < left <= job.state.delay:
+            return job.state.why
         key = _nursery_key(job)
         if key is None or job.spec.cold:
             return ""
@@ -352,9 +318,11 @@ class Broker:
             f"Free some space for {self.home.path}; nothing was started.",
         )
         for before, after in undone:
-            if before is None and (session := self.clients.part(after.id)) is not None:
-                session.job = None
-                session.refuse(refusal)
+            if before is None:
+                session = self.clients.part(after.id) or self.askers.pop(after.id, None)
+                if session is not None:
+                    session.job = None
+                    session.refuse(refusal)
 
     # Acting.
 
@@ -362,13 +330,16 @@ class Broker:
         job = self.state.get(number)
         if job is None or not isinstance(job.state, Starting):
             return
-        streams = self.clients.streams(number)
-        if streams is None:
+        own = job.spec.client is None
+        streams = None if own else self.clients.streams(number)
+        if not own and streams is None:
             # The client left between the grant and here; the attempt was never made.
             self.never_ran(job.run, "its client left")
             return
         lease = job.state.lease
         try:
+            if streams is None:
+                streams = logs.open_streams(str(self.home.logs), job.run, job.spec.split)
             self.launcher.start(
                 run=job.run,
                 record=msgspec.json.encode(job),
@@ -379,32 +350,44 @@ class Broker:
                 key=_nursery_key(job),
             )
         except OSError as error:
-            told = Outcome("lost", 126, message=f"it could not be started: {error.strerror}")
+            told = Outcome("stopped", 126, message=f"it could not be started: {error.strerror}")
             event = AttemptEnded(job.id, job.attempt, self.clock.wall(), told)
             self._close_job(self.books.happened(event))
+        finally:
+            if own and streams is not None:
+                close(streams)
 
-    def _stop(self, job: Job, why: str) -> None:
-        if isinstance(job.state, Running):
+    def stop(self, job: Job, why: str) -> None:
+        """Ask a job's tree to end; its lease ends when the exit is seen."""
+        if isinstance(job.holds, Running):
             self.books.happened(StopAsked(job.id, why))
-        self.launcher.stop(job.run, why)
+        self.launcher.stop(job.run, why, job.spec.grace)
 
-    def _withdraw(self, job: Job, why: str) -> None:
+    def pause_when_started(self, run: str) -> None:
+        """Pause this attempt as soon as it runs."""
+        self._pause.add(run)
+
+    def withdraw(self, job: Job, why: str, cause: Cause = "stopped") -> None:
         """A job that holds nothing is not wanted any more."""
-        told = Outcome("stopped", 143, message=why)
+        told = Outcome(cause, 143, message=why)
         self._close_job(self.books.happened(Withdrawn(job.id, self.clock.wall(), told)))
 
     def _adopt(self) -> None:
         """Take over what an earlier broker has left."""
         for job in self.state.jobs():
-            if isinstance(job.state, Starting | Running):
+            if job.holds is not None:
                 self.launcher.adopt(job.run, mark(job))
+            elif job.spec.client is None:
+                if isinstance(job.state, Waiting):
+                    self._wake_after(job.state.delay)
             elif not _client_lives(job):
-                self._withdraw(job, _CLIENT_GONE)
+                self.withdraw(job, self.CLIENT_GONE)
             else:
                 self._await_client(job)
 
     def _await_client(self, job: Job) -> None:
         """A waiting job whose client has not come back: it is dropped if the client ends."""
+        assert job.spec.client is not None
         descriptor = os.pidfd_open(job.spec.client.pid)
 
         def gone() -> None:
@@ -412,7 +395,7 @@ class Broker:
             os.close(descriptor)
             now = self.state.get(job.id)
             if now is not None and isinstance(now.state, Waiting) and job.id not in self.clients:
-                self._withdraw(job, _CLIENT_GONE)
+                self.withdraw(job, self.CLIENT_GONE)
 
         self.hub.watch(descriptor, gone)
 
@@ -433,14 +416,46 @@ class Broker:
             nurseries=views.nursery_rows(self.launcher.nurseries.all()),
         )
 
+    def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> say.Jobs:
+        """These jobs; without numbers, as many live ones and as many that ended last."""
+        if numbers:
+            return say.Jobs(tuple(self.row(number) for number in dict.fromkeys(numbers)))
+        jobs = sorted(self.state.jobs(), key=views.standing)
+        ended = self.books.ledger.latest(finished)
+        shown = [*ended, *jobs[:live]]
+        held = len(self.state.holding())
+        return say.Jobs(
+            tuple(self._row(job) for job in shown), held, len(jobs) - held, len(jobs[live:])
+        )
+
+    def row(self, number: int) -> say.JobRow:
+        """How this job stands."""
+        return self._row(self.job(number))
+
+    def job(self, number: int) -> Job:
+        """This job, live or finished."""
+        job = self.state.get(number) or self.books.ledger.find(number)
+        if job is None:
+            raise BadRequest(f"There is no job {number}.", "`sublet ps` shows which there are.")
+        return job
+
+    def _row(self, job: Job) -> say.JobRow:
+        reason = self._told.get(job.id, "it has just come")
+        return views.job_row(job, reason, self._samples.get(job.run), self.home)
+
+    def tell_reason_again(self, number: int) -> None:
+        """Its client is new and has not heard why it waits."""
+        self._told.pop(number, None)
+        self.books.changed = True
+
     def _close_job(self, job: Job) -> None:
         """The job has finished: let its streams go, then say so."""
         self._told.pop(job.id, None)
         session = self.clients.part(job.id)
         if session is not None:
-            self._tell_ended(session, job)
+            self.tell_ended(session, job)
 
-    def _tell_ended(self, session: Session, job: Job) -> None:
+    def tell_ended(self, session: Session, job: Job) -> None:
         assert isinstance(job.state, Finished)
         told, lease = job.state.outcome, job.state.lease
         suggest = None
@@ -468,4 +483,5 @@ def _nursery_key(job: Job) -> NurseryKey | None:
 
 
 def _client_lives(job: Job) -> bool:
-    return tree.is_alive(job.spec.client.pid, job.spec.client.start)
+    client = job.spec.client
+    return client is not None and tree.is_alive(client.pid, client.start)

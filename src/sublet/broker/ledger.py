@@ -87,6 +87,13 @@ class Ledger:
         row = self._db.execute("SELECT record FROM jobs WHERE id = ?", (job,)).fetchone()
         return None if row is None else msgspec.json.decode(row[0], type=Job)
 
+    def latest(self, count: int) -> list[Job]:
+        """The finished jobs that came last, in the order they came."""
+        rows = self._db.execute(
+            "SELECT record FROM jobs WHERE NOT live ORDER BY id DESC LIMIT ?", (count,)
+        ).fetchall()
+        return [msgspec.json.decode(record, type=Job) for (record,) in reversed(rows)]
+
     def save(self, job: Job) -> None:
         """Write the job as it is now; durable with the next `commit`."""
         self._begin()

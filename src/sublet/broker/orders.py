@@ -3,8 +3,10 @@
 import os
 from typing import Any
 
+from msgspec.structs import replace
+
 from sublet.domain.device import Device
-from sublet.domain.job import Job
+from sublet.domain.job import Job, Program
 from sublet.domain.lease import Lease
 from sublet.home import Home
 from sublet.inside.environment import leased_environment
@@ -20,6 +22,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
     """The contents of an attempt's spec.json: all that a worker takes on."""
     program = job.spec.program
     around = job.spec.surroundings
+    client = job.spec.client
     inside = InsideLease(
         job=job.id,
         attempt=job.attempt,
@@ -31,6 +34,8 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         capacity=device.capacity,
         dir=str(home.runs / job.run),
     )
+    if job.spec.task is not None:
+        program = _fill_in(program, job.spec.task.index)
     environ, notes = leased_environment(inside, text_environment(job))
     return {
         "run": job.run,
@@ -47,11 +52,24 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         "affinity": list(lease.cpus or around.affinity),
         "ignored": list(around.ignored),
         "limits": {str(number): limits for number, limits in around.limits.items()},
-        "client": {"pid": job.spec.client.pid, "start": job.spec.client.start},
+        "client": None if client is None else {"pid": client.pid, "start": client.start},
+        "time": job.spec.time,
+        "grace": job.spec.grace,
+        "service": job.spec.service,
+        "logs": str(home.logs) if client is None else None,
     }
 
 
+def _fill_in(program: Program, index: int) -> Program:
+    """`{index}` in the arguments of an array's job is its index."""
+    args = tuple(word.replace(b"{index}", str(index).encode()) for word in program.args)
+    return replace(program, args=args)
+
+
 def text_environment(job: Job) -> dict[str, str]:
-    """The client's environment as Python would show it."""
+    """The client's environment as Python would show it, and the place in an array."""
     pairs = job.spec.surroundings.environ.items()
-    return {os.fsdecode(name): os.fsdecode(value) for name, value in pairs}
+    environ = {os.fsdecode(name): os.fsdecode(value) for name, value in pairs}
+    if (task := job.spec.task) is not None:
+        environ |= {"SUBLET_ARRAY_JOB": str(task.array), "SUBLET_ARRAY_INDEX": str(task.index)}
+    return environ

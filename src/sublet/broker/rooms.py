@@ -95,6 +95,6 @@ def _tenants(here: list[Job], facts: DeviceFacts, samples: dict[str, Sample]) ->
 def _pids(job: Job, samples: dict[str, Sample]) -> set[int]:
     sample = samples.get(job.run)
     pids = set(sample.pids) if sample is not None else set()
-    if isinstance(job.state, Running):
-        pids.add(job.state.worker.pid)
+    if isinstance(job.holds, Running):
+        pids.add(job.holds.worker.pid)
     return pids

@@ -3,12 +3,23 @@
 Waiting ──Granted──▶ Starting ──WorkerStarted──▶ Running ──AttemptEnded──▶ Finished
    ▲                    │ NeverRan                 │ AttemptEnded, to be tried again
    └────────────────────┴──────────────────────────┘
+Waiting and Running ──Held──▶ Paused ──Released──▶ as before;  Finished ──Reopened──▶ Waiting
 """
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sublet.domain.job import Finished, Job, Outcome, Process, Running, Starting, Waiting
+from sublet.domain.job import (
+    Again,
+    Finished,
+    Job,
+    Outcome,
+    Paused,
+    Process,
+    Running,
+    Starting,
+    Waiting,
+)
 from sublet.domain.lease import Lease
 from sublet.errors import InternalError
 
@@ -52,16 +63,33 @@ class NeverRan(Struct, frozen=True):
     job: int
     attempt: int
     at: float
+    tick: float = 0.0
 
 
 class AttemptEnded(Struct, frozen=True):
-    """The exit was seen. With `least`, the job is to be tried again under a larger lease."""
+    """The exit was seen. With `again`, the job is to be tried again on these terms."""
 
     job: int
     attempt: int
     at: float
     outcome: Outcome
-    least: int = 0
+    again: Again | None = None
+    tick: float = 0.0
+
+
+class Held(Struct, frozen=True):
+    """It is not to go on for now."""
+
+    job: int
+    at: float
+
+
+class Released(Struct, frozen=True):
+    """It may go on."""
+
+    job: int
+    at: float
+    tick: float
 
 
 class Withdrawn(Struct, frozen=True):
@@ -79,8 +107,24 @@ class Undone(Struct, frozen=True):
     before: Job | None
 
 
+class Reopened(Struct, frozen=True):
+    """A finished job is to be done again."""
+
+    job: Job
+
+
 Event = (
-    Submitted | Granted | WorkerStarted | StopAsked | NeverRan | AttemptEnded | Withdrawn | Undone
+    Submitted
+    | Granted
+    | WorkerStarted
+    | StopAsked
+    | NeverRan
+    | AttemptEnded
+    | Held
+    | Released
+    | Withdrawn
+    | Reopened
+    | Undone
 )
 
 
@@ -88,7 +132,12 @@ class State:
     """All live jobs."""
 
     def __init__(self, jobs: list[Job]) -> None:
-        self._jobs = {job.id: job for job in jobs}
+        self._jobs: dict[int, Job] = {}
+        self._waiting: dict[int, Job] = {}
+        self._holding: dict[int, Job] = {}
+        self._tokens: dict[str, int] = {}
+        for job in jobs:
+            self._keep(job)
 
     def __contains__(self, job: int) -> bool:
         return job in self._jobs
@@ -96,21 +145,28 @@ class State:
     def __getitem__(self, job: int) -> Job:
         return self._jobs[job]
 
+    def __len__(self) -> int:
+        return len(self._jobs)
+
     def get(self, job: int) -> Job | None:
         """The live job of this number, if there is one."""
         return self._jobs.get(job)
+
+    def with_token(self, token: str) -> Job | None:
+        """The first live job that was asked for with this token."""
+        return self._jobs.get(self._tokens.get(token, -1))
 
     def jobs(self) -> list[Job]:
         """The live jobs in the order they came."""
         return list(self._jobs.values())
 
     def waiting(self) -> list[Job]:
-        """Those without a lease."""
-        return [job for job in self._jobs.values() if isinstance(job.state, Waiting)]
+        """Those without a lease that are not paused."""
+        return list(self._waiting.values())
 
     def holding(self) -> list[Job]:
         """Those with one."""
-        return [job for job in self._jobs.values() if job.lease is not None]
+        return list(self._holding.values())
 
     def apply(self, event: Event) -> Job | None:
         """Take one event in; returns the job as it is now, for the ledger.
@@ -119,26 +175,45 @@ class State:
         that the job has never been.
         """
         match event:
-            case Submitted(job=job):
+            case Submitted(job=job) | Reopened(job=job):
                 if job.id in self._jobs:
                     raise InternalError(f"{event} is about a job that is live already")
             case Undone(job=number) if number not in self._jobs:
                 raise InternalError(f"{event} is about a job that is not live")
             case Undone(job=number, before=None):
-                del self._jobs[number]
+                self._drop(number)
                 return None
             case Undone(before=Job() as job):
                 pass
             case _:
                 job = self._next(event)
-        if isinstance(job.state, Finished):
-            del self._jobs[job.id]
-        else:
-            self._jobs[job.id] = job
+        self._keep(job)
         return job
 
+    def _keep(self, job: Job) -> None:
+        if isinstance(job.state, Finished):
+            self._drop(job.id)
+            return
+        self._jobs[job.id] = job
+        self._tokens.setdefault(job.token, job.id)
+        for index, belongs in (
+            (self._waiting, isinstance(job.state, Waiting)),
+            (self._holding, job.holds is not None),
+        ):
+            if belongs:
+                index[job.id] = job
+            else:
+                index.pop(job.id, None)
+
+    def _drop(self, number: int) -> None:
+        job = self._jobs.pop(number, None)
+        self._waiting.pop(number, None)
+        self._holding.pop(number, None)
+        if job is not None and self._tokens.get(job.token) == number:
+            del self._tokens[job.token]
+
     def _next(self, event: Event) -> Job:
-        assert not isinstance(event, Submitted | Undone)
+        assert not isinstance(event, Submitted | Reopened | Undone)
         job = self._jobs.get(event.job)
         if job is None:
             raise InternalError(f"{event} is about a job that is not live")
@@ -153,14 +228,24 @@ class State:
                 return job.evolve(running)
             case StopAsked(why=why), Running() as running:
                 return job.evolve(replace(running, stopping=running.stopping or why))
-            case NeverRan(at=at), Starting() | Running():
-                return job.again(at)
-            case AttemptEnded(at=at, least=least), Starting() | Running() if least:
-                return job.again(at, least)
-            case AttemptEnded(at=at, outcome=outcome), Starting(lease=lease):
-                return job.evolve(Finished(at, outcome, lease))
-            case AttemptEnded(at=at, outcome=outcome), Running(lease=lease, how=how):
-                return job.evolve(Finished(at, outcome, lease, how))
-            case Withdrawn(at=at, outcome=outcome), Waiting():
+            case StopAsked(why=why), Paused(was=Running() as running) as paused:
+                running = replace(running, stopping=running.stopping or why)
+                return job.evolve(replace(paused, was=running))
+            case Held(at=at), Waiting() | Running() as was:
+                return job.evolve(Paused(at, was))
+            case Released(), Paused(was=Running() as running):
+                return job.evolve(running)
+            case Released(tick=tick), Paused(was=Waiting() as waiting):
+                return job.evolve(replace(waiting, tick=tick))
+            case NeverRan(at=at, tick=tick), Paused(was=Running()):
+                return job.again(Paused(at, Waiting(at, tick)))
+            case NeverRan(at=at, tick=tick), Starting() | Running():
+                return job.again(Waiting(at, tick))
+            case AttemptEnded(again=Again() as again), _ if job.holds is not None:
+                return job.after(event.at, event.tick, event.outcome, again)
+            case AttemptEnded(at=at, outcome=outcome), _ if (held := job.holds) is not None:
+                how = held.how if isinstance(held, Running) else ""
+                return job.evolve(Finished(at, outcome, held.lease, how))
+            case Withdrawn(at=at, outcome=outcome), Waiting() | Paused(was=Waiting()):
                 return job.evolve(Finished(at, outcome))
         raise InternalError(f"{event} does not fit a job that is {type(job.state).__name__}")

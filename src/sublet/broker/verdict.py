@@ -5,17 +5,22 @@ import signal
 import time
 
 from sublet.backends.local.launcher import Ending
-from sublet.domain.job import Cause, Job, Outcome, Running, Starting, Tenant
+from sublet.domain.job import Cause, Job, Outcome, Tenant
 from sublet.inside.evidence import Evidence, read_evidence
 from sublet.inside.measure import read_boards
 
+_STOPPED: dict[str, Cause] = {
+    "cancelled": "cancelled",
+    "preempted": "preempted",
+    "time limit": "time limit",
+}
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL)
 
 
 def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...]) -> Outcome:
     """The story of one attempt; reads its directory, so call it before that is removed."""
-    state = job.state
-    assert isinstance(state, Starting | Running)
+    state = job.holds
+    assert state is not None
     evidence = read_evidence(directory)
     boards = read_boards(directory)
     began = min((board.main_started_ns for board in boards if board.main_started_ns), default=0)
@@ -44,7 +49,7 @@ def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...
 
 def _cause(ending: Ending, evidence: Evidence, code: int, number: int) -> Cause:
     if ending.stopped:
-        return "stopped"
+        return _STOPPED.get(ending.stopped, "stopped")
     if ending.status is None:
         return "lost"
     if code and evidence.uncaught:

@@ -3,11 +3,14 @@
 from sublet.backends.local.nurseries import Nursery
 from sublet.broker.rooms import Sample, in_use
 from sublet.domain.device import DeviceFacts
-from sublet.domain.job import Job, Running, Starting, Waiting
+from sublet.domain.job import Finished, Job, Paused, Running, Waiting
 from sublet.home import Home
 from sublet.inside.measure import read_boards
 from sublet.policy.admission import Room
-from sublet.wire.messages import DeviceRow, LeaseRow, NurseryRow, WaitingRow
+from sublet.policy.retry import ending
+from sublet.wire.messages import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
+
+_RANKS = {"high": 0, "normal": 1, "low": 2}
 
 
 def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:
@@ -61,11 +64,70 @@ def nursery_rows(nurseries: list[Nursery]) -> tuple[NurseryRow, ...]:
     )
 
 
+def state_name(job: Job) -> str:
+    """The state in one word."""
+    if isinstance(job.state, Running) and job.state.stopping:
+        return "stopping"
+    return type(job.state).__name__.lower()
+
+
+def standing(job: Job) -> tuple[bool, int, int]:
+    """Where a live job stands in a list: those that hold a lease, then the queue."""
+    return job.holds is None, _RANKS[job.spec.priority], job.id
+
+
+def job_row(job: Job, reason: str, sample: Sample | None, home: Home) -> JobRow:
+    """One job, live or finished."""
+    spec, state, held = job.spec, job.state, job.holds
+    told = state.outcome if isinstance(state, Finished) else None
+    lease = state.lease if isinstance(state, Finished) else job.lease
+    boards = read_boards(str(home.runs / job.run)) if held is not None else []
+    running = held if isinstance(held, Running) else None
+    if told is not None:
+        reason = ending(told) + (f": {told.message.splitlines()[0]}" if told.message else "")
+    elif held is not None:
+        reason = running.stopping if running else ""
+    elif isinstance(state, Paused):
+        reason = f"`sublet resume {job.id}` lets it go on"
+    return JobRow(
+        id=job.id,
+        name=spec.name,
+        state=state_name(job),
+        reason=reason,
+        submitted=job.submitted,
+        attempt=job.attempt,
+        run=job.run,
+        priority=spec.priority,
+        service=spec.service,
+        memory=str(spec.memory),
+        device=lease.device if lease else spec.device,
+        ceiling=lease.ceiling if lease else None,
+        charge=lease.charge if lease else None,
+        basis=lease.basis if lease else "",
+        now=sum(board.current for board in boards) if boards else None,
+        peak=told.peak if told else (sum(board.peak for board in boards) if boards else None),
+        system_peak=told.system_peak if told else (sample.peak if sample else None),
+        since=state.at if isinstance(state, Finished) else state.since,
+        ran=told.ran if told else None,
+        waited=told.waited if told else (held.waited if held else None),
+        time=spec.time,
+        pid=running.worker.pid if running else None,
+        how=running.how if running else (state.how if isinstance(state, Finished) else ""),
+        code=told.code if told else None,
+        cause=told.cause if told else None,
+        array=spec.task.array if spec.task else None,
+        index=spec.task.index if spec.task else None,
+        after=(*spec.after, *spec.after_ok),
+        split=spec.split,
+        foreground=spec.client is not None,
+    )
+
+
 def _lease_row(
     job: Job, facts: dict[str, DeviceFacts], samples: dict[str, Sample], home: Home
 ) -> LeaseRow:
-    state = job.state
-    assert isinstance(state, Starting | Running)
+    state = job.holds
+    assert state is not None
     lease = state.lease
     fact = facts.get(lease.device)
     held = in_use(job, fact, samples) if fact is not None else None
@@ -75,7 +137,7 @@ def _lease_row(
         job=job.id,
         attempt=job.attempt,
         name=job.spec.name,
-        state="stopping" if running and running.stopping else type(state).__name__.lower(),
+        state=state_name(job),
         device=lease.device,
         ceiling=lease.ceiling,
         charge=lease.charge,

@@ -6,7 +6,20 @@ import click
 
 from sublet import __version__
 
-VERBS = ("run", "status", "down", "recover")
+VERBS = (
+    "run",
+    "submit",
+    "ps",
+    "logs",
+    "wait",
+    "cancel",
+    "pause",
+    "resume",
+    "retry",
+    "status",
+    "down",
+    "recover",
+)
 
 
 class _Verbs(click.Group):

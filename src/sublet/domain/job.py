@@ -51,6 +51,20 @@ class Surroundings(Struct, frozen=True):
     """Resource limits by number: soft, hard."""
 
 
+class Task(Struct, frozen=True):
+    """One element of an array of jobs."""
+
+    array: int
+    """The number of the array's first job."""
+    index: int
+    at_once: int = 0
+    """So many of the array may run at a time; 0 means any number."""
+
+
+Priority = Literal["high", "normal", "low"]
+Service = Literal["guaranteed", "opportunistic"]
+
+
 class JobSpec(Struct, frozen=True):
     """A job as it was asked for; never changes."""
 
@@ -58,13 +72,29 @@ class JobSpec(Struct, frozen=True):
     program: Program
     surroundings: Surroundings
     memory: MemoryAsk
-    client: Process
-    """The job ends when this process does."""
+    client: Process | None = None
+    """The job ends when this process does; None for a job that waits and runs on its own."""
     device: str | None = None
     cpus: int | None = None
     on_oom: Literal["fail", "grow"] = "fail"
     cold: str = ""
     """Why this job must not be started warm; empty if it may."""
+    priority: Priority = "normal"
+    service: Service = "guaranteed"
+    time: float | None = None
+    """Seconds it may run; then SIGTERM, and SIGKILL `grace` seconds later."""
+    grace: float = 10.0
+    after: tuple[int, ...] = ()
+    """Jobs that must have ended before it starts."""
+    after_ok: tuple[int, ...] = ()
+    """Jobs that must have ended well."""
+    retries: int = 0
+    """How often it is tried again after it has failed of itself."""
+    requeue: bool = True
+    """Whether it is started again after a preemption, a reboot, or its own exit code 42."""
+    split: bool = False
+    """Whether its two streams are logged apart."""
+    task: Task | None = None
 
 
 class Tenant(Struct, frozen=True):
@@ -75,7 +105,17 @@ class Tenant(Struct, frozen=True):
     job: int | None = None
 
 
-Cause = Literal["exited", "signalled", "lease exceeded", "stopped", "lost"]
+Cause = Literal[
+    "exited",
+    "signalled",
+    "lease exceeded",
+    "time limit",
+    "preempted",
+    "cancelled",
+    "dependency",
+    "stopped",
+    "lost",
+]
 
 
 class Outcome(Struct, frozen=True):
@@ -105,6 +145,12 @@ class Waiting(Struct, frozen=True, tag="waiting"):
     """Accepted, without a lease."""
 
     since: float
+    tick: float = 0.0
+    """Monotonic seconds at its beginning."""
+    delay: float = 0.0
+    """Seconds from then on in which it is not started."""
+    why: str = ""
+    """Why it waits again, after an attempt."""
 
 
 class Starting(Struct, frozen=True, tag="starting"):
@@ -132,6 +178,13 @@ class Running(Struct, frozen=True, tag="running"):
     """Why it was asked to stop; empty if it was not."""
 
 
+class Paused(Struct, frozen=True, tag="paused"):
+    """Not to go on for now. One that ran keeps its lease: its memory is still there."""
+
+    since: float
+    was: Waiting | Running
+
+
 class Finished(Struct, frozen=True, tag="finished"):
     """The exit was seen; the lease has ended."""
 
@@ -141,7 +194,31 @@ class Finished(Struct, frozen=True, tag="finished"):
     how: str = ""
 
 
-JobState = Waiting | Starting | Running | Finished
+JobState = Waiting | Starting | Running | Paused | Finished
+
+
+class Past(Struct, frozen=True):
+    """An attempt that has ended, of a job that was tried again."""
+
+    attempt: int
+    at: float
+    outcome: Outcome
+    lease: Lease | None = None
+
+
+class Again(Struct, frozen=True):
+    """The terms on which a job is tried again."""
+
+    why: str
+    delay: float = 0.0
+    least: int = 0
+    """The smallest ceiling worth trying."""
+    forgiven: bool = False
+    """Whether the attempt that ended does not count as a failure of the job's own."""
+
+
+MOST_PAST = 20
+"""So many ended attempts of a job are remembered."""
 
 
 class Job(Struct, frozen=True):
@@ -156,16 +233,34 @@ class Job(Struct, frozen=True):
     attempt: int = 1
     least: int = 0
     """The smallest ceiling worth trying: smaller ones have failed."""
+    past: tuple[Past, ...] = ()
+    failures: int = 0
+    """How many attempts in a row have failed of themselves."""
 
     def evolve(self, state: JobState) -> "Job":
         """The same attempt in another state."""
         return replace(self, state=state)
 
-    def again(self, at: float, least: int = 0) -> "Job":
-        """Waiting for another attempt, under a lease of at least so much."""
+    def again(self, state: Waiting | Paused) -> "Job":
+        """Before another attempt; this one has not run."""
+        return replace(self, state=state, attempt=self.attempt + 1)
+
+    def after(self, at: float, tick: float, told: Outcome, again: Again) -> "Job":
+        """Waiting for another attempt after this one has ended so."""
+        past = Past(self.attempt, at, told, self.lease)
         return replace(
-            self, state=Waiting(at), attempt=self.attempt + 1, least=max(least, self.least)
+            self,
+            state=Waiting(at, tick, again.delay, again.why),
+            attempt=self.attempt + 1,
+            least=max(again.least, self.least),
+            past=(*self.past, past)[-MOST_PAST:],
+            failures=self.failures if again.forgiven else self.failures + 1,
         )
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.spec.name
 
     @property
     def run(self) -> str:
@@ -173,6 +268,12 @@ class Job(Struct, frozen=True):
         return f"{self.id}.{self.attempt}"
 
     @property
+    def holds(self) -> Starting | Running | None:
+        """The state in which it holds a lease, paused or not; None when it holds none."""
+        state = self.state.was if isinstance(self.state, Paused) else self.state
+        return state if isinstance(state, Starting | Running) else None
+
+    @property
     def lease(self) -> Lease | None:
         """The live lease; None when nothing is held."""
-        return self.state.lease if isinstance(self.state, Starting | Running) else None
+        return None if (state := self.holds) is None else state.lease

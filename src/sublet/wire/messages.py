@@ -5,6 +5,7 @@ the job has ended, and takes `Signal` in between; closing it ends the job.
 """
 
 import functools
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,47 @@ class Run(Struct, frozen=True, tag="run"):
 
     spec: JobSpec
     token: str
+    protocol: int = PROTOCOL
+
+
+class Submit(Struct, frozen=True, tag="submit"):
+    """Accept this job, which runs on its own; with `indexes`, one job for each of them.
+
+    The token makes the same request, sent twice, one job.
+    """
+
+    spec: JobSpec
+    token: str
+    indexes: tuple[int, ...] = ()
+    at_once: int = 0
+    protocol: int = PROTOCOL
+
+
+class AskJobs(Struct, frozen=True, tag="jobs"):
+    """These jobs; without numbers, the live ones and those that ended last."""
+
+    jobs: tuple[int, ...] = ()
+    live: int = 40
+    """At most so many live ones."""
+    finished: int = 5
+    protocol: int = PROTOCOL
+
+
+class Watch(Struct, frozen=True, tag="watch"):
+    """Tell me of these jobs, now and whenever one changes."""
+
+    jobs: tuple[int, ...]
+    protocol: int = PROTOCOL
+
+
+Verb = Literal["cancel", "pause", "resume", "retry"]
+
+
+class Act(Struct, frozen=True, tag="act"):
+    """Do this to these jobs: to all of them or, if it cannot be done to one, to none."""
+
+    verb: Verb
+    jobs: tuple[int, ...]
     protocol: int = PROTOCOL
 
 
@@ -56,7 +98,7 @@ class Down(Struct, frozen=True, tag="down"):
     protocol: int = PROTOCOL
 
 
-Request = Run | Attach | Signal | AskStatus | Down
+Request = Run | Submit | Attach | Signal | AskStatus | AskJobs | Watch | Act | Down
 
 
 class Accepted(Struct, frozen=True, tag="accepted"):
@@ -186,6 +228,71 @@ class Snapshot(Struct, frozen=True, tag="snapshot"):
     nurseries: tuple[NurseryRow, ...]
 
 
+class JobRow(Struct, frozen=True):
+    """A job, for people and programs that look. Times are wall seconds, spans are seconds."""
+
+    id: int
+    name: str
+    state: str
+    """waiting, starting, running, stopping, paused, or finished."""
+    reason: str
+    """What it waits for, or how it ended."""
+    submitted: float
+    attempt: int
+    run: str
+    priority: str
+    service: str
+    memory: str
+    """As it was asked for."""
+    starts_in: float | None = None
+    """Seconds until it is likely to start."""
+    ends_in: float | None = None
+    """Seconds until it is likely to end."""
+    device: str | None = None
+    ceiling: int | None = None
+    charge: int | None = None
+    basis: str = ""
+    now: int | None = None
+    peak: int | None = None
+    system_peak: int | None = None
+    since: float | None = None
+    """When this state began."""
+    ran: float | None = None
+    waited: float | None = None
+    time: float | None = None
+    """Its time limit."""
+    pid: int | None = None
+    how: str = ""
+    code: int | None = None
+    cause: str | None = None
+    array: int | None = None
+    index: int | None = None
+    after: tuple[int, ...] = ()
+    split: bool = False
+    foreground: bool = False
+
+
+class Jobs(Struct, frozen=True, tag="rows"):
+    """Rows of jobs, and how many live ones were left out."""
+
+    rows: tuple[JobRow, ...]
+    running: int = 0
+    waiting: int = 0
+    left_out: int = 0
+
+
+class Queued(Struct, frozen=True, tag="queued"):
+    """The jobs are in the ledger, on disk."""
+
+    jobs: tuple[int, ...]
+
+
+class Done(Struct, frozen=True, tag="done"):
+    """It was done, and this is what was done to each."""
+
+    said: tuple[str, ...]
+
+
 class Downed(Struct, frozen=True, tag="downed"):
     """The broker ends now."""
 
@@ -194,7 +301,19 @@ class Downed(Struct, frozen=True, tag="downed"):
 
 
 Reply = (
-    Accepted | Waits | Granted | Started | Ended | Retried | Leaving | Refused | Snapshot | Downed
+    Accepted
+    | Waits
+    | Granted
+    | Started
+    | Ended
+    | Retried
+    | Leaving
+    | Refused
+    | Snapshot
+    | Jobs
+    | Queued
+    | Done
+    | Downed
 )
 
 

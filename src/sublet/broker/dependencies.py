@@ -1,0 +1,64 @@
+"""Which jobs have to end before another one starts.
+
+A job can only name jobs that were there before it, so there are no cycles.
+"""
+
+from sublet.broker.ledger import Ledger
+from sublet.broker.state import State
+from sublet.domain.job import Finished, Job, JobSpec
+from sublet.errors import BadRequest
+from sublet.policy.retry import ending
+
+
+class Dependencies:
+    """Reads state and ledger; remembers how finished jobs have ended."""
+
+    def __init__(self, state: State, ledger: Ledger) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._ended: dict[int, str] = {}
+        """How a finished job has failed; empty if it has not."""
+
+    def check(self, spec: JobSpec, own: int) -> None:
+        """Refuse to wait for what is not there, or cannot come about any more."""
+        for number in (*spec.after, *spec.after_ok):
+            if number >= own or (number not in self._state and self._failure(number) is None):
+                raise BadRequest(
+                    f"There is no job {number} to wait for.", "`sublet ps` shows which there are."
+                )
+        for number in spec.after_ok:
+            if number not in self._state and (failure := self._failure(number)):
+                raise BadRequest(
+                    f"#{number} has not ended well ({failure}): --after-ok {number} would wait "
+                    "for ever.",
+                    f"Use --after {number}, or `sublet retry {number}` first.",
+                )
+
+    def unmet(self, job: Job) -> tuple[int, ...]:
+        """Those that have not ended yet."""
+        spec = job.spec
+        if not spec.after and not spec.after_ok:
+            return ()
+        return tuple(number for number in (*spec.after, *spec.after_ok) if number in self._state)
+
+    def hopeless(self, job: Job) -> str:
+        """Why a job that waits for others can never start; empty if it can."""
+        for number in job.spec.after_ok:
+            if number not in self._state and (failure := self._failure(number)):
+                return f"#{number} has not ended well ({failure})"
+        return ""
+
+    def forget(self, number: int) -> None:
+        """This job is live again."""
+        self._ended.pop(number, None)
+
+    def _failure(self, number: int) -> str | None:
+        """How a finished job has failed, empty if it has not; None if there is no such job."""
+        if number not in self._ended:
+            job = self._ledger.find(number)
+            if job is None or not isinstance(job.state, Finished):
+                return None
+            told = job.state.outcome
+            well = told.cause == "exited" and told.code == 0
+            self._ended[number] = "" if well else ending(told)
+        return self._ended[number]

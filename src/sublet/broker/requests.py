@@ -1,0 +1,248 @@
+"""What clients want, put to the broker; a refusal changes nothing."""
+
+import secrets
+import traceback
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sublet.broker.clients import close
+from sublet.broker.sessions import Session
+from sublet.broker.state import Held, Released, Reopened, Submitted
+from sublet.domain.job import Finished, Job, JobSpec, Paused, Running, Starting, Task, Waiting
+from sublet.errors import BadRequest, InternalError, SubletError
+from sublet.wire import messages as say
+
+if TYPE_CHECKING:
+    from sublet.broker.broker import Broker
+
+MOST_TASKS = 100_000
+"""The largest array."""
+
+
+class Requests:
+    """The broker's ear for clients."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+
+    def asked(self, session: Session, request: say.Request) -> None:
+        """Deal with one request."""
+        broker = self.broker
+        try:
+            match request:
+                case say.Run(spec=spec, token=token):
+                    self._run(session, spec, token)
+                case say.Submit():
+                    self._submit(session, request)
+                case say.Attach(job=number, token=token):
+                    self._attach(session, number, token)
+                case say.Signal(number=number):
+                    self._signal(session, number)
+                case say.AskStatus():
+                    session.reply(broker.snapshot())
+                case say.AskJobs(jobs=numbers, live=live, finished=finished):
+                    session.reply(broker.rows(numbers, live, finished))
+                case say.Watch(jobs=numbers):
+                    session.reply(broker.rows(numbers, 0, 0))
+                    broker.watchers.watch(session, numbers)
+                case say.Act(verb=verb, jobs=numbers):
+                    self._act(session, verb, numbers)
+                case say.Down(stop=stop):
+                    broker.down(session, stop)
+        except SubletError as error:
+            session.refuse(error)
+        except Exception as error:
+            # One request must not end the broker for all others.
+            traceback.print_exc()
+            bug = f"The broker could not deal with that: {error!r}."
+            log = broker.home.log
+            session.refuse(InternalError(bug, f"Please report it; details are in {log}."))
+
+    def left(self, session: Session) -> None:
+        """A client that is gone takes its job with it."""
+        broker = self.broker
+        broker.watchers.leave(session)
+        number = broker.clients.speaks_for(session)
+        job = broker.state.get(number) if number is not None else None
+        if job is None:
+            return
+        broker.clients.part(job.id)
+        if job.holds is None:
+            broker.withdraw(job, broker.CLIENT_GONE)
+        else:
+            broker.stop(job, "its client ended")
+
+    def _run(self, session: Session, spec: JobSpec, token: str) -> None:
+        twin = self.broker.state.with_token(token)
+        if twin is not None:
+            session.reply(say.Accepted(twin.id))
+            self._attach(session, twin.id, token)
+            return
+        streams = session.take_streams()
+        try:
+            if len(streams) != 3:
+                raise BadRequest(f"A program needs three streams; {len(streams)} came.")
+            if session.job is not None:
+                raise BadRequest("This connection has a job already.")
+            if spec.client is None:
+                raise BadRequest("A program in the foreground needs a client.")
+            self._check(spec)
+        except SubletError:
+            close(streams)
+            raise
+        job = self._new(spec, token)
+        self.broker.clients.join(job.id, session, streams)
+        self.broker.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
+
+    def _submit(self, session: Session, request: say.Submit) -> None:
+        state = self.broker.state
+        twin = state.with_token(request.token)
+        if twin is not None:
+            count = max(1, len(request.indexes))
+            session.reply(say.Queued(tuple(range(twin.id, twin.id + count))))
+            return
+        spec = request.spec
+        if spec.client is not None or spec.task is not None:
+            raise BadRequest("A job that is submitted has no client.")
+        if len(request.indexes) > MOST_TASKS:
+            raise BadRequest(
+                f"An array of {len(request.indexes)} jobs is too large.",
+                f"At most {MOST_TASKS} at once.",
+            )
+        self._check(spec)
+        jobs = []
+        first = self.broker.next_id
+        for index in request.indexes or (None,):
+            task = None if index is None else Task(first, index, request.at_once)
+            name = spec.name if index is None else f"{spec.name}[{index}]"
+            jobs.append(
+                self._new(msgspec.structs.replace(spec, name=name, task=task), request.token)
+            )
+        for job in jobs[:-1]:
+            self.broker.books.decided(None, Submitted(job))
+        queued = say.Queued(tuple(job.id for job in jobs))
+        self.broker.askers[jobs[-1].id] = session
+        self.broker.books.decided(
+            None, Submitted(jobs[-1]), lambda: self._tell_queued(jobs[-1].id, queued)
+        )
+
+    def _tell_queued(self, last: int, queued: say.Queued) -> None:
+        session = self.broker.askers.pop(last, None)
+        if session is not None:
+            session.reply(queued)
+
+    def _check(self, spec: JobSpec) -> None:
+        if self.broker.closing:
+            raise BadRequest("The broker is ending.", "Try again in a moment.")
+        self.broker.appraiser.check(spec, self.broker.rooms())
+        self.broker.dependencies.check(spec, self.broker.next_id)
+
+    def _new(self, spec: JobSpec, token: str) -> Job:
+        at = self.broker.clock.wall()
+        job = Job(self.broker.next_id, token, spec, at, Waiting(at, self.broker.clock.now()))
+        self.broker.next_id += 1
+        return job
+
+    def _attach(self, session: Session, number: int, token: str) -> None:
+        streams = session.take_streams()
+        broker = self.broker
+        job = broker.state.get(number) or broker.books.ledger.find(number)
+        if job is None or not secrets.compare_digest(job.token, token):
+            close(streams)
+            raise BadRequest(f"Job {number} is not yours, or not here.")
+        if isinstance(job.state, Finished):
+            close(streams)
+            broker.tell_ended(session, job)
+            return
+        broker.clients.join(job.id, session, streams)
+        broker.tell_reason_again(job.id)
+        if (held := job.holds) is not None:
+            session.reply(say.Granted(held.lease, job.attempt))
+            if isinstance(held, Running):
+                session.reply(say.Started(held.worker.pid, held.how))
+
+    def _signal(self, session: Session, signal: int) -> None:
+        number = self.broker.clients.speaks_for(session)
+        job = self.broker.state.get(number) if number is not None else None
+        if job is not None and job.holds is not None:
+            self.broker.launcher.signal(job.run, signal)
+
+    def _act(self, session: Session, verb: say.Verb, numbers: tuple[int, ...]) -> None:
+        """First look whether it can be done to all, then do it."""
+        jobs = [self.broker.job(number) for number in dict.fromkeys(numbers)]
+        for job in jobs:
+            _check_act(verb, job)
+        said = []
+        for job in jobs:
+            match verb:
+                case "cancel":
+                    said.append(self._cancel(job))
+                case "pause":
+                    said.append(self._pause(job))
+                case "resume":
+                    said.append(self._resume(job))
+                case "retry":
+                    said.append(self._retry(job))
+        self.broker.books.when_written(lambda: session.reply(say.Done(tuple(said))))
+
+    def _cancel(self, job: Job) -> str:
+        if job.holds is None:
+            self.broker.withdraw(job, "`sublet cancel`", "cancelled")
+            return f"#{job.id} {job.name} is cancelled; it had not started"
+        self.broker.stop(job, "cancelled")
+        return f"#{job.id} {job.name} is being stopped"
+
+    def _pause(self, job: Job) -> str:
+        if isinstance(job.state, Starting):
+            self.broker.pause_when_started(job.run)
+            return f"#{job.id} {job.name} is starting, and is paused as soon as it runs"
+        self.broker.books.happened(Held(job.id, self.broker.clock.wall()))
+        if job.holds is None:
+            return f"#{job.id} {job.name} waits, and is not started before `sublet resume {job.id}`"
+        self.broker.launcher.pause(job.run, True)
+        return f"#{job.id} {job.name} is paused; it keeps its lease"
+
+    def _resume(self, job: Job) -> str:
+        clock = self.broker.clock
+        self.broker.books.happened(Released(job.id, clock.wall(), clock.now()))
+        if job.holds is None:
+            return f"#{job.id} {job.name} is in the queue again"
+        self.broker.launcher.pause(job.run, False)
+        return f"#{job.id} {job.name} goes on"
+
+    def _retry(self, job: Job) -> str:
+        assert isinstance(job.state, Finished)
+        clock = self.broker.clock
+        again = msgspec.structs.replace(
+            job,
+            state=Waiting(clock.wall(), clock.now()),
+            attempt=job.attempt + 1,
+            failures=0,
+            past=(),
+        )
+        self.broker.dependencies.check(job.spec, job.id)
+        self.broker.dependencies.forget(job.id)
+        self.broker.books.happened(Reopened(again))
+        return f"#{job.id} {job.name} is in the queue again, as attempt {again.attempt}"
+
+
+def _check_act(verb: say.Verb, job: Job) -> None:
+    """Refuse what cannot be done to a job as it is."""
+    what = f"#{job.id} {job.name}"
+    if isinstance(job.state, Finished):
+        if verb == "retry":
+            if job.spec.client is not None:
+                raise BadRequest(
+                    f"{what} ran in the foreground of a terminal that is gone.",
+                    "Run the command again.",
+                )
+            return
+        raise BadRequest(f"{what} has finished already.", f"`sublet ps {job.id}` says how.")
+    if verb == "retry":
+        raise BadRequest(f"{what} has not finished.", f"`sublet cancel {job.id}` ends it.")
+    paused = isinstance(job.state, Paused)
+    if verb == "pause" and paused:
+        raise BadRequest(f"{what} is paused already.", f"`sublet resume {job.id}` lets it go on.")
+    if verb == "resume" and not paused:
+        raise BadRequest(f"{what} is not paused.", "Nothing was changed.")

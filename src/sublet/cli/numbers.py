@@ -1,0 +1,73 @@
+"""Numbers of jobs on a command line: `13 14 20-25`, and what a shell may offer for them."""
+
+import click
+from click.shell_completion import CompletionItem
+
+from sublet.errors import BadRequest
+
+_MOST = 100_000
+_EXAMPLE = "Write numbers such as 13, or a range such as 20-25."
+
+
+def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
+    """The jobs that are meant, in order, each once."""
+    found: dict[int, None] = {}
+    for word in (part for text in words for part in text.replace(",", " ").split()):
+        first, dash, last = word.removeprefix("#").partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise BadRequest(f"{option}{word!r} is not the number of a job.", _EXAMPLE)
+        low, high = int(first), int(last or first)
+        if high < low or high - low >= _MOST:
+            raise BadRequest(f"{option}{word!r} is not a range of jobs.", _EXAMPLE)
+        found |= dict.fromkeys(range(low, high + 1))
+    return tuple(found)
+
+
+def read_indexes(text: str) -> tuple[tuple[int, ...], int]:
+    """The indexes of an array and how many at once: `0-9`, `0-9:3`, `1,5,7`, `0-99%4`."""
+    spans, _, most = text.partition("%")
+    wrong = BadRequest(
+        f"--array {text!r} cannot be read.", "Write 0-9, 0-9:3 (every third), 1,5,7 or 0-99%4."
+    )
+    if most and not (most.isdecimal() and int(most)):
+        raise wrong
+    indexes: dict[int, None] = {}
+    for part in spans.split(","):
+        span, _, step = part.partition(":")
+        first, dash, last = span.partition("-")
+        numbers = [first, *([last] if dash else []), *([step] if step else [])]
+        if not all(number.isdecimal() for number in numbers):
+            raise wrong
+        low, high, stride = int(first), int(last or first), int(step or 1)
+        if high < low or not stride or (high - low) // stride >= _MOST:
+            raise wrong
+        indexes |= dict.fromkeys(range(low, high + 1, stride))
+    if "%" in text and not most:
+        raise wrong
+    return tuple(indexes), int(most or 0)
+
+
+def complete(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The live jobs, and those that ended last; nothing if no broker runs."""
+    from sublet.client.connection import connect
+    from sublet.home import Home
+    from sublet.wire.messages import AskJobs, Jobs
+
+    connection = connect(Home.find())
+    if connection is None:
+        return []
+    try:
+        connection.send(AskJobs(live=200, finished=20))
+        reply = connection.receive()
+    except OSError:
+        return []
+    finally:
+        connection.close()
+    assert isinstance(reply, Jobs)
+    return [
+        CompletionItem(str(row.id), help=f"{row.name} {row.state}")
+        for row in reply.rows
+        if str(row.id).startswith(incomplete)
+    ]

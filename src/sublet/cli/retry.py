@@ -1,0 +1,5 @@
+"""`sublet retry`."""
+
+from sublet.cli.acts import verb
+
+command = verb("retry", "Do finished jobs again.")

@@ -1,0 +1,154 @@
+"""`sublet submit`: a program into the queue."""
+
+import json
+
+import click
+
+from sublet.cli.numbers import complete, read_indexes, read_numbers
+from sublet.client.jobs import submit_array
+from sublet.errors import BadRequest
+from sublet.units import parse_seconds
+
+
+@click.command(
+    "submit",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    short_help="Put a program into the queue.",
+)
+@click.option("-n", "--name", metavar="TEXT", help="What to call it.")
+@click.option(
+    "-m",
+    "--memory",
+    default="auto",
+    metavar="SIZE",
+    help="2GiB, 40% (of the device), grow (all that is free), or auto: learned from earlier runs.",
+    show_default=True,
+)
+@click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
+@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Run on so many processors.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="JOBS",
+    shell_complete=complete,
+    help="Start when these have ended.",
+)
+@click.option(
+    "--after-ok",
+    multiple=True,
+    metavar="JOBS",
+    shell_complete=complete,
+    help="Start when these have ended well; if one fails, do not start.",
+)
+@click.option(
+    "-p",
+    "--priority",
+    type=click.Choice(["high", "normal", "low"]),
+    default="normal",
+    show_default=True,
+)
+@click.option(
+    "--opportunistic",
+    is_flag=True,
+    help="Use what others leave idle; step back, or be started again later, when they need it.",
+)
+@click.option("-t", "--time", metavar="SPAN", help="End it after 90s, 45min, 2h, ...")
+@click.option(
+    "--grace",
+    metavar="SPAN",
+    default="10s",
+    show_default=True,
+    help="Between SIGTERM and SIGKILL, to save its work.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Try again so often when it fails, with growing delays.",
+)
+@click.option(
+    "--no-requeue",
+    is_flag=True,
+    help="Do not start it again after a preemption, a reboot, or its exit code 42.",
+)
+@click.option(
+    "--on-oom",
+    type=click.Choice(["fail", "grow"]),
+    default="grow",
+    show_default=True,
+    help="grow: when it runs out of memory, start it again with a larger lease.",
+)
+@click.option(
+    "--array", metavar="RANGE", help="One job each for 0-9, 0-9:3, 1,5,7; 0-99%4: four at a time."
+)
+@click.option("--split", is_flag=True, help="Log its two streams apart.")
+@click.option("--python", metavar="PATH", help="Interpreter; default: the active environment's.")
+@click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
+@click.option("--json", "as_json", is_flag=True, help="Print the number as JSON.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+def command(
+    name: str | None,
+    memory: str,
+    device: str | None,
+    cpus: int | None,
+    after: tuple[str, ...],
+    after_ok: tuple[str, ...],
+    priority: str,
+    opportunistic: bool,
+    time: str | None,
+    grace: str,
+    retries: int,
+    no_requeue: bool,
+    on_oom: str,
+    array: str | None,
+    split: bool,
+    python: str | None,
+    cold: bool,
+    as_json: bool,
+    words: tuple[str, ...],
+) -> int:
+    """Put PROGRAM into the queue. It runs as `sublet run` would run it, on its own.
+
+    \b
+    sublet submit --name cnn --time 2h train.py --lr 0.1
+    sublet submit --array 0-9 train.py --seed {index}
+    sublet submit --after-ok 13 evaluate.py
+    """
+    indexes, at_once = read_indexes(array) if array is not None else ((), 0)
+    jobs = submit_array(
+        words,
+        indexes,
+        memory,
+        at_once=at_once,
+        device=device,
+        cpus=cpus,
+        on_oom=on_oom,
+        name=name,
+        python=python,
+        cold=cold,
+        priority=priority,
+        service="opportunistic" if opportunistic else "guaranteed",
+        time=None if time is None else _span("--time", time),
+        grace=_span("--grace", grace),
+        after=read_numbers(after, "--after "),
+        after_ok=read_numbers(after_ok, "--after-ok "),
+        retries=retries,
+        requeue=not no_requeue,
+        split=split,
+    )
+    numbers = [job.id for job in jobs]
+    if as_json:
+        click.echo(json.dumps({"id": numbers[0], "ids": numbers}))
+    elif len(numbers) == 1:
+        click.echo(f"#{numbers[0]} is in the queue; `sublet logs -f {numbers[0]}` follows it")
+    else:
+        click.echo(f"#{numbers[0]} to #{numbers[-1]} are in the queue; `sublet ps` shows them")
+    return 0
+
+
+def _span(option: str, text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except BadRequest as error:
+        raise BadRequest(f"{option} {error.message}", error.hint) from None

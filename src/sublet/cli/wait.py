@@ -1,0 +1,43 @@
+"""`sublet wait`: until jobs have finished."""
+
+import sys
+
+import click
+import msgspec
+
+from sublet.cli.jobtable import line
+from sublet.cli.numbers import complete, read_numbers
+from sublet.client import jobs as queue
+from sublet.units import parse_seconds
+from sublet.wire.messages import JobRow
+
+
+@click.command("wait", short_help="Wait until jobs have finished.")
+@click.option("--timeout", metavar="SPAN", help="Give up after 90s, 45min, 2h, ...; exit code 124.")
+@click.option("--json", "as_json", is_flag=True, help="How they ended, for programs.")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOBS...", shell_complete=complete)
+def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
+    """Wait until JOBS have finished. The exit code is the first one that is not 0."""
+    numbers = read_numbers(jobs)
+    seconds = None if timeout is None else parse_seconds(timeout)
+
+    def told(row: JobRow) -> None:
+        if row.state == "finished" and not as_json:
+            click.echo(line(row, 0.0))
+            sys.stdout.flush()
+
+    try:
+        rows = queue.wait(numbers, seconds, told)
+    except TimeoutError as late:
+        raise_late(str(late))
+        return 124
+    except KeyboardInterrupt:
+        return 130
+    if as_json:
+        click.echo(msgspec.json.encode(rows).decode())
+    return next((row.code for row in rows if row.code), 0)
+
+
+def raise_late(text: str) -> None:
+    """Say that it took too long."""
+    print(f"sublet: {text}; it goes on", file=sys.stderr)

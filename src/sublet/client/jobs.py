@@ -1,0 +1,240 @@
+"""Jobs that run on their own: submitted, looked at, waited for, and acted upon."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sublet.client import request
+from sublet.client.connection import Connection, connect_or_start, conversation
+from sublet.errors import BrokerGone
+from sublet.home import Home
+from sublet.wire import PROTOCOL
+from sublet.wire.messages import (
+    Act,
+    AskJobs,
+    Done,
+    JobRow,
+    Jobs,
+    Queued,
+    Reply,
+    Request,
+    Verb,
+    Watch,
+)
+from sublet.wire.pack import pack
+
+_MOST_RECONNECTS = 20
+
+
+class Job:
+    """A job that was submitted, by its number."""
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"sublet.Job({self.id})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def status(self) -> JobRow:
+        """How it stands now."""
+        return rows([self.id])[0]
+
+    def wait(self, timeout: float | None = None) -> JobRow:
+        """Until it has finished; raises TimeoutError if that takes longer than `timeout`."""
+        return wait([self.id], timeout)[0]
+
+    async def wait_async(self, timeout: float | None = None) -> JobRow:
+        """The same in an event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.wait, timeout)
+
+    async def status_async(self) -> JobRow:
+        """The same as `status`, in an event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.status)
+
+    def cancel(self) -> None:
+        """End it, or take it out of the queue."""
+        act("cancel", [self.id])
+
+    def pause(self) -> None:
+        """Stop it for now; one that runs keeps its lease."""
+        act("pause", [self.id])
+
+    def resume(self) -> None:
+        """Let it go on."""
+        act("resume", [self.id])
+
+    def retry(self) -> None:
+        """Do it again after it has finished."""
+        act("retry", [self.id])
+
+
+def submit(words: Sequence[str], memory: str = "auto", **options: Any) -> Job:
+    """Put a program into the queue: `sublet.submit(["train.py", "--lr", "0.1"], memory="2GiB")`.
+
+    Options as those of `sublet submit`: device, cpus, on_oom, name, python, cold, priority,
+    service, time and grace (seconds), after and after_ok (jobs or their numbers), retries,
+    requeue, split.
+    """
+    return submit_array(words, (), memory, **options)[0]
+
+
+def submit_array(
+    words: Sequence[str],
+    indexes: Iterable[int],
+    memory: str = "auto",
+    *,
+    at_once: int = 0,
+    after: Iterable[int | Job] = (),
+    after_ok: Iterable[int | Job] = (),
+    **options: Any,
+) -> list[Job]:
+    """One job for each index, `at_once` of them at a time; without indexes, a single job.
+
+    `{index}` in the words is replaced by the index; SUBLET_ARRAY_INDEX has it too.
+    """
+    spec = request.job_without_client(
+        words, memory, after=_numbers(after), after_ok=_numbers(after_ok), **options
+    )
+    tree = {
+        "type": "submit",
+        "spec": spec,
+        "token": os.urandom(16).hex(),
+        "indexes": tuple(indexes),
+        "at_once": at_once,
+        "protocol": PROTOCOL,
+    }
+    reply = ask(pack(tree))
+    assert isinstance(reply, Queued)
+    return [Job(number) for number in reply.jobs]
+
+
+def job(number: int) -> JobRow:
+    """How this job stands."""
+    return rows([number])[0]
+
+
+def rows(numbers: Sequence[int]) -> list[JobRow]:
+    """How these jobs stand."""
+    if not numbers:
+        return []
+    return list(listing(tuple(numbers)).rows)
+
+
+def listing(numbers: tuple[int, ...] = (), live: int = 40, finished: int = 5) -> Jobs:
+    """These jobs; without numbers, the live ones and those that ended last."""
+    reply = ask(AskJobs(numbers, live, finished))
+    assert isinstance(reply, Jobs)
+    return reply
+
+
+def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
+    """Do this to all of these jobs, or to none; what was done, in words."""
+    reply = ask(Act(verb, tuple(numbers)))
+    assert isinstance(reply, Done)
+    return reply.said
+
+
+def wait(
+    numbers: Sequence[int],
+    timeout: float | None = None,
+    told: Callable[[JobRow], None] = lambda row: None,
+) -> list[JobRow]:
+    """Until all of these have finished, through the death of any broker.
+
+    `told` hears of each change. Raises TimeoutError.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    ended: dict[int, JobRow] = {}
+    with Watching(numbers) as watching:
+        while left := [number for number in numbers if number not in ended]:
+            for row in watching.changes(deadline):
+                told(row)
+                if row.state == "finished":
+                    ended[row.id] = row
+                else:
+                    ended.pop(row.id, None)
+            if deadline is not None and time.monotonic() >= deadline and left:
+                missing = [number for number in numbers if number not in ended]
+                if missing:
+                    raise TimeoutError(f"job {missing[0]} has not finished in {timeout} s")
+    return [ended[number] for number in numbers]
+
+
+class Watching:
+    """Hears of changes of some jobs; finds the next broker when one is gone."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = tuple(numbers)
+        self._connection: Connection | None = None
+        self._reconnects = 0
+
+    def __enter__(self) -> "Watching":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def changes(self, deadline: float | None = None) -> list[JobRow]:
+        """The next rows; none if the deadline came first or the broker has changed."""
+        if self._connection is None:
+            self._connection = self._watch()
+        sock = self._connection.frames.sock
+        if deadline is not None:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            reply = self._connection.receive()
+        except TimeoutError:
+            return []
+        except OSError:
+            reply = None
+        if isinstance(reply, Jobs):
+            self._reconnects = 0
+            return list(reply.rows)
+        self._connection.close()
+        self._connection = None
+        self._reconnects += 1
+        if self._reconnects > _MOST_RECONNECTS:
+            raise BrokerGone("The broker ends again and again.", f"See {Home.find().log}.")
+        time.sleep(min(0.01 * self._reconnects, 0.2))
+        return []
+
+    def _watch(self) -> Connection:
+        connection = connect_or_start(Home.find())
+        with contextlib.suppress(OSError):  # Found out when its answer does not come.
+            connection.send(Watch(self._numbers))
+        return connection
+
+
+def ask(question: Request | bytes) -> Reply:
+    """One question, one answer; asked again if the broker dies meanwhile.
+
+    A question that changes something carries a token, or does no harm when done twice.
+    """
+    for _ in range(_MOST_RECONNECTS):
+        with conversation(Home.find()) as connection:
+            try:
+                connection.send(question)
+                reply = connection.receive()
+            except OSError:
+                reply = None
+        if reply is not None:
+            return reply
+        time.sleep(0.02)
+    raise BrokerGone("The broker ends again and again.", f"See {Home.find().log}.")
+
+
+def _numbers(jobs: Iterable[int | Job]) -> tuple[int, ...]:
+    return tuple(job.id if isinstance(job, Job) else int(job) for job in jobs)

@@ -1,0 +1,69 @@
+"""Whether a job that has ended is tried again, and on what terms.
+
+Pure: the same ending of the same job gives the same answer.
+"""
+
+from sublet.domain.job import Again, Job, Outcome
+from sublet.units import format_bytes, format_seconds
+
+REQUEUE_CODE = 42
+"""A program that exits with it asks to be started again, after it has saved its work."""
+FIRST_DELAY = 5.0
+LONGEST_DELAY = 600.0
+QUICK = 10.0
+"""Seconds; an attempt that ends sooner has done no work."""
+LOOP = 3
+"""So many quick endings of the same kind in a row are a loop."""
+
+
+def again(job: Job, told: Outcome, larger: int | None) -> Again | None:
+    """The terms of another attempt; None if there is to be none.
+
+    `larger` is a ceiling the device could give after this one was too small.
+    """
+    spec = job.spec
+    if told.cause == "lease exceeded":
+        if spec.on_oom != "grow" or larger is None:
+            return None
+        had = format_bytes(job.lease.ceiling) if job.lease else "its lease"
+        return Again(f"ran out of memory within {had}", 0.0, larger, forgiven=True)
+    if spec.client is not None or loops(job, told):
+        return None
+    if told.cause in ("preempted", "lost"):
+        return Again(told.message or told.cause, forgiven=True) if spec.requeue else None
+    if told.cause not in ("exited", "signalled") or told.code == 0:
+        return None
+    if told.code == REQUEUE_CODE and told.cause == "exited" and spec.requeue:
+        return Again(f"asked to be started again (exit code {REQUEUE_CODE})", forgiven=True)
+    if job.failures >= spec.retries:
+        return None
+    delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0**job.failures)
+    return Again(
+        f"{ending(told)}, retry {job.failures + 1} of {spec.retries} in {format_seconds(delay)}",
+        delay,
+    )
+
+
+def loops(job: Job, told: Outcome) -> bool:
+    """Whether it ends in the same way again and again, without doing any work."""
+    if told.ran >= QUICK or told.cause == "preempted" or told.code == 0:
+        return False
+    last = [past.outcome for past in job.past[-(LOOP - 1) :]]
+    return len(last) == LOOP - 1 and all(
+        one.ran < QUICK and (one.cause, one.code) == (told.cause, told.code) for one in last
+    )
+
+
+def ending(told: Outcome) -> str:
+    """How an attempt ended, in a few words."""
+    match told.cause:
+        case "exited":
+            return "done" if told.code == 0 else f"exit code {told.code}"
+        case "signalled":
+            return f"killed by signal {told.code - 128}"
+        case "lease exceeded":
+            return "out of memory"
+        case "dependency":
+            return "not started"
+        case cause:
+            return cause
