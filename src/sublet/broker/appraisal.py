@@ -18,7 +18,7 @@ class Appraiser:
     """Reads the ledger; decides nothing."""
 
     def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
-        self._ledger = ledger
+        self._measurements = ledger.measurements
         self._devices = devices
 
     def candidate(self, job: Job, held: str) -> Candidate:
@@ -29,7 +29,7 @@ class Appraiser:
             ask=job.spec.memory,
             device=job.spec.device,
             overhead={d.id: self.overhead(job, d) for d in self._devices.values()},
-            evidence={kind: self._ledger.evidence(job, kind) for kind in kinds},
+            evidence={kind: self._measurements.evidence(job, kind) for kind in kinds},
             least=job.least,
             held=held,
         )
@@ -39,9 +39,9 @@ class Appraiser:
         if device.kind == "gpu":
             return context_overhead(device.compute, device.capacity)
         start = "cold" if job.spec.cold or not job.spec.program.python else "warm"
-        known = self._ledger.evidence(job, "cpu").outside
+        known = self._measurements.evidence(job, "cpu").outside
         if known is None:
-            known = self._ledger.usual_outside("cpu", start)
+            known = self._measurements.usual_outside("cpu", start)
         return _USUAL_OUTSIDE[start] if known is None else sizing.round_up(int(known * 1.1))
 
     def check(self, spec: JobSpec, rooms: tuple[Room, ...]) -> None:

@@ -30,6 +30,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         ceiling=lease.ceiling,
         capacity=device.capacity,
         dir=str(home.runs / job.run),
+        tight=lease.tight,
     )
     environ, notes = leased_environment(inside, text_environment(job))
     return {
