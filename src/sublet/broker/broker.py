@@ -39,6 +39,7 @@ from sublet.broker.verdict import outcome as judge
 from sublet.clock import Clock
 from sublet.devices import Probe
 from sublet.domain.device import Device
+from sublet.domain.history import Forecast
 from sublet.domain.job import (
     Finished,
     Job,
@@ -117,6 +118,10 @@ class Broker:
                     session.reply(self.snapshot())
                 case say.Down(stop=stop):
                     self._down(session, stop)
+                case say.AskExplain(job=number):
+                    session.reply(self._explain(number))
+                case say.KeepForecast(spec=spec, forecast=forecast):
+                    self._keep_forecast(session, spec, forecast)
         except SubletError as error:
             session.refuse(error)
         except Exception as error:
@@ -196,6 +201,23 @@ class Broker:
         for job in self.state.holding():
             self._stop(job, _DOWN)
         self._end_when_idle()
+
+    def _explain(self, number: int) -> say.Explained:
+        job = self.state.get(number) or self.books.ledger.find(number)
+        if job is None:
+            raise BadRequest(f"There is no job {number}.", "`sublet status` shows those there are.")
+        return say.Explained(self.appraiser.explain(job, self.rooms()))
+
+    def _keep_forecast(self, session: Session, spec: JobSpec, forecast: Forecast) -> None:
+        try:
+            self.appraiser.keep_forecast(spec, forecast)
+            self.books.ledger.commit()
+        except sqlite3.Error as error:
+            self.books.ledger.rollback()
+            hint = f"Free some space for {self.home.path}; the probe's result is lost."
+            raise WorldError(f"The ledger cannot be written: {error}.", hint) from error
+        job = Job(0, "", spec, self.clock.wall(), Waiting(self.clock.wall()))
+        session.reply(say.Explained(self.appraiser.explain(job, self.rooms())))
 
     def _end_when_idle(self) -> None:
         if self.state.jobs():

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sublet.domain.history import Forecast, History, Likeness, Run
 from sublet.domain.job import Job, JobSpec, Outcome
 from sublet.policy.batches import read_batch
-from sublet.policy.learning import Forecast, History, Lesson, Likeness, Run, learn
+from sublet.policy.learning import Lesson, learn
 from sublet.policy.sizing import Evidence
 
 SCHEMA = """
@@ -49,6 +50,7 @@ _LIKE = 40
 _OTHERS = 10
 """How many of the latest runs are read: of the same shape, and of any."""
 _LARGEST_TEXT = 1 << 22
+_MOST_PRINTS = 20_000
 
 Rows = Sequence[tuple[object, ...]]
 
@@ -138,8 +140,13 @@ class Measurements:
         self._lessons.clear()
 
     def _print(self, job: Job) -> Fingerprint:
-        """Taken once for each job: its script may be edited while it waits or runs."""
+        """Taken once for each job: its script may be edited while it waits or runs. Number 0 is no
+        job yet."""
+        if not job.id:
+            return fingerprint(job.spec)
         if job.id not in self._prints:
+            if len(self._prints) >= _MOST_PRINTS:
+                self._prints.clear()
             self._prints[job.id] = fingerprint(job.spec)
         return self._prints[job.id]
 

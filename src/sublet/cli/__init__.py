@@ -8,7 +8,7 @@ import click
 from sublet import __version__
 from sublet.errors import SubletError
 
-_VERBS = ("run", "status", "down", "recover")
+_VERBS = ("run", "probe", "explain", "status", "down", "recover")
 
 
 class _Verbs(click.Group):
@@ -32,6 +32,8 @@ def cli() -> None:
 
     \b
     sublet run train.py --epochs 3     like `python train.py`, leased, started warm
+    sublet probe train.py              what it would need, from a few steps
+    sublet explain 13                  what the size of a job's lease rests on
     sublet status                      devices, leases, who waits and why
     sublet down                        end the broker; programs go on
     """

@@ -10,15 +10,10 @@ from itertools import combinations
 
 from msgspec import Struct
 
+from sublet.domain.history import Point
+
 MOST_REACH = 8.0
 """A line is not followed further than so many times the largest batch seen."""
-
-
-class Point(Struct, frozen=True):
-    """A batch size, or a share of one, and the peak it was seen to have."""
-
-    batch: float
-    peak: int
 
 
 class Line(Struct, frozen=True):

@@ -7,64 +7,25 @@ the runs, newest first.
 
 import statistics
 from collections.abc import Sequence
-from typing import Literal
 
 from msgspec import Struct
 
-from sublet.policy.fits import MOST_REACH, Line, Point, fit, spread
+from sublet.domain.history import History, Likeness, Point, Run
+from sublet.policy.fits import MOST_REACH, Line, fit, spread
 from sublet.policy.sizing import FRAGMENTS, Evidence, doubt
 from sublet.units import format_bytes
 
 RECENT = 5
 """So many of the latest runs have a say in the largest peak."""
+_FULL = 0.95
+"""A run that held this share of its ceiling has filled it. A piece takes all of a free chunk that
+is not twice its size, so what was held is then the ceiling rather than the need: it shows that the
+ceiling was enough, and a margin on top of it would grow with every run."""
 _EDITED = 0.10
 _OTHER_ARGUMENTS = 0.25
 _PER_REACH = 0.10
 """Added to the margin: for runs of another text of the script, for runs with other arguments, and
 for each time the largest batch seen that a line is followed beyond it."""
-
-Likeness = Literal["same", "batch", "other"]
-
-
-class Run(Struct, frozen=True):
-    """One measured run. `likeness` says how its arguments compare with those of the job that is to
-    be sized: the same, different in the batch size only, or different otherwise."""
-
-    job: int
-    at: float
-    ceiling: int
-    peak: int | None
-    outside: int | None = None
-    exceeded: bool = False
-    good: bool = True
-    batch: int | None = None
-    likeness: Likeness = "same"
-    edited: bool = False
-    """The script's text was another one."""
-
-
-class Forecast(Struct, frozen=True):
-    """What a probe expects of a full run."""
-
-    expected: int
-    low: int
-    high: int
-    points: tuple[Point, ...]
-    """Shares of the full batch, and the peaks measured with them."""
-    rests_on: str
-    """In words: how far the probe got."""
-    at: float = 0.0
-    edited: bool = False
-
-
-class History(Struct, frozen=True):
-    """All that is known of a program when a job of it is to be sized."""
-
-    runs: tuple[Run, ...] = ()
-    """Newest first."""
-    batch: int | None = None
-    """The batch size that the job's own arguments name."""
-    forecast: Forecast | None = None
 
 
 class Lesson(Struct, frozen=True):
@@ -93,6 +54,7 @@ def learn(history: History) -> Lesson:
         failed_at=_failed_at(history),
         margin=lesson.evidence.margin,
         basis=lesson.evidence.basis,
+        held=lesson.evidence.held,
     )
     return Lesson(evidence, lesson.counted, lesson.line)
 
@@ -109,13 +71,28 @@ def _counting(runs: Sequence[Run], likeness: Likeness) -> list[Run]:
 def _from_same(runs: list[Run]) -> Lesson | None:
     if not runs:
         return None
-    peaks = [run.peak or 0 for run in runs]
-    largest, margin = max(peaks), _margin(peaks)
-    edited = sum(run.edited for run in runs)
-    if edited == len(runs):
+    peaks = _needs(runs)
+    margin = _margin(peaks)
+    if all(run.edited for run in runs):
         margin += _EDITED
-    unfinished = 0 if runs[0].good else _OTHER_ARGUMENTS
-    return Lesson(Evidence(largest, len(runs), margin=margin + unfinished), tuple(runs))
+    if not runs[0].good:
+        margin += _OTHER_ARGUMENTS
+    held = max(run.peak or 0 for run in runs)
+    return Lesson(Evidence(max(peaks), len(runs), margin=margin, held=held), tuple(runs))
+
+
+def _needs(runs: Sequence[Run]) -> list[int]:
+    """What each run needed. One that filled its ceiling has confirmed what the others showed; where
+    all did, the smallest that was enough is known best."""
+    peaks = [run.peak or 0 for run in runs]
+    others = [peak for peak, run in zip(peaks, runs, strict=True) if not filled(run)]
+    confirmed = max(others) if others else min(peaks)
+    return [min(peak, confirmed) for peak in peaks]
+
+
+def filled(run: Run) -> bool:
+    """Whether a run held all of its ceiling, or nearly."""
+    return (run.peak or 0) >= _FULL * run.ceiling
 
 
 def _margin(peaks: Sequence[int]) -> float:

@@ -48,6 +48,9 @@ class Evidence(Struct, frozen=True):
     """What to add to the peak, as a share of it; None for so many runs that all had this peak."""
     basis: str = ""
     """Where the peak comes from, in words; empty for the largest of the runs."""
+    held: int = 0
+    """What a good run was seen to hold under a ceiling that it filled: the next ceiling is not
+    below it, and needs no margin above it."""
 
 
 class Size(Struct, frozen=True):
@@ -107,7 +110,7 @@ def ceiling_for(evidence: Evidence) -> int:
     if evidence.peak is None:
         return 0
     margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
-    return with_margin(evidence.peak, margin)
+    return max(with_margin(evidence.peak, margin), round_up(evidence.held))
 
 
 def with_margin(peak: int, margin: float | None = None) -> int:

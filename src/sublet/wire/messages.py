@@ -7,6 +7,7 @@ the job has ended, and takes `Signal` in between; closing it ends the job.
 from msgspec import Struct
 
 from sublet.domain.device import Device
+from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec, Outcome
 from sublet.domain.lease import Lease
 
@@ -54,7 +55,22 @@ class Down(Struct, frozen=True, tag="down"):
     protocol: int = PROTOCOL
 
 
-Request = Run | Attach | Signal | AskStatus | Down
+class AskExplain(Struct, frozen=True, tag="explain"):
+    """What does the size of this job's lease rest on?"""
+
+    job: int
+    protocol: int = PROTOCOL
+
+
+class KeepForecast(Struct, frozen=True, tag="forecast"):
+    """Keep what a probe of this program has found; answered with `Explained`."""
+
+    spec: JobSpec
+    forecast: Forecast
+    protocol: int = PROTOCOL
+
+
+Request = Run | Attach | Signal | AskStatus | Down | AskExplain | KeepForecast
 
 
 class Accepted(Struct, frozen=True, tag="accepted"):
@@ -191,6 +207,22 @@ class Downed(Struct, frozen=True, tag="downed"):
     waiting: tuple[WaitingRow, ...]
 
 
+class Explained(Struct, frozen=True, tag="explained"):
+    """What the size of a job's lease rests on; of a program that was probed, what it would be."""
+
+    explanation: Explanation
+
+
 Reply = (
-    Accepted | Waits | Granted | Started | Ended | Retried | Leaving | Refused | Snapshot | Downed
+    Accepted
+    | Waits
+    | Granted
+    | Started
+    | Ended
+    | Retried
+    | Leaving
+    | Refused
+    | Snapshot
+    | Downed
+    | Explained
 )
