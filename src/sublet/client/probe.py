@@ -22,7 +22,11 @@ from sublet.policy.forecasts import Pass, forecast
 from sublet.wire.messages import Ended, Explained, KeepForecast
 
 SHARES = (0.25, 0.5)
-"""How much of the program's own batch each short run gets."""
+"""How much of the program's own batch each short run gets. Where these say that the whole batch is
+harmless, a last run takes that."""
+_HARMLESS = 0.5
+"""A run with the whole batch is harmless if it will take at most this share of the probe's own
+lease and, at four times the length of the one before, of its time."""
 _START = 60.0
 """Seconds that a program may take until TensorFlow runs, beside the time it is watched."""
 
@@ -43,12 +47,23 @@ def probe(
     spec = job_spec(words, memory, device="cpu", python=python)
     passes: list[Pass] = []
     with tempfile.TemporaryDirectory(prefix="sublet-probe-") as directory:
-        for share in SHARES:
+        for share in (*SHARES, 1.0):
+            began = time.monotonic()
             done = _pass(spec, share, seconds, Path(directory), listener or Quiet())
             passes.append(done)
-            if not done.scaled:
+            took = time.monotonic() - began
+            if not done.scaled or (
+                share == SHARES[-1] and not _harmless(passes, 4 * took, seconds)
+            ):
                 break
     return spec, forecast(passes, time.time())
+
+
+def _harmless(passes: list[Pass], takes: float, seconds: float) -> bool:
+    ceiling = min(one.ceiling for one in passes)
+    complete = all(one.complete for one in passes)
+    affordable = forecast(passes).high <= _HARMLESS * ceiling and takes <= _HARMLESS * seconds
+    return complete and affordable
 
 
 def keep(spec: JobSpec, told: Forecast) -> Explanation:
@@ -98,7 +113,7 @@ def _judge(spec: JobSpec, ended: Ended, directory: Path, share: float, log: Path
         share=notes.share if notes.full else 1.0,
         peak=peak,
         complete=told.code == 0 and not notes.stopped,
-        scaled=bool(notes.full) and notes.tried < notes.full,
+        scaled=bool(notes.full) and (notes.tried < notes.full or share == 1.0),
         ceiling=ended.lease.ceiling if ended.lease else 0,
         exceeded=told.cause == "lease exceeded",
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import json
 import os
@@ -192,9 +193,11 @@ class _Probe:
 
     def _patch_saving(self, tf: Any) -> None:
         """What TensorFlow and Keras save goes aside, and is found there when it is loaded again."""
-        places = [
-            (tf.saved_model, "save", 1, True),
-            (tf.saved_model, "load", 0, False),
+        places: list[tuple[Any, str, int, bool]] = []
+        # The same module under two names; an import of the second takes the place of the first.
+        for saved_model in (tf.saved_model, importlib.import_module("tensorflow.saved_model")):
+            places += [(saved_model, "save", 1, True), (saved_model, "load", 0, False)]
+        places += [
             (tf.train.Checkpoint, "save", 1, True),
             (tf.train.Checkpoint, "write", 1, True),
             (tf.train.Checkpoint, "restore", 1, False),

@@ -35,15 +35,18 @@ def forecast(passes: Sequence[Pass], at: float = 0.0) -> Forecast:
     points = tuple(Point(one.share, one.peak) for one in passes)
     seen = max(one.peak for one in passes)
     line = fit(points) if all(one.scaled for one in passes) else None
-    expected, share = seen, 0.0
-    if line is not None:
+    expected, beyond = seen, 0.0
+    whole = [one.peak for one in passes if one.share >= 1]
+    if line is not None and not whole:
         expected = max(line.at(1.0), seen)
-        share = line.slope * max(0.0, 1 - line.largest) / max(1, expected)
-    margin = doubt(len(passes)) + _FOLLOWED * share + _CUT_SHORT * (not complete)
-    high = int(expected * (1 + margin))
-    # More steps and whole batches add to a peak; what was seen with less is a floor, but for the
-    # variation from run to run.
-    low = max(int(expected * (1 - min(margin, 0.9))), int(seen * (1 - doubt(len(passes)))))
+        beyond = line.slope * max(0.0, 1 - line.largest) / max(1, expected)
+    elif line is not None:
+        expected = max(whole)
+    margin = doubt(1) + _FOLLOWED * beyond + _CUT_SHORT * (not complete)
+    # Where the line and a run with the whole batch disagree, the interval holds both.
+    either = (expected, line.at(1.0)) if line is not None else (expected,)
+    high = int(max(either) * (1 + margin))
+    low = int(min(either) * (1 - min(margin, 0.9)))
     for one in passes:
         if one.exceeded:
             high = max(high, after_failure(one.ceiling, one.peak, None))
