@@ -1,15 +1,20 @@
 """What a job would cost and need, from what the ledger knows of its program."""
 
+from msgspec.structs import replace
+
 from sublet.broker.ledger import Ledger
 from sublet.devices import context_overhead
 from sublet.domain.device import Device
-from sublet.domain.job import Job, JobSpec, Outcome, Waiting
+from sublet.domain.history import Explanation, Forecast
+from sublet.domain.job import Finished, Job, JobSpec, Outcome, Running, Starting, Waiting
 from sublet.domain.lease import Lease
 from sublet.errors import BadRequest, TooLarge
 from sublet.policy import admission, sizing
 from sublet.policy.admission import Candidate, Room
 from sublet.units import MiB
 
+_ELSEWHERE = 1.5
+"""What a forecast from one kind of device is multiplied with on another."""
 _USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB}
 """What a process costs beside its pool, before any was measured."""
 
@@ -18,7 +23,7 @@ class Appraiser:
     """Reads the ledger; decides nothing."""
 
     def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
-        self._ledger = ledger
+        self._measurements = ledger.measurements
         self._devices = devices
 
     def candidate(self, job: Job, held: str) -> Candidate:
@@ -29,7 +34,7 @@ class Appraiser:
             ask=job.spec.memory,
             device=job.spec.device,
             overhead={d.id: self.overhead(job, d) for d in self._devices.values()},
-            evidence={kind: self._ledger.evidence(job, kind) for kind in kinds},
+            evidence={kind: self._measurements.evidence(job, kind) for kind in kinds},
             least=job.least,
             held=held,
         )
@@ -39,10 +44,55 @@ class Appraiser:
         if device.kind == "gpu":
             return context_overhead(device.compute, device.capacity)
         start = "cold" if job.spec.cold or not job.spec.program.python else "warm"
-        known = self._ledger.evidence(job, "cpu").outside
+        known = self._measurements.evidence(job, "cpu").outside
         if known is None:
-            known = self._ledger.usual_outside("cpu", start)
+            known = self._measurements.usual_outside("cpu", start)
         return _USUAL_OUTSIDE[start] if known is None else sizing.round_up(int(known * 1.1))
+
+    def explain(self, job: Job, rooms: tuple[Room, ...]) -> Explanation:
+        """What the size of a job's lease rests on, from what was known when it was sized.
+
+        For a job that waits: what it would be given now.
+        """
+        state = job.holds or job.state
+        lease = state.lease if isinstance(state, Finished) else job.lease
+        device = self._devices.get(lease.device) if lease else None
+        if device is None:
+            names = admission.eligible(job.spec.device, rooms) or list(self._devices)
+            device = self._devices[names[0]]
+        room = next(room for room in rooms if room.device.id == device.id)
+        peak = None
+        before: float | None = None
+        match state:
+            case Starting(since=since) | Running(since=since):
+                before = since
+            case Finished(at=at, outcome=told):
+                peak, before = told.peak, at - told.ran
+        return Explanation(
+            job=job.id,
+            name=job.spec.name,
+            attempt=job.attempt,
+            state=type(state).__name__.lower(),
+            ask=str(job.spec.memory),
+            device=device.id,
+            capacity=device.capacity,
+            ever=admission.most_ever(room, self.overhead(job, device)),
+            history=self._measurements.history(job, device.kind, before),
+            lease=lease,
+            least=job.least,
+            peak=peak,
+        )
+
+    def keep_forecast(self, spec: JobSpec, forecast: Forecast) -> None:
+        """Keep what a probe on the CPU has found, for every kind of device there is."""
+        for kind in {device.kind for device in self._devices.values()}:
+            told = forecast
+            if kind == "gpu":
+                # Other kernels, other workspaces: the same order of magnitude, no more.
+                high = int(forecast.high * _ELSEWHERE)
+                words = f"{forecast.rests_on}, on the CPU"
+                told = replace(forecast, high=high, rests_on=words)
+            self._measurements.keep_forecast(spec, kind, told)
 
     def check(self, spec: JobSpec, rooms: tuple[Room, ...]) -> None:
         """Refuse what can never be done."""

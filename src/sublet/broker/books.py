@@ -81,7 +81,7 @@ class Books:
             for job in self._unwritten.values():
                 self.ledger.save(job)
             for measurement in self._measured:
-                self.ledger.remember(*measurement)
+                self.ledger.measurements.remember(*measurement)
             self.ledger.commit()
         except sqlite3.Error as error:
             self.ledger.rollback()

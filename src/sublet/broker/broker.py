@@ -274,6 +274,7 @@ class Broker:
             charge=grant.charge,
             basis=grant.size.basis,
             cpus=self._processors(job),
+            tight=grant.size.tight,
         )
         self._told.pop(job.id, None)
         self.books.decided(

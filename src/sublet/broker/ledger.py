@@ -1,4 +1,5 @@
-"""The broker's SQLite file: jobs, their endings, measured peaks. Its only store.
+"""The broker's SQLite file: jobs, their endings, and what `measurements` keeps there. Its only
+store.
 
 What `save` was called with is on disk when `commit` returns. A damaged file is never reset:
 opening it raises, and `sublet recover` sets it aside.
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from sublet.domain.job import Finished, Job, Outcome
+from sublet.broker import measurements
+from sublet.broker.measurements import Measurements
+from sublet.domain.job import Finished, Job
 from sublet.errors import LedgerDamaged, WorldError
-from sublet.policy.sizing import Evidence
 
 _MIGRATIONS = (
     # 1: jobs as records, live or finished; what programs were measured to use.
@@ -41,12 +43,12 @@ _MIGRATIONS = (
     );
     CREATE INDEX peaks_of_a_program ON peaks (program, kind, arguments, id);
     """,
+    # 2: what sets runs of a program apart, and what probes have forecast.
+    measurements.SCHEMA,
 )
 VERSION = len(_MIGRATIONS)
 _SMALLEST_FILE = 100
 """SQLite's header alone is that long."""
-_RECENT = 5
-"""So many of the latest runs count as evidence."""
 
 
 class Ledger:
@@ -55,6 +57,7 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._db = connection
         self.path = path
+        self.measurements = Measurements(connection, self._begin)
 
     @classmethod
     def open(cls, path: Path) -> "Ledger":
@@ -105,29 +108,6 @@ class Ledger:
             (job.id, not finished, type(job.state).__name__.lower(), msgspec.json.encode(job)),
         )
 
-    def remember(
-        self, job: Job, kind: str, ceiling: int, told: Outcome, start: str, at: float
-    ) -> None:
-        """Keep what a run was measured to use."""
-        self._begin()
-        program, arguments = fingerprint(job)
-        exceeded = told.cause == "lease exceeded"
-        self._db.execute(
-            "INSERT INTO peaks (program, arguments, kind, start, ended, ceiling, peak, "
-            "system_peak, exceeded, good) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (program, arguments, kind, start, at, ceiling, told.peak, told.system_peak,
-             exceeded, told.code == 0),
-        )  # fmt: skip
-
-    def restore_peaks(self, rows: list[tuple[bytes, ...]]) -> None:
-        """Put back measurements that were read from a damaged ledger, as they were."""
-        self._begin()
-        self._db.executemany(
-            "INSERT INTO peaks (program, arguments, kind, start, ended, ceiling, peak, "
-            "system_peak, exceeded, good) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            rows,
-        )
-
     def commit(self) -> None:
         """Everything saved so far is on disk when this returns."""
         if self._db.in_transaction:
@@ -138,45 +118,6 @@ class Ledger:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def evidence(self, job: Job, kind: str) -> Evidence:
-        """What earlier runs of this program have shown on this kind of device."""
-        program, arguments = fingerprint(job)
-        columns = "SELECT peak, system_peak, ceiling, exceeded, good FROM peaks"
-        rows = self._db.execute(
-            f"{columns} WHERE program = ? AND kind = ? AND arguments = ? ORDER BY id DESC LIMIT ?",
-            (program, kind, arguments, _RECENT),
-        ).fetchall()
-        same = bool(rows)
-        if not rows:
-            rows = self._db.execute(
-                f"{columns} WHERE program = ? AND kind = ? ORDER BY id DESC LIMIT ?",
-                (program, kind, _RECENT),
-            ).fetchall()
-        # Runs to a good end count; where there are none, those that failed of something else.
-        peaks = [peak for peak, _, _, _, good in rows if good and peak is not None]
-        if not peaks:
-            peaks = [peak for peak, _, _, exceeded, _ in rows if not exceeded and peak is not None]
-        outsides = [max(0, system - (peak or 0)) for peak, system, *_ in rows if system is not None]
-        # A ceiling that was too small counts until a later run has come to a good end.
-        failed = 0
-        for _, _, ceiling, exceeded, good in rows:
-            if good:
-                break
-            failed = max(failed, ceiling if exceeded else 0)
-        return Evidence(
-            max(peaks, default=None), len(peaks), same, max(outsides, default=None), failed
-        )
-
-    def usual_outside(self, kind: str, start: str) -> int | None:
-        """What a process usually costs beside its pool: the upper quartile of recent runs."""
-        rows = self._db.execute(
-            "SELECT system_peak - coalesce(peak, 0) FROM peaks WHERE kind = ? AND start = ? "
-            "AND system_peak IS NOT NULL ORDER BY id DESC LIMIT 20",
-            (kind, start),
-        ).fetchall()
-        amounts = sorted(max(0, amount) for (amount,) in rows)
-        return amounts[len(amounts) * 3 // 4] if amounts else None
-
     def close(self) -> None:
         """Close the file; what was not committed is lost."""
         self._db.close()
@@ -184,16 +125,6 @@ class Ledger:
     def _begin(self) -> None:
         if not self._db.in_transaction:
             self._db.execute("BEGIN IMMEDIATE")
-
-
-def fingerprint(job: Job) -> tuple[str, str]:
-    """What counts as the same program, and the arguments that tell its runs apart."""
-    program = job.spec.program
-    target = program.target
-    if not target.startswith(b"/"):
-        target = job.spec.surroundings.cwd + b"/" + target
-    name = f"{program.kind}:{target.decode(errors='replace')}"
-    return name, "\0".join(word.decode(errors="replace") for word in program.args)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -33,6 +33,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         ceiling=lease.ceiling,
         capacity=device.capacity,
         dir=str(home.runs / job.run),
+        tight=lease.tight,
     )
     if job.spec.task is not None:
         program = _fill_in(program, job.spec.task.index)

@@ -17,11 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from sublet.broker.ledger import Ledger
+from sublet.broker.measurements import COLUMNS, FORECAST_COLUMNS, SCHEMA_1_COLUMNS
 from sublet.domain.job import Finished, Job
 from sublet.errors import LedgerDamaged
 from sublet.home import Home
-
-_PEAKS = "program, arguments, kind, start, ended, ceiling, peak, system_peak, exceeded, good"
 
 
 class Recovered(Struct, frozen=True):
@@ -44,13 +43,14 @@ def recover(home: Home) -> Recovered | None:
     with tempfile.TemporaryDirectory(dir=home.path) as directory:
         copy = _readable_copy(home.ledger, Path(directory))
         jobs = {job.id: job for job in _jobs(copy)}
-        peaks = list(_rows(copy, "peaks", _PEAKS))
+        peaks = list(_rows(copy, "peaks", COLUMNS)) or list(_rows(copy, "peaks", SCHEMA_1_COLUMNS))
         running = {job.id: job for job in _running(home)}
         mended = Path(directory) / "mended.sqlite"
         ledger = Ledger.open(mended)
         for job in (jobs | running).values():
             ledger.save(job)
-        ledger.restore_peaks(peaks)
+        ledger.measurements.restore_peaks(peaks)
+        ledger.measurements.restore_forecasts(list(_rows(copy, "forecasts", FORECAST_COLUMNS)))
         ledger.commit()
         ledger.close()
         aside = _keep(home.ledger)

@@ -1,6 +1,7 @@
 """What clients want, put to the broker; a refusal changes nothing."""
 
 import secrets
+import sqlite3
 import traceback
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,9 @@ import msgspec
 from sublet.broker.clients import close
 from sublet.broker.sessions import Session
 from sublet.broker.state import Held, Released, Reopened, Submitted
+from sublet.domain.history import Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Paused, Running, Starting, Task, Waiting
-from sublet.errors import BadRequest, InternalError, SubletError
+from sublet.errors import BadRequest, InternalError, SubletError, WorldError
 from sublet.wire import messages as say
 
 if TYPE_CHECKING:
@@ -46,6 +48,10 @@ class Requests:
                 case say.Watch(jobs=numbers):
                     session.reply(broker.rows(numbers, 0, 0))
                     broker.watchers.watch(session, numbers)
+                case say.AskExplain(job=number):
+                    session.reply(self._explain(broker.job(number)))
+                case say.KeepForecast(spec=spec, forecast=forecast):
+                    self._keep_forecast(session, spec, forecast)
                 case say.Act(verb=verb, jobs=numbers):
                     self._act(session, verb, numbers)
                 case say.Down(stop=stop):
@@ -185,6 +191,20 @@ class Requests:
                 case "retry":
                     said.append(self._retry(job))
         self.broker.books.when_written(lambda: session.reply(say.Done(tuple(said))))
+
+    def _explain(self, job: Job) -> say.Explained:
+        return say.Explained(self.broker.appraiser.explain(job, self.broker.rooms()))
+
+    def _keep_forecast(self, session: Session, spec: JobSpec, forecast: Forecast) -> None:
+        ledger, clock = self.broker.books.ledger, self.broker.clock
+        try:
+            self.broker.appraiser.keep_forecast(spec, forecast)
+            ledger.commit()
+        except sqlite3.Error as error:
+            ledger.rollback()
+            hint = f"Free some space for {self.broker.home.path}; the probe's result is lost."
+            raise WorldError(f"The ledger cannot be written: {error}.", hint) from error
+        session.reply(self._explain(Job(0, "", spec, clock.wall(), Waiting(clock.wall()))))
 
     def _cancel(self, job: Job) -> str:
         if job.holds is None:

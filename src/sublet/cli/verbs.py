@@ -16,6 +16,8 @@ VERBS = (
     "pause",
     "resume",
     "retry",
+    "probe",
+    "explain",
     "status",
     "down",
     "recover",
@@ -41,6 +43,11 @@ def cli() -> None:
 
     \b
     sublet run train.py --epochs 3     like `python train.py`, leased, started warm
+    sublet submit train.py             the same in the queue, on its own
+    sublet ps                          jobs: what runs, what waits and why
+    sublet logs -f 13                  what a job says
+    sublet probe train.py              what it would need, from a few steps
+    sublet explain 13                  what the size of a job's lease rests on
     sublet status                      devices, leases, who waits and why
     sublet down                        end the broker; programs go on
     """

@@ -17,3 +17,5 @@ class Lease(Struct, frozen=True):
     """Where the size comes from, in words."""
     cpus: tuple[int, ...] = ()
     """The processors the program may run on; empty where it may run on those of its client."""
+    tight: bool = False
+    """Sized by a measured peak: nearly all of it will be used."""

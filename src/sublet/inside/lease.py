@@ -29,6 +29,8 @@ class Lease:
     ceiling: int
     capacity: int
     dir: str
+    tight: bool = False
+    """The ceiling was sized by a measured peak: nearly all of it will be used."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -65,6 +67,7 @@ class Lease:
                 ceiling=int(fields["ceiling"]),
                 capacity=int(fields["capacity"]),
                 dir=str(fields["dir"]),
+                tight=fields.get("tight") is True,
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None

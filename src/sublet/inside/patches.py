@@ -14,7 +14,7 @@ import functools
 import os
 from typing import Any
 
-from . import logs, measure, oom, pool
+from . import logs, measure, oom, pool, probe
 from .config import bound, see_leased_gpu, spare_processors
 from .environment import leased_environment
 from .lease import Lease, current, say
@@ -73,6 +73,7 @@ def _patch_context(context_class: Any) -> None:
             if self._server_def is None:
                 pool.prime(lease, self)
             measure.start()
+            probe.install()
 
     context_class.config = property(config)
     context_class._initialize_physical_devices = initialize_physical_devices
@@ -92,6 +93,7 @@ def _patch_session(session_class: Any) -> None:
         if lease is not None:
             pool.prime(lease)
             measure.start()
+            probe.install()
 
     session_class.__init__ = init
 

@@ -8,7 +8,12 @@ merged, so a program can fail to get half of its ceiling while next to nothing i
 allocation at the start makes one region: an MLP and an LSTM that needed 1.2 and 1.3 times their
 peak then ran in 1.0 times of it, and a CNN was neither helped nor harmed. The region's pages stay
 untouched, but for a table of 1/32 of its size that the allocator fills at once: 256 MiB cost 4 ms
-and 8 MiB, 8 GiB would cost half a second and 256 MiB. So only small pools are primed.
+and 8 MiB, 8 GiB would cost half a second and 256 MiB. So a large pool is primed whole only where
+it will be used: under a lease that was sized by a measured peak. Otherwise it gets a first region.
+
+That matters for what is learned, too. In regions that double, a piece takes the whole of one that
+is not twice its size, and the peak counts that: attention.py showed 238 to 272 MiB there, and 164
+to 218 MiB in one region.
 """
 
 from __future__ import annotations
@@ -21,12 +26,15 @@ from typing import Any
 from .environment import cpu_limit
 from .lease import MIB, Lease
 
-WHOLE = 256
-"""MiB up to which the pool is primed. A larger one is left alone: with only a first region of 128
-or 256 MiB a CNN failed in 280 and 300 MiB, in which it had run without."""
+WHOLE = 1024
+"""MiB up to which any pool is primed whole. With only a first region of 128 or 256 MiB a CNN failed
+in 280 and 300 MiB, in which it had run without; so a first region is for pools several times its
+size."""
+WHOLE_TIGHT = 4096
+FIRST = 256
 
 _UINT8 = 4
-_SPARE = 8
+_SPARE = 2
 """MiB left out of the request: the runtime has taken a little by then. The allocator rounds the
 region up to what is left, so nothing is lost."""
 
@@ -113,9 +121,9 @@ def _devices(context: Any, lease: Lease) -> list[str]:
 def _primed_mib(lease: Lease) -> int | None:
     """MiB to ask for when priming, None where there is nothing to prime."""
     ceiling = cpu_limit(os.environ)
-    if lease.on_gpu or ceiling is None or not 2 * _SPARE <= ceiling <= WHOLE:
+    if lease.on_gpu or ceiling is None or ceiling < 2 * _SPARE:
         return None
-    return ceiling - _SPARE
+    return ceiling - _SPARE if ceiling <= (WHOLE_TIGHT if lease.tight else WHOLE) else FIRST
 
 
 _own: tuple[int, Any] | None = None

@@ -1,4 +1,12 @@
-"""How large a lease is: from what was asked, and from what earlier runs have shown."""
+"""How large a lease is: from what was asked, and from what earlier runs have shown.
+
+A ceiling must be above the peak for three reasons. The next run may need more than the last: on
+two processors the same program's peak varied by up to 15 % either way, as operations overlap
+differently. The allocator needs room around the pieces: it gives a piece all of a free chunk that
+is not twice its size. And TensorFlow counts in whole MiB.
+"""
+
+from math import sqrt
 
 from msgspec import Struct
 
@@ -8,25 +16,41 @@ from sublet.errors import BadRequest, TooLarge
 from sublet.units import MiB, format_bytes
 
 SMALLEST = 16 * MiB
-"""TensorFlow's runtime does not start in less."""
-MARGIN = 1.2
-FLOOR = 32 * MiB
-"""An `auto` lease is never smaller: a program that used little today may use a little more."""
+"""Less is not given where nothing was measured: hardly any program runs in it."""
+TINIEST = 2 * MiB
+"""TensorFlow's runtime starts in 1 MiB, and a program that was seen to need no more runs in 2."""
 DEFAULT_SHARE = 0.25
 """What `auto` takes of the device for a program that was never measured."""
+FRAGMENTS = 0.08
+"""What the allocator needs beyond the largest peak that was seen, as a share of it."""
+ROUNDING = MiB
+
+_USUAL = 0.05
+"""How far the peaks of one program usually lie apart, as a share: believed before any was seen."""
+_USUAL_WEIGHT = 4
+"""That belief counts as much as so many runs."""
+_MOST = 1 << 50
 
 
 class Evidence(Struct, frozen=True):
-    """What earlier runs of a program have shown on one kind of device."""
+    """What earlier runs of a program have shown on one kind of device, in sum."""
 
     peak: int | None = None
-    """The most that TensorFlow's allocator held, in the runs that count."""
+    """The most that TensorFlow's allocator held in the runs that count, or will hold by a
+    forecast from them."""
     runs: int = 0
     same_arguments: bool = True
     outside: int | None = None
     """What its process added to the machine beside that pool."""
     failed_at: int = 0
     """The largest ceiling that was too small."""
+    margin: float | None = None
+    """What to add to the peak, as a share of it; None for so many runs that all had this peak."""
+    basis: str = ""
+    """Where the peak comes from, in words; empty for the largest of the runs."""
+    held: int = 0
+    """What a good run was seen to hold under a ceiling that it filled: the next ceiling is not
+    below it, and needs no margin above it."""
 
 
 class Size(Struct, frozen=True):
@@ -34,6 +58,8 @@ class Size(Struct, frozen=True):
 
     ceiling: int
     basis: str
+    tight: bool = False
+    """Sized by a measured peak: all of it will be used."""
 
 
 def size(
@@ -55,7 +81,8 @@ def size(
     if least > chosen.ceiling:
         chosen = Size(least, "larger than the attempt that failed")
     ceiling = chosen.ceiling // MiB * MiB
-    return Size(ceiling, chosen.basis) if SMALLEST <= ceiling <= free else None
+    smallest = TINIEST if chosen.tight else SMALLEST
+    return Size(ceiling, chosen.basis, chosen.tight) if smallest <= ceiling <= free else None
 
 
 def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
@@ -63,18 +90,51 @@ def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
     if evidence.peak is None and not evidence.failed_at:
         share = min(int(device.capacity * DEFAULT_SHARE), ever)
         return Size(share, f"default, {DEFAULT_SHARE:.0%} of {device.id}: no earlier run")
-    known = with_margin(evidence.peak or 0)
-    enough = min(max(known, after_failure(evidence.failed_at, 0, None), FLOOR), ever)
-    if not evidence.runs:
-        return Size(enough, f"{format_bytes(evidence.failed_at)} was too little before")
+    known = ceiling_for(evidence)
+    enough = min(max(known, after_failure(evidence.failed_at, 0, None)), ever)
+    if evidence.peak is None:
+        return Size(
+            min(max(enough, SMALLEST), ever),
+            f"{format_bytes(evidence.failed_at)} was too little before",
+        )
+    return Size(enough, f"{evidence.basis or _words(evidence)}, and a margin", tight=True)
+
+
+def _words(evidence: Evidence) -> str:
     runs = f"{evidence.runs} earlier run" + ("" if evidence.runs == 1 else "s")
-    others = "" if evidence.same_arguments else " with other arguments"
-    return Size(enough, f"peak of {runs}{others}, and a margin")
+    return f"peak of {runs}" + ("" if evidence.same_arguments else " with other arguments")
 
 
-def with_margin(peak: int) -> int:
-    """A ceiling in which a program with this peak runs again."""
-    return round_up(int(peak * MARGIN) + 8 * MiB)
+def ceiling_for(evidence: Evidence) -> int:
+    """The ceiling that the measured peak asks for; 0 where none was measured."""
+    if evidence.peak is None:
+        return 0
+    margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
+    return max(with_margin(evidence.peak, margin), round_up(evidence.held))
+
+
+def with_margin(peak: int, margin: float | None = None) -> int:
+    """A ceiling in which a program with this peak runs again; by default, for a peak seen once."""
+    share = doubt(1) if margin is None else margin
+    return round_up(min(int(peak * (1 + max(share, FRAGMENTS))), _MOST) + ROUNDING)
+
+
+def doubt(runs: int, spread: float = _USUAL) -> float:
+    """How far above the typical peak the next one may lie, as a share of it.
+
+    The upper end of a prediction interval (97.5 %, Student's t) from so many runs with this
+    spread, to which the usual spread is added with the weight of a few runs: wide after one run,
+    and narrower the more runs there are and the closer they lie together.
+    """
+    runs = max(1, runs)
+    freedom = _USUAL_WEIGHT + runs - 1
+    variance = (_USUAL_WEIGHT * _USUAL**2 + (runs - 1) * spread**2) / freedom
+    return _student(freedom) * sqrt(variance * (1 + 1 / runs))
+
+
+def _student(freedom: int) -> float:
+    """The 97.5 % point of Student's t, by its expansion around the normal one."""
+    return 1.96 + 2.372 / freedom + 2.823 / freedom**2
 
 
 def after_failure(ceiling: int, peak: int, asked: int | None) -> int:
@@ -104,8 +164,8 @@ def check(ask: MemoryAsk, device: Device, most: int) -> None:
             wanted = SMALLEST
     if wanted < SMALLEST:
         raise BadRequest(
-            f"{format_bytes(wanted)} is too little: TensorFlow needs {format_bytes(SMALLEST)} "
-            "to start.",
+            f"{format_bytes(wanted)} is too little: hardly any program runs in less than "
+            f"{format_bytes(SMALLEST)}.",
             f"Ask for --memory {format_bytes(SMALLEST).replace(' ', '')} or more.",
         )
     if wanted > most:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from sublet.domain.device import Device
+from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec, Outcome
 from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
@@ -98,7 +99,34 @@ class Down(Struct, frozen=True, tag="down"):
     protocol: int = PROTOCOL
 
 
-Request = Run | Submit | Attach | Signal | AskStatus | AskJobs | Watch | Act | Down
+class AskExplain(Struct, frozen=True, tag="explain"):
+    """What does the size of this job's lease rest on?"""
+
+    job: int
+    protocol: int = PROTOCOL
+
+
+class KeepForecast(Struct, frozen=True, tag="forecast"):
+    """Keep what a probe of this program has found; answered with `Explained`."""
+
+    spec: JobSpec
+    forecast: Forecast
+    protocol: int = PROTOCOL
+
+
+Request = (
+    Run
+    | Submit
+    | Attach
+    | Signal
+    | AskStatus
+    | AskJobs
+    | AskExplain
+    | KeepForecast
+    | Watch
+    | Act
+    | Down
+)
 
 
 class Accepted(Struct, frozen=True, tag="accepted"):
@@ -300,6 +328,12 @@ class Downed(Struct, frozen=True, tag="downed"):
     waiting: tuple[WaitingRow, ...]
 
 
+class Explained(Struct, frozen=True, tag="explained"):
+    """What the size of a job's lease rests on; of a program that was probed, what it would be."""
+
+    explanation: Explanation
+
+
 Reply = (
     Accepted
     | Waits
@@ -314,6 +348,7 @@ Reply = (
     | Queued
     | Done
     | Downed
+    | Explained
 )
 
 

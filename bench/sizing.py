@@ -1,0 +1,170 @@
+"""Whether leases size themselves: the second run's lease beside its peak, and a probe's interval.
+
+Every program of examples/programs, under `auto`, in rounds; each round begins with an empty ledger,
+so that its second run rests on one run only.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench import figures, processes
+from bench.household import ROOT, SUBLET, Household, household
+from bench.report import Bar, Result, Table
+
+_MiB = 2**20
+_PROGRAMS = sorted((ROOT / "examples" / "programs").glob("*.py"))
+_QUICK = ("accumulation", "gru", "xla")
+_COARSE = 4 * _MiB
+"""TensorFlow counts in whole MiB: below this, one more is already a third."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run under `auto`."""
+
+    lease: int
+    peak: int
+    code: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a probe said before anything else was known."""
+
+    expected: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Story:
+    """One program in one round: its probe, its first run, and those that followed."""
+
+    forecast: Forecast | None
+    runs: tuple[Run, ...]
+
+
+Stories = Mapping[str, Sequence[Story]]
+
+
+def measure(quick: bool) -> Result:
+    """Rounds over all programs, so that a slow minute does not fall on one of them alone."""
+    programs = [path for path in _PROGRAMS if not quick or path.stem in _QUICK]
+    stories: dict[str, list[Story]] = {path.stem: [] for path in programs}
+    failures: list[str] = []
+    for _ in range(1 if quick else 3):
+        with household() as home:
+            home.warm_up()
+            for path in programs:
+                try:
+                    story = _story(home, path, 2 if quick else 3)
+                except processes.Failed as trouble:
+                    failures.append(f"{path.stem}: {trouble}")
+                    continue
+                stories[path.stem].append(story)
+                leases = " ".join(
+                    f"{run.lease // _MiB}/{run.peak / _MiB:.1f}" for run in story.runs
+                )
+                codes = [run.code for run in story.runs]
+                told = story.forecast
+                probe = f"{told.low / _MiB:.0f}..{told.high / _MiB:.0f}" if told else "-"
+                print(f"  {path.stem}: probe {probe}; {leases} {codes}", file=sys.stderr)
+    return result({name: told for name, told in stories.items() if told}, tuple(failures))
+
+
+def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
+    """The table and the bars for these stories."""
+    rows = []
+    worst, held, asked, died, counted = 0.0, 0, 0, 0, 0
+    for name, rounds in sorted(stories.items()):
+        later = [run for story in rounds for run in story.runs[1:]]
+        seconds = [story.runs[1] for story in rounds]
+        # What it may hold is the most that it was seen to hold: single runs vary.
+        peak = max(run.peak for run in later)
+        ratio = max(run.lease for run in seconds) / max(1, peak)
+        deaths = sum(run.code != 0 for run in later)
+        told = [story.forecast for story in rounds if story.forecast is not None]
+        firsts = [story.runs[0].peak for story in rounds]
+        inside = sum(t.low <= p <= t.high for t, p in zip(told, firsts, strict=False))
+        coarse = peak < _COARSE
+        if not coarse:
+            worst, counted = max(worst, ratio), counted + 1
+        died += deaths
+        asked += bool(told)
+        held += bool(told) and 2 * inside > len(told)
+        rows.append(
+            (
+                name,
+                f"{min(firsts) / _MiB:.1f}–{max(firsts) / _MiB:.1f}",
+                f"{max(run.lease for run in seconds) // _MiB}",
+                f"{peak / _MiB:.1f}",
+                "coarse" if coarse else figures.times(ratio),
+                f"{deaths} of {len(later)}",
+                f"{told[0].low // _MiB}–{-(-told[0].high // _MiB)}" if told else "–",
+                f"{inside} of {len(told)}" if told else "–",
+            )
+        )
+    table = Table(
+        "leases that size themselves, in MiB",
+        ("program", "first peak", "2nd lease", "peak", "lease", "died", "probe", "held"),
+        tuple(rows),
+        (
+            "2nd lease: the largest that a second run was given, after one run. peak: the most"
+            " that a later run held. died: runs under a learned lease. probe: the interval of the"
+            " first round; held: how often the first run's peak lay within it.",
+            "coarse: a peak under 4 MiB; TensorFlow counts in whole MiB, so it has no say.",
+        ),
+    )
+    bars = [
+        Bar("the second lease, of the true peak: worst program", worst, 1.3, "at most"),
+        Bar("programs that count", counted, 12, "at least", "programs"),
+        Bar("runs that died under a learned lease", died, 0, "at most", "runs"),
+    ]
+    if asked:
+        share = 12 * held / asked
+        bars.append(Bar("probes whose interval held, of each 12", share, 10, "at least", "probes"))
+    samples = {name: [asdict(story) for story in told] for name, told in stories.items()}
+    return Result("sizing", (table,), tuple(bars), samples, failures)
+
+
+def _story(home: Household, path: Path, count: int) -> Story:
+    forecast = _probe(home, path)
+    return Story(forecast, tuple(_run(home, path) for _ in range(count)))
+
+
+def _probe(home: Household, path: Path) -> Forecast | None:
+    told = subprocess.run(
+        [SUBLET, "probe", "--json", "--forget", path],
+        env=home.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    if told.returncode != 0:
+        return None
+    document = json.loads(told.stdout)
+    return Forecast(document["expected"], document["low"], document["high"])
+
+
+def _run(home: Household, path: Path) -> Run:
+    report = home.directory / "report.json"
+    report.unlink(missing_ok=True)
+    with home.log.open("ab") as log:
+        subprocess.run(
+            [SUBLET, "run", "--quiet", "--report", report, path],
+            env=home.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            timeout=300,
+            check=False,
+        )
+    if not report.exists():
+        raise processes.Failed("no report of the run")
+    told = json.loads(report.read_text())
+    return Run(told["lease"] or 0, told["peak"] or 0, told["code"])

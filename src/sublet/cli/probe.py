@@ -1,0 +1,61 @@
+"""`sublet probe`: what a program would need, from a few steps with small batches."""
+
+import sys
+
+import click
+import msgspec
+
+from sublet.client.probe import keep, probe
+from sublet.policy.explanation import forecast_lines, gives
+
+
+@click.command(
+    "probe",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    short_help="Forecast what a program needs, from a few steps with small batches.",
+)
+@click.option(
+    "-m",
+    "--memory",
+    default="auto",
+    metavar="SIZE",
+    help="The lease of the probe itself; auto: a quarter of the device.",
+    show_default=True,
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3600),
+    default=30.0,
+    show_default=True,
+    help="A program that still runs so long after TensorFlow has started is ended.",
+)
+@click.option("--python", metavar="PATH", help="Interpreter; default: the active environment's.")
+@click.option("--forget", is_flag=True, help="Do not keep the result for later `auto` leases.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+def command(
+    memory: str,
+    seconds: float,
+    python: str | None,
+    forget: bool,
+    as_json: bool,
+    words: tuple[str, ...],
+) -> int:
+    """Run PROGRAM for a few steps with parts of its batch, and forecast its peak.
+
+    Keras trains two epochs of three steps. What Keras and TensorFlow save goes to a scratch
+    directory. Files that the program writes by itself are written: it can look for the variable
+    SUBLET_PROBE and do without.
+    """
+    spec, told = probe(words, memory, seconds, python)
+    kept = None if forget else keep(spec, told)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        return 0
+    for line in forecast_lines(told, spec.name):
+        click.echo(line)
+    if kept is not None and kept.history.runs:
+        print("sublet: runs of it were measured, and count more than this", file=sys.stderr)
+    elif kept is not None:
+        click.echo(f"`auto` will give it {gives(kept)}")
+    return 0

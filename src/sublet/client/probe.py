@@ -1,0 +1,144 @@
+"""The journey of `sublet probe`: a few short runs of a program, and what they forecast."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from sublet.client import request
+from sublet.client.api import Quiet
+from sublet.client.connection import conversation
+from sublet.client.run import run_in_foreground
+from sublet.domain.history import Explanation, Forecast
+from sublet.domain.job import JobSpec
+from sublet.errors import BadRequest
+from sublet.home import Home
+from sublet.inside.probe import VARIABLE, Order, read_notes
+from sublet.policy.forecasts import Pass, forecast
+from sublet.wire.messages import Ended, Explained, KeepForecast
+
+if TYPE_CHECKING:
+    from sublet.client.run import Listener
+
+SHARES = (0.25, 0.5)
+"""How much of the program's own batch each short run gets. Where these say that the whole batch is
+harmless, a last run takes that."""
+_HARMLESS = 0.5
+"""A run with the whole batch is harmless if it will take at most this share of the probe's own
+lease and, at four times the length of the one before, of its time."""
+_START = 60.0
+"""Seconds that a program may take until TensorFlow runs, beside the time it is watched."""
+
+
+def probe(
+    words: Sequence[str],
+    memory: str = "auto",
+    seconds: float = 30.0,
+    python: str | None = None,
+    listener: "Listener | None" = None,
+) -> tuple[JobSpec, Forecast]:
+    """Run a program for a few steps with parts of its batch, and forecast what a full run needs.
+
+    Call it from the main thread: the limit on time is a signal. The program is told by the variable
+    SUBLET_PROBE. What Keras and TensorFlow save goes to a scratch directory; what the program
+    itself writes is written.
+    """
+    tree = request.job(words, memory, device="cpu", python=python)
+    spec = msgspec.convert(tree, JobSpec)
+    passes: list[Pass] = []
+    with tempfile.TemporaryDirectory(prefix="sublet-probe-") as directory:
+        for share in (*SHARES, 1.0):
+            began = time.monotonic()
+            done = _pass(spec, share, seconds, Path(directory), listener or Quiet())
+            passes.append(done)
+            took = time.monotonic() - began
+            if not done.scaled or (
+                share == SHARES[-1] and not _harmless(passes, 4 * took, seconds)
+            ):
+                break
+    return spec, forecast(passes, time.time())
+
+
+def _harmless(passes: list[Pass], takes: float, seconds: float) -> bool:
+    ceiling = min(one.ceiling for one in passes)
+    complete = all(one.complete for one in passes)
+    affordable = forecast(passes).high <= _HARMLESS * ceiling and takes <= _HARMLESS * seconds
+    return complete and affordable
+
+
+def keep(spec: JobSpec, told: Forecast) -> Explanation:
+    """Have the broker keep a forecast as evidence; what `auto` would make of it."""
+    with conversation(Home.find()) as connection:
+        connection.send(KeepForecast(spec, told))
+        reply = connection.receive()
+    assert isinstance(reply, Explained)
+    return reply.explanation
+
+
+def _pass(spec: JobSpec, share: float, seconds: float, scratch: Path, listener: "Listener") -> Pass:
+    directory = scratch / f"{share:g}"
+    directory.mkdir()
+    order = Order(share, seconds, str(directory))
+    environ = {
+        **spec.surroundings.environ,
+        os.fsencode(VARIABLE): os.fsencode(order.to_json()),
+    }
+    spec = replace(spec, surroundings=replace(spec.surroundings, environ=environ))
+    tree = msgspec.to_builtins(spec, builtin_types=(bytes,))
+    log = directory / "output"
+    with open(os.devnull) as nothing, log.open("wb") as output:
+        streams = [nothing.fileno(), output.fileno(), output.fileno()]
+        try:
+            with _at_most(seconds + _START):
+                ended = run_in_foreground(tree, Home.find(), listener, streams, False)
+        except TimeoutError:
+            raise BadRequest(
+                f"{spec.name} did not start TensorFlow within {_START:.0f} s, or did not end.",
+                "Give it more time with --seconds, or run it once under `sublet run`.",
+            ) from None
+    return _judge(spec, ended, directory, share, log)
+
+
+def _judge(spec: JobSpec, ended: Ended, directory: Path, share: float, log: Path) -> Pass:
+    told = ended.outcome
+    notes = read_notes(str(directory))
+    peak = max(told.peak or 0, notes.peak)
+    if not told.tensorflow or not peak:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:]
+        words = f" It said: {last[0][:200]}" if last and told.code else ""
+        raise BadRequest(
+            f"{spec.name} ended with {told.code} before TensorFlow held any memory.{words}",
+            "Check that it runs with `python`, and that it is a TensorFlow program.",
+        )
+    return Pass(
+        share=notes.share if notes.full else 1.0,
+        peak=peak,
+        complete=told.code == 0 and not notes.stopped,
+        scaled=bool(notes.full) and (notes.tried < notes.full or share == 1.0),
+        ceiling=ended.lease.ceiling if ended.lease else 0,
+        exceeded=told.cause == "lease exceeded",
+    )
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the main thread when the time is up. Leaving the connection ends the
+    program: its keeper sees to that."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,272 @@
+"""A short run of a program, to see what a full one will need.
+
+Owns what is different in a probe: Keras trains a few steps, batches are made smaller, what
+TensorFlow and Keras save goes to a scratch directory, and the program is ended after a while. The
+variable SUBLET_PROBE is there for programs that want to know. Files that a program writes by itself
+are its own affair: that is why a probe is never made without being asked for.
+
+What was found is noted in a file for the client that asked. Never raises into the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import measure
+
+VARIABLE = "SUBLET_PROBE"
+EPOCHS = 2
+STEPS = 3
+"""The first step makes an optimizer's variables, and by the third what is read ahead has come."""
+
+_KERAS_BATCH = 32
+_WRITERS = ("ModelCheckpoint", "BackupAndRestore", "TensorBoard", "CSVLogger", "RemoteMonitor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """How to probe: which share of the batch, for how long, and where to note what was found."""
+
+    share: float
+    seconds: float
+    directory: str
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_environ(cls) -> Order | None:
+        try:
+            fields = json.loads(os.environ.get(VARIABLE, ""))
+            return cls(float(fields["share"]), float(fields["seconds"]), str(fields["directory"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclasses.dataclass
+class Notes:
+    """What a probe has found."""
+
+    full: int = 0
+    """The largest batch that the program asked for, and what it got instead."""
+    tried: int = 0
+    fits: int = 0
+    stopped: bool = False
+    peak: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.tried / self.full if self.full else 1.0
+
+
+def read_notes(directory: str) -> Notes:
+    """What the last probe there has noted; nothing if it did not come so far."""
+    try:
+        with open(os.path.join(directory, "notes.json"), encoding="utf-8") as file:
+            return Notes(**json.load(file))
+    except (OSError, ValueError, TypeError):
+        return Notes()
+
+
+_installed_pid = 0
+
+
+def install() -> None:
+    """Probe from here on, if that was asked for: the runtime has just started."""
+    global _installed_pid
+    order = Order.from_environ()
+    if order is None or _installed_pid == os.getpid():
+        return
+    _installed_pid = os.getpid()
+    try:
+        _Probe(order).install()
+    except Exception as wrong:
+        sys.stderr.write(f"sublet: the probe could not be installed: {wrong!r}\n")
+
+
+class _Probe:
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.notes = Notes()
+        self.aside: dict[str, str] = {}
+        """Where what was saved really is."""
+
+    def install(self) -> None:
+        import tensorflow as tf
+
+        timer = threading.Timer(self.order.seconds, self._stop)
+        timer.daemon = True
+        timer.start()
+        self._patch_data(tf)
+        for name in ("keras", "tf_keras"):
+            if name in sys.modules:
+                self._patch_keras(sys.modules[name])
+        self._patch_saving(tf)
+        self.write()
+
+    def write(self) -> None:
+        path = os.path.join(self.order.directory, "notes.json")
+        try:
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(dataclasses.asdict(self.notes), file)
+            os.replace(f"{path}.new", path)
+        except OSError:
+            pass
+
+    def smaller(self, batch: int) -> int:
+        """A share of the batch, at least one."""
+        tried = max(1, round(batch * self.order.share))
+        if batch > self.notes.full:
+            self.notes.full, self.notes.tried = batch, tried
+            self.write()
+        return tried
+
+    def _stop(self) -> None:
+        """Enough was seen. Without a word to the program, so that it saves nothing on its way."""
+        board = measure.board()
+        if board is not None:
+            board.note_usage()
+            self.notes.peak = board.reading.peak
+        self.notes.stopped = True
+        self.write()
+        os._exit(0)
+
+    def _patch_data(self, tf: Any) -> None:
+        for name in ("batch", "padded_batch", "ragged_batch"):
+            original = getattr(tf.data.Dataset, name, None)
+            if original is not None:
+                setattr(tf.data.Dataset, name, self._with_batch(original))
+
+    def _with_batch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wrapped(dataset: Any, batch_size: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(batch_size, int) and not _by_keras():
+                batch_size = self.smaller(batch_size)
+            return original(dataset, batch_size, *args, **kwargs)
+
+        return wrapped
+
+    def _patch_keras(self, keras: Any) -> None:
+        for name in ("fit", "evaluate", "predict"):
+            original = getattr(keras.Model, name, None)
+            if original is not None:
+                setattr(keras.Model, name, self._short(original, name == "fit"))
+
+    def _short(self, original: Callable[..., Any], fits: bool) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            self._shorten(given.arguments, signature)
+            result = original(*given.args, **given.kwargs)
+            self.notes.fits += fits
+            self.write()
+            return result
+
+        return wrapped
+
+    def _shorten(self, given: dict[str, Any], signature: inspect.Signature) -> None:
+        """Few steps with small batches; a dataset brings its own, which are small already."""
+        for steps in ("steps_per_epoch", "validation_steps", "steps"):
+            known = steps in signature.parameters
+            if known and (steps != "validation_steps" or given.get("validation_data") is not None):
+                given[steps] = min(given.get(steps) or STEPS, STEPS)
+        if "epochs" in signature.parameters:
+            first = given.get("initial_epoch") or 0
+            given["epochs"] = min(given.get("epochs") or 1, first + EPOCHS)
+        if given.get("batch_size") is not None or _is_array(given.get("x")):
+            given["batch_size"] = self.smaller(int(given.get("batch_size") or _KERAS_BATCH))
+        if given.get("validation_batch_size") is not None:
+            given["validation_batch_size"] = self.smaller(int(given["validation_batch_size"]))
+        if isinstance(given.get("callbacks"), (list, tuple)):
+            given["callbacks"] = [one for one in given["callbacks"] if not _writes(one)]
+
+    def _patch_saving(self, tf: Any) -> None:
+        """What TensorFlow and Keras save goes aside, and is found there when it is loaded again."""
+        places: list[tuple[Any, str, int, bool]] = []
+        # The same module under two names; an import of the second takes the place of the first.
+        for saved_model in (tf.saved_model, importlib.import_module("tensorflow.saved_model")):
+            places += [(saved_model, "save", 1, True), (saved_model, "load", 0, False)]
+        places += [
+            (tf.train.Checkpoint, "save", 1, True),
+            (tf.train.Checkpoint, "write", 1, True),
+            (tf.train.Checkpoint, "restore", 1, False),
+            (tf.train.Checkpoint, "read", 1, False),
+            (tf.train.CheckpointManager, "__init__", 2, True),
+            (tf.train, "latest_checkpoint", 0, False),
+            (tf.compat.v1.train.Saver, "save", 2, True),
+            (tf.compat.v1.train.Saver, "restore", 2, False),
+            (tf.compat.v1.summary.FileWriter, "__init__", 1, True),
+            (tf.summary, "create_file_writer", 0, True),
+        ]
+        for name in ("keras", "tf_keras"):
+            keras = sys.modules.get(name)
+            if keras is not None:
+                model, models = keras.Model, keras.models
+                places += [(model, "save", 1, True), (model, "save_weights", 1, True)]
+                places += [(model, "export", 1, True), (model, "load_weights", 1, False)]
+                places += [(models, "save_model", 1, True), (models, "load_model", 0, False)]
+                places += [(keras.saving, "save_model", 1, True)]
+                places += [(keras.saving, "load_model", 0, False)]
+        for owner, name, position, saves in places:
+            original = getattr(owner, name, None)
+            if original is not None and not hasattr(original, "_sublet_probe"):
+                wrapped = self._elsewhere(original, position, saves)
+                setattr(owner, name, wrapped)
+
+    def _elsewhere(self, original: Callable[..., Any], position: int, saves: bool) -> Any:
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            words = list(args)
+            if position < len(words):
+                words[position] = self._path(words[position], saves)
+            else:
+                for name, value in kwargs.items():
+                    if name in ("filepath", "path", "export_dir", "logdir", "directory"):
+                        kwargs[name] = self._path(value, saves)
+            return original(*words, **kwargs)
+
+        wrapped._sublet_probe = True  # type: ignore[attr-defined]
+        return wrapped
+
+    def _path(self, path: Any, saves: bool) -> Any:
+        if not isinstance(path, (str, os.PathLike)):
+            return path
+        text = os.path.abspath(os.fspath(path))
+        if text in self.aside or text.startswith(self.order.directory):
+            return self.aside.get(text, text)
+        if not saves:
+            return path
+        place = os.path.join(self.order.directory, f"saved-{len(self.aside)}")
+        os.makedirs(place, exist_ok=True)
+        self.aside[text] = os.path.join(place, os.path.basename(text))
+        return self.aside[text]
+
+
+def _by_keras() -> bool:
+    """Whether Keras batches arrays for itself, with a size that was made smaller already."""
+    module = str(sys._getframe(2).f_globals.get("__name__", ""))
+    return module.startswith(("keras.", "tf_keras."))
+
+
+def _is_array(data: Any) -> bool:
+    """Whether Keras would cut this into batches by itself."""
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, (list, tuple)):
+        return bool(data)
+    return hasattr(data, "shape") and hasattr(data, "dtype")
+
+
+def _writes(callback: Any) -> bool:
+    return any(kind.__name__ in _WRITERS for kind in type(callback).__mro__)

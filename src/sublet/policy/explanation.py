@@ -1,0 +1,167 @@
+"""What the size of a lease rests on, in words. Owns the text of `sublet explain`; pure."""
+
+import textwrap
+from collections.abc import Iterator
+
+from sublet.domain.history import Explanation, Forecast, Run
+from sublet.policy.fits import Line
+from sublet.policy.learning import Lesson, filled, learn
+from sublet.policy.sizing import DEFAULT_SHARE, FRAGMENTS, ceiling_for, doubt
+from sublet.units import format_bytes
+
+_WIDTH = 78
+_SHOWN = 10
+
+
+def lines(told: Explanation) -> list[str]:
+    """The explanation, in lines of at most 80 columns."""
+    lesson = learn(told.history)
+    rows: list[tuple[str, str]] = [("lease", _lease(told))]
+    if told.ask == "auto":
+        rows += _learned(told, lesson)
+    else:
+        rows.append(("why", f"--memory {told.ask}: what was learned has no say"))
+        rows.append(("auto", f"would ask for {_would(told, lesson)}"))
+    if told.peak is not None:
+        rows.append(("held", f"{format_bytes(told.peak)} at most, in its own run"))
+    out = [f"#{told.job} {told.name}, attempt {told.attempt}, {told.state}"]
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, _WIDTH - 9) or [""]
+        out += [f"  {name:<7}{wrapped[0]}", *(f"  {'':<7}{line}" for line in wrapped[1:])]
+    if told.history.runs:
+        out += ["", *_table(told.history.runs, lesson)]
+    return out
+
+
+def forecast_lines(told: Forecast, name: str) -> list[str]:
+    """What a probe has found."""
+    out = [
+        f"{name} will need about {format_bytes(told.expected)}",
+        f"  between {format_bytes(told.low)} and {format_bytes(told.high)}",
+    ]
+    out += textwrap.wrap(
+        f"from {told.rests_on}", _WIDTH, initial_indent="  ", subsequent_indent="  "
+    )
+    for point in told.points:
+        out.append(f"  {point.batch:>6.0%} of the batch: peak {format_bytes(point.peak)}")
+    return out
+
+
+def gives(told: Explanation) -> str:
+    """The ceiling that `auto` would ask for."""
+    return _would(told, learn(told.history))
+
+
+def _lease(told: Explanation) -> str:
+    if told.lease is None:
+        return f"none yet; asks for --memory {told.ask} on {told.device}"
+    lease = told.lease
+    outside = lease.charge - lease.ceiling
+    return (
+        f"{format_bytes(lease.ceiling)} on {lease.device}, and {format_bytes(outside)} for its "
+        f"process ({lease.basis})"
+    )
+
+
+def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
+    evidence = lesson.evidence
+    if evidence.peak is None and not evidence.failed_at:
+        share = format_bytes(int(told.capacity * DEFAULT_SHARE))
+        yield "why", f"no run of it was measured: {DEFAULT_SHARE:.0%} of {told.device}, {share}"
+        yield "next", "`sublet probe` finds out from a few steps"
+        return
+    if evidence.peak is not None:
+        yield "peak", f"{format_bytes(evidence.peak)}, {evidence.basis or _counted(lesson)}"
+        margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
+        yield "margin", f"{max(margin, FRAGMENTS):.0%} and 1 MiB: {_why(lesson, margin)}"
+    if lesson.line is not None:
+        yield "line", _line(lesson.line)
+    if told.history.forecast is not None:
+        probe = told.history.forecast
+        yield (
+            "probe",
+            (
+                f"{format_bytes(probe.low)} to {format_bytes(probe.high)}, from {probe.rests_on}"
+                + (", of another text of the script" if probe.edited else "")
+            ),
+        )
+    if evidence.held > (evidence.peak or 0):
+        yield (
+            "held",
+            (f"{format_bytes(evidence.held)} under a ceiling that was filled: no less is given"),
+        )
+    if evidence.failed_at:
+        yield "failed", f"{format_bytes(evidence.failed_at)} was too little: half as much again"
+    if told.least:
+        yield "retry", f"at least {format_bytes(told.least)}, after the attempt before"
+    yield "gives", _would(told, lesson)
+
+
+def _would(told: Explanation, lesson: Lesson) -> str:
+    evidence = lesson.evidence
+    if evidence.peak is None and not evidence.failed_at:
+        return f"{DEFAULT_SHARE:.0%} of {told.device}: no run of it was measured"
+    wanted = max(ceiling_for(evidence), evidence.failed_at * 3 // 2, told.least)
+    if wanted > told.ever:
+        most = format_bytes(max(told.ever, 0))
+        return f"{format_bytes(wanted)}, of which {told.device} can give {most}"
+    return format_bytes(wanted)
+
+
+def _counted(lesson: Lesson) -> str:
+    number = lesson.evidence.runs
+    words = "the largest of the latest run" if number == 1 else f"the largest of {number} runs"
+    if number == 1:
+        words = "of the one run that counts"
+    return words if lesson.evidence.same_arguments else f"{words} with other arguments"
+
+
+def _why(lesson: Lesson, margin: float) -> str:
+    if margin <= FRAGMENTS:
+        return "what the allocator needs around its pieces"
+    reasons = [f"{lesson.evidence.runs} run{'s' * (lesson.evidence.runs != 1)} seen"]
+    if lesson.counted and all(run.edited for run in lesson.counted):
+        reasons.append("the script was edited since")
+    if lesson.counted and not lesson.evidence.same_arguments and lesson.line is None:
+        reasons.append("not with these arguments")
+    if lesson.counted and not lesson.counted[0].good:
+        reasons.append("none came to a good end")
+    return ", ".join(reasons)
+
+
+def _line(line: Line) -> str:
+    return (
+        f"{format_bytes(line.base)} + {format_bytes(int(line.slope))} for each item of the batch; "
+        f"runs lie {line.spread:.0%} from it; batches {line.smallest:g} to {line.largest:g} seen"
+    )
+
+
+def _table(runs: tuple[Run, ...], lesson: Lesson) -> Iterator[str]:
+    yield "  run       batch    ceiling       peak  counted"
+    for run in runs[:_SHOWN]:
+        peak = "-" if run.peak is None else format_bytes(run.peak)
+        ceiling = format_bytes(run.ceiling)
+        number = f"#{run.job}" if run.job else "old"
+        role = _role(run, lesson)
+        yield f"  {number:<9}{run.batch or '-':>6}  {ceiling:>9}  {peak:>9}  {role}"
+    if len(runs) > _SHOWN:
+        yield f"  and {len(runs) - _SHOWN} earlier ones"
+
+
+def _role(run: Run, lesson: Lesson) -> str:
+    notes = []
+    if run.exceeded:
+        notes.append("ran out of memory")
+    elif run.peak is None:
+        notes.append("TensorFlow was not used")
+    elif run in lesson.counted:
+        notes.append("yes, filled its ceiling" if filled(run) else "yes")
+    elif not run.good:
+        notes.append("no, it failed")
+    else:
+        notes.append("no")
+    if run.likeness == "other":
+        notes.append("other arguments")
+    if run.edited:
+        notes.append("script edited since")
+    return ", ".join(notes)

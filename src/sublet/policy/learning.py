@@ -1,0 +1,174 @@
+"""What runs of a program teach about its next one: from single runs to one sum of evidence.
+
+The best evidence decides: runs with the same arguments; else a line through runs that differ in
+nothing but the batch size; else a probe; else runs with other arguments. Pure: the broker brings
+the runs, newest first.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from sublet.domain.history import History, Likeness, Point, Run
+from sublet.policy.fits import MOST_REACH, Line, fit, spread
+from sublet.policy.sizing import FRAGMENTS, Evidence, doubt
+from sublet.units import format_bytes
+
+RECENT = 5
+"""So many of the latest runs have a say in the largest peak."""
+_FULL = 0.95
+"""A run that held this share of its ceiling has filled it. A piece takes all of a free chunk that
+is not twice its size, so what was held is then the ceiling rather than the need: it shows that the
+ceiling was enough, and a margin on top of it would grow with every run."""
+_EDITED = 0.10
+_OTHER_ARGUMENTS = 0.25
+_PER_REACH = 0.10
+"""Added to the margin: for runs of another text of the script, for runs with other arguments, and
+for each time the largest batch seen that a line is followed beyond it."""
+
+
+class Lesson(Struct, frozen=True):
+    """The evidence, and which runs it was drawn from."""
+
+    evidence: Evidence
+    counted: tuple[Run, ...] = ()
+    line: Line | None = None
+
+
+def learn(history: History) -> Lesson:
+    """Weigh what is known."""
+    same = _counting(history.runs, "same")
+    alike = [run for run in history.runs if run.likeness != "other"]
+    known = _from_same(same) or _from_batches(history) or _from_probe(history)
+    if known is None:
+        others = _counting(history.runs, "other") or _counting(history.runs, "batch")
+        known = _from_others(others)
+    lesson = known or Lesson(Evidence(same_arguments=bool(same)))
+    outsides = [run.outside for run in (alike or history.runs) if run.outside is not None]
+    evidence = Evidence(
+        peak=lesson.evidence.peak,
+        runs=lesson.evidence.runs,
+        same_arguments=lesson.evidence.same_arguments,
+        outside=max(outsides[:RECENT], default=None),
+        failed_at=_failed_at(history),
+        margin=lesson.evidence.margin,
+        basis=lesson.evidence.basis,
+        held=lesson.evidence.held,
+    )
+    return Lesson(evidence, lesson.counted, lesson.line)
+
+
+def _counting(runs: Sequence[Run], likeness: Likeness) -> list[Run]:
+    """The latest runs of this likeness whose peak says what the program needs: those that came to a
+    good end; where there are none, those that failed of something else than memory."""
+    latest = [run for run in runs if run.likeness == likeness][: 2 * RECENT]
+    measured = [run for run in latest if run.peak is not None]
+    good = [run for run in measured if run.good]
+    return (good or [run for run in measured if not run.exceeded])[:RECENT]
+
+
+def _from_same(runs: list[Run]) -> Lesson | None:
+    if not runs:
+        return None
+    peaks = _needs(runs)
+    margin = _margin(peaks)
+    if all(run.edited for run in runs):
+        margin += _EDITED
+    if not runs[0].good:
+        margin += _OTHER_ARGUMENTS
+    held = max(run.peak or 0 for run in runs)
+    return Lesson(Evidence(max(peaks), len(runs), margin=margin, held=held), tuple(runs))
+
+
+def _needs(runs: Sequence[Run]) -> list[int]:
+    """What each run needed. One that filled its ceiling has confirmed what the others showed; where
+    all did, the smallest that was enough is known best."""
+    peaks = [run.peak or 0 for run in runs]
+    others = [peak for peak, run in zip(peaks, runs, strict=True) if not filled(run)]
+    confirmed = max(others) if others else min(peaks)
+    return [min(peak, confirmed) for peak in peaks]
+
+
+def filled(run: Run) -> bool:
+    """Whether a run held all of its ceiling, or nearly."""
+    return (run.peak or 0) >= _FULL * run.ceiling
+
+
+def _margin(peaks: Sequence[int]) -> float:
+    """What to add to the largest peak: what the allocator needs around it, or more where the
+    typical peak and the spread say that a larger one may come."""
+    typical = statistics.median(peaks)
+    apart = spread([(peak, typical) for peak in peaks])
+    upper = typical * (1 + doubt(len(peaks), apart))
+    return max(FRAGMENTS, upper / max(1, max(peaks)) - 1)
+
+
+def _from_batches(history: History) -> Lesson | None:
+    """From runs that differ in the batch size only."""
+    runs = [run for run in _counting(history.runs, "batch") if run.batch]
+    # A line needs more runs than a mere repetition: the latest of each batch size.
+    batches = {run.batch for run in runs}
+    wider = [run for run in history.runs if run.likeness == "batch" and run.good and run.batch]
+    runs = [run for run in wider if run.peak is not None][: 4 * RECENT] or runs
+    if not runs or history.batch is None:
+        return None
+    points = [Point(float(run.batch or 1), run.peak or 0) for run in runs]
+    line = fit(points)
+    if line is None:
+        return _from_one_batch(runs, history.batch)
+    batches = {run.batch for run in runs}
+    if history.batch > MOST_REACH * line.largest:
+        return _from_one_batch([max(runs, key=lambda run: run.batch or 0)], history.batch)
+    margin = doubt(len(runs), line.spread) + _PER_REACH * line.reach(history.batch)
+    if all(run.edited for run in runs):
+        margin += _EDITED
+    words = f"{len(runs)} runs with {len(batches)} batch sizes, at batch {history.batch}"
+    peak = line.at(history.batch)
+    # A peak does not fall as the batch grows: a smaller batch has shown what is needed at least.
+    smaller = [run.peak or 0 for run in runs if (run.batch or 0) <= history.batch]
+    peak = max(peak, max(smaller, default=0))
+    return Lesson(Evidence(peak, len(runs), False, margin=margin, basis=words), tuple(runs), line)
+
+
+def _from_one_batch(runs: list[Run], batch: int) -> Lesson:
+    """With one batch size seen, the peak grows at most in proportion, and falls perhaps not."""
+    seen = runs[0].batch or 1
+    largest = max(run.peak or 0 for run in runs)
+    peak = int(largest * max(1.0, batch / seen))
+    words = f"{len(runs)} run{'s' * (len(runs) > 1)} at batch {seen}"
+    if batch > seen:
+        words += f", in proportion to batch {batch}"
+    margin = doubt(len(runs)) + _EDITED * all(run.edited for run in runs)
+    return Lesson(Evidence(peak, len(runs), False, margin=margin, basis=words), tuple(runs))
+
+
+def _from_probe(history: History) -> Lesson | None:
+    told = history.forecast
+    if told is None:
+        return None
+    margin = FRAGMENTS + _EDITED * told.edited
+    words = f"a probe that expects at most {format_bytes(told.high)}"
+    return Lesson(Evidence(told.high, len(told.points), margin=margin, basis=words))
+
+
+def _from_others(runs: list[Run]) -> Lesson | None:
+    if not runs:
+        return None
+    peaks = [run.peak or 0 for run in runs]
+    margin = _margin(peaks) + _OTHER_ARGUMENTS
+    return Lesson(Evidence(max(peaks), len(runs), False, margin=margin), tuple(runs))
+
+
+def _failed_at(history: History) -> int:
+    """A ceiling that was too small counts until a later run like it has come to a good end. One
+    that failed with a smaller batch was too small for a larger one too."""
+    failed = 0
+    for run in history.runs:
+        smaller = run.likeness == "batch" and (run.batch or 0) <= (history.batch or 0)
+        if run.likeness != "same" and not smaller:
+            continue
+        if run.good:
+            break
+        failed = max(failed, run.ceiling if run.exceeded else 0)
+    return failed
