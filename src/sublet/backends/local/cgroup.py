@@ -1,7 +1,9 @@
 """A control group (version 2) around one worker's tree, where this user may make one.
 
-It ends the whole tree in one stroke. Without one, the keeper's own watch over
-its descendants does: nothing here is needed for correctness.
+It ends or freezes the whole tree in one stroke, and bounds the number of its processes. Without
+one, the keeper's own watch over its descendants ends and stops the tree: nothing here is needed
+for that. Only the bound has no other way: RLIMIT_NPROC counts all processes of the user, so that
+a limit for one program would be a limit for all.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class Cgroup:
         except OSError:
             return None
         group = cls(path)
+        # One of the same number that was killed while frozen.
+        group.freeze(False)
         if not os.path.exists(os.path.join(path, "cgroup.kill")):
             group.close()
             return None
@@ -42,6 +46,14 @@ class Cgroup:
     def kill(self) -> bool:
         """End everything in the group."""
         return self._write("cgroup.kill", "1")
+
+    def freeze(self, on: bool) -> bool:
+        """Stop everything in the group, what is started meanwhile too, or let it go on."""
+        return self._write("cgroup.freeze", "1" if on else "0")
+
+    def limit_pids(self, most: int) -> bool:
+        """Refuse more processes and threads than this; False where the controller is not ours."""
+        return self._write("pids.max", str(most))
 
     def close(self) -> None:
         """Remove the group if nothing is left in it."""
