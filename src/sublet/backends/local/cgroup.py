@@ -3,7 +3,8 @@
 It ends or freezes the whole tree in one stroke, and bounds the number of its processes. Without
 one, the keeper's own watch over its descendants ends and stops the tree: nothing here is needed
 for that. Only the bound has no other way: RLIMIT_NPROC counts all processes of the user, so that
-a limit for one program would be a limit for all.
+a limit for one program would be a limit for all. SUBLET_NO_CGROUP=1 in the broker's environment
+turns all of it off.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Cgroup:
 
     @classmethod
     def make(cls, name: str) -> Cgroup | None:
-        """A new group below our own, or None where that is not allowed."""
-        base = _own()
+        """A new group below our own, or None where that is not allowed or not wanted."""
+        base = None if os.environ.get("SUBLET_NO_CGROUP") else _own()
         if base is None:
             return None
         path = os.path.join(base, f"sublet-{name}")

@@ -354,6 +354,8 @@ class Launcher:
         return True
 
     def _never_ran(self, kept: _Kept, why: str) -> None:
+        if kept.orphan is not None:
+            kept.orphan.close()
         del self._kept[kept.run]
         self.reports.never_ran(kept.run, why)
 
@@ -413,6 +415,8 @@ class Launcher:
         if not records.has_run(kept.directory):
             self._never_ran(kept, "its keeper was killed")
             return
+        # It may have ended before we knew it for an orphan, and wait to be collected.
+        self.reap()
         status = self._statuses.pop(kept.worker.pid, None)
         if status is None and own is not None and own.exit_code is not None:
             status = own.exit_code << 8

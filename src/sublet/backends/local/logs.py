@@ -28,7 +28,7 @@ HEAD = 1 << 20
 LIMIT = 64 << 20
 """Bytes that the files of one attempt hold on disk, unless the job says otherwise."""
 _BLOCK = 1 << 16
-_SOONEST, _LATEST = 0.01, 0.25
+_SOONEST, _LATEST = 0.01, 0.1
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
@@ -84,7 +84,7 @@ class Trimmer:
     """Bounds what some files hold on disk. `due` is when it wants its next `turn`.
 
     It looks as often as the files grow fast: beyond the limit comes what a program that was quiet
-    writes in a quarter of a second, or a busy one in some hundredths.
+    writes in a tenth of a second, or a busy one in some hundredths.
     """
 
     def __init__(
