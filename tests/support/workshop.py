@@ -7,6 +7,7 @@ The foreman can be killed and another one put in its place, like a broker.
 """
 
 import ctypes
+import io
 import json
 import os
 import queue
@@ -225,8 +226,11 @@ def main() -> None:
         os.read(reading, 4096)
         launcher.reap()
 
+    # Unbuffered: a line that was read ahead would not wake the hub.
+    stdin = io.FileIO(0)
+
     def calls() -> None:
-        line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+        line = stdin.readline()
         if not line:
             os._exit(0)
         name, run, *args = json.loads(line)
