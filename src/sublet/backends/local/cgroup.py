@@ -1,7 +1,10 @@
 """A control group (version 2) around one worker's tree, where this user may make one.
 
-It ends the whole tree in one stroke. Without one, the keeper's own watch over
-its descendants does: nothing here is needed for correctness.
+It ends or freezes the whole tree in one stroke, and bounds the number of its processes. Without
+one, the keeper's own watch over its descendants ends and stops the tree: nothing here is needed
+for that. Only the bound has no other way: RLIMIT_NPROC counts all processes of the user, so that
+a limit for one program would be a limit for all. SUBLET_NO_CGROUP=1 in the broker's environment
+turns all of it off.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ class Cgroup:
 
     @classmethod
     def make(cls, name: str) -> Cgroup | None:
-        """A new group below our own, or None where that is not allowed."""
-        base = _own()
+        """A new group below our own, or None where that is not allowed or not wanted."""
+        base = None if os.environ.get("SUBLET_NO_CGROUP") else _own()
         if base is None:
             return None
         path = os.path.join(base, f"sublet-{name}")
@@ -30,6 +33,8 @@ class Cgroup:
         except OSError:
             return None
         group = cls(path)
+        # One of the same number that was killed while frozen.
+        group.freeze(False)
         if not os.path.exists(os.path.join(path, "cgroup.kill")):
             group.close()
             return None
@@ -42,6 +47,14 @@ class Cgroup:
     def kill(self) -> bool:
         """End everything in the group."""
         return self._write("cgroup.kill", "1")
+
+    def freeze(self, on: bool) -> bool:
+        """Stop everything in the group, what is started meanwhile too, or let it go on."""
+        return self._write("cgroup.freeze", "1" if on else "0")
+
+    def limit_pids(self, most: int) -> bool:
+        """Refuse more processes and threads than this; False where the controller is not ours."""
+        return self._write("pids.max", str(most))
 
     def close(self) -> None:
         """Remove the group if nothing is left in it."""

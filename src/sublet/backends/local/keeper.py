@@ -1,8 +1,20 @@
 """The small parent of one worker.
 
 It owns the worker's process tree: everything the program starts, however it detaches, stays
-below it. It ends that tree when it is asked to or when the job's client is gone, leaves an exit
+below it. It ends that tree when it is asked to, when its time is up or when the job's client is
+gone; pauses it; keeps it in its class of service and its output within bounds; leaves an exit
 record on disk, and outlives both the broker and the nursery. It never decides about leases.
+
+All that concerns this module in spec.json beside the program and its surroundings:
+
+    client    {"pid", "start"} of the process without which the job ends; null if it needs none
+    time      seconds the program may run, pauses not counted; null for no limit
+    grace     seconds between SIGTERM and SIGKILL when they are over
+    service   "guaranteed" or "opportunistic"
+    duty      the share of the time that it may run, above 0 and up to 1
+    paused    whether it begins with a pause
+    pids      the most processes and threads, where a control group can hold them
+    logs      {"paths", "limit"}: files of its output to keep within so many bytes; null for none
 """
 
 from __future__ import annotations
@@ -20,8 +32,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from . import packets, records, tree
+from . import packets, records, service, tree
+from .brake import Brake
 from .cgroup import Cgroup
+from .logs import LIMIT, Trimmer
+from .runtime import WHY, Runtime
 
 Spec = dict[str, Any]
 
@@ -44,7 +59,10 @@ GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 LINGER = 1.0
 """Seconds that processes left behind by a program that has ended may take to end themselves."""
+PIDS = 8192
+"""Processes and threads of one tree, where a control group can hold them."""
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NAME = 15
 _SAMPLES = (0.5, 0.5, 1.0, 2.0, 4.0)
@@ -72,14 +90,13 @@ def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
     theirs.close()
     try:
         # Before the order comes: moving a process into a group takes the kernel a while.
-        group = Cgroup.make(str(os.getpid()))
-        if group is not None:
-            group.enter(worker)
+        group = _enclose(worker)
         order = await_order()
-        if order is not None:
-            _keep(order, worker, ours, group, how)
-        elif group is not None:
-            group.kill()
+        if order is None or not _keep(order, worker, ours, group, how):
+            # It ends by itself: the channel it waits on is closed.
+            ours.close()
+            os.waitpid(worker, 0)
+        if group is not None:
             group.close()
     except BaseException as error:
         # Nobody is left to catch it: the tree must not outlive its keeper's mistake.
@@ -89,14 +106,22 @@ def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
     os._exit(0)
 
 
+def _enclose(worker: int) -> Cgroup | None:
+    group = Cgroup.make(str(os.getpid()))
+    if group is None or group.enter(worker):
+        return group
+    group.close()
+    return None
+
+
 def _keep(
     order: Order, worker: int, channel: socket.socket, group: Cgroup | None, how: str
-) -> None:
-    """Take the attempt if it is still to be had, and stay until its tree is gone."""
+) -> bool:
+    """Stay until the attempt's tree is gone; False if the attempt is not to be had any more."""
     own = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
     spec = records.read(order.directory, "spec.json")
     if spec is None or not records.claim(order.directory, own):
-        return
+        return False
     kept = _Keeper(order.directory, spec, own, worker, how, group, order.link)
     kept.introduce()
     packets.send(channel, {"go": order.directory}, order.streams)
@@ -104,6 +129,7 @@ def _keep(
     for number in order.streams:
         os.close(number)
     kept.run()
+    return True
 
 
 def _enter(channel: socket.socket) -> Spec:
@@ -120,7 +146,11 @@ def _enter(channel: socket.socket) -> Spec:
     if spec is None:
         os._exit(0)
     records.mark_run(directory)
-    os.setpgid(0, 0)
+    # A session of its own: the kernel hangs up on a stopped group whose last parent in the same
+    # session dies, and a killed keeper must not cost a paused program its life. For the same
+    # reason the kernel wakes it then: nobody may be left who could.
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     for target, number in enumerate(streams):
         os.dup2(number, target)
     for note in spec["notes"]:
@@ -137,6 +167,8 @@ def _enter(channel: socket.socket) -> Spec:
         os.sched_setaffinity(0, spec["affinity"])
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, spec["nice"])
+    with contextlib.suppress(OSError):
+        service.enter(spec.get("service", service.GUARANTEED))
     os.umask(spec["umask"])
     try:
         os.chdir(spec["cwd"])
@@ -146,6 +178,10 @@ def _enter(channel: socket.socket) -> Spec:
         os._exit(126)
     gc.enable()
     return spec
+
+
+def _descendants() -> list[int]:
+    return tree.descendants(os.getpid())
 
 
 class _Keeper:
@@ -168,6 +204,7 @@ class _Keeper:
         self.how = how
         self.group = group
         self.links = [link]
+        self.began = time.monotonic()
         self.status: int | None = None
         self.children_left = True
         self.peak = 0
@@ -178,8 +215,20 @@ class _Keeper:
         self.ending = ""
         """How far the end of the tree has come: lingering, asked, forced; empty while it runs."""
         self.press_at = float("inf")
+        self.brake = Brake(_descendants, group)
+        self.service = service.Service(
+            _descendants, spec.get("service", service.GUARANTEED), spec["nice"]
+        )
+        logs = spec.get("logs") or {}
+        self.trimmer = Trimmer(logs.get("paths", []), logs.get("limit", LIMIT))
+        self.runtime = Runtime(spec.get("time"))
         self.ran = 0.0
-        self.began = time.monotonic()
+        if group is not None:
+            group.limit_pids(spec.get("pids", PIDS))
+        if spec.get("duty", 1) < 1:
+            self.brake.duty(spec["duty"])
+        if spec.get("paused"):
+            self.pause(True)
 
     def introduce(self) -> None:
         """Write down whom we keep, and say so; only then may it be let go."""
@@ -199,14 +248,34 @@ class _Keeper:
                 self.stop("its client ended", GRACE)
             self.reap()
             self.press()
-            if time.monotonic() >= self.next_sample:
+            now = time.monotonic()
+            for chore in (self.brake, self.service, self.trimmer):
+                if now >= chore.due:
+                    chore.turn(now)
+            if now >= self.next_sample:
                 self.sample()
+        self.trimmer.close()
         self.leave_record()
 
     def who(self) -> dict[str, Any]:
         """Whom we keep, and how it was started."""
-        start = tree.start_time(self.worker) or 0
-        return {"pid": self.worker, "start": start, "keeper": self.own, "how": self.how}
+        return {
+            "pid": self.worker,
+            "start": tree.start_time(self.worker) or 0,
+            "keeper": self.own,
+            "how": self.how,
+            "group": self.group.path if self.group is not None else None,
+            "began": self.began,
+        }
+
+    def stance(self) -> dict[str, Any]:
+        """How the tree is held: what a broker has asked for, this one or one before."""
+        return {
+            "paused": self.brake.paused,
+            "duty": self.brake.share,
+            "service": self.service.name,
+            "refused": self.service.refused,
+        }
 
     def tell(self, packet: dict[str, Any]) -> None:
         """Say something to every broker that listens."""
@@ -225,7 +294,7 @@ class _Keeper:
             self.maxrss = max(self.maxrss, usage.ru_maxrss * 1024)
             if pid == self.worker:
                 self.status = status
-                self.ran = time.monotonic() - self.began
+                self.ran = self.runtime.spent()
                 if not self.ending:
                     self._end("lingering", LINGER)
 
@@ -235,8 +304,18 @@ class _Keeper:
             self.stopped = why
             self._ask(grace)
 
+    def pause(self, on: bool) -> None:
+        """Stop the tree, or let it go on; one that is to end is not stopped any more."""
+        if self.ending or on == self.brake.paused:
+            return
+        with contextlib.suppress(OSError):
+            self.runtime.pause(on, self.directory)
+        self.brake.pause(on)
+
     def press(self) -> None:
         """End what was left behind, and by force what was asked to end and is still there."""
+        if self.status is None and not self.ending and self.runtime.left() <= 0:
+            self.stop(WHY, float(self.spec.get("grace", GRACE)))
         if time.monotonic() < self.press_at:
             return
         if self.ending == "lingering":
@@ -249,6 +328,7 @@ class _Keeper:
 
     def _ask(self, grace: float) -> None:
         tree.end(os.getpid(), signal.SIGTERM)
+        self.brake.let_go()
         self._end("asked", grace)
 
     def _end(self, how: str, patience: float) -> None:
@@ -259,7 +339,7 @@ class _Keeper:
         """Measure what the tree adds to the machine."""
         self.next_sample = time.monotonic() + _SAMPLES[min(self.sampled, len(_SAMPLES) - 1)]
         self.sampled += 1
-        pids = tree.descendants(os.getpid())
+        pids = _descendants()
         now = tree.added_memory(pids) + tree.added_memory([os.getpid()])
         self.peak = max(self.peak, now)
         self.tell({"event": "sampled", "now": now, "peak": self.peak, "pids": pids[:500]})
@@ -276,8 +356,6 @@ class _Keeper:
         with contextlib.suppress(OSError):
             records.write(self.directory, "exit.json", record, sync=True)
         self.tell({"event": "ended", **record})
-        if self.group is not None:
-            self.group.close()
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -315,7 +393,14 @@ class _Keeper:
         return not select.select([descriptor], [], [], 0)[0]
 
     def _wait(self, wake: int, client: int | None) -> None:
-        until = min(self.next_sample, self.press_at)
+        until = min(
+            self.next_sample,
+            self.press_at,
+            self.brake.due,
+            self.service.due,
+            self.trimmer.due,
+            time.monotonic() + self.runtime.left() if not self.ending else float("inf"),
+        )
         poll = select.poll()
         sources: dict[int, socket.socket] = {link.fileno(): link for link in self.links}
         sources[self.listener.fileno()] = self.listener
@@ -334,7 +419,7 @@ class _Keeper:
         """A later broker has found us: tell it where things stand."""
         link, _ = self.listener.accept()
         self.links.append(link)
-        packets.send(link, {"event": "kept", **self.who()})
+        packets.send(link, {"event": "kept", **self.who(), **self.stance()})
 
     def _hear(self, link: socket.socket) -> None:
         heard = packets.receive(link)
@@ -345,6 +430,13 @@ class _Keeper:
         packet, _ = heard
         if "stop" in packet:
             self.stop(str(packet.get("why", "it was told to")), float(packet["stop"]))
+        if "pause" in packet:
+            self.pause(bool(packet["pause"]))
+        if "duty" in packet and not self.ending:
+            self.brake.duty(float(packet["duty"]))
+        if "service" in packet:
+            self.service.change(str(packet["service"]))
+            self.tell({"event": "stance", **self.stance()})
         if "signal" in packet and self.status is None:
             # Not reaped yet, so the number cannot have gone to another group.
             with contextlib.suppress(OSError):

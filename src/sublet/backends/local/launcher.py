@@ -17,7 +17,10 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from sublet.backends.local import keeper, packets, records, tree
+from sublet.backends.local.cgroup import Cgroup
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
+from sublet.backends.local.orphan import Orphan
+from sublet.backends.local.runtime import WHY
 from sublet.domain.job import Process
 from sublet.hub import Hub
 from sublet.inside.measure import read_boards
@@ -67,6 +70,12 @@ class _Kept:
         self.stopped = ""
         self.pidfd: int | None = None
         self.peak = 0
+        self.wishes: dict[str, Any] = {}
+        """What we have asked of the keeper that lasts: pause, duty, service."""
+        self.stance: dict[str, Any] = {}
+        """What the keeper last said of that."""
+        self.group: Cgroup | None = None
+        self.orphan: Orphan | None = None
 
 
 class Launcher:
@@ -133,9 +142,48 @@ class Launcher:
         kept.stopped = why
         if kept.link is not None:
             packets.send(kept.link, {"stop": grace, "why": why})
-        elif kept.keeper is not None:
-            tree.send(self._belonging(kept), signal.SIGTERM)
+        elif kept.orphan is not None:
+            kept.orphan.ask_to_end()
             self.hub.later(grace, lambda: self._press(kept))
+
+    def pause(self, run: str, on: bool) -> None:
+        """Stop a tree where it is, or let it go on. Its time limit stands still meanwhile."""
+        self._wish(run, "pause", on)
+
+    def duty(self, run: str, share: float) -> None:
+        """Let a tree run for a share of the time, above 0 and up to 1, in turns of 100 ms.
+
+        For devices whose work no scheduler interrupts. Not kept up for a tree without a keeper.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"a share of the time is above 0 and at most 1, not {share}")
+        self._wish(run, "duty", share)
+
+    def service(self, run: str, name: str) -> None:
+        """Put a tree into a class of service: `guaranteed` or `opportunistic`."""
+        self._wish(run, "service", name)
+
+    def is_paused(self, run: str) -> bool:
+        """Whether a tree was told to pause, by us or by a broker before us."""
+        kept = self._kept.get(run)
+        if kept is None:
+            return False
+        return bool(kept.wishes.get("pause", kept.stance.get("paused", False)))
+
+    def is_service_refused(self, run: str) -> bool:
+        """Whether the kernel did not allow a change of class; see `service`."""
+        kept = self._kept.get(run)
+        return kept is not None and bool(kept.stance.get("refused", False))
+
+    def _wish(self, run: str, name: str, value: Any) -> None:
+        kept = self._kept.get(run)
+        if kept is None:
+            return
+        kept.wishes[name] = value
+        if kept.link is not None:
+            packets.send(kept.link, {name: value})
+        elif kept.orphan is not None:
+            kept.orphan.hear({name: value})
 
     def forget(self, run: str) -> None:
         """Remove the attempt's directory: all that matters of it is in the ledger."""
@@ -217,12 +265,18 @@ class Launcher:
             case "sampled":
                 kept.peak = packet["peak"]
                 self.reports.sampled(kept.run, packet["now"], packet["peak"], packet["pids"])
+            case "stance":
+                kept.stance = packet
             case "ended":
                 self._ended(kept, packet)
 
     def _know(self, kept: _Kept, packet: dict[str, Any]) -> None:
         """We have heard who the worker is."""
         first = kept.worker is None
+        if "paused" in packet:
+            kept.stance = packet
+        if packet.get("group"):
+            kept.group = Cgroup(packet["group"])
         kept.worker = Process(packet["pid"], packet["start"] or 0)
         kept.keeper = Process(packet["keeper"]["pid"], packet["keeper"]["start"] or 0)
         if first:
@@ -236,6 +290,8 @@ class Launcher:
             self.hub.unwatch(kept.pidfd)
             os.close(kept.pidfd)
             kept.pidfd = None
+        if kept.orphan is not None:
+            kept.orphan.close()
         del self._kept[kept.run]
         self.reports.ended(
             kept.run,
@@ -293,15 +349,25 @@ class Launcher:
         finally:
             os.close(directory)
         self._link(kept, link)
+        if kept.wishes:
+            packets.send(link, kept.wishes)
         return True
 
     def _never_ran(self, kept: _Kept, why: str) -> None:
+        if kept.orphan is not None:
+            kept.orphan.close()
         del self._kept[kept.run]
         self.reports.never_ran(kept.run, why)
 
     def _watch_orphan(self, kept: _Kept) -> None:
         """The keeper was killed: see to the rest of its tree ourselves."""
         assert kept.worker is not None
+        kept.orphan = Orphan(kept.directory, lambda: self._belonging(kept), kept.group)
+        kept.orphan.hear(kept.wishes)
+        if kept.stopped:
+            # The keeper was killed while it ended the tree.
+            kept.orphan.ask_to_end()
+            self.hub.later(keeper.GRACE, lambda: self._press(kept))
         try:
             kept.pidfd = os.pidfd_open(kept.worker.pid)
         except OSError:
@@ -313,6 +379,16 @@ class Launcher:
             self._press(kept)
             return
         self.hub.watch(kept.pidfd, lambda: self._orphan_ended(kept))
+        self._look_after(kept)
+
+    def _look_after(self, kept: _Kept) -> None:
+        """Go on with what its keeper did for an orphan, as far as that goes from here."""
+        orphan = kept.orphan
+        if orphan is None or kept.pidfd is None or self._kept.get(kept.run) is not kept:
+            return
+        if orphan.runtime.left() <= 0:
+            self.stop(kept.run, WHY, orphan.grace)
+        self.hub.later(orphan.turn(), lambda: self._look_after(kept))
 
     def _orphan_ended(self, kept: _Kept) -> None:
         assert kept.pidfd is not None
@@ -320,7 +396,8 @@ class Launcher:
         os.close(kept.pidfd)
         kept.pidfd = None
         self.reap()
-        tree.send(self._belonging(kept), signal.SIGTERM)
+        assert kept.orphan is not None
+        kept.orphan.ask_to_end()
         self.hub.later(0.05, lambda: self._press(kept))
 
     def _press(self, kept: _Kept) -> None:
@@ -338,6 +415,8 @@ class Launcher:
         if not records.has_run(kept.directory):
             self._never_ran(kept, "its keeper was killed")
             return
+        # It may have ended before we knew it for an orphan, and wait to be collected.
+        self.reap()
         status = self._statuses.pop(kept.worker.pid, None)
         if status is None and own is not None and own.exit_code is not None:
             status = own.exit_code << 8
@@ -345,7 +424,14 @@ class Launcher:
 
     def _belonging(self, kept: _Kept) -> list[int]:
         assert kept.keeper is not None
-        return tree.belonging(kept.keeper.pid, kept.mark)
+        assert kept.worker is not None
+        # A number whose process is another one by now is not our session any more.
+        sessions = {
+            process.pid
+            for process in (kept.keeper, kept.worker)
+            if tree.start_time(process.pid) in (None, process.start)
+        }
+        return tree.belonging(sessions, kept.mark)
 
     def _reaped(self, pid: int, status: int) -> None:
         """Remember the status of what fell to us or a nursery; only orphans' will be asked for."""

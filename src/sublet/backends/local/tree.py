@@ -36,10 +36,26 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def belonging(session: int, mark: str) -> list[int]:
+def threads(pid: int) -> list[int]:
+    """The threads of a process; none if it is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def stands(pid: int) -> bool:
+    """Whether every thread of a process is stopped, or has ended."""
+    # One that sleeps may be in the middle of a fork: only a thread that shows as stopped is.
+    states = [_stat(pid, thread) for thread in threads(pid)]
+    return all(fields is None or fields[0] in ("T", "t", "Z", "X") for fields in states)
+
+
+def belonging(sessions: set[int], mark: str) -> list[int]:
     """The processes of a tree that has lost its keeper.
 
-    They are in the session the keeper made, or were started with `mark` in their environment.
+    They are in a session that the keeper or the worker made, or were started with `mark` in
+    their environment.
     """
     needle = mark.encode()
     found = []
@@ -49,7 +65,7 @@ def belonging(session: int, mark: str) -> list[int]:
         fields = _stat(int(entry))
         if fields is None or fields[0] in ("Z", "X"):
             continue
-        if int(fields[3]) == session or needle in _environ(int(entry)):
+        if int(fields[3]) in sessions or needle in _environ(int(entry)):
             found.append(int(entry))
     return found
 
@@ -136,10 +152,11 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
-def _stat(pid: int) -> list[str] | None:
+def _stat(pid: int, thread: int | None = None) -> list[str] | None:
     """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
+    path = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()
     except OSError:
         return None

@@ -1,0 +1,56 @@
+"""`sublet logs`: what a submitted job has written."""
+
+import os
+import sys
+from typing import BinaryIO
+
+import click
+
+from sublet.backends.local.logs import Gap
+from sublet.client import jobs
+from sublet.client.logs import JobLogs, Output, Stream
+from sublet.home import Home
+from sublet.units import format_bytes
+
+
+@click.command("logs", short_help="What a submitted job has written.")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="K", help="Default: the latest.")
+@click.option("--stdout", "only", flag_value="stdout", help="Only this stream, if they are split.")
+@click.option("--stderr", "only", flag_value="stderr", help="Only this stream, if they are split.")
+def command(
+    number: int, follow: bool, tail: int | None, attempt: int | None, only: Stream | None
+) -> int:
+    """Show what a submitted job has written, byte for byte.
+
+    \b
+    sublet logs 13
+    sublet logs -f --tail 20 13
+    """
+    logs = JobLogs(Home.find().path / "logs", number, lambda: jobs.job(number))
+    show = logs.follow if follow else logs.read
+    try:
+        run = ""
+        for output in show(attempt, only, tail):
+            if run not in ("", output.run):
+                print(f"sublet: attempt {output.run.partition('.')[2]}", file=sys.stderr)
+            run = output.run
+            _write(output, only)
+    except BrokenPipeError:
+        # So that nothing is flushed into the broken pipe again on the way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    return 0
+
+
+def _write(output: Output, only: Stream | None) -> None:
+    if isinstance(output.piece, Gap):
+        sys.stdout.flush()
+        print(f"… {format_bytes(output.piece.size)} left out …", file=sys.stderr, flush=True)
+        return
+    apart = output.stream == "stderr" and only is None
+    stream: BinaryIO = sys.stderr.buffer if apart else sys.stdout.buffer
+    stream.write(output.piece)
+    stream.flush()

@@ -1,0 +1,234 @@
+"""Output files: every byte in order, bounded on disk, and no part of Sublet in between."""
+
+import errno
+import os
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sublet.backends.local import logs
+from sublet.client.logs import Log
+from support.box import wait_for
+from support.workshop import Workshop
+
+MiB = 1 << 20
+TWO_LINES = """
+import os, time
+print('a', flush=True)
+while not os.path.exists('go'): time.sleep(0.01)
+print('b')
+"""
+
+
+def _whole(path: Path) -> tuple[bytes, int]:
+    """All that a reader sees, and how much it is told to be missing."""
+    data, missing = b"", 0
+    with Log.open(path) as log:
+        for piece in log.read():
+            if isinstance(piece, bytes):
+                data += piece
+            else:
+                missing += piece.size
+    return data, missing
+
+
+def _on_disk(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def _can_punch(directory: Path) -> bool:
+    path = directory / "probe"
+    path.write_bytes(b"x" * MiB)
+    with path.open("r+b") as file:
+        return logs.punch(file.fileno(), 0, MiB)
+
+
+def test_both_streams_of_a_job_come_in_one_file_in_their_order(shop: Workshop) -> None:
+    code = "import os\nfor i in range(500): os.write(1 + i % 2, b'%d\\n' % i)"
+    shift = shop.start("1.1", code)
+    assert shift.ended()["status"] == 0
+    assert shift.log.read_bytes() == b"".join(b"%d\n" % i for i in range(500))
+
+
+def test_split_streams_come_apart_and_there_is_nothing_to_read(shop: Workshop) -> None:
+    code = "import os, sys; print(repr(sys.stdin.read())); os.write(2, b'\\xff\\0')"
+    assert shop.start("3.2", code, split=True).ended()["status"] == 0
+    assert (shop.logs / "3.2.out").read_bytes() == b"''\n"
+    assert (shop.logs / "3.2.err").read_bytes() == b"\xff\0"
+    assert (shop.logs / "3.2.err").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_is_not_there_is_an_error_and_leaks_nothing(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        logs.open_streams(str(tmp_path / "none"), "1.1", split=True)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_output_goes_on_when_the_keeper_is_killed(shop: Workshop) -> None:
+    shift = shop.start("1.1", TWO_LINES)
+    shift.says("a")
+    shift.kill_keeper()
+    (shop.work / "go").touch()
+    assert shift.ended()["status"] == 0
+    assert shift.log.read_bytes() == b"a\nb\n"
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["keeper lives", "keeper killed"])
+def test_a_job_that_writes_as_fast_as_it_can_does_not_fill_the_disk(
+    shop: Workshop, killed: bool
+) -> None:
+    """Two gigabytes of numbered lines: the first and the latest are there, whole and in order."""
+    if not _can_punch(shop.root):
+        pytest.skip("this file system makes no holes")
+    code = (
+        "import os\n"
+        "os.write(1, b'begins\\n')\n"
+        "row = b''.join(b'%015d\\n' % i for i in range(65536))\n"
+        "for _ in range(2048): os.write(1, row)\n"
+        "os.write(1, b'ends\\n')\n"
+    )
+    limit = 32 * MiB
+    shift = shop.start("1.1", code, limit=limit)
+    if killed:
+        shift.says("begins")
+        shift.kill_keeper()
+    most = 0
+    while shift.members():
+        most = max(most, _on_disk(shift.log))
+    assert shift.ended()["status"] == 0
+    data, missing = _whole(shift.log)
+    assert len(data) + missing == 2048 * MiB + len(b"begins\nends\n")
+    assert data.startswith(b"begins\n%015d\n" % 0)
+    assert data.endswith(b"%015d\nends\n" % 65535)
+    assert len(data) <= limit + MiB
+    assert _on_disk(shift.log) <= limit + MiB
+    # Held meanwhile: the limit, and what was written while the keeper did not look.
+    assert most < 1024 * MiB
+
+
+def test_a_log_that_cannot_be_written_costs_the_program_its_write_and_nothing_else(
+    shop: Workshop,
+) -> None:
+    """As on a full disk: the program hears of it, lives, and ends with its own code."""
+    code = (
+        "import os, sys, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "try:\n"
+        "    while True: os.write(1, b'x' * 4096)\n"
+        "except OSError as error: sys.exit(error.errno)\n"
+    )
+    small = {str(resource.RLIMIT_FSIZE): [65536, 65536]}
+    shift = shop.start("1.1", code, limits=small)
+    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == errno.EFBIG
+    assert shift.log.stat().st_size == 65536
+
+
+def test_a_full_disk_costs_the_program_its_write_and_nothing_else(tmp_path: Path) -> None:
+    """A file system of one mebibyte, where one may be mounted."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", small], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small file system cannot be mounted here: " + mounted.stderr.decode())
+    try:
+        streams = logs.open_streams(str(small), "1.1", split=False)
+        trimmer = logs.Trimmer(logs.paths(str(small), "1.1", split=False), MiB // 2)
+        code = (
+            "import os, sys, errno\n"
+            "try:\n"
+            "    while True: os.write(1, b'x' * 4096)\n"
+            "except OSError as error: sys.exit(7 if error.errno == errno.ENOSPC else 1)\n"
+        )
+        child = subprocess.run([sys.executable, "-c", code], stdout=streams[1], check=False)
+        assert child.returncode == 7
+        trimmer.close()
+        os.write(streams[1], b"there is room again")
+        for number in streams:
+            os.close(number)
+        data, missing = _whole(small / "1.1.log")
+        assert data.endswith(b"there is room again")
+        assert len(data) + missing == (small / "1.1.log").stat().st_size
+        assert len(data) < MiB // 2 + MiB // 8
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_trimmer_that_comes_later_goes_on_from_the_hole(tmp_path: Path) -> None:
+    """Nothing is counted twice, and what stays is the first and the latest part."""
+    if not _can_punch(tmp_path):
+        pytest.skip("this file system makes no holes")
+    path = tmp_path / "1.1.log"
+    dice = random.Random(3)
+    written = b""
+    for _ in range(3):
+        piece = dice.randbytes(5 * MiB)
+        written += piece
+        with path.open("ab") as file:
+            file.write(piece)
+        trimmer = logs.Trimmer([str(path)], 4 * MiB)
+        trimmer.turn(trimmer.due)
+        trimmer.close()
+    data, missing = _whole(path)
+    assert len(data) + missing == len(written)
+    assert 2 * MiB < len(data) <= 4 * MiB
+    head = next(i for i, pair in enumerate(zip(data, written, strict=False)) if len(set(pair)) > 1)
+    assert written.endswith(data[head:])
+    assert head >= MiB
+
+
+def test_where_no_holes_can_be_made_the_first_part_stays_and_the_loss_is_told(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "1.1.log"
+    path.write_bytes(b"a" * (3 * MiB))
+    trimmer = logs.Trimmer([str(path)], MiB, hole=lambda *_: False)
+    trimmer.turn(trimmer.due)
+    with path.open("ab") as file:
+        file.write(b"later")
+    trimmer.close()
+    data, missing = _whole(path)
+    assert (data, missing) == (b"a" * (MiB // 4) + b"later", 3 * MiB - MiB // 4)
+
+
+def test_a_file_that_was_removed_is_no_error(tmp_path: Path) -> None:
+    trimmer = logs.Trimmer([str(tmp_path / "gone")], MiB)
+    assert trimmer.due == float("inf")
+    trimmer.close()
+
+
+def test_a_follower_beside_a_trimmer_never_reads_a_hole_as_output(tmp_path: Path) -> None:
+    """A reader in the middle of what is being left out is told so, and goes on behind it."""
+    if not _can_punch(tmp_path):
+        pytest.skip("this file system makes no holes")
+    path = tmp_path / "1.1.log"
+    path.write_bytes(b"x" * (8 * MiB))
+    trimmer = logs.Trimmer([str(path)], 4 * MiB)
+    data, missing = 0, 0
+    with Log.open(path) as log:
+        for number, piece in enumerate(log.read()):
+            if isinstance(piece, bytes):
+                assert not piece.strip(b"x")
+                data += len(piece)
+            else:
+                missing += piece.size
+            if number == 20:
+                trimmer.turn(trimmer.due)
+    trimmer.close()
+    assert missing > 0
+    assert data + missing == 8 * MiB
+
+
+def test_removing_everything_while_a_job_writes_does_not_hurt_it(shop: Workshop) -> None:
+    shift = shop.start("1.1", TWO_LINES)
+    shift.says("a")
+    shift.log.unlink()
+    (shop.work / "go").touch()
+    assert shift.ended()["status"] == 0
+    wait_for(lambda: not shift.members(), "it has gone")

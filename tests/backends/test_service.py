@@ -1,0 +1,135 @@
+"""The class of service reaches every thread of a tree, and those that come later."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sublet.backends.local import service, tree
+from support.box import wait_for
+from support.workshop import Shift, Workshop
+
+THREADS = """
+import os, subprocess, threading, time
+def sleep():
+    while True: time.sleep(1)
+for _ in range(3): threading.Thread(target=sleep, daemon=True).start()
+subprocess.Popen(['sleep', '1000'])
+subprocess.Popen(['sleep', '1000'], start_new_session=True)
+print('up', flush=True)
+while not os.path.exists('more'): time.sleep(0.01)
+subprocess.Popen(['sleep', '1000'], start_new_session=True)
+threading.Thread(target=sleep, daemon=True).start()
+print('more', flush=True)
+sleep()
+"""
+
+
+def _policies(shift: Shift) -> set[int]:
+    members = [pid for pid in shift.members() if pid != shift.keeper]
+    return {os.sched_getscheduler(thread) for pid in members for thread in tree.threads(pid)}
+
+
+def _weights(shift: Shift) -> set[str]:
+    members = [pid for pid in shift.members() if pid != shift.keeper]
+    return {Path(f"/proc/{pid}/autogroup").read_text().split()[-1] for pid in members}
+
+
+def _has_autogroups() -> bool:
+    path = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    return path.exists() and path.read_text().strip() == "1"
+
+
+def _is_low(shift: Shift) -> Callable[[], bool]:
+    def low() -> bool:
+        weights = _weights(shift) if _has_autogroups() else {"19"}
+        return _policies(shift) == {os.SCHED_IDLE} and weights == {"19"}
+
+    return low
+
+
+def test_an_opportunistic_program_begins_so_with_all_it_starts(shop: Workshop) -> None:
+    """Its keeper, which has to be quick, is not in that class."""
+    shift = shop.start("1.1", THREADS, service="opportunistic")
+    shift.says("up")
+    assert _policies(shift) == {os.SCHED_IDLE}
+    wait_for(_is_low(shift), "the sessions it made have a low weight")
+    (shop.work / "more").touch()
+    shift.says("more")
+    wait_for(_is_low(shift), "so have those that came later")
+    assert os.sched_getscheduler(shift.keeper) == os.SCHED_OTHER
+
+
+def test_a_running_program_steps_back_with_all_its_threads(shop: Workshop) -> None:
+    shift = shop.start("1.1", THREADS)
+    shift.says("up")
+    assert _policies(shift) == {os.SCHED_OTHER}
+    shift.call("service", "opportunistic")
+    wait_for(_is_low(shift), "all of it is low")
+
+
+def test_the_way_back_is_taken_where_the_machine_allows_it(shop: Workshop) -> None:
+    """Where raising a priority is not allowed, that is told."""
+    shift = shop.start("1.1", THREADS, service="opportunistic")
+    shift.says("up")
+    shift.call("service", "guaranteed")
+    if os.geteuid() != 0:
+        pytest.skip("raising a priority needs rights that this user does not have")
+    wait_for(lambda: _policies(shift) == {os.SCHED_OTHER}, "all of it is back")
+    if _has_autogroups():
+        wait_for(lambda: _weights(shift) == {"0"}, "with its weight")
+
+
+def test_a_thread_that_resets_its_class_for_children_does_not_free_them(shop: Workshop) -> None:
+    code = (
+        "import os, time\n"
+        "os.sched_setscheduler(0, os.SCHED_IDLE | os.SCHED_RESET_ON_FORK, os.sched_param(0))\n"
+        "if os.fork() == 0: time.sleep(1000)\n"
+        "print('up', os.sched_getscheduler(0), flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    shift = shop.start("1.1", code, service="opportunistic")
+    shift.says("up")
+
+    def all_idle() -> bool:
+        kinds = {policy & ~os.SCHED_RESET_ON_FORK for policy in _policies(shift)}
+        return kinds == {os.SCHED_IDLE} and len(shift.members()) == 3
+
+    wait_for(all_idle, "the child is idle too")
+
+
+def test_an_opportunistic_program_stays_so_when_its_keeper_is_killed(shop: Workshop) -> None:
+    shift = shop.start("1.1", THREADS, service="opportunistic")
+    shift.says("up")
+    shift.kill_keeper()
+    assert _policies(shift) == {os.SCHED_IDLE}
+    (shop.work / "more").touch()
+    shift.says("more")
+    assert _policies(shift) == {os.SCHED_IDLE}
+
+
+def test_a_refused_class_is_told_and_nice_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As for a user who may not use SCHED_IDLE: on a thread of our own that ends here."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    found: list[int] = []
+
+    def body() -> None:
+        me = threading.get_native_id()
+        monkeypatch.setattr(service, "_weigh", lambda *_: True)
+        monkeypatch.setattr(tree, "threads", lambda _: [me])
+        monkeypatch.setattr(os, "sched_setscheduler", refuse)
+        held = service.Service(lambda: [1], service.GUARANTEED, 0)
+        held.change(service.OPPORTUNISTIC)
+        found.append(os.getpriority(os.PRIO_PROCESS, me))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert found == [19]

@@ -1,0 +1,106 @@
+"""What a program leaves behind or lets loose is held."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sublet.backends.local.cgroup import Cgroup
+from support.box import wait_for
+from support.workshop import Workshop
+
+
+def test_a_program_that_exits_0_with_living_children_takes_them_along(shop: Workshop) -> None:
+    """Its own exit code stands."""
+    code = (
+        "import subprocess\n"
+        "subprocess.Popen(['sleep', '1000'])\n"
+        "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+    )
+    shift = shop.start("1.1", code)
+    told = shift.ended()
+    assert (told["status"], told["stopped"]) == (0, "")
+    assert not shift.members()
+
+
+def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(shop: Workshop) -> None:
+    code = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork(): os._exit(0)\n"
+        "print('up', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    shift = shop.start("1.1", code)
+    shift.says("up")
+    shift.call("stop", "preempted", 0.2)
+    told = shift.ended()
+    assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "preempted")
+    assert not shift.members()
+
+
+def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(shop: Workshop) -> None:
+    """The broker ends what ignores SIGTERM, and the reason stays."""
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('heard', flush=True))\n"
+        "print('up', flush=True)\n"
+        "while True: time.sleep(1)\n"
+    )
+    shift = shop.start("1.1", code)
+    shift.says("up")
+    shift.call("stop", "cancelled", 60.0)
+    shift.says("heard")
+    shift.kill_keeper()
+    told = shift.ended()
+    assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "cancelled")
+
+
+def test_no_control_group_stays_behind(shop: Workshop) -> None:
+    """Neither of a tree that ended, nor of one whose keeper was killed."""
+    shift = shop.start("1.1", "import time; time.sleep(1000)")
+    group = Cgroup.make("probe-of-a-test")
+    if group is None:
+        pytest.skip("this user may make no control group (version 2)")
+    base = Path(group.path).parent
+    group.close()
+    mine = [base / f"sublet-{shift.keeper}"]
+    assert mine[0].is_dir()
+    other = shop.start("2.1", "")
+    other.ended()
+    mine.append(base / f"sublet-{other.keeper}")
+    shift.kill_keeper()
+    shift.call("stop", "cancelled", 1.0)
+    shift.ended()
+    wait_for(lambda: not any(path.exists() for path in mine), "the groups have gone")
+
+
+def test_a_fork_bomb_is_held_where_a_control_group_can(shop: Workshop) -> None:
+    group = Cgroup.make("probe-of-a-test")
+    if group is None:
+        pytest.skip("this user may make no control group (version 2)")
+    holds = group.limit_pids(50)
+    group.close()
+    if not holds:
+        pytest.skip("the pids controller is not in our control group (version 2)")
+    code = (
+        "import os, sys, time\n"
+        "for _ in range(1000):\n"
+        "    try:\n"
+        "        if os.fork() == 0: time.sleep(1000)\n"
+        "    except BlockingIOError: print('held', flush=True); sys.exit(9)\n"
+    )
+    shift = shop.start("1.1", code, pids=50)
+    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 9
+
+
+def test_the_bound_on_processes_is_written_where_the_kernel_reads_it(tmp_path: Path) -> None:
+    """A directory in place of a group: the file is there, or it is not."""
+    group = Cgroup(str(tmp_path))
+    assert not group.limit_pids(50)
+    (tmp_path / "pids.max").write_text("max")
+    assert group.limit_pids(50)
+    assert (tmp_path / "pids.max").read_text().startswith("50")

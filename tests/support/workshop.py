@@ -1,0 +1,257 @@
+"""A launcher in a process of its own: keepers and programs without a broker or TensorFlow.
+
+    test ──one JSON line per call──▶ foreman (hub, launcher) ── keeper ── program
+         ◀──one JSON line per report──
+
+The foreman can be killed and another one put in its place, like a broker.
+"""
+
+import ctypes
+import io
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from sublet.backends.local import logs, records, tree
+from sublet.backends.local.launcher import Ending, Launcher
+from sublet.domain.job import Process
+from sublet.hub import Hub
+from support.box import wait_for
+
+TESTS = Path(__file__).parents[1]
+
+
+class Workshop:
+    """Attempts in one directory. `close` ends them all."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.runs = root / "runs"
+        self.logs = root / "logs"
+        self.work = root / "work"
+        for directory in (self.runs, self.logs, self.work):
+            directory.mkdir()
+        self.hire()
+
+    def hire(self) -> None:
+        """Start a foreman."""
+        path = [str(TESTS), *sys.path]
+        self.foreman = subprocess.Popen(
+            [sys.executable, "-m", "support.workshop", self.root],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "SUBLET_SHOP": str(self.root)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.reports: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.heard: list[dict[str, Any]] = []
+        out = self.foreman.stdout
+        reports = self.reports
+
+        def listen() -> None:
+            assert out is not None
+            for line in out:
+                reports.put(json.loads(line))
+
+        self._listener = threading.Thread(target=listen, daemon=True)
+        self._listener.start()
+
+    def fire(self) -> None:
+        """Kill the foreman, as a broker may be killed."""
+        self.foreman.kill()
+        self._part()
+
+    def _part(self) -> None:
+        self.foreman.wait()
+        self._listener.join()
+        for pipe in (self.foreman.stdin, self.foreman.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call the launcher."""
+        assert self.foreman.stdin is not None
+        self.foreman.stdin.write(json.dumps([name, *args]) + "\n")
+        self.foreman.stdin.flush()
+
+    def start(self, run: str, code: str, split: bool = False, **spec: Any) -> "Shift":
+        """Run Python code as an attempt, and wait until its keeper has said that it runs."""
+        argv = [sys.executable, "-c", code]
+        limit = spec.pop("limit", logs.LIMIT)
+        paths = logs.paths(str(self.logs), run, split)
+        whole = {
+            "argv": argv,
+            "cwd": str(self.work),
+            "environ": {**os.environ, "SHOP_MARK": f"mark-{run}", "SUBLET_SHOP": str(self.root)},
+            "notes": [],
+            "umask": 0o077,
+            "nice": 0,
+            "affinity": sorted(os.sched_getaffinity(0)),
+            "ignored": [],
+            "limits": {},
+            "client": None,
+            "logs": {"paths": paths, "limit": limit},
+            **spec,
+        }
+        self.call("start", run, whole, split)
+        told = self.await_report("started", run)
+        return Shift(self, run, told["worker"], told["keeper"])
+
+    def await_report(self, event: str, run: str) -> dict[str, Any]:
+        """The next such report; those on the way to it are remembered in `heard`."""
+        while True:
+            try:
+                told = self.reports.get(timeout=60)
+            except queue.Empty:
+                raise AssertionError(f"no {event} of {run}; heard {self.heard}") from None
+            self.heard.append(told)
+            if told["event"] == event and told["run"] == run:
+                return told
+
+    def living(self) -> list[int]:
+        """The processes that were started from here, without the foreman."""
+        mark = f"SUBLET_SHOP={self.root}".encode() + b"\0"
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and tree.start_time(int(entry.name)) is not None:
+                try:
+                    if mark in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return [pid for pid in found if pid != self.foreman.pid]
+
+    def close(self) -> None:
+        """End everything."""
+        if self.foreman.returncode is None:
+            self.fire()
+        wait_for(self._emptied, "the workshop is empty")
+
+    def _emptied(self) -> bool:
+        # Again and again: some of them fork.
+        left = self.living()
+        tree.send(left, signal.SIGKILL)
+        return not left
+
+
+class Shift:
+    """One attempt, as a test sees it."""
+
+    def __init__(self, shop: Workshop, run: str, worker: int, keeper: int) -> None:
+        self.shop = shop
+        self.run = run
+        self.worker = worker
+        self.keeper = keeper
+        self.directory = str(shop.runs / run)
+
+    @property
+    def log(self) -> Path:
+        return self.shop.logs / f"{self.run}.log"
+
+    def says(self, text: str) -> None:
+        """Wait until this stands in its output."""
+        wait_for(lambda: text.encode() in self.log.read_bytes(), f"it says {text!r}")
+
+    def call(self, name: str, *args: Any) -> None:
+        self.shop.call(name, self.run, *args)
+
+    def ended(self) -> dict[str, Any]:
+        """How it ended."""
+        return self.shop.await_report("ended", self.run)
+
+    def members(self) -> list[int]:
+        """The processes of its tree that live."""
+        return tree.belonging({self.worker, self.keeper}, f"mark-{self.run}")
+
+    def stands(self) -> bool:
+        """Whether nothing of its tree runs: stopped by signals, or frozen as a group."""
+        programs = [pid for pid in self.members() if pid != self.keeper]
+        return bool(programs) and (all(map(tree.stands, programs)) or self.frozen())
+
+    def frozen(self) -> bool:
+        group = (records.read(self.directory, "worker.json") or {}).get("group")
+        if group is None:
+            return False
+        try:
+            return "frozen 1" in (Path(group) / "cgroup.events").read_text()
+        except OSError:
+            return False
+
+    def kill_keeper(self) -> None:
+        os.kill(self.keeper, signal.SIGKILL)
+        wait_for(lambda: tree.start_time(self.keeper) is None, "the keeper is dead")
+
+
+class _Foreman:
+    """The reports of a launcher, as lines."""
+
+    def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
+        _say({"event": "started", "run": run, "keeper": keeper.pid, "worker": worker.pid})
+
+    def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
+        pass
+
+    def ended(self, run: str, ending: Ending) -> None:
+        _say({"event": "ended", "run": run, "status": ending.status, "stopped": ending.stopped})
+
+    def never_ran(self, run: str, why: str) -> None:
+        _say({"event": "never ran", "run": run, "why": why})
+
+    def nurseries_changed(self) -> None:
+        pass
+
+
+def _say(report: dict[str, Any]) -> None:
+    print(json.dumps(report), flush=True)
+
+
+def main() -> None:
+    """The foreman."""
+    root = Path(sys.argv[1])
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    hub = Hub()
+    launcher = Launcher(hub, root / "runs", root / "log", _Foreman())
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def children() -> None:
+        os.read(reading, 4096)
+        launcher.reap()
+
+    # Unbuffered: a line that was read ahead would not wake the hub.
+    stdin = io.FileIO(0)
+
+    def calls() -> None:
+        line = stdin.readline()
+        if not line:
+            os._exit(0)
+        name, run, *args = json.loads(line)
+        if name == "start":
+            spec, split = args
+            streams = logs.open_streams(str(root / "logs"), run, split)
+            launcher.start(run, b"{}", spec, f"mark-{run}", streams, "a test", None)
+            for number in streams:
+                os.close(number)
+        elif name == "adopt":
+            launcher.adopt(run, f"mark-{run}")
+        elif name == "is_paused":
+            _say({"event": "is paused", "run": run, "value": launcher.is_paused(run)})
+        else:
+            getattr(launcher, name)(run, *args)
+
+    hub.watch(reading, children)
+    hub.watch(0, calls)
+    while True:
+        hub.turn()
+
+
+if __name__ == "__main__":
+    main()
