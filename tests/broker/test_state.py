@@ -9,7 +9,10 @@ from sublet.broker.state import (
     AttemptEnded,
     Event,
     Granted,
+    Held,
     NeverRan,
+    Released,
+    Reopened,
     State,
     StopAsked,
     Submitted,
@@ -17,22 +20,37 @@ from sublet.broker.state import (
     Withdrawn,
     WorkerStarted,
 )
-from sublet.domain.job import Finished, Job, Outcome, Running, Starting, Waiting
+from sublet.domain.job import (
+    Again,
+    Finished,
+    Job,
+    Outcome,
+    Past,
+    Paused,
+    Running,
+    Starting,
+    Waiting,
+)
 from sublet.errors import InternalError
 from sublet.units import MiB
 from support.jobs import KEEPER, WORKER, job, lease
 
 DONE = Outcome("exited", 0)
-NAMES = ("waiting", "starting", "running", "gone")
+LARGER = Again("ran out of memory", least=768 * MiB, forgiven=True)
+OOM = Outcome("lease exceeded", 1)
+NAMES = ("waiting", "starting", "running", "held", "stopped", "gone")
+"""Held and stopped are both paused: the one while it waited, the other while it ran."""
 
 # Which events fit a job in which state: the drawing at the top of the module, as a table.
 FITTING = {
     Granted: ("waiting",),
-    Withdrawn: ("waiting",),
+    Withdrawn: ("waiting", "held"),
     WorkerStarted: ("starting",),
-    NeverRan: ("starting", "running"),
-    AttemptEnded: ("starting", "running"),
-    StopAsked: ("running",),
+    NeverRan: ("starting", "running", "stopped"),
+    AttemptEnded: ("starting", "running", "stopped"),
+    StopAsked: ("running", "stopped"),
+    Held: ("waiting", "running"),
+    Released: ("held", "stopped"),
 }
 
 
@@ -44,13 +62,19 @@ def events(number: int, attempt: int) -> list[Event]:
         WorkerStarted(number, attempt, 3.0, KEEPER, WORKER, "warm"),
         NeverRan(number, attempt, 3.0),
         AttemptEnded(number, attempt, 4.0, DONE),
-        AttemptEnded(number, attempt, 4.0, Outcome("lease exceeded", 1), least=768 * MiB),
+        AttemptEnded(number, attempt, 4.0, OOM, LARGER),
         StopAsked(number, "its client ended"),
+        Held(number, 6.0),
+        Released(number, 7.0, 9.0),
     ]
 
 
 def name_of(one: Job | None) -> str:
-    return "gone" if one is None else type(one.state).__name__.lower()
+    if one is None:
+        return "gone"
+    if isinstance(one.state, Paused):
+        return "held" if one.holds is None else "stopped"
+    return type(one.state).__name__.lower()
 
 
 def state_with(name: str) -> State:
@@ -61,6 +85,8 @@ def state_with(name: str) -> State:
         "waiting": [],
         "starting": events(1, 1)[:1],
         "running": [events(1, 1)[0], events(1, 1)[2]],
+        "held": [Held(1, 6.0)],
+        "stopped": [events(1, 1)[0], events(1, 1)[2], Held(1, 6.0)],
         "gone": events(1, 1)[1:2],
     }[name]:
         state.apply(event)
@@ -82,7 +108,7 @@ def test_an_event_that_does_not_fit_is_our_bug_and_changes_nothing(name: str) ->
             assert state.jobs() == before
 
 
-@pytest.mark.parametrize("name", ["waiting", "starting", "running"])
+@pytest.mark.parametrize("name", NAMES[:-1])
 @pytest.mark.parametrize("attempt", [0, 2])
 def test_news_of_another_attempt_is_refused(name: str, attempt: int) -> None:
     for event in events(1, attempt):
@@ -111,24 +137,66 @@ def test_a_job_goes_from_submitted_to_finished_and_is_then_forgotten() -> None:
 
 def test_a_job_that_is_tried_again_waits_for_a_larger_lease_as_its_next_attempt() -> None:
     state = state_with("running")
-    again = state.apply(AttemptEnded(1, 1, 4.0, Outcome("lease exceeded", 1), least=768 * MiB))
-    assert again == job(state=Waiting(4.0), attempt=2, least=768 * MiB)
+    again = state.apply(AttemptEnded(1, 1, 4.0, OOM, LARGER, 9.0))
     assert again is not None
-    assert again.run == "1.2"
+    assert again.state == Waiting(4.0, 9.0, 0.0, "ran out of memory")
+    assert (again.run, again.least, again.failures) == ("1.2", 768 * MiB, 0)
+    assert again.past == (Past(1, 4.0, OOM, lease()),)
+
+
+def test_a_job_that_failed_of_itself_is_remembered_to_have_and_put_off() -> None:
+    state = state_with("stopped")
+    told = Outcome("exited", 3)
+    again = state.apply(AttemptEnded(1, 1, 4.0, told, Again("exit code 3", delay=5.0), 9.0))
+    assert again is not None
+    assert again.state == Waiting(4.0, 9.0, 5.0, "exit code 3")
+    assert (again.attempt, again.failures) == (2, 1)
+
+
+def test_a_paused_job_keeps_what_it_holds_and_goes_on_as_before() -> None:
+    state = state_with("stopped")
+    assert [one.lease for one in state.holding()] == [lease()]
+    assert state.waiting() == []
+    state.apply(Released(1, 7.0, 9.0))
+    assert name_of(state[1]) == "running"
+    state = state_with("held")
+    assert (state.holding(), state.waiting()) == ([], [])
+    state.apply(Released(1, 7.0, 9.0))
+    assert state.waiting() == [job(state=Waiting(1.0, 9.0))]
+
+
+def test_a_finished_job_can_be_opened_again_and_a_live_one_cannot() -> None:
+    state = state_with("gone")
+    state.apply(Reopened(job(attempt=2)))
+    assert state.waiting() == [job(attempt=2)]
+    with pytest.raises(InternalError, match="live already"):
+        state.apply(Reopened(job(attempt=3)))
+
+
+def test_a_job_is_found_by_its_token_as_long_as_it_lives() -> None:
+    state = state_with("waiting")
+    assert state.with_token("token-1") == job()
+    assert state.with_token("token-2") is None
+    state.apply(Withdrawn(1, 2.0, DONE))
+    assert state.with_token("token-1") is None
 
 
 def test_a_job_that_never_ran_waits_again_as_its_next_attempt() -> None:
     for name in ("starting", "running"):
         state = state_with(name)
-        assert state.apply(NeverRan(1, 1, 3.0)) == job(state=Waiting(3.0), attempt=2)
+        assert state.apply(NeverRan(1, 1, 3.0, 8.0)) == job(state=Waiting(3.0, 8.0), attempt=2)
+    state = state_with("stopped")
+    paused = Paused(3.0, Waiting(3.0, 8.0))
+    assert state.apply(NeverRan(1, 1, 3.0, 8.0)) == job(state=paused, attempt=2)
 
 
 def test_what_a_failed_attempt_has_taught_outlives_attempts_that_never_ran() -> None:
     state = state_with("running")
-    state.apply(AttemptEnded(1, 1, 4.0, Outcome("lease exceeded", 1), least=768 * MiB))
+    state.apply(AttemptEnded(1, 1, 4.0, OOM, LARGER))
     state.apply(Granted(1, 5.0, 8.0, lease(ceiling=768 * MiB)))
     state.apply(NeverRan(1, 2, 6.0))
-    assert state[1] == job(state=Waiting(6.0), attempt=3, least=768 * MiB)
+    assert (state[1].state, state[1].attempt) == (Waiting(6.0), 3)
+    assert state[1].least == 768 * MiB
 
 
 def test_a_job_cannot_be_submitted_over_a_live_one() -> None:
@@ -206,7 +274,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.state.jobs() == before
 
     @precondition(lambda self: self.submitted)
-    @rule(data=st.data(), kind=st.integers(0, 6), late=st.integers(0, 3))
+    @rule(data=st.data(), kind=st.integers(0, 8), late=st.integers(0, 3))
     def event(self, data: st.DataObject, kind: int, late: int) -> None:
         # One number above all that were given: a job that has never been.
         number = data.draw(st.integers(1, self.submitted + 1))
@@ -239,18 +307,18 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.state.jobs() == before
 
     @invariant()
-    def a_lease_is_held_exactly_while_starting_and_running(self) -> None:
+    def a_lease_is_held_exactly_while_starting_and_running_paused_or_not(self) -> None:
+        holding = ("starting", "running", "stopped")
         jobs = self.state.jobs()
-        assert [one for one in jobs if isinstance(one.state, Starting | Running)] == (
-            self.state.holding()
-        )
+        assert [one for one in jobs if name_of(one) in holding] == self.state.holding()
         for one in jobs:
-            assert (one.lease is not None) == (not isinstance(one.state, Waiting))
+            assert (one.lease is not None) == (name_of(one) in holding)
 
     @invariant()
-    def each_job_waits_or_holds_and_none_is_finished(self) -> None:
-        both = self.state.waiting() + self.state.holding()
-        assert sorted(one.id for one in both) == [one.id for one in self.state.jobs()]
+    def each_job_waits_or_holds_or_is_held_and_none_is_finished(self) -> None:
+        held = [one for one in self.state.jobs() if name_of(one) == "held"]
+        all_kinds = self.state.waiting() + self.state.holding() + held
+        assert sorted(one.id for one in all_kinds) == [one.id for one in self.state.jobs()]
 
     @invariant()
     def attempts_and_what_they_need_only_grow(self) -> None:

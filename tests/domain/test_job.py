@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublet.domain.job import Program, Waiting
+from sublet.domain.job import MOST_PAST, Again, Outcome, Paused, Program, Waiting
 from sublet.units import MiB
 from support.jobs import job, lease, running
 
@@ -24,16 +24,30 @@ def test_a_program_is_started_by_the_command_line_it_was_read_from(
 
 def test_another_attempt_has_a_directory_of_its_own_and_holds_nothing() -> None:
     first = job(7, running(lease()))
-    second = first.again(5.0)
+    second = first.again(Waiting(5.0))
     assert second == job(7, Waiting(5.0), attempt=2)
     assert (first.run, second.run) == ("7.1", "7.2")
     assert (first.lease, second.lease) == (lease(), None)
 
 
 def test_what_an_attempt_needs_at_the_least_is_never_forgotten() -> None:
-    taught = job().again(2.0, least=768 * MiB)
+    oom = Outcome("lease exceeded", 1)
+    taught = job().after(2.0, 1.0, oom, Again("", least=768 * MiB))
     assert taught.least == 768 * MiB
-    assert taught.again(3.0).least == 768 * MiB
-    assert taught.again(3.0, least=512 * MiB).least == 768 * MiB
-    assert taught.again(3.0, least=1024 * MiB).least == 1024 * MiB
+    assert taught.again(Waiting(3.0)).least == 768 * MiB
+    assert taught.after(3.0, 2.0, oom, Again("", least=512 * MiB)).least == 768 * MiB
+    assert taught.after(3.0, 2.0, oom, Again("", least=1024 * MiB)).least == 1024 * MiB
     assert taught.evolve(running(lease())).least == 768 * MiB
+
+
+def test_only_so_many_past_attempts_are_remembered() -> None:
+    one = job()
+    for number in range(MOST_PAST + 5):
+        one = one.after(float(number), 0.0, Outcome("exited", 1), Again("exit code 1"))
+    assert [past.at for past in one.past] == [float(n) for n in range(5, MOST_PAST + 5)]
+    assert one.failures == MOST_PAST + 5
+
+
+def test_a_paused_job_holds_what_it_held() -> None:
+    assert job(state=Paused(3.0, running(lease()))).lease == lease()
+    assert job(state=Paused(3.0, Waiting(1.0))).lease is None

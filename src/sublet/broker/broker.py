@@ -62,6 +62,8 @@ from sublet.wire import messages as say
 _DOWN = "`sublet down --stop`"
 _LOOP = "a crash loop: it ended {} times in the same way, soon after its start"
 _RETRY_WRITING = 1.0
+_MOST_FINISHED = 10_000
+"""So many finished jobs are remembered; older ones go when a broker starts."""
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
 
@@ -95,7 +97,8 @@ class Broker:
         self._told: dict[int, str] = {}
         self._pause: set[str] = set()
         """Attempts to pause as soon as they run."""
-        self._adopt()
+        self._boot(ledger)
+        self._prune()
 
     def run(self) -> None:
         """Until somebody says `down`."""
@@ -373,11 +376,15 @@ class Broker:
         told = Outcome(cause, 143, message=why)
         self._close_job(self.books.happened(Withdrawn(job.id, self.clock.wall(), told)))
 
-    def _adopt(self) -> None:
-        """Take over what an earlier broker has left."""
+    def _boot(self, ledger: Ledger) -> None:
+        """Take over what an earlier broker has left, of this boot of the machine or another."""
+        boot = tree.boot()
+        rebooted = ledger.fact("boot") not in (None, boot)
+        ledger.note("boot", boot)
+        ledger.commit()
         for job in self.state.jobs():
             if job.holds is not None:
-                self.launcher.adopt(job.run, mark(job))
+                self.launcher.adopt(job.run, mark(job), rebooted)
             elif job.spec.client is None:
                 if isinstance(job.state, Waiting):
                     self._wake_after(job.state.delay)
@@ -385,6 +392,17 @@ class Broker:
                 self.withdraw(job, self.CLIENT_GONE)
             else:
                 self._await_client(job)
+
+    def _prune(self) -> None:
+        """Forget the oldest of the finished jobs, and what they have said."""
+        forgotten = self.books.ledger.prune(_MOST_FINISHED)
+        self.books.ledger.commit()
+        if forgotten:
+            last = max(forgotten)
+            for path in self.home.logs.iterdir():
+                number = path.name.partition(".")[0]
+                if number.isdecimal() and int(number) <= last and int(number) not in self.state:
+                    path.unlink(missing_ok=True)
 
     def _await_client(self, job: Job) -> None:
         """A waiting job whose client has not come back: it is dropped if the client ends."""

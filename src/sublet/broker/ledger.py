@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from sublet.broker import measurements
+from sublet.broker import common, measurements
+from sublet.broker.common import Common
 from sublet.broker.measurements import Measurements
 from sublet.domain.job import Finished, Job
 from sublet.errors import LedgerDamaged, WorldError
@@ -45,6 +46,8 @@ _MIGRATIONS = (
     """,
     # 2: what sets runs of a program apart, and what probes have forecast.
     measurements.SCHEMA,
+    # 3: jobs that last: found by token, with their surroundings apart; the last boot.
+    common.SCHEMA,
 )
 VERSION = len(_MIGRATIONS)
 _SMALLEST_FILE = 100
@@ -58,6 +61,7 @@ class Ledger:
         self._db = connection
         self.path = path
         self.measurements = Measurements(connection, self._begin)
+        self.common = Common(connection, self._begin)
 
     @classmethod
     def open(cls, path: Path) -> "Ledger":
@@ -70,7 +74,7 @@ class Ledger:
                 _create(path)
             connection = _connect(path)
             _migrate(connection)
-        except (sqlite3.Error, msgspec.MsgspecError, TypeError, OSError) as error:
+        except (sqlite3.Error, msgspec.MsgspecError, LookupError, TypeError, OSError) as error:
             if connection is not None:
                 connection.close()
             raise _explain(error, path) from error
@@ -78,7 +82,7 @@ class Ledger:
 
     def live(self) -> list[Job]:
         """The jobs that have not finished, in the order they came."""
-        return _live(self._db)
+        return self._jobs("live ORDER BY id")
 
     def last_id(self) -> int:
         """The highest job number ever given."""
@@ -87,26 +91,54 @@ class Ledger:
 
     def find(self, job: int) -> Job | None:
         """A job, live or finished."""
-        row = self._db.execute("SELECT record FROM jobs WHERE id = ?", (job,)).fetchone()
-        return None if row is None else msgspec.json.decode(row[0], type=Job)
+        return next(iter(self._jobs("id = ?", job)), None)
+
+    def with_token(self, token: str) -> Job | None:
+        """The first job that was asked for with this token."""
+        return next(iter(self._jobs("token = ? ORDER BY id LIMIT 1", token)), None)
 
     def latest(self, count: int) -> list[Job]:
         """The finished jobs that came last, in the order they came."""
-        rows = self._db.execute(
-            "SELECT record FROM jobs WHERE NOT live ORDER BY id DESC LIMIT ?", (count,)
-        ).fetchall()
-        return [msgspec.json.decode(record, type=Job) for (record,) in reversed(rows)]
+        return self._jobs("NOT live ORDER BY id DESC LIMIT ?", count)[::-1]
 
     def save(self, job: Job) -> None:
         """Write the job as it is now; durable with the next `commit`."""
         self._begin()
         finished = isinstance(job.state, Finished)
+        state = type(job.state).__name__.lower()
+        record, around = self.common.put_apart(job)
         self._db.execute(
-            "INSERT INTO jobs (id, live, state, record) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET "
-            "live = excluded.live, state = excluded.state, record = excluded.record",
-            (job.id, not finished, type(job.state).__name__.lower(), msgspec.json.encode(job)),
+            "INSERT INTO jobs (id, live, state, record, token, surroundings) "
+            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET live = excluded.live, "
+            "state = excluded.state, record = excluded.record, "
+            "surroundings = excluded.surroundings",
+            (job.id, not finished, state, record, job.token, around),
         )
+
+    def prune(self, keep: int) -> list[int]:
+        """Forget all finished jobs but the latest `keep`; the numbers of those forgotten."""
+        self._begin()
+        rows = self._db.execute(
+            "SELECT id FROM jobs WHERE NOT live ORDER BY id DESC LIMIT -1 OFFSET ?", (keep,)
+        ).fetchall()
+        if rows:
+            self._db.executemany("DELETE FROM jobs WHERE id = ?", rows)
+            self.common.prune()
+        return [number for (number,) in rows]
+
+    def fact(self, name: str) -> str | None:
+        """Something that was noted."""
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def note(self, name: str, value: str) -> None:
+        """Note something; durable with the next `commit`."""
+        self._begin()
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def _jobs(self, where: str, *values: object) -> list[Job]:
+        query = f"SELECT record, surroundings FROM jobs WHERE {where}"
+        return [self.common.put_together(*row) for row in self._db.execute(query, values)]
 
     def commit(self) -> None:
         """Everything saved so far is on disk when this returns."""
@@ -117,6 +149,7 @@ class Ledger:
         """Forget what was saved since the last commit."""
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
+            self.common.rolled_back()
 
     def close(self) -> None:
         """Close the file; what was not committed is lost."""
@@ -153,12 +186,10 @@ def _check(path: Path) -> None:
             )
         if not version or not {"jobs", "peaks"} <= tables:
             raise sqlite3.DatabaseError("its tables are missing")
-        _live(connection)
-
-
-def _live(connection: sqlite3.Connection) -> list[Job]:
-    rows = connection.execute("SELECT record FROM jobs WHERE live ORDER BY id")
-    return [msgspec.json.decode(record, type=Job) for (record,) in rows]
+        apart = "surroundings" if version >= 3 else "NULL"
+        shared = Common(connection, lambda: None)
+        for row in connection.execute(f"SELECT record, {apart} FROM jobs WHERE live"):
+            shared.put_together(*row)
 
 
 def _create(path: Path) -> None:

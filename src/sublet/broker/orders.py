@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sublet.backends.local import logs
 from sublet.domain.device import Device
 from sublet.domain.job import Job, Program
 from sublet.domain.lease import Lease
@@ -16,6 +17,11 @@ from sublet.inside.lease import Lease as InsideLease
 def mark(job: Job) -> str:
     """What tells this attempt's processes apart from all others."""
     return f"{job.token}-{job.attempt}"
+
+
+def log_paths(job: Job, home: Home) -> list[str]:
+    """Where a job without a client writes."""
+    return logs.paths(str(home.logs), job.run, job.spec.split)
 
 
 def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str, Any]:
@@ -57,7 +63,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         "time": job.spec.time,
         "grace": job.spec.grace,
         "service": job.spec.service,
-        "logs": str(home.logs) if client is None else None,
+        "logs": None if client is not None else {"paths": log_paths(job, home)},
     }
 
 

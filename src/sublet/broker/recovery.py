@@ -15,12 +15,15 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sublet.broker.ledger import Ledger
 from sublet.broker.measurements import COLUMNS, FORECAST_COLUMNS, SCHEMA_1_COLUMNS
-from sublet.domain.job import Finished, Job
+from sublet.domain.job import Finished, Job, Outcome, Surroundings
 from sublet.errors import LedgerDamaged
 from sublet.home import Home
+
+_AROUND = "digest, record"
 
 
 class Recovered(Struct, frozen=True):
@@ -89,9 +92,26 @@ def _readable_copy(path: Path, directory: Path) -> Path:
 
 
 def _jobs(path: Path) -> Iterator[Job]:
-    for (record,) in _rows(path, "jobs", "record"):
+    """All jobs of which enough can be read. One that has lost its surroundings has ended."""
+    around = {bytes(digest): record for digest, record in _rows(path, "surroundings", _AROUND)}
+    rows = list(_rows(path, "jobs", "record, surroundings"))
+    for record, digest in rows or _rows(path, "jobs", "record, NULL"):
         with contextlib.suppress(msgspec.MsgspecError):
-            yield msgspec.json.decode(record, type=Job)
+            job = msgspec.json.decode(record, type=Job)
+            if digest is None:
+                yield job
+                continue
+            try:
+                found = msgspec.json.decode(around[bytes(digest)], type=Surroundings)
+            except (KeyError, msgspec.MsgspecError):
+                yield job if isinstance(job.state, Finished) else _lost(job)
+            else:
+                yield replace(job, spec=replace(job.spec, surroundings=found))
+
+
+def _lost(job: Job) -> Job:
+    told = Outcome("lost", 255, message="its environment was lost with the damaged ledger")
+    return job.evolve(Finished(time.time(), told, job.lease))
 
 
 def _rows(path: Path, table: str, columns: str) -> Iterator[tuple[bytes, ...]]:
@@ -99,7 +119,10 @@ def _rows(path: Path, table: str, columns: str) -> Iterator[tuple[bytes, ...]]:
     seen: set[int] = set()
     for start, beyond, order in ((-1, ">", "ASC"), (1 << 62, "<", "DESC")):
         # One by one: a cursor reads ahead, and would lose the last row before the damage.
-        query = f"SELECT id, {columns} FROM {table} WHERE id {beyond} ? ORDER BY id {order} LIMIT 1"
+        query = (
+            f"SELECT rowid, {columns} FROM {table} "
+            f"WHERE rowid {beyond} ? ORDER BY rowid {order} LIMIT 1"
+        )
         with (
             contextlib.suppress(sqlite3.Error),
             contextlib.closing(sqlite3.connect(path)) as connection,

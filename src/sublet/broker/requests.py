@@ -80,7 +80,7 @@ class Requests:
             broker.stop(job, "its client ended")
 
     def _run(self, session: Session, spec: JobSpec, token: str) -> None:
-        twin = self.broker.state.with_token(token)
+        twin = self._twin(token)
         if twin is not None:
             session.reply(say.Accepted(twin.id))
             self._attach(session, twin.id, token)
@@ -102,8 +102,7 @@ class Requests:
         self.broker.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
 
     def _submit(self, session: Session, request: say.Submit) -> None:
-        state = self.broker.state
-        twin = state.with_token(request.token)
+        twin = self._twin(request.token)
         if twin is not None:
             count = max(1, len(request.indexes))
             session.reply(say.Queued(tuple(range(twin.id, twin.id + count))))
@@ -133,6 +132,10 @@ class Requests:
             None, Submitted(jobs[-1]), lambda: self._tell_queued(jobs[-1].id, queued)
         )
 
+    def _twin(self, token: str) -> Job | None:
+        """The job of the same request, sent before: to us, or to a broker that died over it."""
+        return self.broker.state.with_token(token) or self.broker.books.ledger.with_token(token)
+
     def _tell_queued(self, last: int, queued: say.Queued) -> None:
         session = self.broker.askers.pop(last, None)
         if session is not None:
@@ -148,7 +151,7 @@ class Requests:
         at = self.broker.clock.wall()
         job = Job(self.broker.next_id, token, spec, at, Waiting(at, self.broker.clock.now()))
         self.broker.next_id += 1
-        return job
+        return self.broker.books.ledger.common.share(job)
 
     def _attach(self, session: Session, number: int, token: str) -> None:
         streams = session.take_streams()

@@ -161,12 +161,12 @@ class State:
         return list(self._jobs.values())
 
     def waiting(self) -> list[Job]:
-        """Those without a lease that are not paused."""
-        return list(self._waiting.values())
+        """Those without a lease that are not paused, in the order they came."""
+        return [self._waiting[number] for number in sorted(self._waiting)]
 
     def holding(self) -> list[Job]:
-        """Those with one."""
-        return list(self._holding.values())
+        """Those with one, paused or not, in the order they came."""
+        return [self._holding[number] for number in sorted(self._holding)]
 
     def apply(self, event: Event) -> Job | None:
         """Take one event in; returns the job as it is now, for the ledger.

@@ -38,7 +38,7 @@ def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...
         system_peak=ending.system_peak,
         asked=evidence.asked,
         failures=evidence.failures,
-        message=evidence.message or ending.stopped,
+        message=evidence.message or ending.stopped or ending.note,
         tenants=tenants if cause == "lease exceeded" else (),
         waited=state.waited,
         startup=max(0.0, began / 1e9 - state.tick) if began else None,

@@ -37,8 +37,8 @@ class Program(Struct, frozen=True):
         return [self.python, *self.flags, *option, self.target, *self.args]
 
 
-class Surroundings(Struct, frozen=True):
-    """What a child inherits from the shell it is typed into."""
+class Surroundings(Struct, frozen=True, weakref=True):
+    """What a child inherits from the shell it is typed into. Many jobs share one record."""
 
     cwd: bytes
     environ: dict[bytes, bytes]

@@ -36,6 +36,8 @@ class Ending(Struct, frozen=True):
     stopped: str = ""
     system_peak: int | None = None
     ran: float | None = None
+    note: str = ""
+    """What more is known of it."""
 
 
 class Reports(Protocol):
@@ -118,11 +120,17 @@ class Launcher:
             del self._kept[run]
             raise
 
-    def adopt(self, run: str, mark: str) -> None:
-        """Take over an attempt that an earlier broker had started, or may have."""
+    def adopt(self, run: str, mark: str, rebooted: bool = False) -> None:
+        """Take over an attempt that an earlier broker had started, or may have.
+
+        `rebooted`: since then the machine was restarted, so none of its processes lives.
+        """
         kept = _Kept(run, str(self.runs / run), mark)
         self._kept[run] = kept
-        self._settle(kept)
+        if rebooted and records.read(kept.directory, "exit.json") is None:
+            self._ended(kept, {"status": None, "note": "the machine was restarted"})
+        else:
+            self._settle(kept)
 
     def signal(self, run: str, number: int) -> None:
         """Send a signal to the program and what shares its process group."""
@@ -300,6 +308,7 @@ class Launcher:
                 record.get("stopped", ""),
                 record.get("system_peak") or None,
                 record.get("ran"),
+                record.get("note", ""),
             ),
         )
 

@@ -11,6 +11,12 @@ import signal
 _OWN_CHILDREN = "/proc/thread-self/children"
 
 
+def boot() -> str:
+    """What tells this boot of the machine apart from all others."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
 def start_time(pid: int) -> int | None:
     """When the process started, in clock ticks after boot; None if it is gone or a zombie."""
     fields = _stat(pid)
