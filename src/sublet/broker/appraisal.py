@@ -6,8 +6,10 @@ from sublet.domain.device import Device
 from sublet.domain.job import Job, JobSpec, Outcome, Waiting
 from sublet.domain.lease import Lease
 from sublet.errors import BadRequest, TooLarge
-from sublet.policy import admission, sizing
-from sublet.policy.admission import Candidate, Room
+from sublet.policy import sizing
+from sublet.policy.line import Candidate, Offer
+from sublet.policy.offers import never, offers
+from sublet.policy.rooms import Room, eligible, most_ever
 from sublet.units import MiB
 
 _USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB}
@@ -20,19 +22,33 @@ class Appraiser:
     def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
         self._ledger = ledger
         self._devices = devices
+        self._offers: dict[tuple[int, int], tuple[tuple[Offer, ...], str]] = {}
+        self._stands: tuple[tuple[str, int], ...] = ()
 
-    def candidate(self, job: Job, held: str) -> Candidate:
-        """The job as the admission policy sees it."""
+    def candidate(self, job: Job, rooms: tuple[Room, ...], since: float, held: str) -> Candidate:
+        """The job as the admission policy sees it; what it would get is worked out once."""
+        stands = tuple((room.device.id, room.standing) for room in rooms)
+        if stands != self._stands:
+            self._stands = stands
+            self.forget()
+        if (known := self._offers.get((job.id, job.least))) is None:
+            known = self._offers[job.id, job.least] = self._appraise(job, rooms)
+        possible, otherwise = known
+        return Candidate(job.id, job.id, possible, since, held=held or otherwise)
+
+    def forget(self) -> None:
+        """Something new is known: work all offers out again when they are needed."""
+        self._offers.clear()
+
+    def _appraise(self, job: Job, rooms: tuple[Room, ...]) -> tuple[tuple[Offer, ...], str]:
         kinds = {device.kind for device in self._devices.values()}
-        return Candidate(
-            job=job.id,
-            ask=job.spec.memory,
-            device=job.spec.device,
-            overhead={d.id: self.overhead(job, d) for d in self._devices.values()},
-            evidence={kind: self._ledger.evidence(job, kind) for kind in kinds},
-            least=job.least,
-            held=held,
-        )
+        overhead = {d.id: self.overhead(job, d) for d in self._devices.values()}
+        evidence: dict[str, sizing.Evidence] = {
+            kind: self._ledger.evidence(job, kind) for kind in kinds
+        }
+        ask = (job.spec.memory, job.spec.device, rooms, overhead)
+        possible = offers(*ask, evidence, job.least)
+        return possible, "" if possible else never(*ask, job.least)
 
     def overhead(self, job: Job, device: Device) -> int:
         """What one more process costs on a device, beside its ceiling."""
@@ -46,10 +62,10 @@ class Appraiser:
 
     def check(self, spec: JobSpec, rooms: tuple[Room, ...]) -> None:
         """Refuse what can never be done."""
-        eligible = admission.eligible(spec.device, rooms)
-        if not eligible:
-            names = ", ".join(self._devices)
-            raise BadRequest(f"There is no device {spec.device!r}.", f"There are: {names}.")
+        names = eligible(spec.device, rooms)
+        if not names:
+            known = ", ".join(self._devices)
+            raise BadRequest(f"There is no device {spec.device!r}.", f"There are: {known}.")
         most = len(spec.surroundings.affinity)
         if spec.cpus is not None and not 1 <= spec.cpus <= most:
             raise BadRequest(
@@ -58,9 +74,9 @@ class Appraiser:
         job = Job(0, "", spec, 0.0, Waiting(0.0))
         refusals: list[BadRequest] = []
         for room in rooms:
-            if room.device.id not in eligible:
+            if room.device.id not in names:
                 continue
-            ever = admission.most_ever(room, self.overhead(job, room.device))
+            ever = most_ever(room, self.overhead(job, room.device))
             try:
                 sizing.check(spec.memory, room.device, ever)
             except BadRequest as refusal:
@@ -74,7 +90,7 @@ class Appraiser:
         room = next((room for room in rooms if room.device.id == lease.device), None)
         if room is None:
             return None
-        most = admission.most_ever(room, self.overhead(job, room.device)) // MiB * MiB
+        most = most_ever(room, self.overhead(job, room.device)) // MiB * MiB
         wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
         chosen = min(wanted, most)
         return chosen if chosen > lease.ceiling else None

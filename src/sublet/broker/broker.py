@@ -24,7 +24,7 @@ from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
 from sublet.broker.ledger import Ledger
 from sublet.broker.orders import mark, text_environment, worker_spec
-from sublet.broker.rooms import Sample
+from sublet.broker.rooms import Sample, Strangers
 from sublet.broker.sessions import Session
 from sublet.broker.state import (
     AttemptEnded,
@@ -55,7 +55,10 @@ from sublet.errors import BadRequest, InternalError, SubletError, WorldError
 from sublet.home import Home
 from sublet.hub import Hub
 from sublet.policy import admission
-from sublet.policy.admission import Grant, Plan, Room
+from sublet.policy.admission import Grant, Plan
+from sublet.policy.line import Line
+from sublet.policy.reasons import Reasons
+from sublet.policy.rooms import Room
 from sublet.wire import messages as say
 
 _CLIENT_GONE = "its client ended before it could start"
@@ -79,6 +82,8 @@ class Broker:
         self.launcher = Launcher(hub, home.runs, home.log, self)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
         self.appraiser = Appraiser(ledger, self.devices)
+        self.line = Line()
+        self.strangers = Strangers()
         self.began = clock.wall()
         self.ending = False
         self._closing = False
@@ -232,7 +237,9 @@ class Broker:
             kind = self.devices[lease.device].kind
             start = "warm" if warm else "cold"
             self.books.measured(job, kind, lease.ceiling, told, start, at)
+            self.appraiser.forget()
         least = self._second_try(job, lease, told)
+        self.strangers.lease_ended(lease.device, lease.charge, self.clock.now())
         now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, least))
         self._samples.pop(run, None)
         self.books.when_written(lambda: self.launcher.forget(run))
@@ -271,12 +278,30 @@ class Broker:
         """How full the devices are now."""
         nurseries = [n for n in self.launcher.nurseries.all() if n.state != "off"]
         standing = sum(nursery.holds for nursery in nurseries)
-        return fullness.rooms(self.probe.facts(), self.state.holding(), self._samples, standing)
+        return fullness.rooms(
+            self.probe.facts(),
+            self.state.holding(),
+            self._samples,
+            standing,
+            self.strangers,
+            self.clock.now(),
+        )
 
     def plan(self) -> Plan:
-        """Who gets a lease now, and why the others wait."""
-        waiting = [self.appraiser.candidate(job, self._held(job)) for job in self.state.waiting()]
-        return admission.plan(self.rooms(), tuple(waiting))
+        """Who gets a lease now."""
+        rooms = self.rooms()
+        self.line.keep(
+            self.appraiser.candidate(job, rooms, self._came(job), self._held(job))
+            for job in self.state.waiting()
+        )
+        return admission.plan(rooms, self.line, self.clock.now())
+
+    def _came(self, job: Job) -> float:
+        """When the job came, in monotonic time; a clock that is set later changes nothing."""
+        known = self.line.get(job.id)
+        if known is not None:
+            return known.since
+        return self.clock.now() - max(0.0, self.clock.wall() - job.submitted)
 
     def _settle(self) -> None:
         """After each turn: decide, write down, act; and again, as long as acting brings news."""
@@ -300,9 +325,16 @@ class Broker:
         self.books.changed = True
 
     def _follow(self, plan: Plan) -> None:
+        now = self.clock.now()
         for grant in plan.grants:
             self._grant(self.state[grant.job], grant)
-        for number, reason in plan.reasons.items():
+        self.line.follow(plan, now)
+        present = [job.id for job in self.state.waiting() if job.id in self.clients]
+        if not present:
+            return
+        reasons = Reasons(self.rooms(), self.line, now, present)
+        for number in present:
+            reason = reasons.why(number, estimate=False)
             if self._told.get(number) != reason:
                 self._told[number] = reason
                 self.clients.tell(number, say.Waits(reason))

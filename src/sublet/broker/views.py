@@ -6,7 +6,7 @@ from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Job, Running, Starting, Waiting
 from sublet.home import Home
 from sublet.inside.measure import read_boards
-from sublet.policy.admission import Room
+from sublet.policy.rooms import Room
 from sublet.wire.messages import DeviceRow, LeaseRow, NurseryRow, WaitingRow
 
 
@@ -15,7 +15,7 @@ def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:
     return tuple(
         DeviceRow(
             device=room.device,
-            leased=sum(tenant.bytes for tenant in room.tenants),
+            leased=sum(one.charge for one in room.holdings),
             strangers=room.strangers,
             standing=room.standing,
             free=max(0, room.free),
