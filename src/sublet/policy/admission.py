@@ -47,10 +47,18 @@ __all__ = [
 
 
 class Rules(Struct, frozen=True):
-    """How long the first in line lets others pass, in seconds since it could not start."""
+    """How long the first in line lets others pass, in seconds since it came to the front."""
 
     patience: float = 1800.0
     limit: float = 7200.0
+    stretch: float = 0.25
+    """Both are at least this share of what it had waited before: where all wait for days, a bound
+    of minutes would leave most of a device idle to save a large job a thousandth of its wait."""
+
+    def bounds(self, waited: float) -> tuple[float, float]:
+        """Patience and limit of a job that has waited so long before it came to the front."""
+        more = self.stretch * max(0.0, waited)
+        return max(self.patience, more), max(self.limit, more)
 
 
 class Grant(Struct, frozen=True):
@@ -262,12 +270,14 @@ class _Desk:
         if not lacking:
             return False
         self.heads.append(one.job)
-        waited = self.now - self.line.led.get(one.job, self.now)
+        led = self.line.led.get(one.job, self.now)
+        patience, limit = self.rules.bounds(led - one.since)
+        waited = self.now - led
         free_to_keep = [option for option in lacking if option[1] not in self.kept]
-        if waited >= self.rules.patience and free_to_keep:
+        if waited >= patience and free_to_keep:
             _, name, offer = min(free_to_keep, key=lambda option: option[:2])
             until, spare = None, 0
-            if waited < self.rules.limit:
+            if waited < limit:
                 until, spare = self._start_of(offer, name)
             self.kept[name] = _Kept(one.job, until, spare)
         return True

@@ -122,10 +122,14 @@ class Ours:
         """Count what must not happen, from what was known before the plan."""
         for grant in plan.grants:
             owner = plan.kept.get(grant.device)
-            if owner is None or now - self._line.led[owner] < self._rules.limit:
+            if owner is None:
                 continue
             mine, first = self._line.get(grant.job), self._line.get(owner)
-            self.broken += mine is not None and first is not None and mine.place > first.place
+            assert mine is not None
+            assert first is not None
+            led = self._line.led[owner]
+            _, limit = self._rules.bounds(led - first.since)
+            self.broken += now - led >= limit and mine.place > first.place
 
     def _room(self, number: int) -> Room:
         name = self._names[number]
