@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sublet.broker.rooms import Sample, in_use, rooms
 from sublet.domain.device import Device, DeviceFacts, Holder
 from sublet.domain.job import Job, Process, Starting, Tenant
-from sublet.policy.admission import Room
+from sublet.policy.rooms import Holding, Room
 from sublet.units import GiB, MiB
 from support.jobs import device, facts, job, lease, running
 
@@ -70,7 +70,7 @@ def test_what_our_own_hold_is_not_taken_for_strangers_memory() -> None:
     samples = {"1.1": Sample(640 * MiB, 640 * MiB, (1001,))}
     left = 2 * GiB - 640 * MiB - 200 * MiB
     room = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB)
-    assert room == Room(CPU, left, 200 * MiB, 0, (Tenant("train.py", 640 * MiB, 1),))
+    assert room == Room(CPU, left, 200 * MiB, 0, (Holding(1, 640 * MiB, "train.py", since=7.0),))
 
 
 def test_nurseries_are_charged_to_the_cpu_and_not_to_a_gpu() -> None:

@@ -16,7 +16,7 @@ from demo.catalogue import FOLDER, PROGRAMS
 from demo.leased import Landlord
 from demo.mark import Mark, memory
 from demo.race import Entry, Race
-from sublet.client.request import read_memory
+from sublet.domain.memory import parse_memory
 from sublet.units import GiB, MiB
 
 
@@ -51,7 +51,7 @@ def test_the_catalogue_names_every_program_once_and_asks_what_can_be_read() -> N
     assert sorted(names) == sorted(path.stem for path in FOLDER.glob("*.py"))
     assert len(names) == 20
     for program in PROGRAMS:
-        read_memory(program.memory)
+        parse_memory(program.memory)
 
 
 def test_no_program_knows_of_sublet() -> None:

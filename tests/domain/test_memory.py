@@ -5,17 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.client.request import read_memory
-from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
+from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share, parse_memory
 from sublet.errors import BadRequest
 from sublet.units import GiB, MiB
 from support.jobs import asks
-
-
-def parse_memory(text: str) -> MemoryAsk:
-    """As the broker understands it."""
-    ask: MemoryAsk = msgspec.convert(read_memory(text), type=MemoryAsk)
-    return ask
 
 
 @pytest.mark.parametrize(

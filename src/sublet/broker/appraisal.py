@@ -1,5 +1,7 @@
 """What a job would cost and need, from what the ledger knows of its program."""
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from sublet.broker.ledger import Ledger
@@ -9,14 +11,28 @@ from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Outcome, Running, Starting, Waiting
 from sublet.domain.lease import Lease
 from sublet.errors import BadRequest, TooLarge
-from sublet.policy import admission, sizing
-from sublet.policy.admission import Candidate, Room
+from sublet.policy import sizing
+from sublet.policy.line import Candidate, Offer
+from sublet.policy.offers import never, offers
+from sublet.policy.rooms import Room, eligible, most_ever
 from sublet.units import MiB
 
 _ELSEWHERE = 1.5
 """What a forecast from one kind of device is multiplied with on another."""
+_MATTERS = 16 * MiB
+"""A change of what a process usually costs that is worth working out all offers again."""
 _USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB}
 """What a process costs beside its pool, before any was measured."""
+
+
+class _Known(NamedTuple):
+    """What a job would be given, and what that rests on."""
+
+    program: str
+    least: int
+    offers: tuple[Offer, ...]
+    otherwise: str
+    """Why there are none."""
 
 
 class Appraiser:
@@ -25,19 +41,62 @@ class Appraiser:
     def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
         self._measurements = ledger.measurements
         self._devices = devices
+        self._offers: dict[int, _Known] = {}
+        self._stands: tuple[tuple[str, int], ...] = ()
+        self._usual: dict[str, int] = {}
 
-    def candidate(self, job: Job, held: str) -> Candidate:
-        """The job as the admission policy sees it."""
-        kinds = {device.kind for device in self._devices.values()}
+    def candidate(self, job: Job, rooms: tuple[Room, ...], since: float, held: str) -> Candidate:
+        """The job as the admission policy sees it; what it would get is worked out once."""
+        known = self._offers.get(job.id)
+        if known is None or known.least != job.least:
+            possible, otherwise = self._appraise(job, rooms)
+            known = _Known(self._measurements.program(job), job.least, possible, otherwise)
+            self._offers[job.id] = known
         return Candidate(
             job=job.id,
-            ask=job.spec.memory,
-            device=job.spec.device,
-            overhead={d.id: self.overhead(job, d) for d in self._devices.values()},
-            evidence={kind: self._measurements.evidence(job, kind) for kind in kinds},
-            least=job.least,
-            held=held,
+            order=job.id,
+            offers=known.offers,
+            since=since,
+            priority=job.spec.priority,
+            service=job.spec.service,
+            held=held or known.otherwise,
         )
+
+    def measured(self, job: Job) -> list[int]:
+        """Something new is known of this job's program: the jobs to look at again."""
+        program = self._measurements.program(job)
+        same = [number for number, known in self._offers.items() if known.program == program]
+        for number in same:
+            del self._offers[number]
+        return same
+
+    def forget(self, number: int) -> None:
+        """This job is not live any more."""
+        self._offers.pop(number, None)
+
+    def outdated(self, rooms: tuple[Room, ...]) -> bool:
+        """Whether all offers are to be worked out again: what stands on a device has changed, or
+        what a process usually costs, by so much that it matters."""
+        stands = tuple((room.device.id, room.standing) for room in rooms)
+        usual = {
+            start: self._measurements.usual_outside("cpu", start) or 0 for start in _USUAL_OUTSIDE
+        }
+        far = any(abs(usual[start] - self._usual.get(start, 0)) > _MATTERS for start in usual)
+        if stands == self._stands and not far:
+            return False
+        self._stands, self._usual = stands, usual
+        self._offers.clear()
+        return True
+
+    def _appraise(self, job: Job, rooms: tuple[Room, ...]) -> tuple[tuple[Offer, ...], str]:
+        kinds = {device.kind for device in self._devices.values()}
+        overhead = {d.id: self.overhead(job, d) for d in self._devices.values()}
+        evidence: dict[str, sizing.Evidence] = {
+            kind: self._measurements.evidence(job, kind) for kind in kinds
+        }
+        ask = (job.spec.memory, job.spec.device, rooms, overhead)
+        possible = offers(*ask, evidence, job.least)
+        return possible, "" if possible else never(*ask, job.least)
 
     def overhead(self, job: Job, device: Device) -> int:
         """What one more process costs on a device, beside its ceiling."""
@@ -58,7 +117,7 @@ class Appraiser:
         lease = state.lease if isinstance(state, Finished) else job.lease
         device = self._devices.get(lease.device) if lease else None
         if device is None:
-            names = admission.eligible(job.spec.device, rooms) or list(self._devices)
+            names = eligible(job.spec.device, rooms) or list(self._devices)
             device = self._devices[names[0]]
         room = next(room for room in rooms if room.device.id == device.id)
         peak = None
@@ -76,7 +135,7 @@ class Appraiser:
             ask=str(job.spec.memory),
             device=device.id,
             capacity=device.capacity,
-            ever=admission.most_ever(room, self.overhead(job, device)),
+            ever=most_ever(room, self.overhead(job, device)),
             history=self._measurements.history(job, device.kind, before),
             lease=lease,
             least=job.least,
@@ -96,10 +155,10 @@ class Appraiser:
 
     def check(self, spec: JobSpec, rooms: tuple[Room, ...]) -> None:
         """Refuse what can never be done."""
-        eligible = admission.eligible(spec.device, rooms)
-        if not eligible:
-            names = ", ".join(self._devices)
-            raise BadRequest(f"There is no device {spec.device!r}.", f"There are: {names}.")
+        names = eligible(spec.device, rooms)
+        if not names:
+            known = ", ".join(self._devices)
+            raise BadRequest(f"There is no device {spec.device!r}.", f"There are: {known}.")
         most = len(spec.surroundings.affinity)
         if spec.cpus is not None and not 1 <= spec.cpus <= most:
             raise BadRequest(
@@ -108,9 +167,9 @@ class Appraiser:
         job = Job(0, "", spec, 0.0, Waiting(0.0))
         refusals: list[BadRequest] = []
         for room in rooms:
-            if room.device.id not in eligible:
+            if room.device.id not in names:
                 continue
-            ever = admission.most_ever(room, self.overhead(job, room.device))
+            ever = most_ever(room, self.overhead(job, room.device))
             try:
                 sizing.check(spec.memory, room.device, ever)
             except BadRequest as refusal:
@@ -124,7 +183,7 @@ class Appraiser:
         room = next((room for room in rooms if room.device.id == lease.device), None)
         if room is None:
             return None
-        most = admission.most_ever(room, self.overhead(job, room.device)) // MiB * MiB
+        most = most_ever(room, self.overhead(job, room.device)) // MiB * MiB
         wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
         chosen = min(wanted, most)
         return chosen if chosen > lease.ceiling else None

@@ -31,6 +31,7 @@ class Books:
         self.changed = True
         """Whether there is a reason to plan again."""
         self._unwritten: dict[int, Job] = {}
+        self._touched: dict[int, None] = {}
         self._measured: list[tuple[Job, str, int, Outcome, str, float]] = []
         self._decisions: list[Undo] = []
         self._effects: list[Effect] = []
@@ -46,6 +47,7 @@ class Books:
         job = self.state.apply(event)
         assert job is not None
         self._unwritten[job.id] = job
+        self._touched[job.id] = None
         self.changed = True
         return job
 
@@ -55,6 +57,7 @@ class Books:
         assert after is not None
         self._decisions.append(Undo(before, after))
         self._unwritten[after.id] = after
+        self._touched[after.id] = None
         self._effects += effects
         self.changed = self.changed or before is None
 
@@ -67,6 +70,11 @@ class Books:
     def when_written(self, effect: Effect) -> None:
         """Do this once all that has happened so far is on disk."""
         self._when_written.append(effect)
+
+    def take_touched(self) -> list[int]:
+        """The jobs that have changed since this was last asked."""
+        touched, self._touched = list(self._touched), {}
+        return touched
 
     def unwritten(self) -> list[int]:
         """The jobs that have changed since the last write."""
@@ -101,5 +109,6 @@ class Books:
         self._effects = []
         for before, after in undone:
             self.state.apply(Undone(after.id, before))
+            self._touched[after.id] = None
             self._unwritten.pop(after.id, None)  # One turn may decide twice about a job.
         return undone

@@ -6,6 +6,7 @@ Effects of a decision (accepting, granting, starting) wait until it is on disk: 
 committed, and no worker is asked for whose lease a later broker would not find.
 """
 
+import itertools
 import os
 import sqlite3
 
@@ -23,7 +24,8 @@ from sublet.broker.clients import Clients, close
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.ledger import Ledger
 from sublet.broker.orders import mark, text_environment, worker_spec
-from sublet.broker.rooms import Sample
+from sublet.broker.queue import Queue
+from sublet.broker.rooms import Sample, Strangers
 from sublet.broker.sessions import Session
 from sublet.broker.state import (
     AttemptEnded,
@@ -56,7 +58,9 @@ from sublet.errors import BadRequest, WorldError
 from sublet.home import Home
 from sublet.hub import Hub
 from sublet.policy import admission, retry
-from sublet.policy.admission import Grant, Plan, Room
+from sublet.policy.admission import Grant, Plan
+from sublet.policy.reasons import Reasons
+from sublet.policy.rooms import Room
 from sublet.wire import messages as say
 
 _DOWN = "`sublet down --stop`"
@@ -64,6 +68,8 @@ _LOOP = "a crash loop: it ended {} times in the same way, soon after its start"
 _RETRY_WRITING = 1.0
 _MOST_FINISHED = 10_000
 """So many finished jobs are remembered; older ones go when a broker starts."""
+_MOST_SHOWN = 100
+"""So many of those who wait are in a snapshot; `sublet ps` has them all."""
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
 
@@ -88,6 +94,8 @@ class Broker:
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
         self.appraiser = Appraiser(ledger, self.devices)
         self.dependencies = Dependencies(self.state, ledger)
+        self.queue = Queue(self.state, self.appraiser, self.dependencies, self._unready, clock.now)
+        self.strangers = Strangers()
         self.began = clock.wall()
         self.ending = False
         self.closing = False
@@ -168,6 +176,9 @@ class Broker:
             kind = self.devices[lease.device].kind
             start = "warm" if warm else "cold"
             self.books.measured(job, kind, lease.ceiling, told, start, at)
+            for number in self.appraiser.measured(job):
+                self.queue.touch(number)
+        self.strangers.lease_ended(lease.device, lease.charge, self.clock.now())
         again = self._second_try(job, lease, told)
         if again is None and retry.loops(job, told):
             told = msgspec.structs.replace(told, message=_LOOP.format(len(job.past) + 1))
@@ -180,7 +191,7 @@ class Broker:
             self._close_job(now)
         else:
             self.clients.tell(job.id, say.Retried(told, lease, again.least))
-            self._wake_after(again.delay)
+            self._wake_after(job.id, again.delay)
 
     def never_ran(self, run: str, why: str) -> None:
         """No line of the program has run: it waits again, and nothing is lost."""
@@ -200,6 +211,7 @@ class Broker:
 
     def nurseries_changed(self) -> None:
         """What could not start may be able to now."""
+        self.queue.touch_all()
         self.books.changed = True
 
     def _second_try(self, job: Job, lease: Lease, told: Outcome) -> Again | None:
@@ -211,13 +223,15 @@ class Broker:
             larger = self.appraiser.suggest(job, lease, told, self.rooms())
         return retry.again(job, told, larger)
 
-    def _wake_after(self, delay: float) -> None:
+    def _wake_after(self, number: int, delay: float) -> None:
         """Plan again when a job that was put off may start."""
-        if delay:
-            self.hub.later(delay, self._plan_again)
 
-    def _plan_again(self) -> None:
-        self.books.changed = True
+        def wake() -> None:
+            self.queue.touch(number)
+            self.books.changed = True
+
+        if delay:
+            self.hub.later(delay, wake)
 
     # Deciding.
 
@@ -225,20 +239,30 @@ class Broker:
         """How full the devices are now."""
         nurseries = [n for n in self.launcher.nurseries.all() if n.state != "off"]
         standing = sum(nursery.holds for nursery in nurseries)
-        return fullness.rooms(self.probe.facts(), self.state.holding(), self._samples, standing)
+        return fullness.rooms(
+            self.probe.facts(),
+            self.state.holding(),
+            self._samples,
+            standing,
+            self.strangers,
+            self.clock.now(),
+        )
 
     def plan(self) -> Plan:
-        """Who gets a lease now, and why the others wait."""
-        waiting = [self.appraiser.candidate(job, self._held(job)) for job in self.state.waiting()]
-        return admission.plan(self.rooms(), tuple(waiting))
+        """Who gets a lease now."""
+        rooms = self.rooms()
+        for number in self.books.take_touched():
+            self.queue.touch(number)
+        for job in self.queue.update(rooms):
+            self.withdraw(job, self.dependencies.hopeless(job), "dependency")
+        return admission.plan(rooms, self.queue.line, self.clock.now())
 
     def _settle(self) -> None:
         """After each turn: decide, write down, act; and again, as long as acting brings news."""
         while self.books.news:
             if self.books.changed:
                 self.books.changed = False
-                if self.state.waiting() and not self.closing:
-                    self._drop_hopeless()
+                if (self.state.waiting() or self.queue.line) and not self.closing:
                     self._follow(self.plan())
             changed = self.books.unwritten()
             undone, error = self.books.write()
@@ -256,16 +280,20 @@ class Broker:
         self._looking = False
         self.books.changed = True
 
-    def _drop_hopeless(self) -> None:
-        """Jobs that wait for the good end of one that has failed."""
-        for job in self.state.waiting():
-            if job.spec.after_ok and (why := self.dependencies.hopeless(job)):
-                self.withdraw(job, why, "dependency")
-
     def _follow(self, plan: Plan) -> None:
+        now = self.clock.now()
         for grant in plan.grants:
             self._grant(self.state[grant.job], grant)
-        for number, reason in plan.reasons.items():
+        for preemption in plan.preempt:
+            self.stop(self.state[preemption.job], "preempted")
+        self.queue.line.follow(plan, now)
+        # Only those who listen are told: the others' reasons are made when somebody asks.
+        present = [job for job in self.clients.jobs() if job in self.queue.line]
+        if not present:
+            return
+        reasons = Reasons(self.rooms(), self.queue.line, now, present)
+        for number in present:
+            reason = reasons.why(number, estimate=False)
             if self._told.get(number) != reason:
                 self._told[number] = reason
                 self.clients.tell(number, say.Waits(reason))
@@ -287,19 +315,13 @@ class Broker:
             lambda: self._start(job.id),
         )
 
-    def _held(self, job: Job) -> str:
-        """Why a job could not start now, whatever is free; empty if it could.
+    def _unready(self, job: Job) -> str:
+        """Why a job could not be started for the moment; empty if it could.
 
         A job that can start warm waits for its nursery, which also settles what that one holds.
         """
         if job.spec.client is not None and job.id not in self.clients:
             return "its client has not come back yet"
-        if unmet := self.dependencies.unmet(job):
-            return f"after {', '.join(f'#{number}' for number in unmet)}"
-        assert isinstance(job.state, Waiting)
-        left = job.state.tick + job.state.delay - self.clock.now()
-        if 0 < left <= job.state.delay:
-            return job.state.why
         key = _nursery_key(job)
         if key is None or job.spec.cold:
             return ""
@@ -387,7 +409,7 @@ class Broker:
                 self.launcher.adopt(job.run, mark(job), rebooted)
             elif job.spec.client is None:
                 if isinstance(job.state, Waiting):
-                    self._wake_after(job.state.delay)
+                    self._wake_after(job.id, job.state.delay)
             elif not _client_lives(job):
                 self.withdraw(job, self.CLIENT_GONE)
             else:
@@ -431,25 +453,51 @@ class Broker:
             driver=self.probe.driver,
             devices=views.device_rows(self.rooms()),
             leases=views.lease_rows(self.state.holding(), facts, self._samples, self.home),
-            waiting=views.waiting_rows(self.state.waiting(), self._told),
+            waiting=self._waiting_rows(),
             nurseries=views.nursery_rows(self.launcher.nurseries.all()),
         )
+
+    def _waiting_rows(self) -> tuple[say.WaitingRow, ...]:
+        line = self.queue.line
+        first = self._first_in_line(_MOST_SHOWN)
+        reasons = Reasons(self.rooms(), line, self.clock.now(), [job.id for job in first])
+        return views.waiting_rows(first, {job.id: reasons.why(job.id) for job in first})
 
     def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> say.Jobs:
         """These jobs; without numbers, as many live ones and as many that ended last."""
         if numbers:
-            return say.Jobs(tuple(self.row(number) for number in dict.fromkeys(numbers)))
-        jobs = sorted(self.state.jobs(), key=views.standing)
+            return say.Jobs(self._rows([self.job(number) for number in dict.fromkeys(numbers)]))
+        jobs = self.state.holding()
+        held = len(jobs)
+        jobs += self._first_in_line(live)
+        jobs += [job for job in self.state.paused() if job.holds is None]
         ended = self.books.ledger.latest(finished)
-        shown = [*ended, *jobs[:live]]
-        held = len(self.state.holding())
-        return say.Jobs(
-            tuple(self._row(job) for job in shown), held, len(jobs) - held, len(jobs[live:])
-        )
+        left_out = len(self.state) - len(jobs[:live])
+        return say.Jobs(self._rows([*ended, *jobs[:live]]), held, len(self.state) - held, left_out)
+
+    def _first_in_line(self, count: int) -> list[Job]:
+        """Those who wait, as the last plan saw them; who has left since is left out."""
+        found = (self.state.get(one.job) for one in itertools.islice(self.queue.line, count))
+        return [job for job in found if job is not None]
 
     def row(self, number: int) -> say.JobRow:
         """How this job stands."""
-        return self._row(self.job(number))
+        return self._rows([self.job(number)])[0]
+
+    def _rows(self, jobs: list[Job]) -> tuple[say.JobRow, ...]:
+        line, now = self.queue.line, self.clock.now()
+        waiting = [job.id for job in jobs if job.id in line]
+        reasons = Reasons(self.rooms(), line, now, waiting) if waiting else None
+        return tuple(
+            views.job_row(
+                job,
+                reasons.why(job.id) if reasons and job.id in line else "it has just come",
+                reasons.start(job.id) if reasons and job.id in line else None,
+                self._samples.get(job.run),
+                self.home,
+            )
+            for job in jobs
+        )
 
     def job(self, number: int) -> Job:
         """This job, live or finished."""
@@ -458,13 +506,10 @@ class Broker:
             raise BadRequest(f"There is no job {number}.", "`sublet ps` shows which there are.")
         return job
 
-    def _row(self, job: Job) -> say.JobRow:
-        reason = self._told.get(job.id, "it has just come")
-        return views.job_row(job, reason, self._samples.get(job.run), self.home)
-
     def tell_reason_again(self, number: int) -> None:
         """Its client is new and has not heard why it waits."""
         self._told.pop(number, None)
+        self.queue.touch(number)
         self.books.changed = True
 
     def _close_job(self, job: Job) -> None:

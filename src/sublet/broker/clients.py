@@ -16,6 +16,10 @@ class Clients:
     def __contains__(self, job: int) -> bool:
         return job in self._sessions
 
+    def jobs(self) -> list[int]:
+        """The jobs whose clients are here."""
+        return list(self._sessions)
+
     def join(self, job: int, session: Session, streams: list[int]) -> None:
         """This connection speaks for the job from here on."""
         self.part(job)

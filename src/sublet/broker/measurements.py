@@ -106,6 +106,10 @@ class Measurements:
         """The same for what probes had forecast."""
         self._insert("forecasts", FORECAST_COLUMNS, rows)
 
+    def program(self, job: Job) -> str:
+        """What counts as the same program as this job's."""
+        return self._print(job).program
+
     def evidence(self, job: Job, kind: str) -> Evidence:
         """What is known of this program on this kind of device, in sum.
 

@@ -1,15 +1,26 @@
 """How full each device is: the devices' facts, the leases, and what was measured, joined.
 
-A lease counts with its charge or with what it really holds, whichever is more. What nobody here
-holds belongs to strangers. The three never add up to more than the capacity without `free`
-turning negative.
+A lease counts from its grant on, with its charge or with what it really holds, whichever is more.
+What nobody here holds belongs to strangers. The three never add up to more than the capacity
+without `free` turning negative.
+
+What strangers take counts at once; what they give back counts only after it has stayed free for
+`SETTLING` seconds, because a program that has just let go may be between two steps. Memory that
+could as well be ours (a lease that has just ended and that the driver still shows, or one that grew
+since it was last looked at) is not free either as long as it is shown, but it is no stranger's and
+so does not have to settle.
 """
+
+from collections import deque
 
 from msgspec import Struct
 
 from sublet.domain.device import DeviceFacts
-from sublet.domain.job import Job, Running, Tenant
-from sublet.policy.admission import Room
+from sublet.domain.job import Job, Running
+from sublet.policy.rooms import Holding, Room
+
+SETTLING = 5.0
+"""Seconds for which what strangers gave back must stay free before it is given away."""
 
 
 class Sample(Struct, frozen=True):
@@ -20,20 +31,53 @@ class Sample(Struct, frozen=True):
     pids: tuple[int, ...]
 
 
+class Strangers:
+    """Remembers what strangers held on each device in the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+        self._ended: dict[str, deque[tuple[float, int]]] = {}
+
+    def lease_ended(self, device: str, charge: int, now: float) -> None:
+        """The driver may go on showing this lease's memory for a moment."""
+        self._ended.setdefault(device, deque()).append((now, charge))
+
+    def settled(self, device: str, shown: int, ours: int, now: float) -> int:
+        """What counts as strangers', if the system shows `shown` bytes that no lease accounts for.
+
+        Up to `ours` of them may belong to a lease that grew since it was last looked at.
+        """
+        ended = _recent(self._ended.setdefault(device, deque()), now)
+        foreign = max(0, shown - ours - sum(charge for _, charge in ended))
+        seen = self._seen.setdefault(device, deque())
+        # Only what is larger than all that came after it can still matter.
+        while seen and seen[-1][1] <= foreign:
+            seen.pop()
+        seen.append((now, foreign))
+        return max(shown, _recent(seen, now)[0][1])
+
+
+def _recent(history: deque[tuple[float, int]], now: float) -> deque[tuple[float, int]]:
+    while history and history[0][0] <= now - SETTLING:
+        history.popleft()
+    return history
+
+
 def rooms(
     facts: dict[str, DeviceFacts],
     holding: list[Job],
     samples: dict[str, Sample],
     standing: int,
+    strangers: Strangers | None = None,
+    now: float = 0.0,
 ) -> tuple[Room, ...]:
     """One room for each device. `standing` is what the nurseries hold, on the CPU device.
 
     A worker's sample leaves out the pages it shares with its nursery, so nothing counts twice.
+    Without a memory of strangers, what they hold at this moment counts.
     """
     return tuple(
-        _gpu_room(fact, holding, samples)
-        if fact.device.kind == "gpu"
-        else _cpu_room(fact, holding, samples, standing)
+        _room(fact, holding, samples, standing if fact.device.kind == "cpu" else 0, strangers, now)
         for fact in facts.values()
     )
 
@@ -48,30 +92,29 @@ def in_use(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int | No
     return sum(amounts) if amounts else None
 
 
-def _cpu_room(
+def _room(
     facts: DeviceFacts,
     holding: list[Job],
     samples: dict[str, Sample],
     standing: int,
+    strangers: Strangers | None,
+    now: float,
 ) -> Room:
     device = facts.device
     here = [job for job in holding if job.lease is not None and job.lease.device == device.id]
-    ours = standing + sum(in_use(job, facts, samples) or 0 for job in here)
-    strangers = max(0, device.capacity - (facts.available + ours))
-    tenants = _tenants(here, facts, samples)
-    held = sum(tenant.bytes for tenant in tenants)
-    free = device.capacity - held - standing - strangers
-    return Room(device, free, standing, strangers, tenants)
-
-
-def _gpu_room(facts: DeviceFacts, holding: list[Job], samples: dict[str, Sample]) -> Room:
-    device = facts.device
-    here = [job for job in holding if job.lease is not None and job.lease.device == device.id]
-    ours = sum(_on_gpu(job, facts, samples) for job in here)
-    strangers = max(0, facts.used - ours)
-    tenants = _tenants(here, facts, samples)
-    free = device.capacity - sum(tenant.bytes for tenant in tenants) - strangers
-    return Room(device, free, 0, strangers, tenants)
+    if device.kind == "gpu":
+        seen = {job.id: _on_gpu(job, facts, samples) for job in here}
+        used = facts.used
+    else:
+        seen = {job.id: in_use(job, facts, samples) or 0 for job in here}
+        used = device.capacity - facts.available
+    shown = max(0, used - standing - sum(seen.values()))
+    if strangers is not None:
+        unseen = sum(max(0, job.lease.charge - seen[job.id]) for job in here if job.lease)
+        shown = strangers.settled(device.id, shown, unseen, now)
+    holdings = _holdings(here, facts, samples)
+    free = device.capacity - sum(one.charge for one in holdings) - standing - shown
+    return Room(device, free, standing, shown, holdings)
 
 
 def _on_gpu(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int:
@@ -84,9 +127,18 @@ def _on_gpu(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int:
     return job.lease.charge if any(holder.pid in pids for holder in facts.holders) else 0
 
 
-def _tenants(here: list[Job], facts: DeviceFacts, samples: dict[str, Sample]) -> tuple[Tenant, ...]:
+def _holdings(
+    here: list[Job], facts: DeviceFacts, samples: dict[str, Sample]
+) -> tuple[Holding, ...]:
     return tuple(
-        Tenant(job.spec.name, max(job.lease.charge, in_use(job, facts, samples) or 0), job.id)
+        Holding(
+            job=job.id,
+            charge=max(job.lease.charge, in_use(job, facts, samples) or 0),
+            name=job.spec.name,
+            service=job.spec.service,
+            since=job.holds.tick if job.holds is not None else None,
+            stopping=isinstance(job.holds, Running) and bool(job.holds.stopping),
+        )
         for job in here
         if job.lease is not None
     )

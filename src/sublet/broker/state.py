@@ -135,6 +135,7 @@ class State:
         self._jobs: dict[int, Job] = {}
         self._waiting: dict[int, Job] = {}
         self._holding: dict[int, Job] = {}
+        self._paused: dict[int, Job] = {}
         self._tokens: dict[str, int] = {}
         for job in jobs:
             self._keep(job)
@@ -168,6 +169,10 @@ class State:
         """Those with one, paused or not, in the order they came."""
         return [self._holding[number] for number in sorted(self._holding)]
 
+    def paused(self) -> list[Job]:
+        """Those that are not to go on for now."""
+        return [self._paused[number] for number in sorted(self._paused)]
+
     def apply(self, event: Event) -> Job | None:
         """Take one event in; returns the job as it is now, for the ledger.
 
@@ -199,6 +204,7 @@ class State:
         for index, belongs in (
             (self._waiting, isinstance(job.state, Waiting)),
             (self._holding, job.holds is not None),
+            (self._paused, isinstance(job.state, Paused)),
         ):
             if belongs:
                 index[job.id] = job
@@ -209,6 +215,7 @@ class State:
         job = self._jobs.pop(number, None)
         self._waiting.pop(number, None)
         self._holding.pop(number, None)
+        self._paused.pop(number, None)
         if job is not None and self._tokens.get(job.token) == number:
             del self._tokens[job.token]
 

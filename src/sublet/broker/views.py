@@ -6,11 +6,9 @@ from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Finished, Job, Paused, Running, Waiting
 from sublet.home import Home
 from sublet.inside.measure import read_boards
-from sublet.policy.admission import Room
 from sublet.policy.retry import ending
+from sublet.policy.rooms import Room
 from sublet.wire.messages import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
-
-_RANKS = {"high": 0, "normal": 1, "low": 2}
 
 
 def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:
@@ -18,7 +16,7 @@ def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:
     return tuple(
         DeviceRow(
             device=room.device,
-            leased=sum(tenant.bytes for tenant in room.tenants),
+            leased=sum(one.charge for one in room.holdings),
             strangers=room.strangers,
             standing=room.standing,
             free=max(0, room.free),
@@ -71,12 +69,9 @@ def state_name(job: Job) -> str:
     return type(job.state).__name__.lower()
 
 
-def standing(job: Job) -> tuple[bool, int, int]:
-    """Where a live job stands in a list: those that hold a lease, then the queue."""
-    return job.holds is None, _RANKS[job.spec.priority], job.id
-
-
-def job_row(job: Job, reason: str, sample: Sample | None, home: Home) -> JobRow:
+def job_row(
+    job: Job, reason: str, starts_in: float | None, sample: Sample | None, home: Home
+) -> JobRow:
     """One job, live or finished."""
     spec, state, held = job.spec, job.state, job.holds
     told = state.outcome if isinstance(state, Finished) else None
@@ -84,7 +79,9 @@ def job_row(job: Job, reason: str, sample: Sample | None, home: Home) -> JobRow:
     boards = read_boards(str(home.runs / job.run)) if held is not None else []
     running = held if isinstance(held, Running) else None
     if told is not None:
-        reason = ending(told) + (f": {told.message.splitlines()[0]}" if told.message else "")
+        reason = ending(told)
+        if told.message and told.message != reason:
+            reason += f": {told.message.splitlines()[0]}"
     elif held is not None:
         reason = running.stopping if running else ""
     elif isinstance(state, Paused):
@@ -100,6 +97,7 @@ def job_row(job: Job, reason: str, sample: Sample | None, home: Home) -> JobRow:
         priority=spec.priority,
         service=spec.service,
         memory=str(spec.memory),
+        starts_in=starts_in,
         device=lease.device if lease else spec.device,
         ceiling=lease.ceiling if lease else None,
         charge=lease.charge if lease else None,

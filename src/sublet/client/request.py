@@ -6,6 +6,7 @@ Loads nothing but the standard library: a command can ask before it has loaded t
 import os
 
 from sublet.client.program import read_command, surroundings, this_process, why_cold
+from sublet.domain.asking import read_memory
 from sublet.errors import BadRequest
 
 TYPE_CHECKING = False
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from sublet.wire.pack import Tree
 
-_FORMS = "Write a size such as 512MiB or 2GiB, a share such as 40%, `grow` or `auto`."
 CHOICES = {
     "on_oom": ("fail", "grow"),
     "priority": ("high", "normal", "low"),
@@ -98,27 +98,6 @@ def job_without_client(
         "requeue": requeue,
         "split": split,
     }
-
-
-def read_memory(text: str) -> "Tree":
-    """Read what a person wrote after `--memory`: the fields of a `domain.memory.MemoryAsk`."""
-    word = text.strip().lower()
-    if word in ("auto", "grow"):
-        return {"type": word}
-    if word.endswith("%"):
-        try:
-            percent = float(word[:-1])
-        except ValueError:
-            raise BadRequest(f"--memory {text!r} is not a share.", _FORMS) from None
-        if not 0 < percent <= 100:
-            raise BadRequest(f"--memory {text!r}: a share is above 0% and at most 100%.", _FORMS)
-        return {"type": "share", "share": percent / 100}
-    from sublet.units import parse_bytes  # Not free, and `auto` needs none of it.
-
-    try:
-        return {"type": "exactly", "bytes": parse_bytes(text)}
-    except BadRequest as error:
-        raise BadRequest(f"--memory {text!r}: {error.message}", _FORMS) from None
 
 
 def choice(option: str, value: str) -> str:

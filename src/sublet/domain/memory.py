@@ -1,7 +1,8 @@
 """How memory is asked for: a hard ceiling, a share of the device, all that is free, or learned."""
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
+from sublet.domain.asking import read_memory
 from sublet.units import format_bytes
 
 
@@ -38,3 +39,9 @@ class Auto(Struct, frozen=True, tag="auto"):
 
 
 MemoryAsk = Exactly | Share | Grow | Auto
+
+
+def parse_memory(text: str) -> MemoryAsk:
+    """Read what a person wrote after `--memory`."""
+    ask: MemoryAsk = convert(read_memory(text), MemoryAsk)
+    return ask

@@ -1,42 +1,64 @@
-"""Who gets a lease now, and why the others wait.
+"""Who gets a lease now, who must make room, and who keeps waiting.
 
-First come, first served: a job that does not fit holds its devices for itself, so that it cannot
-be passed over for ever. Over several devices, the one that is left with the least room is taken.
+The rules, in the order in which they win:
+
+1. Never more than is free. A lease counts from its grant on; memory that somebody was told to give
+   back counts once it is back.
+2. Room for which others were stopped belongs to the job they were stopped for.
+3. Guaranteed jobs before opportunistic ones; these only get what no guaranteed job can use now, and
+   are stopped again for one that could use it: as few as will do, then as little as will do.
+4. The order of the line (`sublet.policy.line`), on the device that is left with the least room.
+5. Whoever does not fit may be passed by whoever does. The first of those who wait for the same
+   devices is passed freely for `patience` seconds; then, until `limit`, only by jobs that leave its
+   start as it is, as far as anybody can tell; then by nobody. The room is kept on the device where
+   it lacks least. A job that would not fit even if every lease ended keeps nothing: it waits for
+   strangers, and nobody else should.
+
+Every place in the line comes to its front, because only finitely many can ever stand before it; and
+from the front it starts when the leases that were on its device at `limit` have ended.
+
+Pure: no I/O, no clock. The same rooms, line and moment give the same plan.
 """
+
+import heapq
+import itertools
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-from sublet.domain.device import Device
-from sublet.domain.job import Tenant
-from sublet.domain.memory import Grow, MemoryAsk
-from sublet.policy.sizing import SMALLEST, Evidence, Size, size
-from sublet.units import format_bytes
+from sublet.policy.line import Candidate, Lane, Line, Offer
+from sublet.policy.rooms import Holding, Room, Service
+from sublet.policy.sizing import Size
+from sublet.units import MiB
+
+# The words of a plan are used together; callers find them in one place.
+__all__ = [
+    "Candidate",
+    "Grant",
+    "Holding",
+    "Line",
+    "Offer",
+    "Plan",
+    "Preemption",
+    "Room",
+    "Rules",
+    "plan",
+]
 
 
-class Room(Struct, frozen=True):
-    """A device and what is left of it."""
+class Rules(Struct, frozen=True):
+    """How long the first in line lets others pass, in seconds since it came to the front."""
 
-    device: Device
-    free: int
-    """May be negative: strangers can take what was free."""
-    standing: int = 0
-    strangers: int = 0
-    tenants: tuple[Tenant, ...] = ()
+    patience: float = 1800.0
+    limit: float = 7200.0
+    stretch: float = 0.25
+    """Both are at least this share of what it had waited before: where all wait for days, a bound
+    of minutes would leave most of a device idle to save a large job a thousandth of its wait."""
 
-
-class Candidate(Struct, frozen=True):
-    """A job that waits."""
-
-    job: int
-    ask: MemoryAsk
-    device: str | None
-    overhead: dict[str, int]
-    """What one more process costs beside its ceiling, by device."""
-    evidence: dict[str, Evidence]
-    """What is known of the program, by kind of device."""
-    least: int = 0
-    held: str = ""
-    """Why the job cannot start, whatever is free; empty if it can."""
+    def bounds(self, waited: float) -> tuple[float, float]:
+        """Patience and limit of a job that has waited so long before it came to the front."""
+        more = self.stretch * max(0.0, waited)
+        return max(self.patience, more), max(self.limit, more)
 
 
 class Grant(Struct, frozen=True):
@@ -48,132 +70,284 @@ class Grant(Struct, frozen=True):
     charge: int
 
 
+class Preemption(Struct, frozen=True):
+    """This holder is to end so that another job fits."""
+
+    job: int
+    device: str
+    wanted_by: int
+
+
 class Plan(Struct, frozen=True):
-    """What to do now, and why not more."""
+    """What to do now, and what the next plan must know of this one (`Line.follow`)."""
 
     grants: tuple[Grant, ...]
-    reasons: dict[int, str]
+    preempt: tuple[Preemption, ...]
+    promised: dict[int, str]
+    heads: tuple[int, ...]
+    """Those who are first and cannot start."""
+    kept: dict[str, int]
+    """The devices on which room is kept, and for whom."""
 
 
-def plan(rooms: tuple[Room, ...], waiting: tuple[Candidate, ...]) -> Plan:
-    """Decide for all that wait, in the order they came."""
-    free = {room.device.id: room.free for room in rooms}
-    by_id = {room.device.id: room for room in rooms}
-    first_in_line: dict[str, int] = {}
-    grants: list[Grant] = []
-    reasons: dict[int, str] = {}
-    for candidate in waiting:
-        if candidate.held:
-            reasons[candidate.job] = candidate.held
-            continue
-        names = eligible(candidate.device, rooms)
-        opened = [name for name in names if name not in first_in_line]
-        fitting = [grant for name in opened if (grant := _fit(candidate, by_id[name], free[name]))]
-        if fitting:
-            best = _best(candidate, fitting, free)
-            free[best.device] -= best.charge
-            grants.append(best)
-            continue
-        possible = [name for name in names if _need(candidate, by_id[name]) is not None]
-        if not possible:
-            # It would hold up all others for nothing.
-            reasons[candidate.job] = _never(candidate, by_id, names)
-            continue
-        reasons[candidate.job] = _reason(candidate, by_id, free, possible, first_in_line)
-        for name in possible:
-            first_in_line.setdefault(name, candidate.job)
-    return Plan(tuple(grants), reasons)
+def plan(rooms: Iterable[Room], line: Line, now: float, rules: Rules | None = None) -> Plan:
+    """Decide for all that wait. Costs O((devices + grants) log waiting) where sizes are alike."""
+    desk = _Desk(rooms, line, now, rules or Rules())
+    desk.keep_promises()
+    desk.serve("guaranteed")
+    desk.serve("opportunistic")
+    return desk.done()
 
 
-def most_ever(room: Room, overhead: int) -> int:
-    """The largest ceiling this device could give with no other program on it."""
-    return room.device.capacity - room.standing - overhead
+class _Kept(Struct):
+    """Room kept on a device for the first in line."""
+
+    job: int
+    until: float | None
+    """When that job can start, if the ends of those before it are known."""
+    spare: int
+    """What will be left beside it then."""
+
+    def lets(self, one: Candidate, charge: int, now: float) -> bool:
+        """Whether this job may pass: it is gone by then, or fits beside."""
+        return self.until is not None and (self.before(one, now) or charge <= self.spare)
+
+    def before(self, one: Candidate, now: float) -> bool:
+        return (
+            self.until is not None and one.expected is not None and now + one.expected <= self.until
+        )
 
 
-def eligible(device: str | None, rooms: tuple[Room, ...]) -> list[str]:
-    """The devices a job may go to: those it names, else the GPUs, else the CPU."""
-    if device is None:
-        device = "gpu" if any(room.device.kind == "gpu" for room in rooms) else "cpu"
-    return [
-        room.device.id
-        for room in rooms
-        if device in (room.device.id, room.device.kind, room.device.uuid)
-    ]
+class _Desk:
+    """One plan in the making: what is left of each device as jobs are dealt with."""
+
+    def __init__(self, rooms: Iterable[Room], line: Line, now: float, rules: Rules) -> None:
+        # By name, so that the order of the input decides nothing.
+        self.rooms = {room.device.id: room for room in sorted(rooms, key=lambda r: r.device.id)}
+        self.line = line
+        self.now = now
+        self.rules = rules
+        self.free = {name: room.free for name, room in self.rooms.items()}
+        self.reachable = {name: room.reachable for name, room in self.rooms.items()}
+        self.coming = dict.fromkeys(self.rooms, 0)
+        self.victims: dict[str, list[Holding]] = {}
+        for name, room in self.rooms.items():
+            for one in room.holdings:
+                if one.stopping:
+                    self.coming[name] += one.charge
+                elif one.service == "opportunistic":
+                    self.victims.setdefault(name, []).append(one)
+        for held in self.victims.values():
+            held.sort(key=lambda one: (one.charge, one.job))
+        self.yielding = bool(self.victims) or any(self.coming.values())
+        self.kept: dict[str, _Kept] = {}
+        self.grants: list[Grant] = []
+        self.preempt: list[Preemption] = []
+        self.promised: dict[int, str] = {}
+        self.heads: list[int] = []
+
+    def done(self) -> Plan:
+        return Plan(
+            grants=tuple(self.grants),
+            preempt=tuple(self.preempt),
+            promised=self.promised,
+            heads=tuple(self.heads),
+            kept={name: kept.job for name, kept in self.kept.items()},
+        )
+
+    def keep_promises(self) -> None:
+        """Room for which others were stopped goes to the job they were stopped for."""
+        owed = [(one, name) for job, name in self.line.promised.items() if (one := self._live(job))]
+        for one, name in sorted(owed, key=lambda pair: pair[0].place):
+            offer = next((offer for offer in one.offers if name in offer.devices), None)
+            if offer is None or name not in self.free:
+                continue
+            if offer.charge <= self.free[name]:
+                self._grant(one, offer, name)
+            elif offer.charge <= self.free[name] + self.coming[name]:
+                self._promise(one, offer, name, [])
+
+    def serve(self, service: Service) -> None:
+        """Deal with one class of service in the order of the line.
+
+        Until the first who cannot start is known, everybody is looked at; from then on only those
+        small enough for what is left.
+        """
+        lanes = self.line.lanes(service)
+        fronts: set[tuple[str, ...]] = set()
+        heap: list[tuple[tuple[float, int, int], int, int]] = []
+
+        def push(number: int, start: int) -> None:
+            at = lanes[number].find(start, self._limit(lanes[number], fronts))
+            if at is not None:
+                heapq.heappush(heap, (lanes[number][at].place, number, at))
+
+        for number in range(len(lanes)):
+            push(number, 0)
+        while heap:
+            _, number, at = heapq.heappop(heap)
+            lane = lanes[number]
+            one = lane[at]
+            if one.smallest > self._limit(lane, fronts):
+                # It was small enough before others were served.
+                push(number, at + 1)
+                continue
+            stuck = not self._settled(one) and not self._serve(one)
+            if stuck and lane.devices not in fronts and self._lead(one):
+                fronts.add(lane.devices)
+            push(number, at + 1)
+
+    def _limit(self, lane: Lane, fronts: set[tuple[str, ...]]) -> int:
+        """More than this cannot be had in this lane now."""
+        names = [name for name in lane.devices if name in self.free]
+        if lane.devices not in fronts:
+            return max((self.reachable[name] for name in names), default=-1)
+        open_to = [
+            name for name in names if name not in self.kept or self.kept[name].until is not None
+        ]
+        if lane.service == "opportunistic" or not self.yielding:
+            return max((self.free[name] for name in open_to), default=-1)
+        return max((self._could_be_free(name) for name in open_to), default=-1)
+
+    def _could_be_free(self, name: str) -> int:
+        return (
+            self.free[name]
+            + self.coming[name]
+            + sum(one.charge for one in self.victims.get(name, ()))
+        )
+
+    def _serve(self, one: Candidate) -> bool:
+        """Grant it, or make room for it; False if neither can be done."""
+        best: tuple[int, str, Offer] | None = None
+        for offer in one.offers:
+            for name in offer.devices:
+                left = self.free.get(name, -1) - offer.charge
+                if left < 0 or not self._open(one, offer, name):
+                    continue
+                # The tightest fit; for who takes all there is, the most.
+                rank = -left - offer.ceiling if offer.grow else left
+                if best is None or (rank, name) < best[:2]:
+                    best = (rank, name, offer)
+        if best is not None:
+            self._grant(one, best[2], best[1])
+            return True
+        return one.service == "guaranteed" and self.yielding and self._make_room(one)
+
+    def _open(self, one: Candidate, offer: Offer, name: str) -> bool:
+        kept = self.kept.get(name)
+        if kept is None:
+            return True
+        charge = self.free[name] if offer.grow else offer.charge
+        return kept.lets(one, charge, self.now)
+
+    def _make_room(self, one: Candidate) -> bool:
+        """Promise it the device where the fewest, then the smallest, have to end for it."""
+        best: tuple[int, int, str, Offer, list[Holding]] | None = None
+        for offer in one.offers:
+            for name in offer.devices:
+                if name not in self.free or not self._open(one, offer, name):
+                    continue
+                lacking = offer.charge - self.free[name] - self.coming[name]
+                ended = _fewest(self.victims.get(name, []), lacking)
+                if ended is None:
+                    continue
+                cost = (len(ended), sum(holding.charge for holding in ended), name)
+                if best is None or cost < best[:3]:
+                    best = (*cost, offer, ended)
+        if best is None:
+            return False
+        self._promise(one, best[3], best[2], best[4])
+        return True
+
+    def _lead(self, one: Candidate) -> bool:
+        """It is the first that cannot start; once it has been so for long, room is kept."""
+        lacking = [
+            (offer.charge - self.free[name] - self.coming[name], name, offer)
+            for offer in one.offers
+            for name in offer.devices
+            if name in self.free and offer.charge <= self.reachable[name]
+        ]
+        if not lacking:
+            return False
+        self.heads.append(one.job)
+        led = self.line.led.get(one.job, self.now)
+        patience, limit = self.rules.bounds(led - one.since)
+        waited = self.now - led
+        free_to_keep = [option for option in lacking if option[1] not in self.kept]
+        if waited >= patience and free_to_keep:
+            _, name, offer = min(free_to_keep, key=lambda option: option[:2])
+            until, spare = None, 0
+            if waited < limit:
+                until, spare = self._start_of(offer, name)
+            self.kept[name] = _Kept(one.job, until, spare)
+        return True
+
+    def _start_of(self, offer: Offer, name: str) -> tuple[float | None, int]:
+        """When there is room for this, by the ends that are known, and what is left beside it."""
+        free = self.free[name] - offer.charge
+        ends = sorted(
+            (one.end, one.charge)
+            for one in self.rooms[name].holdings
+            # Who was expected to have ended by now may run for ever.
+            if one.end is not None and one.end > self.now
+        )
+        for end, together in itertools.groupby(ends, key=lambda pair: pair[0]):
+            free += sum(charge for _, charge in together)
+            if free >= 0:
+                return end, free
+        return None, 0
+
+    def _grant(self, one: Candidate, offer: Offer, name: str) -> None:
+        ceiling, charge = offer.ceiling, offer.charge
+        if offer.grow:
+            overhead = charge - ceiling
+            ceiling = max(ceiling, (self.free[name] - overhead) // MiB * MiB)
+            charge = ceiling + overhead
+        kept = self.kept.get(name)
+        if kept is not None and not kept.before(one, self.now):
+            kept.spare -= charge
+        self.free[name] -= charge
+        self.grants.append(Grant(one.job, name, Size(ceiling, offer.basis), charge))
+
+    def _promise(self, one: Candidate, offer: Offer, name: str, ended: list[Holding]) -> None:
+        """Set aside for it what is coming free, then what is free already."""
+        for holding in ended:
+            self.victims[name].remove(holding)
+            self.coming[name] += holding.charge
+            self.preempt.append(Preemption(holding.job, name, one.job))
+        from_others = min(self.coming[name], offer.charge)
+        self.coming[name] -= from_others
+        self.free[name] -= offer.charge - from_others
+        kept = self.kept.get(name)
+        if kept is not None and not kept.before(one, self.now):
+            kept.spare -= offer.charge
+        self.promised[one.job] = name
+
+    def _settled(self, one: Candidate) -> bool:
+        """Whether an earlier promise has dealt with this job."""
+        return one.job in self.line.promised and (
+            one.job in self.promised or any(grant.job == one.job for grant in self.grants)
+        )
+
+    def _live(self, job: int) -> Candidate | None:
+        one = self.line.get(job)
+        return one if one is not None and not one.held else None
 
 
-def _fit(candidate: Candidate, room: Room, free: int) -> Grant | None:
-    name = room.device.id
-    overhead = candidate.overhead[name]
-    evidence = candidate.evidence.get(room.device.kind, Evidence())
-    chosen = size(
-        candidate.ask,
-        room.device,
-        free - overhead,
-        most_ever(room, overhead),
-        evidence,
-        candidate.least,
-    )
-    if chosen is None:
-        return None
-    return Grant(candidate.job, name, chosen, chosen.ceiling + overhead)
+def _fewest(victims: list[Holding], lacking: int) -> list[Holding] | None:
+    """As few as give so much, the last of them as small as will do; None if all are too little.
 
-
-def _best(candidate: Candidate, fitting: list[Grant], free: dict[str, int]) -> Grant:
-    """The tightest fit; for who takes all there is, the most."""
-    if isinstance(candidate.ask, Grow):
-        return max(fitting, key=lambda grant: grant.size.ceiling)
-    return min(fitting, key=lambda grant: free[grant.device] - grant.charge)
-
-
-def _need(candidate: Candidate, room: Room) -> int | None:
-    """The ceiling it would get on the empty device; None if even that could not give it."""
-    if isinstance(candidate.ask, Grow):
-        least = max(SMALLEST, candidate.least)
-        return least if least <= most_ever(room, candidate.overhead[room.device.id]) else None
-    empty = room.device.capacity - room.standing
-    grant = _fit(candidate, room, empty)
-    return None if grant is None else grant.size.ceiling
-
-
-def _never(candidate: Candidate, rooms: dict[str, Room], names: list[str]) -> str:
-    if not names:
-        return f"there is no device {candidate.device!r} any more"
-    name = max(names, key=lambda name: most_ever(rooms[name], candidate.overhead[name]))
-    most = max(0, most_ever(rooms[name], candidate.overhead[name]))
-    wanted = f"{candidate.ask}"
-    if candidate.least:
-        wanted = f"at least {format_bytes(candidate.least)}"
-    return f"asks for {wanted} on {name}, which can give one program {format_bytes(most)} now"
-
-
-def _reason(
-    candidate: Candidate,
-    rooms: dict[str, Room],
-    free: dict[str, int],
-    names: list[str],
-    first_in_line: dict[str, int],
-) -> str:
-    # The device that comes closest is the one worth talking about.
-    name = max(names, key=lambda name: free[name])
-    room = rooms[name]
-    overhead = candidate.overhead[name]
-    ceiling = _need(candidate, room) or SMALLEST
-    ahead = first_in_line.get(name)
-    needs = f"needs {format_bytes(ceiling)} + {format_bytes(overhead)} for its process on {name}"
-    has = f"{format_bytes(max(free[name], 0))} of {format_bytes(room.device.capacity)} free"
-    if free[name] >= ceiling + overhead and ahead is not None:
-        return f"{needs}; {has}, but #{ahead} is first in line"
-    return f"{needs}; {has}{_held_by(room)}" + (f"; after #{ahead}" if ahead is not None else "")
-
-
-def _held_by(room: Room) -> str:
-    largest = sorted(room.tenants, key=lambda tenant: -tenant.bytes)[:3]
-    named = [
-        f"#{tenant.job} {tenant.name} {format_bytes(tenant.bytes)}"
-        if tenant.job is not None
-        else f"{tenant.name} {format_bytes(tenant.bytes)}"
-        for tenant in largest
-    ]
-    if room.strangers:
-        named.append(f"other programs {format_bytes(room.strangers)}")
-    return f"; held by {', '.join(named)}" if named else ""
+    `victims` go from small to large. Leaving any one of the chosen out would not do.
+    """
+    if lacking <= 0:
+        return []
+    left = list(victims)
+    chosen: list[Holding] = []
+    while left:
+        enough = next((one for one in left if one.charge >= lacking), None)
+        if enough is not None:
+            return [*chosen, enough]
+        largest = left.pop()
+        chosen.append(largest)
+        lacking -= largest.charge
+    return None

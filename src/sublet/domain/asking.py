@@ -1,0 +1,29 @@
+"""What people write after `--memory`, as plain fields of a `domain.memory.MemoryAsk`.
+
+Standard library only: a command reads it before it has loaded the rest.
+"""
+
+from sublet.errors import BadRequest
+
+_FORMS = "Write a size such as 512MiB or 2GiB, a share such as 40%, `grow` or `auto`."
+
+
+def read_memory(text: str) -> dict[str, str | int | float]:
+    """Read what a person wrote after `--memory`: the fields of a `domain.memory.MemoryAsk`."""
+    word = text.strip().lower()
+    if word in ("auto", "grow"):
+        return {"type": word}
+    if word.endswith("%"):
+        try:
+            percent = float(word[:-1])
+        except ValueError:
+            raise BadRequest(f"--memory {text!r} is not a share.", _FORMS) from None
+        if not 0 < percent <= 100:
+            raise BadRequest(f"--memory {text!r}: a share is above 0% and at most 100%.", _FORMS)
+        return {"type": "share", "share": percent / 100}
+    from sublet.units import parse_bytes  # Not free, and `auto` needs none of it.
+
+    try:
+        return {"type": "exactly", "bytes": parse_bytes(text)}
+    except BadRequest as error:
+        raise BadRequest(f"--memory {text!r}: {error.message}", _FORMS) from None

@@ -1,0 +1,70 @@
+"""What a job would be given on each device it may go to, whoever is there now."""
+
+from collections.abc import Mapping
+
+from sublet.domain.memory import Grow, MemoryAsk
+from sublet.policy.line import Offer
+from sublet.policy.rooms import Room, eligible, most_ever
+from sublet.policy.sizing import SMALLEST, Evidence, size
+from sublet.units import format_bytes
+
+_NOTHING_KNOWN = Evidence()
+
+
+def offers(
+    ask: MemoryAsk,
+    device: str | None,
+    rooms: tuple[Room, ...],
+    overhead: Mapping[str, int],
+    evidence: Mapping[str, Evidence],
+    least: int = 0,
+) -> tuple[Offer, ...]:
+    """One offer for each size; none where the empty device could not give it.
+
+    `overhead` is what one more process costs, by device; `evidence` what is known of the program,
+    by kind of device. Who is on the devices does not matter, so an offer holds until the evidence
+    or what stands on a device changes.
+    """
+    names = set(eligible(device, rooms))
+    found: dict[tuple[int, int, str], list[str]] = {}
+    for room in rooms:
+        name = room.device.id
+        if name not in names:
+            continue
+        ever = most_ever(room, overhead[name])
+        known = evidence.get(room.device.kind, _NOTHING_KNOWN)
+        if isinstance(ask, Grow):
+            ceiling, basis = max(SMALLEST, least), "all that was free"
+            if ceiling > ever:
+                continue
+        else:
+            chosen = size(ask, room.device, ever, ever, known, least)
+            if chosen is None:
+                continue
+            ceiling, basis = chosen.ceiling, chosen.basis
+        found.setdefault((ceiling, overhead[name], basis), []).append(name)
+    return tuple(
+        Offer(tuple(sorted(where)), ceiling, ceiling + beside, basis, isinstance(ask, Grow))
+        for (ceiling, beside, basis), where in sorted(found.items())
+    )
+
+
+def never(
+    ask: MemoryAsk,
+    device: str | None,
+    rooms: tuple[Room, ...],
+    overhead: Mapping[str, int],
+    least: int = 0,
+) -> str:
+    """Why there is no offer."""
+    names = eligible(device, rooms)
+    if not names:
+        return f"there is no device {device!r} any more"
+    most = {
+        room.device.id: max(0, most_ever(room, overhead[room.device.id]))
+        for room in rooms
+        if room.device.id in names
+    }
+    name = max(most, key=lambda name: (most[name], name))
+    wanted = f"at least {format_bytes(least)}" if least else f"{ask}"
+    return f"asks for {wanted} on {name}, which can give one program {format_bytes(most[name])} now"
