@@ -29,12 +29,14 @@ from sublet.broker.sessions import Session
 from sublet.broker.state import (
     AttemptEnded,
     Granted,
+    LeaseTrimmed,
     NeverRan,
     StopAsked,
     Submitted,
     Withdrawn,
     WorkerStarted,
 )
+from sublet.broker.trimmer import Trimmer
 from sublet.broker.verdict import outcome as judge
 from sublet.clock import Clock
 from sublet.devices import Probe
@@ -84,6 +86,8 @@ class Broker:
         self.ending = False
         self._closing = False
         self._looking = False
+        self._trimmer = Trimmer(home.runs)
+        self._trimming = False
         self._next = ledger.last_id() + 1
         self._samples: dict[str, Sample] = {}
         self._told: dict[int, str] = {}
@@ -316,6 +320,15 @@ class Broker:
             # Strangers come and go without telling us.
             self._looking = True
             self.hub.later(_LOOK_AGAIN, self._look_again)
+        if not self._trimming and self._trimmer.watches(self.state.holding()):
+            self._trimming = True
+            self.hub.later(_LOOK_AGAIN, self._trim)
+
+    def _trim(self) -> None:
+        """The room that settled programs do not need goes to those that wait."""
+        self._trimming = False
+        for job, ceiling in self._trimmer.look(self.state.holding(), self.clock.now()):
+            self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
 
     def _look_again(self) -> None:
         self._looking = False

@@ -46,6 +46,14 @@ class StopAsked(Struct, frozen=True):
     why: str
 
 
+class LeaseTrimmed(Struct, frozen=True):
+    """Its worker is held to a smaller ceiling from now on."""
+
+    job: int
+    attempt: int
+    ceiling: int
+
+
 class NeverRan(Struct, frozen=True):
     """The attempt is over without a line of the program having run: try again."""
 
@@ -80,7 +88,15 @@ class Undone(Struct, frozen=True):
 
 
 Event = (
-    Submitted | Granted | WorkerStarted | StopAsked | NeverRan | AttemptEnded | Withdrawn | Undone
+    Submitted
+    | Granted
+    | WorkerStarted
+    | StopAsked
+    | LeaseTrimmed
+    | NeverRan
+    | AttemptEnded
+    | Withdrawn
+    | Undone
 )
 
 
@@ -153,6 +169,8 @@ class State:
                 return job.evolve(running)
             case StopAsked(why=why), Running() as running:
                 return job.evolve(replace(running, stopping=running.stopping or why))
+            case LeaseTrimmed(ceiling=ceiling), Running(lease=lease) as running:
+                return job.evolve(replace(running, lease=lease.trim(ceiling)))
             case NeverRan(at=at), Starting() | Running():
                 return job.again(at)
             case AttemptEnded(at=at, least=least), Starting() | Running() if least:

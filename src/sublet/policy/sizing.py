@@ -45,12 +45,12 @@ class Evidence(Struct, frozen=True):
     failed_at: int = 0
     """The largest ceiling that was too small."""
     margin: float | None = None
-    """What to add to the peak, as a share of it; None for so many runs that all had this peak."""
+    """What to add to the peak, as a share of it; None for so many runs that all had this peak. With
+    0 the peak is a ceiling that was enough again and again, and nothing is added."""
     basis: str = ""
     """Where the peak comes from, in words; empty for the largest of the runs."""
-    held: int = 0
-    """What a good run was seen to hold under a ceiling that it filled: the next ceiling is not
-    below it, and needs no margin above it."""
+    enough: int = 0
+    """A ceiling that a good run filled: the next one is not below it."""
 
 
 class Size(Struct, frozen=True):
@@ -109,8 +109,10 @@ def ceiling_for(evidence: Evidence) -> int:
     """The ceiling that the measured peak asks for; 0 where none was measured."""
     if evidence.peak is None:
         return 0
+    if evidence.margin == 0:
+        return max(round_up(evidence.peak), evidence.enough)
     margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
-    return max(with_margin(evidence.peak, margin), round_up(evidence.held))
+    return max(with_margin(evidence.peak, margin), evidence.enough)
 
 
 def with_margin(peak: int, margin: float | None = None) -> int:
