@@ -50,7 +50,8 @@ def learn(history: History) -> Lesson:
     if known is None:
         others = _counting(history.runs, "other") or _counting(history.runs, "batch")
         known = _from_others(others)
-    lesson = known or Lesson(Evidence(same_arguments=bool(same)))
+    seen = any(run.likeness == "same" for run in history.runs)
+    lesson = known or Lesson(Evidence(same_arguments=seen))
     outsides = [run.outside for run in (alike or history.runs) if run.outside is not None]
     evidence = Evidence(
         peak=lesson.evidence.peak,

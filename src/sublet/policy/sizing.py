@@ -91,7 +91,7 @@ def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
         share = min(int(device.capacity * DEFAULT_SHARE), ever)
         return Size(share, f"default, {DEFAULT_SHARE:.0%} of {device.id}: no earlier run")
     known = ceiling_for(evidence)
-    enough = min(max(known, after_failure(evidence.failed_at, 0, None)), ever)
+    enough = min(max(known, after_failure(evidence.failed_at, 0, None), TINIEST), ever)
     if evidence.peak is None:
         return Size(
             min(max(enough, SMALLEST), ever),
