@@ -147,17 +147,17 @@ def _table(runs: tuple[Run, ...], lesson: Lesson) -> Iterator[str]:
 def _role(run: Run, lesson: Lesson) -> str:
     notes = []
     if run.exceeded:
-        notes.append("ran out of memory")
+        notes.append("out of memory")
     elif run.peak is None:
-        notes.append("TensorFlow was not used")
+        notes.append("no TensorFlow")
     elif run in lesson.counted:
-        notes.append("yes, filled its ceiling" if filled(run) else "yes")
+        notes.append("yes, filled" if filled(run) else "yes")
     elif not run.good:
         notes.append("no, it failed")
     else:
         notes.append("no")
     if run.likeness == "other":
-        notes.append("other arguments")
+        notes.append("other args")
     if run.edited:
-        notes.append("script edited since")
+        notes.append("edited since")
     return ", ".join(notes)

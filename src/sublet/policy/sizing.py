@@ -17,8 +17,9 @@ from sublet.units import MiB, format_bytes
 
 SMALLEST = 16 * MiB
 """Less is not given where nothing was measured: hardly any program runs in it."""
-TINIEST = 2 * MiB
-"""TensorFlow's runtime starts in 1 MiB, and a program that was seen to need no more runs in 2."""
+TINIEST = 8 * MiB
+"""A program that was seen to need less gets this. TensorFlow starts in 1 MiB, but in a few MiB one
+piece more or less decides: with 3 MiB, programs that hold 2 to 3 MiB waited for memory or died."""
 DEFAULT_SHARE = 0.25
 """What `auto` takes of the device for a program that was never measured."""
 FRAGMENTS = 0.08
