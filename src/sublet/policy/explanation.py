@@ -159,5 +159,5 @@ def _role(run: Run, lesson: Lesson) -> str:
     if run.likeness == "other":
         notes.append("other args")
     if run.edited:
-        notes.append("edited since")
+        notes.append("edited")
     return ", ".join(notes)
