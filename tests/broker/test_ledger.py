@@ -16,11 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sublet.broker.ledger import VERSION, Ledger, fingerprint
+from sublet.broker.ledger import VERSION, Ledger
 from sublet.domain.job import Finished, Job, Outcome, Starting, Waiting
 from sublet.domain.memory import Share
 from sublet.errors import LedgerDamaged, WorldError
-from sublet.policy.sizing import Evidence
 from sublet.units import MiB
 from support.jobs import job, jobs, lease, live_states, running
 
@@ -118,7 +117,7 @@ def test_a_kill_between_save_and_commit_loses_the_saved_and_keeps_the_committed(
     ledger = Ledger.open(path)
     assert ledger.live() == [job(1)]
     assert ledger.find(2) is None
-    assert ledger.evidence(job(1), "cpu").runs == 0
+    assert ledger.measurements.evidence(job(1), "cpu").runs == 0
     ledger.save(job(2))
     ledger.commit()
     assert ledger.live() == [job(1), job(2)]
@@ -165,7 +164,8 @@ def _write_and_be_killed(path: Path) -> None:
         "ledger.save(job(1))\n"
         "ledger.commit()\n"
         "ledger.save(job(2))\n"
-        "ledger.remember(job(1), 'cpu', 1, Outcome('exited', 0, peak=1), 'warm', 1.0)\n"
+        "told = Outcome('exited', 0, peak=1)\n"
+        "ledger.measurements.remember(job(1), 'cpu', 1, told, 'warm', 1.0)\n"
         "print('saved', flush=True)\n"
         "signal.pause()\n"
     )
@@ -379,148 +379,6 @@ def _is_the_worlds_fault(path: Path) -> None:
     assert "SUBLET_HOME" in refusal.value.hint
 
 
-# What earlier runs have shown.
-
-
-def _ran(
-    ledger: Ledger,
-    one: Job,
-    peak: int | None,
-    ceiling: int = 512,
-    system: int | None = None,
-    exceeded: bool = False,
-    kind: str = "cpu",
-    start: str = "warm",
-    code: int = 0,
-) -> None:
-    outcome = Outcome(
-        "lease exceeded" if exceeded else "exited",
-        code or int(exceeded),
-        peak=None if peak is None else peak * MiB,
-        system_peak=None if system is None else system * MiB,
-    )
-    ledger.remember(one, kind, ceiling * MiB, outcome, start, 1.0)
-    ledger.commit()
-
-
-def test_a_program_that_never_ran_has_no_evidence(ledger: Ledger) -> None:
-    assert ledger.evidence(job(), "cpu") == Evidence(same_arguments=False)
-    assert ledger.usual_outside("cpu", "warm") is None
-
-
-def test_evidence_is_the_largest_peak_of_the_latest_runs(ledger: Ledger) -> None:
-    for peak in (900, 100, 200, 300, 150, 120):
-        _ran(ledger, job(), peak, system=peak + 50)
-    assert ledger.evidence(job(), "cpu") == Evidence(300 * MiB, 5, True, 50 * MiB, 0)
-
-
-def test_evidence_survives_a_restart(ledger: Ledger) -> None:
-    _ran(ledger, job(), 100)
-    again = reopened(ledger)
-    assert again.evidence(job(), "cpu").peak == 100 * MiB
-    again.close()
-
-
-def test_runs_with_the_same_arguments_count_and_others_only_where_there_are_none(
-    ledger: Ledger,
-) -> None:
-    _ran(ledger, job(args=(b"--small",)), 100)
-    _ran(ledger, job(args=(b"--large",)), 900)
-    small = ledger.evidence(job(args=(b"--small",)), "cpu")
-    assert small == Evidence(100 * MiB, 1, True)
-    new = ledger.evidence(job(args=(b"--new",)), "cpu")
-    assert new == Evidence(900 * MiB, 2, False)
-
-
-def test_other_programs_and_other_kinds_of_device_show_nothing(ledger: Ledger) -> None:
-    _ran(ledger, job(), 100)
-    assert ledger.evidence(job(), "gpu").peak is None
-    assert ledger.evidence(job(script=b"/home/someone/other.py"), "cpu").peak is None
-
-
-def test_a_ceiling_that_failed_counts_until_a_later_run_has_come_to_a_good_end(
-    ledger: Ledger,
-) -> None:
-    _ran(ledger, job(), 500, ceiling=512, exceeded=True)
-    _ran(ledger, job(), 250, ceiling=256, exceeded=True)
-    assert ledger.evidence(job(), "cpu").failed_at == 512 * MiB
-    # It may have failed before it came to what needs the memory.
-    _ran(ledger, job(), 20, ceiling=768, code=1)
-    assert ledger.evidence(job(), "cpu").failed_at == 512 * MiB
-    _ran(ledger, job(), 600, ceiling=768)
-    assert ledger.evidence(job(), "cpu").failed_at == 0
-    _ran(ledger, job(), 600, ceiling=640, exceeded=True)
-    assert ledger.evidence(job(), "cpu").failed_at == 640 * MiB
-
-
-def test_the_peak_of_a_run_that_was_cut_off_at_its_ceiling_is_no_evidence_of_its_need(
-    ledger: Ledger,
-) -> None:
-    _ran(ledger, job(), 300)
-    _ran(ledger, job(), 500, ceiling=512, exceeded=True)
-    assert ledger.evidence(job(), "cpu") == Evidence(300 * MiB, 1, True, None, 512 * MiB)
-
-
-def test_the_peaks_of_runs_that_failed_count_only_where_none_came_to_a_good_end(
-    ledger: Ledger,
-) -> None:
-    _ran(ledger, job(), 90, code=1)
-    _ran(ledger, job(), 70, code=1)
-    assert ledger.evidence(job(), "cpu") == Evidence(90 * MiB, 2, True)
-    _ran(ledger, job(), 80)
-    assert ledger.evidence(job(), "cpu") == Evidence(80 * MiB, 1, True)
-
-
-def test_a_run_that_never_started_tensorflow_shows_only_what_its_process_cost(
-    ledger: Ledger,
-) -> None:
-    _ran(ledger, job(), None, system=40)
-    assert ledger.evidence(job(), "cpu") == Evidence(None, 0, True, 40 * MiB, 0)
-
-
-def test_what_a_process_costs_beside_its_pool_is_never_negative(ledger: Ledger) -> None:
-    _ran(ledger, job(), 200, system=150)
-    assert ledger.evidence(job(), "cpu").outside == 0
-    assert ledger.usual_outside("cpu", "warm") == 0
-
-
-def test_what_a_process_usually_costs_is_the_upper_quartile_of_its_kind(ledger: Ledger) -> None:
-    for outside in (10, 20, 30, 40, 50, 60, 70, 80):
-        _ran(ledger, job(script=b"/%d.py" % outside), 100, system=100 + outside)
-    _ran(ledger, job(), 100, system=900, start="cold")
-    _ran(ledger, job(), 100, system=800, kind="gpu")
-    _ran(ledger, job(), 100)
-    assert ledger.usual_outside("cpu", "warm") == 70 * MiB
-    assert ledger.usual_outside("cpu", "cold") == 800 * MiB
-
-
-def test_what_a_process_usually_costs_follows_the_latest_runs(ledger: Ledger) -> None:
-    for _ in range(20):
-        _ran(ledger, job(), 100, system=600)
-    for _ in range(20):
-        _ran(ledger, job(), 100, system=200)
-    assert ledger.usual_outside("cpu", "warm") == 100 * MiB
-
-
-def test_a_script_is_the_same_program_by_whatever_path_it_was_named() -> None:
-    whole = job(script=b"/home/someone/train.py", cwd=b"/")
-    from_there = job(script=b"train.py", cwd=b"/home/someone")
-    elsewhere = job(script=b"train.py", cwd=b"/home/other")
-    assert fingerprint(whole) == fingerprint(from_there)
-    assert fingerprint(whole) != fingerprint(elsewhere)
-
-
-def test_arguments_are_told_apart_word_by_word() -> None:
-    assert fingerprint(job(args=(b"a b",))) != fingerprint(job(args=(b"a", b"b")))
-    assert fingerprint(job(args=(b"a", b"b"))) == fingerprint(job(args=(b"a", b"b")))
-
-
-def test_programs_and_arguments_that_are_no_text_have_evidence_too(ledger: Ledger) -> None:
-    one = job(script=b"/caf\xe9.py", args=(b"\xff", b"b"))
-    _ran(ledger, one, 100)
-    assert ledger.evidence(one, "cpu") == Evidence(100 * MiB, 1, True)
-
-
 # Schemas of the past.
 
 
@@ -550,9 +408,10 @@ def test_a_ledger_of_schema_1_keeps_its_jobs_and_its_evidence(tmp_path: Path) ->
     assert four.spec.surroundings.environ == {b"NAME": b"caf\xe9"}
     assert four.spec.surroundings.limits == {7: (1024, -1)}
 
-    known = ledger.evidence(one, "cpu")
-    assert known == Evidence(420 * MiB, 1, True, 130 * MiB, 0)
-    assert ledger.usual_outside("cpu", "cold") == 90 * MiB
+    known = ledger.measurements.evidence(one, "cpu")
+    assert (known.peak, known.runs, known.same_arguments) == (420 * MiB, 1, True)
+    assert (known.outside, known.failed_at) == (130 * MiB, 0)
+    assert ledger.measurements.usual_outside("cpu", "cold") == 90 * MiB
 
     ended = two.evolve(Finished(20.0, Outcome("exited", 0), two.lease, "warm"))
     ledger.save(ended)

@@ -36,7 +36,7 @@ def fill(home: Home) -> None:
         ledger.save(one)
     for peak in (100, 200):
         outcome = Outcome("exited", 0, peak=peak * MiB, system_peak=(peak + 50) * MiB)
-        ledger.remember(job(), "cpu", 512 * MiB, outcome, "warm", 1.0)
+        ledger.measurements.remember(job(), "cpu", 512 * MiB, outcome, "warm", 1.0)
     ledger.commit()
     ledger.close()
 
@@ -72,7 +72,7 @@ def test_a_sound_ledger_is_not_touched(home: Home) -> None:
 def test_what_can_be_read_is_saved_and_the_damaged_ledger_is_kept_as_it_was(home: Home) -> None:
     fill(home)
     ledger = Ledger.open(home.ledger)
-    known = ledger.evidence(job(), "cpu")
+    known = ledger.measurements.evidence(job(), "cpu")
     ledger.close()
     content = home.ledger.read_bytes()
     page = content.index(b'{"id":20,') // PAGE * PAGE
@@ -90,7 +90,7 @@ def test_what_can_be_read_is_saved_and_the_damaged_ledger_is_kept_as_it_was(home
     assert found == {number: JOBS[number] for number in found}
     assert ledger.live() == [one for one in found.values() if one.id != 2]
     assert (done.jobs, done.peaks, done.running) == (len(found), 2, 0)
-    assert ledger.evidence(job(), "cpu") == known
+    assert ledger.measurements.evidence(job(), "cpu") == known
     ledger.close()
     assert recover(home) is None
 

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
 from sublet.errors import BadRequest, TooLarge
 from sublet.policy.sizing import (
-    FLOOR,
     SMALLEST,
+    TINIEST,
     Evidence,
     after_failure,
+    ceiling_for,
     check,
+    doubt,
     round_up,
     size,
     with_margin,
@@ -30,6 +32,8 @@ evidence = st.builds(
     same_arguments=st.booleans(),
     outside=st.none() | st.integers(0, GiB),
     failed_at=st.just(0) | st.integers(SMALLEST, 20 * GiB),
+    margin=st.none() | st.floats(0, 3),
+    enough=st.just(0) | st.integers(1, 20 * 1024).map(lambda amount: amount * MiB),
 )
 
 
@@ -46,7 +50,8 @@ def test_a_ceiling_is_one_tensorflow_starts_in_and_the_device_can_give_in_whole_
 ) -> None:
     chosen = size(ask, device(capacity=capacity), free, ever, known, least)
     if chosen is not None:
-        assert SMALLEST <= chosen.ceiling <= free
+        assert (TINIEST if chosen.tight else SMALLEST) <= chosen.ceiling <= free
+        assert not chosen.tight or (isinstance(ask, Auto) and known.peak is not None)
         assert chosen.ceiling % MiB == 0
         assert chosen.ceiling >= least // MiB * MiB
         assert chosen.basis
@@ -112,7 +117,7 @@ def test_auto_gives_more_to_a_program_that_used_more(one: int, other: int) -> No
     )
     assert smaller is not None
     assert larger is not None
-    assert FLOOR <= smaller.ceiling <= larger.ceiling
+    assert TINIEST <= smaller.ceiling <= larger.ceiling
     assert larger.ceiling > max(one, other)
 
 
@@ -211,3 +216,35 @@ def test_what_passes_the_check_fits_an_empty_device(ask: MemoryAsk) -> None:
     except BadRequest:
         return
     assert size(ask, CPU, MOST, MOST, Evidence()) is not None
+
+
+# Margins.
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.floats(0, 1))
+def test_doubt_shrinks_with_every_run_that_shows_the_same_spread(
+    one: int, other: int, spread: float
+) -> None:
+    fewer, more = sorted((one, other))
+    usual = doubt(1)
+    assert doubt(fewer, min(spread, 0.05)) >= doubt(more, min(spread, 0.05))
+    assert doubt(1, spread) == usual
+
+
+@given(st.integers(2, 50), st.floats(0, 1), st.floats(0, 1))
+def test_doubt_grows_with_the_spread(runs: int, one: float, other: float) -> None:
+    narrow, wide = sorted((one, other))
+    assert doubt(runs, narrow) <= doubt(runs, wide)
+
+
+@given(evidence)
+def test_a_ceiling_is_never_below_the_peak_or_what_was_enough(known: Evidence) -> None:
+    assert ceiling_for(known) >= (known.peak or 0)
+    assert known.peak is None or ceiling_for(known) >= known.enough
+
+
+@given(st.integers(8 * MiB, 80 * GiB))
+def test_one_run_is_enough_for_a_lease_within_three_tenths_of_its_peak(peak: int) -> None:
+    """From 16 MiB on; below, the whole MiB that TensorFlow counts in are more than that."""
+    assume(peak >= 16 * MiB)
+    assert ceiling_for(Evidence(peak=peak, runs=1)) <= 1.32 * peak

@@ -31,11 +31,13 @@ from sublet.broker.state import (
     AttemptEnded,
     Granted,
     Held,
+    LeaseTrimmed,
     NeverRan,
     StopAsked,
     Withdrawn,
     WorkerStarted,
 )
+from sublet.broker.trimmer import Trimmer
 from sublet.broker.verdict import outcome as judge
 from sublet.broker.watchers import Watchers
 from sublet.clock import Clock
@@ -101,6 +103,8 @@ class Broker:
         self.closing = False
         self._looking = False
         self.next_id = ledger.last_id() + 1
+        self._trimmer = Trimmer(home.runs)
+        self._trimming = False
         self._samples: dict[str, Sample] = {}
         self._told: dict[int, str] = {}
         self._pause: set[str] = set()
@@ -275,6 +279,15 @@ class Broker:
             # Strangers come and go without telling us.
             self._looking = True
             self.hub.later(_LOOK_AGAIN, self._look_again)
+        if not self._trimming and self._trimmer.watches(self.state.holding()):
+            self._trimming = True
+            self.hub.later(_LOOK_AGAIN, self._trim)
+
+    def _trim(self) -> None:
+        """The room that settled programs do not need goes to those that wait."""
+        self._trimming = False
+        for job, ceiling in self._trimmer.look(self.state.holding(), self.clock.now()):
+            self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
 
     def _look_again(self) -> None:
         self._looking = False

@@ -74,7 +74,7 @@ class Measurements:
     def __init__(self, db: sqlite3.Connection, begin: Callable[[], None]) -> None:
         self._db = db
         self._begin = begin
-        self._prints: dict[int, Fingerprint] = {}
+        self._prints: dict[int, tuple[JobSpec, Fingerprint]] = {}
         self._lessons: dict[tuple[Fingerprint, str], Lesson] = {}
 
     def remember(
@@ -148,11 +148,13 @@ class Measurements:
         job yet."""
         if not job.id:
             return fingerprint(job.spec)
-        if job.id not in self._prints:
+        spec, known = self._prints.get(job.id, (None, None))
+        if known is None or spec is not job.spec:
             if len(self._prints) >= _MOST_PRINTS:
                 self._prints.clear()
-            self._prints[job.id] = fingerprint(job.spec)
-        return self._prints[job.id]
+            known = known if spec == job.spec and known else fingerprint(job.spec)
+            self._prints[job.id] = (job.spec, known)
+        return known
 
     def _history(self, known: Fingerprint, kind: str, before: float | None = None) -> History:
         columns = "SELECT id, job, ended, ceiling, peak, system_peak, exceeded, good, batch, text"

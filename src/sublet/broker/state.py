@@ -57,6 +57,14 @@ class StopAsked(Struct, frozen=True):
     why: str
 
 
+class LeaseTrimmed(Struct, frozen=True):
+    """Its worker is held to a smaller ceiling from now on."""
+
+    job: int
+    attempt: int
+    ceiling: int
+
+
 class NeverRan(Struct, frozen=True):
     """The attempt is over without a line of the program having run: try again."""
 
@@ -118,6 +126,7 @@ Event = (
     | Granted
     | WorkerStarted
     | StopAsked
+    | LeaseTrimmed
     | NeverRan
     | AttemptEnded
     | Held
@@ -235,6 +244,8 @@ class State:
                 return job.evolve(running)
             case StopAsked(why=why), Running() as running:
                 return job.evolve(replace(running, stopping=running.stopping or why))
+            case LeaseTrimmed(ceiling=ceiling), Running(lease=lease) as running:
+                return job.evolve(replace(running, lease=lease.trim(ceiling)))
             case StopAsked(why=why), Paused(was=Running() as running) as paused:
                 running = replace(running, stopping=running.stopping or why)
                 return job.evolve(replace(paused, was=running))

@@ -1,6 +1,7 @@
 """The right to use so much memory on one device."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Lease(Struct, frozen=True):
@@ -19,3 +20,13 @@ class Lease(Struct, frozen=True):
     """The processors the program may run on; empty where it may run on those of its client."""
     tight: bool = False
     """Sized by a measured peak: nearly all of it will be used."""
+    trimmed: int = 0
+    """What the ceiling was before it was trimmed; 0 if it never was."""
+
+    def trim(self, ceiling: int) -> "Lease":
+        """The same lease with a smaller ceiling; the room between goes back to the device."""
+        room = self.ceiling - ceiling
+        basis = f"{self.basis}, trimmed to the measured peak and a margin"
+        return replace(
+            self, ceiling=ceiling, charge=self.charge - room, basis=basis, trimmed=self.ceiling
+        )

@@ -16,14 +16,16 @@ import threading
 import time
 
 from . import lease as leases
-from . import pool
+from . import pool, trim
 from .lease import Lease
 
 VERSION = 1
 PREFIX = "inside-"
 
 _LAYOUT = struct.Struct("<10q")
-_FIRST_PAUSES = (0.05, 0.1, 0.2, 0.5)
+_FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
+"""A child that is killed, as those of a pool are at its end, leaves no last reading: one that lived
+for less than a second must not be taken for one that used nothing. A reading takes 50 µs."""
 _PAUSE = 1.0
 _KEPT_DUMPS = 32
 
@@ -70,6 +72,15 @@ class Board:
             return
         with self._lock:
             self._replace(current=used[0], peak=max(used[1], self._reading.peak))
+
+    def follow_ceiling(self) -> None:
+        """Take on a new ceiling that the broker has named; the board's limit says that it holds, or
+        on a GPU that it was heard."""
+        ceiling = trim.asked(self.lease)
+        if ceiling is None or ceiling == self._reading.limit:
+            return
+        if trim.hold(self.lease, ceiling, self._reading.peak) or self.lease.on_gpu:
+            self.note(limit=ceiling)
 
     def note_failure(self, asked: int) -> None:
         with self._lock:
@@ -163,6 +174,7 @@ def _sample(mine: Board) -> None:
     never = threading.Event()
     while not never.wait(pauses.pop(0) if pauses else _PAUSE):
         mine.note_usage()
+        mine.follow_ceiling()
         _prune_dumps(mine.lease)
 
 

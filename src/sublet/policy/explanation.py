@@ -73,7 +73,8 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
     if evidence.peak is not None:
         yield "peak", f"{format_bytes(evidence.peak)}, {evidence.basis or _counted(lesson)}"
         margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
-        yield "margin", f"{max(margin, FRAGMENTS):.0%} and 1 MiB: {_why(lesson, margin)}"
+        if margin:
+            yield "margin", f"{max(margin, FRAGMENTS):.0%} and 1 MiB: {_why(lesson, margin)}"
     if lesson.line is not None:
         yield "line", _line(lesson.line)
     if told.history.forecast is not None:
@@ -85,11 +86,8 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
                 + (", of another text of the script" if probe.edited else "")
             ),
         )
-    if evidence.held > (evidence.peak or 0):
-        yield (
-            "held",
-            (f"{format_bytes(evidence.held)} under a ceiling that was filled: no less is given"),
-        )
+    if evidence.enough:
+        yield "enough", f"{format_bytes(evidence.enough)} was filled, and enough: no less is given"
     if evidence.failed_at:
         yield "failed", f"{format_bytes(evidence.failed_at)} was too little: half as much again"
     if told.least:
@@ -110,9 +108,7 @@ def _would(told: Explanation, lesson: Lesson) -> str:
 
 def _counted(lesson: Lesson) -> str:
     number = lesson.evidence.runs
-    words = "the largest of the latest run" if number == 1 else f"the largest of {number} runs"
-    if number == 1:
-        words = "of the one run that counts"
+    words = "of the one run that counts" if number == 1 else f"the largest of {number} runs"
     return words if lesson.evidence.same_arguments else f"{words} with other arguments"
 
 
@@ -151,17 +147,17 @@ def _table(runs: tuple[Run, ...], lesson: Lesson) -> Iterator[str]:
 def _role(run: Run, lesson: Lesson) -> str:
     notes = []
     if run.exceeded:
-        notes.append("ran out of memory")
+        notes.append("out of memory")
     elif run.peak is None:
-        notes.append("TensorFlow was not used")
+        notes.append("no TensorFlow")
     elif run in lesson.counted:
-        notes.append("yes, filled its ceiling" if filled(run) else "yes")
+        notes.append("yes, filled" if filled(run) else "yes")
     elif not run.good:
         notes.append("no, it failed")
     else:
         notes.append("no")
     if run.likeness == "other":
-        notes.append("other arguments")
+        notes.append("other args")
     if run.edited:
-        notes.append("script edited since")
+        notes.append("edited")
     return ", ".join(notes)

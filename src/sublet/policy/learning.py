@@ -17,15 +17,21 @@ from sublet.units import format_bytes
 
 RECENT = 5
 """So many of the latest runs have a say in the largest peak."""
+_FOR_A_LINE = 20
+"""A line takes more: runs with several batch sizes."""
 _FULL = 0.95
 """A run that held this share of its ceiling has filled it. A piece takes all of a free chunk that
 is not twice its size, so what was held is then the ceiling rather than the need: it shows that the
 ceiling was enough, and a margin on top of it would grow with every run."""
+_OFTEN = 3
+"""After so many runs that filled their ceilings and came to a good end, no margin is needed."""
 _EDITED = 0.10
+_UNFINISHED = 0.25
 _OTHER_ARGUMENTS = 0.25
 _PER_REACH = 0.10
-"""Added to the margin: for runs of another text of the script, for runs with other arguments, and
-for each time the largest batch seen that a line is followed beyond it."""
+"""Added to the margin: for runs of another text of the script, for runs that did not come to a good
+end, for runs with other arguments, and for each time the largest batch seen that a line is followed
+beyond it."""
 
 
 class Lesson(Struct, frozen=True):
@@ -44,7 +50,8 @@ def learn(history: History) -> Lesson:
     if known is None:
         others = _counting(history.runs, "other") or _counting(history.runs, "batch")
         known = _from_others(others)
-    lesson = known or Lesson(Evidence(same_arguments=bool(same)))
+    seen = any(run.likeness == "same" for run in history.runs)
+    lesson = known or Lesson(Evidence(same_arguments=seen))
     outsides = [run.outside for run in (alike or history.runs) if run.outside is not None]
     evidence = Evidence(
         peak=lesson.evidence.peak,
@@ -54,31 +61,34 @@ def learn(history: History) -> Lesson:
         failed_at=_failed_at(history),
         margin=lesson.evidence.margin,
         basis=lesson.evidence.basis,
-        held=lesson.evidence.held,
+        enough=lesson.evidence.enough,
     )
     return Lesson(evidence, lesson.counted, lesson.line)
 
 
-def _counting(runs: Sequence[Run], likeness: Likeness) -> list[Run]:
+def _counting(runs: Sequence[Run], likeness: Likeness, most: int = RECENT) -> list[Run]:
     """The latest runs of this likeness whose peak says what the program needs: those that came to a
     good end; where there are none, those that failed of something else than memory."""
-    latest = [run for run in runs if run.likeness == likeness][: 2 * RECENT]
+    latest = [run for run in runs if run.likeness == likeness][: 2 * most]
     measured = [run for run in latest if run.peak is not None]
     good = [run for run in measured if run.good]
-    return (good or [run for run in measured if not run.exceeded])[:RECENT]
+    return (good or [run for run in measured if not run.exceeded])[:most]
 
 
 def _from_same(runs: list[Run]) -> Lesson | None:
     if not runs:
         return None
+    full = [run for run in runs if filled(run) and run.good]
+    enough = max((run.ceiling for run in full), default=0)
+    if len(full) == len(runs) >= _OFTEN:
+        return Lesson(Evidence(enough, len(runs), margin=0.0, enough=enough), tuple(runs))
     peaks = _needs(runs)
     margin = _margin(peaks)
     if all(run.edited for run in runs):
         margin += _EDITED
     if not runs[0].good:
-        margin += _OTHER_ARGUMENTS
-    held = max(run.peak or 0 for run in runs)
-    return Lesson(Evidence(max(peaks), len(runs), margin=margin, held=held), tuple(runs))
+        margin += _UNFINISHED
+    return Lesson(Evidence(max(peaks), len(runs), margin=margin, enough=enough), tuple(runs))
 
 
 def _needs(runs: Sequence[Run]) -> list[int]:
@@ -106,11 +116,7 @@ def _margin(peaks: Sequence[int]) -> float:
 
 def _from_batches(history: History) -> Lesson | None:
     """From runs that differ in the batch size only."""
-    runs = [run for run in _counting(history.runs, "batch") if run.batch]
-    # A line needs more runs than a mere repetition: the latest of each batch size.
-    batches = {run.batch for run in runs}
-    wider = [run for run in history.runs if run.likeness == "batch" and run.good and run.batch]
-    runs = [run for run in wider if run.peak is not None][: 4 * RECENT] or runs
+    runs = _counting(history.runs, "batch", _FOR_A_LINE)
     if not runs or history.batch is None:
         return None
     points = [Point(float(run.batch or 1), run.peak or 0) for run in runs]
@@ -124,11 +130,8 @@ def _from_batches(history: History) -> Lesson | None:
     if all(run.edited for run in runs):
         margin += _EDITED
     words = f"{len(runs)} runs with {len(batches)} batch sizes, at batch {history.batch}"
-    peak = line.at(history.batch)
-    # A peak does not fall as the batch grows: a smaller batch has shown what is needed at least.
-    smaller = [run.peak or 0 for run in runs if (run.batch or 0) <= history.batch]
-    peak = max(peak, max(smaller, default=0))
-    return Lesson(Evidence(peak, len(runs), False, margin=margin, basis=words), tuple(runs), line)
+    evidence = Evidence(line.at(history.batch), len(runs), False, margin=margin, basis=words)
+    return Lesson(evidence, tuple(runs), line)
 
 
 def _from_one_batch(runs: list[Run], batch: int) -> Lesson:
@@ -162,12 +165,16 @@ def _from_others(runs: list[Run]) -> Lesson | None:
 
 def _failed_at(history: History) -> int:
     """A ceiling that was too small counts until a later run like it has come to a good end. One
-    that failed with a smaller batch was too small for a larger one too."""
+    that failed with a smaller batch was too small for a larger one too; runs with other arguments
+    count where there are no better ones."""
     failed = 0
-    for run in history.runs:
-        smaller = run.likeness == "batch" and (run.batch or 0) <= (history.batch or 0)
-        if run.likeness != "same" and not smaller:
-            continue
+    alike = [
+        run
+        for run in history.runs
+        if run.likeness == "same"
+        or (run.likeness == "batch" and (run.batch or 0) <= (history.batch or 0))
+    ]
+    for run in alike or history.runs:
         if run.good:
             break
         failed = max(failed, run.ceiling if run.exceeded else 0)

@@ -17,8 +17,9 @@ from sublet.units import MiB, format_bytes
 
 SMALLEST = 16 * MiB
 """Less is not given where nothing was measured: hardly any program runs in it."""
-TINIEST = 2 * MiB
-"""TensorFlow's runtime starts in 1 MiB, and a program that was seen to need no more runs in 2."""
+TINIEST = 8 * MiB
+"""A program that was seen to need less gets this. TensorFlow starts in 1 MiB, but in a few MiB one
+piece more or less decides: with 3 MiB, programs that hold 2 to 3 MiB waited for memory or died."""
 DEFAULT_SHARE = 0.25
 """What `auto` takes of the device for a program that was never measured."""
 FRAGMENTS = 0.08
@@ -45,12 +46,12 @@ class Evidence(Struct, frozen=True):
     failed_at: int = 0
     """The largest ceiling that was too small."""
     margin: float | None = None
-    """What to add to the peak, as a share of it; None for so many runs that all had this peak."""
+    """What to add to the peak, as a share of it; None for so many runs that all had this peak. With
+    0 the peak is a ceiling that was enough again and again, and nothing is added."""
     basis: str = ""
     """Where the peak comes from, in words; empty for the largest of the runs."""
-    held: int = 0
-    """What a good run was seen to hold under a ceiling that it filled: the next ceiling is not
-    below it, and needs no margin above it."""
+    enough: int = 0
+    """A ceiling that a good run filled: the next one is not below it."""
 
 
 class Size(Struct, frozen=True):
@@ -91,7 +92,7 @@ def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
         share = min(int(device.capacity * DEFAULT_SHARE), ever)
         return Size(share, f"default, {DEFAULT_SHARE:.0%} of {device.id}: no earlier run")
     known = ceiling_for(evidence)
-    enough = min(max(known, after_failure(evidence.failed_at, 0, None)), ever)
+    enough = min(max(known, after_failure(evidence.failed_at, 0, None), TINIEST), ever)
     if evidence.peak is None:
         return Size(
             min(max(enough, SMALLEST), ever),
@@ -109,8 +110,10 @@ def ceiling_for(evidence: Evidence) -> int:
     """The ceiling that the measured peak asks for; 0 where none was measured."""
     if evidence.peak is None:
         return 0
+    if evidence.margin == 0:
+        return max(round_up(evidence.peak), evidence.enough)
     margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
-    return max(with_margin(evidence.peak, margin), round_up(evidence.held))
+    return max(with_margin(evidence.peak, margin), evidence.enough)
 
 
 def with_margin(peak: int, margin: float | None = None) -> int:

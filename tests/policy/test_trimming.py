@@ -1,0 +1,61 @@
+"""When a program has settled, and what it may keep."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublet.policy.trimming import WATCHED, Sample, thinned, trimmed
+from sublet.units import GiB, MiB
+
+
+def life(*peaks: int, seconds: float = 60.0) -> list[Sample]:
+    """Samples at even distances over so many seconds."""
+    step = seconds / max(1, len(peaks) - 1)
+    return [Sample(place * step, peak // 2, peak) for place, peak in enumerate(peaks)]
+
+
+def test_a_program_that_has_settled_keeps_its_peak_and_a_margin() -> None:
+    kept = trimmed(life(50 * MiB, *[200 * MiB] * 9), 4 * GiB)
+    assert kept is not None
+    assert 230 * MiB < kept < 250 * MiB
+
+
+def test_a_program_that_still_grows_is_left_alone() -> None:
+    assert trimmed(life(*(number * 20 * MiB for number in range(1, 10))), 4 * GiB) is None
+    assert trimmed(life(*[200 * MiB] * 6, 300 * MiB), 4 * GiB) is None
+
+
+def test_a_program_that_was_hardly_watched_is_left_alone() -> None:
+    assert trimmed(life(*[200 * MiB] * 9, seconds=WATCHED - 1), 4 * GiB) is None
+    assert trimmed([], 4 * GiB) is None
+
+
+def test_a_program_that_has_not_begun_is_left_alone() -> None:
+    assert trimmed(life(*[0] * 9, seconds=3600), 4 * GiB) is None
+
+
+def test_little_room_is_not_worth_it() -> None:
+    assert trimmed(life(*[200 * MiB] * 9), 290 * MiB) is None
+
+
+@given(
+    st.lists(st.integers(0, 4 * GiB), min_size=1, max_size=40),
+    st.integers(16 * MiB, 80 * GiB),
+    st.floats(1, 1e5),
+)
+def test_a_lease_is_only_ever_made_smaller_and_never_below_the_peak(
+    growth: list[int], ceiling: int, seconds: float
+) -> None:
+    samples = life(*sorted(growth), seconds=seconds)
+    kept = trimmed(samples, ceiling)
+    assert kept is None or max(growth) < kept < ceiling
+
+
+@given(st.lists(st.integers(0, 4 * GiB), min_size=1, max_size=300))
+def test_a_history_stays_short_and_keeps_its_ends(growth: list[int]) -> None:
+    samples = life(*sorted(growth))
+    kept: list[Sample] = []
+    for sample in samples:
+        kept = thinned([*kept, sample])
+    assert len(kept) <= 65
+    assert kept[0] == samples[0]
+    assert kept[-1] == samples[-1]
