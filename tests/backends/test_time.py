@@ -36,7 +36,7 @@ def test_one_that_does_not_listen_is_killed_with_all_it_started(shop: Workshop) 
     shift = shop.start("1.1", DEAF, time=0.8, grace=0.2)
     told = shift.ended()
     assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "time limit")
-    assert not shift.members()
+    wait_for(lambda: not shift.members(), "its tree is gone")
 
 
 def test_the_limit_holds_while_no_broker_runs(shop: Workshop) -> None:

@@ -21,7 +21,7 @@ def test_a_program_that_exits_0_with_living_children_takes_them_along(shop: Work
     shift = shop.start("1.1", code)
     told = shift.ended()
     assert (told["status"], told["stopped"]) == (0, "")
-    assert not shift.members()
+    wait_for(lambda: not shift.members(), "its tree is gone")
 
 
 def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(shop: Workshop) -> None:
@@ -39,7 +39,7 @@ def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(shop: Workshop)
     shift.call("stop", "preempted", 0.2)
     told = shift.ended()
     assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "preempted")
-    assert not shift.members()
+    wait_for(lambda: not shift.members(), "its tree is gone")
 
 
 def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(shop: Workshop) -> None:

@@ -19,10 +19,12 @@ from sublet.errors import BadRequest
 
 MiB = 1 << 20
 READER = """
-import sys
+import sys, types
 from sublet.cli import main
 from sublet.client import jobs
-jobs.job = lambda number: jobs.JobRow(number, sys.stdin.readline().strip() or "finished", "7.1", 1)
+def job(number):
+    return types.SimpleNamespace(state=sys.stdin.readline().strip() or "finished", run="7.1")
+jobs.job = job
 sys.argv = ["sublet", "logs", *sys.argv[1:]]
 sys.exit(main())
 """
