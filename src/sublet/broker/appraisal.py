@@ -33,6 +33,7 @@ class _Known(NamedTuple):
     offers: tuple[Offer, ...]
     otherwise: str
     """Why there are none."""
+    expected: float | None
 
 
 class Appraiser:
@@ -50,7 +51,9 @@ class Appraiser:
         known = self._offers.get(job.id)
         if known is None or known.least != job.least:
             possible, otherwise = self._appraise(job, rooms)
-            known = _Known(self._measurements.program(job), job.least, possible, otherwise)
+            known = _Known(
+                self._measurements.program(job), job.least, possible, otherwise, self.expected(job)
+            )
             self._offers[job.id] = known
         return Candidate(
             job=job.id,
@@ -59,8 +62,15 @@ class Appraiser:
             since=since,
             priority=job.spec.priority,
             service=job.spec.service,
+            expected=known.expected,
             held=held or known.otherwise,
         )
+
+    def expected(self, job: Job) -> float | None:
+        """Seconds that it will run for, as far as anybody can tell: as it did before, and no longer
+        than it may."""
+        known, limit = self._measurements.expected(job), job.spec.time
+        return limit if known is None else known if limit is None else min(known, limit)
 
     def measured(self, job: Job) -> list[int]:
         """Something new is known of this job's program: the jobs to look at again."""

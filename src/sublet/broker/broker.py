@@ -107,6 +107,8 @@ class Broker:
         self._trimming = False
         self._samples: dict[str, Sample] = {}
         self._told: dict[int, str] = {}
+        self._ends: dict[int, float] = {}
+        """When the jobs that run are expected to end, in monotonic time."""
         self._pause: set[str] = set()
         """Attempts to pause as soon as they run."""
         self._boot(ledger)
@@ -189,6 +191,7 @@ class Broker:
         tick = self.clock.now()
         now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
         self._samples.pop(run, None)
+        self._ends.pop(job.id, None)
         self._pause.discard(run)
         self.books.when_written(lambda: self.launcher.forget(run))
         if again is None:
@@ -250,6 +253,7 @@ class Broker:
             standing,
             self.strangers,
             self.clock.now(),
+            self._ends,
         )
 
     def plan(self) -> Plan:
@@ -321,12 +325,18 @@ class Broker:
             tight=grant.size.tight,
         )
         self._told.pop(job.id, None)
+        self._expect(job, self.clock.now())
         self.books.decided(
             job,
             Granted(job.id, self.clock.wall(), self.clock.now(), lease),
             lambda: self.clients.tell(job.id, say.Granted(lease, job.attempt)),
             lambda: self._start(job.id),
         )
+
+    def _expect(self, job: Job, since: float) -> None:
+        expected = self.appraiser.expected(job)
+        if expected is not None:
+            self._ends[job.id] = since + expected
 
     def _unready(self, job: Job) -> str:
         """Why a job could not be started for the moment; empty if it could.
@@ -419,6 +429,7 @@ class Broker:
         ledger.commit()
         for job in self.state.jobs():
             if job.holds is not None:
+                self._expect(job, job.holds.tick)
                 self.launcher.adopt(job.run, mark(job), rebooted)
             elif job.spec.client is None:
                 if isinstance(job.state, Waiting):
@@ -506,6 +517,7 @@ class Broker:
                 job,
                 reasons.why(job.id) if reasons and job.id in line else "it has just come",
                 reasons.start(job.id) if reasons and job.id in line else None,
+                self._ends.get(job.id, now) - now,
                 self._samples.get(job.run),
                 self.home,
             )

@@ -21,8 +21,10 @@ SCHEMA = """
     CREATE INDEX job_tokens ON jobs (token);
     CREATE INDEX job_surroundings ON jobs (surroundings);
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+    ALTER TABLE peaks ADD COLUMN ran REAL;
 """
-"""What schema 3 adds: surroundings apart from jobs, jobs by their tokens, and the last boot."""
+"""What schema 3 adds: surroundings apart from jobs, jobs by their tokens, the last boot, and how
+long programs ran."""
 
 _NOWHERE = Surroundings(b"", {}, 0, 0, (), (), {})
 """Stands in a job's own row where its surroundings are kept apart."""

@@ -40,12 +40,14 @@ what probes have forecast."""
 SCHEMA_1_COLUMNS = (
     "program, arguments, kind, start, ended, ceiling, peak, system_peak, exceeded, good"
 )
-COLUMNS = f"{SCHEMA_1_COLUMNS}, job, shape, batch, text"
+SCHEMA_2_COLUMNS = f"{SCHEMA_1_COLUMNS}, job, shape, batch, text"
+COLUMNS = f"{SCHEMA_2_COLUMNS}, ran"
+ALL_COLUMNS = (COLUMNS, SCHEMA_2_COLUMNS, SCHEMA_1_COLUMNS)
+"""As a ledger of any schema may have them, the newest first."""
 FORECAST_COLUMNS = "program, arguments, kind, text, record"
 PROBE = b"SUBLET_PROBE"
 """Set in the environment of a probe's runs: they are cut short, so their peaks are no runs."""
 
-_WIDTH_1 = SCHEMA_1_COLUMNS.count(",") + 1
 _LIKE = 40
 _OTHERS = 10
 """How many of the latest runs are read: of the same shape, and of any."""
@@ -86,7 +88,7 @@ class Measurements:
         known = self._print(job)
         row = (known.program, known.arguments, kind, start, at, ceiling, told.peak,
                told.system_peak, told.cause == "lease exceeded", told.code == 0,
-               job.id, known.shape, known.batch, known.text)  # fmt: skip
+               job.id, known.shape, known.batch, known.text, told.ran)  # fmt: skip
         self._insert("peaks", COLUMNS, [row])
         self._prints.pop(job.id, None)
 
@@ -99,8 +101,9 @@ class Measurements:
 
     def restore_peaks(self, rows: Rows) -> None:
         """Put back measurements that were read from a damaged ledger, as they were."""
-        columns = COLUMNS if rows and len(rows[0]) > _WIDTH_1 else SCHEMA_1_COLUMNS
-        self._insert("peaks", columns, rows)
+        widths = {columns.count(",") + 1: columns for columns in ALL_COLUMNS}
+        if rows:
+            self._insert("peaks", widths[len(rows[0])], rows)
 
     def restore_forecasts(self, rows: Rows) -> None:
         """The same for what probes had forecast."""
@@ -126,6 +129,17 @@ class Measurements:
         """The runs and the probe that a job's lease rests on; only those that had ended `before`,
         for a job that was sized in the past."""
         return self._history(self._print(job), kind, before)
+
+    def expected(self, job: Job) -> float | None:
+        """Seconds that the program has run for with these arguments, before: the median."""
+        known = self._print(job)
+        rows = self._db.execute(
+            "SELECT ran FROM peaks WHERE program = ? AND arguments = ? AND good "
+            "AND ran IS NOT NULL ORDER BY id DESC LIMIT 9",
+            (known.program, known.arguments),
+        ).fetchall()
+        spans = sorted(span for (span,) in rows)
+        return spans[len(spans) // 2] if spans else None
 
     def usual_outside(self, kind: str, start: str) -> int | None:
         """What a process usually costs beside its pool: the upper quartile of recent runs."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sublet.broker.ledger import Ledger
-from sublet.broker.measurements import COLUMNS, FORECAST_COLUMNS, SCHEMA_1_COLUMNS
+from sublet.broker.measurements import ALL_COLUMNS, FORECAST_COLUMNS
 from sublet.domain.job import Finished, Job, Outcome, Surroundings
 from sublet.errors import LedgerDamaged
 from sublet.home import Home
@@ -46,7 +46,8 @@ def recover(home: Home) -> Recovered | None:
     with tempfile.TemporaryDirectory(dir=home.path) as directory:
         copy = _readable_copy(home.ledger, Path(directory))
         jobs = {job.id: job for job in _jobs(copy)}
-        peaks = list(_rows(copy, "peaks", COLUMNS)) or list(_rows(copy, "peaks", SCHEMA_1_COLUMNS))
+        found = (list(_rows(copy, "peaks", columns)) for columns in ALL_COLUMNS)
+        peaks = next((rows for rows in found if rows), [])
         running = {job.id: job for job in _running(home)}
         mended = Path(directory) / "mended.sqlite"
         ledger = Ledger.open(mended)

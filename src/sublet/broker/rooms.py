@@ -12,11 +12,12 @@ so does not have to settle.
 """
 
 from collections import deque
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from sublet.domain.device import DeviceFacts
-from sublet.domain.job import Job, Running
+from sublet.domain.job import Job, Paused, Running
 from sublet.policy.rooms import Holding, Room
 
 SETTLING = 5.0
@@ -70,14 +71,24 @@ def rooms(
     standing: int,
     strangers: Strangers | None = None,
     now: float = 0.0,
+    ends: Mapping[int, float] | None = None,
 ) -> tuple[Room, ...]:
     """One room for each device. `standing` is what the nurseries hold, on the CPU device.
 
     A worker's sample leaves out the pages it shares with its nursery, so nothing counts twice.
-    Without a memory of strangers, what they hold at this moment counts.
+    Without a memory of strangers, what they hold at this moment counts. `ends` says when jobs are
+    expected to end, in monotonic time.
     """
     return tuple(
-        _room(fact, holding, samples, standing if fact.device.kind == "cpu" else 0, strangers, now)
+        _room(
+            fact,
+            holding,
+            samples,
+            standing if fact.device.kind == "cpu" else 0,
+            strangers,
+            now,
+            ends or {},
+        )
         for fact in facts.values()
     )
 
@@ -99,6 +110,7 @@ def _room(
     standing: int,
     strangers: Strangers | None,
     now: float,
+    ends: Mapping[int, float],
 ) -> Room:
     device = facts.device
     here = [job for job in holding if job.lease is not None and job.lease.device == device.id]
@@ -112,7 +124,7 @@ def _room(
     if strangers is not None:
         unseen = sum(max(0, job.lease.charge - seen[job.id]) for job in here if job.lease)
         shown = strangers.settled(device.id, shown, unseen, now)
-    holdings = _holdings(here, facts, samples)
+    holdings = _holdings(here, facts, samples, ends)
     free = device.capacity - sum(one.charge for one in holdings) - standing - shown
     return Room(device, free, standing, shown, holdings)
 
@@ -128,7 +140,7 @@ def _on_gpu(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int:
 
 
 def _holdings(
-    here: list[Job], facts: DeviceFacts, samples: dict[str, Sample]
+    here: list[Job], facts: DeviceFacts, samples: dict[str, Sample], ends: Mapping[int, float]
 ) -> tuple[Holding, ...]:
     return tuple(
         Holding(
@@ -137,6 +149,7 @@ def _holdings(
             name=job.spec.name,
             service=job.spec.service,
             since=job.holds.tick if job.holds is not None else None,
+            end=None if isinstance(job.state, Paused) else ends.get(job.id),
             stopping=isinstance(job.holds, Running) and bool(job.holds.stopping),
         )
         for job in here

@@ -70,9 +70,14 @@ def state_name(job: Job) -> str:
 
 
 def job_row(
-    job: Job, reason: str, starts_in: float | None, sample: Sample | None, home: Home
+    job: Job,
+    reason: str,
+    starts_in: float | None,
+    ends_in: float,
+    sample: Sample | None,
+    home: Home,
 ) -> JobRow:
-    """One job, live or finished."""
+    """One job, live or finished. `ends_in` counts where it is above 0."""
     spec, state, held = job.spec, job.state, job.holds
     told = state.outcome if isinstance(state, Finished) else None
     lease = state.lease if isinstance(state, Finished) else job.lease
@@ -98,6 +103,7 @@ def job_row(
         service=spec.service,
         memory=str(spec.memory),
         starts_in=starts_in,
+        ends_in=ends_in if ends_in > 0 and isinstance(state, Running) else None,
         device=lease.device if lease else spec.device,
         ceiling=lease.ceiling if lease else None,
         charge=lease.charge if lease else None,
