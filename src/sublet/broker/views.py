@@ -42,6 +42,7 @@ def waiting_rows(waiting: list[Job], told: dict[int, str]) -> tuple[WaitingRow, 
             device=job.spec.device,
             since=job.state.since,
             reason=told.get(job.id, "it has just come"),
+            foreground=job.spec.client is not None,
         )
         for job in waiting
         if isinstance(job.state, Waiting)

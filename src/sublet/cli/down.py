@@ -33,6 +33,7 @@ def command(stop: bool) -> int:
         fate = "stopped" if stop else f"goes on (pid {row.pid})"
         click.echo(f"#{row.job} {row.name}: {fate}, lease {format_bytes(row.ceiling)}")
     for waiting in reply.waiting:
-        click.echo(f"#{waiting.job} {waiting.name}: still waits in its terminal")
+        where = "in its terminal" if waiting.foreground else "in the queue, for the next broker"
+        click.echo(f"#{waiting.job} {waiting.name}: still waits {where}")
     click.echo("the broker has ended")
     return 0

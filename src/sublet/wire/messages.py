@@ -217,6 +217,8 @@ class WaitingRow(Struct, frozen=True):
     device: str | None
     since: float
     reason: str
+    foreground: bool = False
+    """Whether a client in a terminal waits with it."""
 
 
 class NurseryRow(Struct, frozen=True):
