@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from support.world import World, candidate, offer
 from sublet.policy.line import AGEING, Priority
 from sublet.policy.rooms import Service
+from support.world import World, candidate, offer
 
 CAPACITIES = {"gpu0": 64, "gpu1": 100, "cpu": 48}
 PLACES = (("gpu0", "gpu1"), ("gpu0",), ("gpu1",), ("cpu",))

@@ -8,7 +8,7 @@ import click
 from sublet import __version__
 from sublet.errors import SubletError
 
-_VERBS = ("run", "status", "down", "recover")
+_VERBS = ("run", "status", "down", "recover", "replay")
 
 
 class _Verbs(click.Group):

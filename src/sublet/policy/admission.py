@@ -328,7 +328,7 @@ class _Desk:
     def _promise(
         self, one: Candidate, offer: Offer, name: str, ended: list[Holding]
     ) -> tuple[int, int]:
-        """Set aside for it what is coming free, then what is free; says how much of free, coming."""
+        """Set aside what is coming free, then what is free; says how much of free and coming."""
         for holding in ended:
             self.victims[name].remove(holding)
             self.coming[name] += holding.charge
