@@ -218,28 +218,42 @@ def test_a_promise_ends_with_the_job_it_was_made_to() -> None:
     assert granted(world.decide()) == [4]
 
 
-def test_a_stream_of_small_jobs_never_keeps_a_large_one_out_past_its_bound() -> None:
-    """Each small job runs for 7 s; the large one starts within its limit and those 7 s."""
+def stream(rules: Rules, until: float) -> tuple[World, float | None, float | None]:
+    """Small jobs of up to 7 s, more than fit, and a large one: when it led, when it started."""
     draw = random.Random(1)
-    world = World({"gpu0": 100, "gpu1": 100})
-    large, ends = 61, dict[int, float]()
+    world = World({"gpu0": 100, "gpu1": 100}, rules)
+    ends: dict[int, float] = {}
     led: float | None = None
-    while large not in ends:
+    while world.now < until:
         for job in [job for job, end in ends.items() if end <= world.now]:
             world.end(job)
             del ends[job]
-        for _ in range(3):
+        for _ in range(4):
             number = len(world.known) + 1
-            size = 95 if number == large else draw.randrange(20, 60)
+            size = 95 if number == LARGE else draw.randrange(10, 40)
             world.submit(candidate(number, offer(size, "gpu0", "gpu1"), since=world.now))
         for grant in world.decide().grants:
-            ends[grant.job] = world.now + 7.0
-        led = world.line.led.get(large, led)
-        world.now += 1.0
+            ends[grant.job] = world.now + draw.uniform(1.0, 7.0)
+        led = world.line.led.get(LARGE, led)
+        if LARGE in ends:
+            return world, led, world.now
+        world.now += 0.5
+    return world, led, None
+
+
+LARGE = 30
+
+
+def test_a_stream_of_small_jobs_never_keeps_a_large_one_out_past_its_bound() -> None:
+    """It starts when those end that ran at its limit; without a bound it would still wait."""
+    world, led, start = stream(RULES, until=300.0)
     assert led is not None
-    _, limit = RULES.bounds(led - world.known[large].since)
-    start = ends[large] - 7.0
-    assert led + RULES.patience < start <= led + limit + 7.0
+    assert start is not None
+    _, limit = RULES.bounds(led - world.known[LARGE].since)
+    assert led + RULES.patience < start <= led + limit + 7.5
+    _, led, start = stream(Rules(patience=1e9, limit=1e9), until=300.0)
+    assert led is not None
+    assert start is None
 
 
 @pytest.mark.parametrize("priority", ["normal", "low"])

@@ -21,7 +21,6 @@ class Queue(RuleBasedStateMachine):
         super().__init__()
         self.world = World(CAPACITIES)
         self.next = 1
-        self.steps = 0
 
     @rule(
         sizes=st.tuples(st.integers(1, 40), st.integers(1, 100)),
@@ -65,7 +64,7 @@ class Queue(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.now += seconds
 
-    @precondition(lambda self: self.world.holdings)
+    @precondition(lambda self: bool(self.world.holdings))
     @rule(data=st.data(), again=st.booleans())
     def end(self, data: st.DataObject, again: bool) -> None:
         job = data.draw(st.sampled_from(sorted(self.world.holdings)))
@@ -75,7 +74,7 @@ class Queue(RuleBasedStateMachine):
         else:
             self.world.end(job)
 
-    @precondition(lambda self: self.world.holdings)
+    @precondition(lambda self: bool(self.world.holdings))
     @rule(data=st.data())
     def stop(self, data: st.DataObject) -> None:
         """Somebody cancels it; it has not ended yet."""
@@ -88,13 +87,13 @@ class Queue(RuleBasedStateMachine):
         capacity = self.world.devices[name].capacity
         self.world.strangers[name] = capacity * share // 4
 
-    @precondition(lambda self: len(self.world.line))
+    @precondition(lambda self: len(self.world.line) > 0)
     @rule(data=st.data(), held=st.sampled_from(["", "paused"]))
     def hold(self, data: st.DataObject, held: str) -> None:
         one = data.draw(st.sampled_from(list(self.world.line)))
         self.world.submit(replace(one, held=held))
 
-    @precondition(lambda self: len(self.world.line))
+    @precondition(lambda self: len(self.world.line) > 0)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         one = data.draw(st.sampled_from(list(self.world.line)))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sublet.policy.line import NEVER, Lane, Line
+from sublet.policy.line import NEVER, Candidate, Lane, Line, Priority
 from sublet.units import MiB
 from support.world import candidate, offer
 
@@ -23,7 +23,7 @@ def test_a_lane_finds_the_first_that_is_small_enough(
     done: list[tuple[str, int, int]], start: int, limit: int
 ) -> None:
     lane = Lane("guaranteed", ("gpu0",))
-    model = {}
+    model: dict[int, Candidate] = {}
     for verb, job, size in done:
         if verb == "take":
             if job in model:
@@ -42,17 +42,11 @@ def test_a_lane_finds_the_first_that_is_small_enough(
 
 
 def test_the_order_does_not_depend_on_who_was_put_first() -> None:
+    classes: tuple[Priority, ...] = ("high", "normal", "low")
+    kinds = [(places, priority) for priority in classes for places in ("gpu0", "gpu1")] * 5
     waiting = [
-        candidate(
-            job,
-            offer(5, *places),
-            since=float(job),
-            priority=priority,
-        )
-        for job, (places, priority) in enumerate(
-            [(places, p) for p in ("high", "normal", "low") for places in (("gpu0",), ("gpu1",))]
-            * 5
-        )
+        candidate(job, offer(5, place), since=float(job), priority=priority)
+        for job, (place, priority) in enumerate(kinds)
     ]
     expected = [one.job for one in sorted(waiting, key=lambda one: one.place)]
     for seed in range(3):
