@@ -2,13 +2,14 @@
 
 import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from sublet.policy.admission import Rules
 from sublet.replay.contenders import Greedy, InOrder, Ours
-from sublet.replay.simulator import Policy, Replayed, replay
+from sublet.replay.simulator import Policy, Replayed, Run, replay
 from sublet.replay.trace import TraceJob
 
 POLICIES = ("one", "slots2", "slots4", "best", "greedy", "ours")
@@ -49,7 +50,8 @@ class Figures(Struct, frozen=True):
     memory: float
     """The share of the devices' memory that jobs used."""
     broken: int | None
-    """Starts that passed the first in line after its bound; None where there is no bound."""
+    """Starts that passed the first in line after its bound. From what happened alone, for one
+    device and one class; else as ours counts them itself, and None for the others."""
     decision: float
     """Mean real time of a decision."""
     slowest: float
@@ -78,8 +80,32 @@ def compare(
 
             replayed = replay(jobs, devices, policy, CONTENTION[assumed], tell)
             broken = policy.broken if isinstance(policy, Ours) else None
+            if devices == 1 and len({job.priority for job in jobs}) == 1:
+                broken = passed(replayed.runs, rules)
             told.append(_figures(name, assumed, replayed, broken))
     return told
+
+
+def passed(runs: Sequence[Run], rules: Rules) -> int:
+    """How many starts passed the first in line later than its limit allows; for one device.
+
+    A job is first from when all who came before it have started. There is one first at a time, so
+    these spans never overlap.
+    """
+    fronts: list[tuple[float, float]] = []
+    before = 0.0
+    for run in runs:
+        led = max(run.submit, before)
+        _, limit = rules.bounds(led - run.submit)
+        if led + limit < run.start:
+            fronts.append((led + limit, run.start))
+        before = max(before, run.start)
+    begins = [begin for begin, _ in fronts]
+    count = 0
+    for run in runs:
+        at = bisect_right(begins, run.start) - 1
+        count += at >= 0 and run.start < fronts[at][1]
+    return count
 
 
 def _policy(name: str, devices: int, capacity: int, rules: Rules) -> Policy:
