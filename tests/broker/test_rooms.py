@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.broker.rooms import Sample, in_use, rooms
+from sublet.broker.rooms import SETTLING, Sample, Strangers, in_use, rooms
 from sublet.domain.device import Device, DeviceFacts, Holder
 from sublet.domain.job import Job, Process, Starting, Tenant
 from sublet.policy.rooms import Holding, Room
@@ -166,3 +166,47 @@ def test_what_is_free_and_what_is_held_add_up_to_the_capacity(
     assert room.strangers >= 0
     for tenant, (ceiling, now) in zip(room.tenants, held, strict=True):
         assert tenant.bytes == max(ceiling + 128 * MiB, now or 0)
+
+
+def settled(memory: Strangers, shown: int, now: float, ours: int = 0) -> int:
+    return memory.settled("gpu0", shown, ours, now)
+
+
+def test_what_strangers_take_counts_at_once_and_what_they_give_back_after_it_has_settled() -> None:
+    memory = Strangers()
+    assert settled(memory, GiB, 0.0) == GiB
+    assert settled(memory, 3 * GiB, 1.0) == 3 * GiB
+    assert settled(memory, 0, 2.0) == 3 * GiB
+    assert settled(memory, 2 * GiB, 3.0) == 3 * GiB
+    assert settled(memory, 0, 1.0 + SETTLING) == 2 * GiB
+    assert settled(memory, 0, 3.0 + SETTLING) == 0
+
+
+def test_the_memory_of_a_lease_that_just_ended_is_free_as_soon_as_the_driver_shows_it() -> None:
+    memory = Strangers()
+    memory.lease_ended("gpu0", 2 * GiB, 10.0)
+    assert settled(memory, 2 * GiB, 10.1) == 2 * GiB
+    assert settled(memory, 0, 10.2) == 0
+
+
+def test_memory_that_stays_after_a_lease_has_ended_belongs_to_strangers() -> None:
+    memory = Strangers()
+    memory.lease_ended("gpu0", 2 * GiB, 10.0)
+    later = 10.0 + SETTLING
+    assert settled(memory, 2 * GiB, later) == 2 * GiB
+    assert settled(memory, 0, later + 1) == 2 * GiB
+
+
+def test_what_may_be_a_lease_that_grew_is_not_free_but_need_not_settle() -> None:
+    memory = Strangers()
+    assert settled(memory, GiB, 0.0, ours=2 * GiB) == GiB
+    assert settled(memory, 0, 0.1, ours=GiB) == 0
+
+
+def test_strangers_that_let_go_for_a_moment_give_no_room_away() -> None:
+    memory = Strangers()
+    busy = {"gpu0": facts(GPU, used=6 * GiB)}
+    idle = {"gpu0": facts(GPU)}
+    assert rooms(busy, [], {}, 0, memory, 0.0)[0].free == 2 * GiB
+    assert rooms(idle, [], {}, 0, memory, 1.0)[0].free == 2 * GiB
+    assert rooms(idle, [], {}, 0, memory, 2 + SETTLING)[0].free == 8 * GiB

@@ -1,372 +1,279 @@
-"""Who gets a lease, and what the others are told."""
+"""Who gets a lease, who makes room, who is passed and for how long."""
 
-import re
-from dataclasses import dataclass
+import random
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 from msgspec.structs import replace
 
-from sublet.domain.job import Tenant
-from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk
-from sublet.policy.admission import Candidate, Grant, Plan, Room, eligible, most_ever, plan
-from sublet.policy.sizing import SMALLEST, Evidence, size
-from sublet.units import GiB, MiB
-from support.jobs import asks, device
-
-Rooms = tuple[Room, ...]
-Line = tuple[Candidate, ...]
+from sublet.policy.admission import Plan, Preemption, Rules, plan
+from sublet.policy.line import AGEING, Line, Priority
+from sublet.policy.rooms import Holding, Room
+from sublet.units import MiB
+from support.jobs import device
+from support.world import RULES, World, candidate, offer
 
 
-@dataclass(frozen=True)
-class Case:
-    """A machine and who waits for it."""
-
-    rooms: Rooms
-    waiting: Line
-
-
-def room(name: str = "cpu", free: int = 2 * GiB, standing: int = 0, strangers: int = 0) -> Room:
-    return Room(device(name, 2 * GiB), free, standing, strangers)
+def room(
+    name: str = "gpu0", capacity: int = 100, strangers: int = 0, holdings: tuple[Holding, ...] = ()
+) -> Room:
+    free = (capacity - strangers) * MiB - sum(one.charge for one in holdings)
+    return Room(device(name, capacity * MiB), free, 0, strangers * MiB, holdings)
 
 
-def candidate(
-    job: int, ask: MemoryAsk, on: str | None = None, least: int = 0, held: str = ""
-) -> Candidate:
-    overhead = dict.fromkeys(("cpu", "gpu0", "gpu1"), 128 * MiB)
-    return Candidate(job, ask, on, overhead, {}, least, held)
+def held(job: int, size: int, end: float | None = None) -> Holding:
+    return Holding(job, size * MiB, end=end)
 
 
-NAMES = ("gpu0", "gpu1", "cpu")
-_sizes = st.integers(0, 2 * GiB)
-_tenants = st.lists(
-    st.builds(Tenant, st.just("other.py"), _sizes, st.none() | st.integers(1000, 2000)), max_size=4
-).map(tuple)
-_known = st.builds(
-    Evidence,
-    peak=st.none() | st.integers(0, GiB),
-    runs=st.integers(1, 5),
-    failed_at=st.just(0) | st.integers(SMALLEST, GiB),
+def filler(job: int, size: int, stopping: bool = False) -> Holding:
+    return Holding(job, size * MiB, service="opportunistic", stopping=stopping)
+
+
+def granted(made: Plan) -> list[int]:
+    return [grant.job for grant in made.grants]
+
+
+def test_the_tightest_device_is_taken() -> None:
+    rooms = (room("gpu0", 100), room("gpu1", 60), room("gpu2", 30))
+    (grant,) = plan(rooms, Line([candidate(1, offer(40, "gpu0", "gpu1", "gpu2"))]), 0.0).grants
+    assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 40 * MiB, 40 * MiB)
+
+
+def test_each_device_is_judged_by_its_own_offer() -> None:
+    one = candidate(1, offer(60, "gpu0"), offer(20, "gpu1", beside=5))
+    rooms = (room("gpu0", 50), room("gpu1", 25))
+    (grant,) = plan(rooms, Line([one]), 0.0).grants
+    assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 20 * MiB, 25 * MiB)
+
+
+def test_who_takes_all_there_is_goes_where_it_gets_most() -> None:
+    one = candidate(1, offer(16, "gpu0", "gpu1", grow=True, beside=10))
+    (grant,) = plan((room("gpu0", 50), room("gpu1", 80)), Line([one]), 0.0).grants
+    assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 70 * MiB, 80 * MiB)
+
+
+def test_a_device_that_is_gone_and_one_without_room_give_nothing() -> None:
+    line = Line([candidate(1, offer(10, "gpu9")), candidate(2, offer(10)), candidate(3)])
+    assert plan((room(strangers=120),), line, 0.0) == Plan((), (), {}, (), {})
+
+
+def test_what_is_held_does_not_start_and_holds_nobody_up() -> None:
+    line = Line([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
+    made = plan((room(),), line, 0.0)
+    assert granted(made) == [2]
+    assert made.heads == ()
+
+
+def test_classes_come_first_and_within_a_class_the_number_decides() -> None:
+    waiting = [
+        candidate(1, offer(20), priority="low"),
+        candidate(2, offer(20)),
+        candidate(3, offer(20)),
+        candidate(4, offer(20), since=5.0, priority="high"),
+    ]
+    assert granted(plan((room(capacity=60),), Line(waiting), 9.0)) == [4, 2, 3]
+
+
+def test_a_clock_that_jumped_changes_nothing_within_a_class() -> None:
+    waiting = [candidate(1, offer(20), since=900.0), candidate(2, offer(20), since=3.0)]
+    assert granted(plan((room(capacity=20),), Line(waiting), 1000.0)) == [1]
+
+
+def test_who_has_waited_long_enough_goes_before_a_higher_class() -> None:
+    old, new = candidate(1, offer(20), priority="low"), candidate(2, offer(20), since=AGEING)
+    rooms = (room(capacity=20),)
+    assert granted(plan(rooms, Line([old, new]), AGEING)) == [1]
+    sooner = replace(new, since=AGEING - 1)
+    assert granted(plan(rooms, Line([old, sooner]), AGEING)) == [2]
+
+
+def test_a_large_job_is_passed_until_its_patience_ends_and_then_room_is_kept() -> None:
+    rooms = (room(holdings=(held(9, 50),)),)
+    line = Line([candidate(1, offer(80)), candidate(2, offer(20))])
+    made = plan(rooms, line, 0.0, RULES)
+    assert (granted(made), made.heads, made.kept) == ([2], (1,), {})
+    line.led[1] = 0.0
+    assert granted(plan(rooms, line, RULES.patience - 0.1, RULES)) == [2]
+    made = plan(rooms, line, RULES.patience, RULES)
+    assert (granted(made), made.kept) == ([], {"gpu0": 1})
+
+
+def test_the_room_is_kept_where_least_is_lacking_and_others_pass_elsewhere() -> None:
+    rooms = (room("gpu0", holdings=(held(8, 70),)), room("gpu1", holdings=(held(9, 40),)))
+    waiting = [candidate(1, offer(80, "gpu0", "gpu1")), candidate(2, offer(30, "gpu0", "gpu1"))]
+    line = Line(waiting)
+    line.led[1] = 0.0
+    made = plan(rooms, line, RULES.limit, RULES)
+    assert made.kept == {"gpu1": 1}
+    assert [(grant.job, grant.device) for grant in made.grants] == [(2, "gpu0")]
+
+
+def test_patience_grows_with_the_wait_before() -> None:
+    rooms = (room(holdings=(held(9, 50),)),)
+    line = Line([candidate(1, offer(80)), candidate(2, offer(20))])
+    line.led[1] = 1000.0
+    assert granted(plan(rooms, line, 1249.0, RULES)) == [2]
+    assert granted(plan(rooms, line, 1250.0, RULES)) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "expected", "passes"),
+    [(50, 80.0, True), (50, 81.0, False), (20, None, True), (21, None, False)],
 )
-_candidates = st.builds(
-    Candidate,
-    job=st.just(0),
-    ask=asks,
-    device=st.sampled_from([None, "gpu", *NAMES]),
-    overhead=st.fixed_dictionaries(dict.fromkeys(NAMES, _sizes)),
-    evidence=st.fixed_dictionaries({}, optional={"cpu": _known, "gpu": _known}),
-    least=st.just(0) | st.integers(16, 30 * 1024).map(lambda amount: amount * MiB),
-    held=st.sampled_from(["", "", "", "its client has not come back yet"]),
-)
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    names = NAMES[-draw(st.integers(1, 3)) :]
-    capacity = draw(st.integers(GiB, 24 * GiB))
-    rooms = tuple(
-        Room(
-            device(name, capacity),
-            free=draw(st.integers(-GiB, capacity)),
-            standing=300 * MiB if name == "cpu" else 0,
-            strangers=draw(_sizes),
-            tenants=draw(_tenants),
-        )
-        for name in names
-    )
-    waiting = draw(st.lists(_candidates, max_size=6))
-    return Case(rooms, tuple(replace(one, job=n) for n, one in enumerate(waiting, start=1)))
-
-
-few = settings(max_examples=50)
-"""Each case is a whole machine, so fewer will do."""
-
-
-def fits(one: Candidate, there: Room, free: int) -> bool:
-    """Whether so much is enough for this job there, by the rules of sizing alone."""
-    known = one.evidence.get(there.device.kind, Evidence())
-    overhead = one.overhead[there.device.id]
-    ever = most_ever(there, overhead)
-    return size(one.ask, there.device, free - overhead, ever, known, one.least) is not None
-
-
-def possible(one: Candidate, rooms: Rooms) -> set[str]:
-    """The devices that could give this job its lease if they were empty."""
-    names = eligible(one.device, rooms)
-    return {
-        there.device.id
-        for there in rooms
-        if there.device.id in names and fits(one, there, there.device.capacity - there.standing)
-    }
-
-
-@few
-@given(cases())
-def test_no_device_is_charged_for_more_than_is_free(case: Case) -> None:
-    decided = plan(case.rooms, case.waiting)
-    for there in case.rooms:
-        charged = sum(g.charge for g in decided.grants if g.device == there.device.id)
-        assert charged <= max(0, there.free)
-
-
-@few
-@given(cases())
-def test_a_grant_is_charged_for_its_ceiling_and_for_its_process(case: Case) -> None:
-    by_number = {one.job: one for one in case.waiting}
-    for grant in plan(case.rooms, case.waiting).grants:
-        one = by_number[grant.job]
-        assert grant.charge == grant.size.ceiling + one.overhead[grant.device]
-        assert grant.size.ceiling >= max(SMALLEST, one.least // MiB * MiB)
-        assert grant.device in eligible(one.device, case.rooms)
-
-
-@few
-@given(cases())
-def test_everybody_gets_a_lease_or_a_reason_and_never_both(case: Case) -> None:
-    decided = plan(case.rooms, case.waiting)
-    granted = [grant.job for grant in decided.grants]
-    assert sorted([*granted, *decided.reasons]) == [one.job for one in case.waiting]
-
-
-@few
-@given(cases())
-def test_nobody_is_passed_over_on_a_device_they_could_go_to(case: Case) -> None:
-    decided = plan(case.rooms, case.waiting)
-    granted_on = {grant.job: grant.device for grant in decided.grants}
-    passed: set[str] = set()
-    for one in case.waiting:
-        if one.job in granted_on:
-            assert granted_on[one.job] not in passed
-        elif not one.held:
-            passed |= possible(one, case.rooms)
-
-
-@few
-@given(cases())
-def test_the_first_in_line_that_fits_is_never_kept_waiting(case: Case) -> None:
-    decided = plan(case.rooms, case.waiting)
-    granted = {grant.job: grant for grant in decided.grants}
-    free = {there.device.id: there.free for there in case.rooms}
-    by_id = {there.device.id: there for there in case.rooms}
-    taken: set[str] = set()
-    for one in case.waiting:
-        if one.held:
-            continue
-        names = eligible(one.device, case.rooms)
-        if one.job in granted:
-            free[granted[one.job].device] -= granted[one.job].charge
-            continue
-        assert not any(fits(one, by_id[name], free[name]) for name in names if name not in taken)
-        taken |= possible(one, case.rooms)
-
-
-@few
-@given(cases())
-def test_the_same_snapshot_gives_the_same_plan(case: Case) -> None:
-    assert plan(case.rooms, case.waiting) == plan(case.rooms, case.waiting)
-
-
-@few
-@given(cases())
-def test_a_reason_names_a_device_and_no_amount_in_it_is_negative(case: Case) -> None:
-    decided = plan(case.rooms, case.waiting)
-    by_number = {one.job: one for one in case.waiting}
-    for number, reason in decided.reasons.items():
-        one = by_number[number]
-        if one.held:
-            assert reason == one.held
-            continue
-        names = eligible(one.device, case.rooms)
-        if names:
-            assert any(re.search(rf"on {name}[;,]", reason) for name in names)
-        else:
-            assert repr(one.device) in reason
-        assert not re.search(r"-\d", reason)
-
-
-@few
-@given(cases())
-def test_who_is_named_as_first_in_line_came_before_and_waits_for_that_very_device(
-    case: Case,
+def test_between_patience_and_limit_only_who_changes_nothing_for_the_first_passes(
+    size: int, expected: float | None, passes: bool
 ) -> None:
-    decided = plan(case.rooms, case.waiting)
-    by_number = {one.job: one for one in case.waiting}
-    for number, reason in decided.reasons.items():
-        where = re.search(r"on (\w+);", reason)
-        ahead = re.search(r"but #(\d+) is first in line|after #(\d+)$", reason)
-        if where is not None and ahead is not None:
-            first = int(ahead[1] or ahead[2])
-            assert first < number
-            assert first in decided.reasons
-            assert where[1] in possible(by_number[first], case.rooms)
+    """The first can start at 100, when 100 are free: it leaves 20 beside it."""
+    rooms = (room(holdings=(held(8, 20), held(9, 30, end=100.0))),)
+    line = Line([candidate(1, offer(60)), candidate(2, offer(size), expected=expected)])
+    line.led[1] = 0.0
+    assert granted(plan(rooms, line, 20.0, RULES)) == ([2] if passes else [])
+    assert granted(plan(rooms, line, RULES.limit, RULES)) == []
 
 
-@few
-@given(cases())
-def test_a_job_that_can_never_fit_changes_nothing_for_the_others_and_is_told_so(
-    case: Case,
+def test_who_overran_what_was_expected_may_run_for_ever() -> None:
+    rooms = (room(holdings=(held(9, 30, end=19.0),)),)
+    line = Line([candidate(1, offer(80)), candidate(2, offer(20), expected=0.5)])
+    line.led[1] = 0.0
+    assert granted(plan(rooms, line, 20.0, RULES)) == []
+
+
+def test_who_waits_for_strangers_keeps_no_room() -> None:
+    line = Line([candidate(1, offer(80)), candidate(2, offer(20))])
+    line.led[1] = 0.0
+    made = plan((room(strangers=40),), line, 1e6, RULES)
+    assert (granted(made), made.heads, made.kept) == ([2], (), {})
+
+
+def test_opportunistic_jobs_come_after_all_guaranteed_ones() -> None:
+    waiting = [
+        candidate(1, offer(60), service="opportunistic", priority="high"),
+        candidate(2, offer(60), priority="low"),
+    ]
+    assert granted(plan((room(),), Line(waiting), 0.0)) == [2]
+
+
+def test_as_few_as_will_do_and_as_little_as_will_do_are_stopped() -> None:
+    sizes = {11: 10, 12: 20, 13: 30, 14: 35}
+    rooms = (room(holdings=tuple(filler(job, size) for job, size in sizes.items())),)
+    for need, stopped in (
+        (5, []),
+        (14, [11]),
+        (20, [12]),
+        (35, [13]),
+        (50, [14, 11]),
+        (65, [14, 13]),
+    ):
+        made = plan(rooms, Line([candidate(1, offer(need))]), 0.0)
+        assert [stop.job for stop in made.preempt] == stopped
+        assert granted(made) == ([] if stopped else [1])
+
+
+def test_the_device_where_fewest_must_end_is_chosen() -> None:
+    rooms = (
+        room("gpu0", holdings=tuple(filler(n, 20) for n in (11, 12, 13, 14, 15))),
+        room("gpu1", holdings=(held(8, 40), filler(21, 60))),
+    )
+    made = plan(rooms, Line([candidate(1, offer(40, "gpu0", "gpu1"))]), 0.0)
+    assert made.preempt == (Preemption(21, "gpu1", 1),)
+    assert made.promised == {1: "gpu1"}
+
+
+def test_nobody_is_stopped_where_it_would_not_help_or_for_an_opportunistic_job() -> None:
+    rooms = (room(holdings=(held(8, 50), filler(9, 50))),)
+    assert plan(rooms, Line([candidate(1, offer(51))]), 0.0).preempt == ()
+    asks = candidate(1, offer(50), service="opportunistic")
+    assert plan(rooms, Line([asks]), 0.0).preempt == ()
+
+
+def test_nobody_is_stopped_twice_and_what_comes_free_is_waited_for() -> None:
+    rooms = (room(holdings=(filler(8, 60, stopping=True), filler(9, 40))),)
+    made = plan(rooms, Line([candidate(1, offer(60))]), 0.0)
+    assert (made.preempt, made.promised) == ((), {1: "gpu0"})
+
+
+def test_promised_room_goes_to_whom_it_was_promised_even_if_another_is_first_by_then() -> None:
+    world = World({"gpu0": 100})
+    world.submit(candidate(1, offer(90), service="opportunistic"))
+    world.decide()
+    world.submit(candidate(2, offer(80)))
+    assert world.decide().preempt == (Preemption(1, "gpu0", 2),)
+    world.submit(candidate(3, offer(80), priority="high"))
+    assert world.decide().grants == ()
+    world.requeue(1)
+    assert granted(world.decide()) == [2]
+    world.drain()
+
+
+def test_a_promise_ends_with_the_job_it_was_made_to() -> None:
+    world = World({"gpu0": 100})
+    world.submit(candidate(1, offer(90), service="opportunistic"))
+    world.decide()
+    world.submit(candidate(2, offer(80)))
+    world.submit(candidate(3, offer(10)))
+    world.decide()
+    world.line.take(2)
+    world.finished.add(2)
+    world.end(1)
+    world.submit(candidate(4, offer(90)))
+    assert granted(world.decide()) == [4]
+
+
+def stream(rules: Rules, until: float) -> tuple[World, float | None, float | None]:
+    """Small jobs of up to 7 s, more than fit, and a large one: when it led, when it started."""
+    draw = random.Random(1)
+    world = World({"gpu0": 100, "gpu1": 100}, rules)
+    ends: dict[int, float] = {}
+    led: float | None = None
+    while world.now < until:
+        for job in [job for job, end in ends.items() if end <= world.now]:
+            world.end(job)
+            del ends[job]
+        for _ in range(4):
+            number = len(world.known) + 1
+            size = 95 if number == LARGE else draw.randrange(10, 40)
+            world.submit(candidate(number, offer(size, "gpu0", "gpu1"), since=world.now))
+        for grant in world.decide().grants:
+            ends[grant.job] = world.now + draw.uniform(1.0, 7.0)
+        led = world.line.led.get(LARGE, led)
+        if LARGE in ends:
+            return world, led, world.now
+        world.now += 0.5
+    return world, led, None
+
+
+LARGE = 30
+
+
+def test_a_stream_of_small_jobs_never_keeps_a_large_one_out_past_its_bound() -> None:
+    """It starts when those end that ran at its limit; without a bound it would still wait."""
+    world, led, start = stream(RULES, until=300.0)
+    assert led is not None
+    assert start is not None
+    _, limit = RULES.bounds(led - world.known[LARGE].since)
+    assert led + RULES.patience < start <= led + limit + 7.5
+    _, led, start = stream(Rules(patience=1e9, limit=1e9), until=300.0)
+    assert led is not None
+    assert start is None
+
+
+@pytest.mark.parametrize("priority", ["normal", "low"])
+def test_a_stream_of_higher_classes_never_keeps_a_lower_one_out_for_ever(
+    priority: Priority,
 ) -> None:
-    hopeless = {one.job for one in case.waiting if not one.held and not possible(one, case.rooms)}
-    others = tuple(one for one in case.waiting if one.job not in hopeless)
-    decided, without = plan(case.rooms, case.waiting), plan(case.rooms, others)
-    assert decided.grants == without.grants
-    assert {**decided.reasons, **without.reasons} == decided.reasons
-    for number in hopeless:
-        assert re.search("can give one program|there is no device", decided.reasons[number])
-
-
-@few
-@given(cases())
-def test_a_held_job_changes_nothing_for_the_others(case: Case) -> None:
-    free_to_start = tuple(one for one in case.waiting if not one.held)
-    decided, without = plan(case.rooms, case.waiting), plan(case.rooms, free_to_start)
-    assert decided.grants == without.grants
-    assert {**decided.reasons, **without.reasons} == decided.reasons
-
-
-@few
-@given(cases())
-def test_planning_again_after_acting_grants_nothing_more(case: Case) -> None:
-    decided = plan(case.rooms, case.waiting)
-    granted = {grant.job for grant in decided.grants}
-    left = tuple(one for one in case.waiting if one.job not in granted)
-    assert plan(_after(case.rooms, decided), left).grants == ()
-
-
-def _after(rooms: Rooms, decided: Plan) -> Rooms:
-    charged = {there.device.id: 0 for there in rooms}
-    for grant in decided.grants:
-        charged[grant.device] += grant.charge
-    return tuple(
-        Room(there.device, there.free - charged[there.device.id], there.standing, there.strangers)
-        for there in rooms
-    )
-
-
-def test_three_fit_and_the_fourth_is_told_what_it_waits_for() -> None:
-    waiting = tuple(candidate(number, Exactly(512 * MiB)) for number in (1, 2, 3, 4))
-    decided = plan((room(),), waiting)
-    assert [grant.job for grant in decided.grants] == [1, 2, 3]
-    assert decided.reasons == {
-        4: "needs 512 MiB + 128 MiB for its process on cpu; 128 MiB of 2.0 GiB free"
-    }
-
-
-def test_a_reason_names_the_largest_who_hold_the_device() -> None:
-    tenants = (
-        Tenant("small.py", 100 * MiB, 1),
-        Tenant("big.py", 900 * MiB, 2),
-        Tenant("middle.py", 300 * MiB, 3),
-        Tenant("middle.py", 200 * MiB, 4),
-    )
-    there = Room(device(), 48 * MiB, 0, 500 * MiB, tenants)
-    (reason,) = plan((there,), (candidate(9, Exactly(512 * MiB)),)).reasons.values()
-    assert reason.endswith(
-        "48.0 MiB of 2.0 GiB free; held by #2 big.py 900 MiB, #3 middle.py 300 MiB, "
-        "#4 middle.py 200 MiB, other programs 500 MiB"
-    )
-
-
-def test_a_small_job_behind_a_large_one_waits_and_knows_for_whom() -> None:
-    waiting = (candidate(1, Exactly(GiB)), candidate(2, Exactly(64 * MiB)))
-    decided = plan((room(free=GiB),), waiting)
-    assert decided.grants == ()
-    assert decided.reasons[2].endswith("1.0 GiB of 2.0 GiB free, but #1 is first in line")
-
-
-def test_who_is_first_on_another_device_is_not_named_for_this_one() -> None:
-    rooms = (room("gpu0", free=512 * MiB), room("gpu1", free=GiB))
-    waiting = (
-        candidate(1, Exactly(GiB), on="gpu0"),
-        candidate(2, Exactly(GiB), on="gpu1"),
-        candidate(3, Exactly(64 * MiB)),
-    )
-    reasons = plan(rooms, waiting).reasons
-    assert reasons[3] == (
-        "needs 64.0 MiB + 128 MiB for its process on gpu1; "
-        "1.0 GiB of 2.0 GiB free, but #2 is first in line"
-    )
-    assert "first in line" not in reasons[2]
-
-
-def test_what_can_never_fit_holds_nobody_up_and_says_what_the_device_can_give() -> None:
-    waiting = (
-        candidate(1, Exactly(3 * GiB)),
-        candidate(2, Auto(), least=3 * GiB),
-        candidate(3, Grow(), least=3 * GiB),
-        candidate(4, Exactly(GiB)),
-    )
-    decided = plan((room(),), waiting)
-    assert [grant.job for grant in decided.grants] == [4]
-    can = "on cpu, which can give one program 1.9 GiB now"
-    assert decided.reasons == {
-        1: f"asks for 3.0 GiB {can}",
-        2: f"asks for at least 3.0 GiB {can}",
-        3: f"asks for at least 3.0 GiB {can}",
-    }
-
-
-def test_a_program_that_was_never_measured_waits_for_its_share_and_keeps_its_place() -> None:
-    waiting = (candidate(1, Auto()), candidate(2, Exactly(64 * MiB)))
-    decided = plan((room(free=512 * MiB),), waiting)
-    assert decided.grants == ()
-    assert decided.reasons[1].startswith("needs 512 MiB + 128 MiB for its process on cpu;")
-    assert decided.reasons[2].endswith("but #1 is first in line")
-
-
-def test_a_job_for_one_device_does_not_hold_up_those_for_another() -> None:
-    rooms = (room("gpu0", free=0), room("gpu1"))
-    waiting = (candidate(1, Exactly(GiB), on="gpu0"), candidate(2, Exactly(GiB), on="gpu1"))
-    assert [grant.job for grant in plan(rooms, waiting).grants] == [2]
-
-
-def test_gpus_are_preferred_and_the_fullest_one_that_fits_is_taken() -> None:
-    rooms = (room("gpu0", free=2 * GiB), room("gpu1", free=GiB), room())
-    (grant,) = plan(rooms, (candidate(1, Exactly(512 * MiB)),)).grants
-    assert grant.device == "gpu1"
-    (grant,) = plan(rooms, (candidate(1, Exactly(GiB)),)).grants
-    assert grant.device == "gpu0"
-
-
-def test_a_device_is_found_by_its_name_its_kind_and_its_uuid() -> None:
-    rooms = (room("gpu0"), room("gpu1"), room())
-    assert eligible("gpu1", rooms) == ["gpu1"]
-    assert eligible("gpu", rooms) == ["gpu0", "gpu1"]
-    assert eligible("GPU-gpu0", rooms) == ["gpu0"]
-    assert eligible("cpu", rooms) == ["cpu"]
-    assert eligible(None, rooms) == ["gpu0", "gpu1"]
-    assert eligible(None, (room(),)) == ["cpu"]
-    assert eligible("gpu7", rooms) == []
-
-
-def test_a_device_that_has_gone_is_named() -> None:
-    decided = plan((room(),), (candidate(1, Auto(), on="gpu0"), candidate(2, Auto())))
-    assert decided.reasons == {1: "there is no device 'gpu0' any more"}
-    assert [grant.job for grant in decided.grants] == [2]
-
-
-def test_grow_takes_all_that_is_free_and_the_next_waits_behind_it() -> None:
-    decided = plan((room(free=GiB),), (candidate(1, Grow()), candidate(2, Grow())))
-    assert decided.grants == (Grant(1, "cpu", decided.grants[0].size, GiB),)
-    assert decided.grants[0].size.ceiling == GiB - 128 * MiB
-    assert decided.reasons[2].startswith("needs 16.0 MiB + 128 MiB for its process on cpu; 0 B of")
-
-
-def test_grow_goes_where_it_gets_most() -> None:
-    rooms = (room("gpu0", free=GiB), room("gpu1", free=2 * GiB))
-    (grant,) = plan(rooms, (candidate(1, Grow()),)).grants
-    assert (grant.device, grant.size.ceiling) == ("gpu1", 2 * GiB - 128 * MiB)
-    # What counts is what is left for the program itself.
-    costly = replace(candidate(1, Grow()), overhead={"gpu0": 64 * MiB, "gpu1": 1536 * MiB})
-    (grant,) = plan(rooms, (costly,)).grants
-    assert (grant.device, grant.size.ceiling) == ("gpu0", GiB - 64 * MiB)
-
-
-def test_what_strangers_took_beyond_the_capacity_reads_as_nothing_free() -> None:
-    there = room(free=-GiB, strangers=3 * GiB)
-    (reason,) = plan((there,), (candidate(1, Auto()),)).reasons.values()
-    assert "0 B of 2.0 GiB free; held by other programs 3.0 GiB" in reason
-
-
-def test_the_most_a_device_could_ever_give_leaves_out_what_stands_and_the_process() -> None:
-    assert most_ever(room(free=0, standing=200 * MiB), 128 * MiB) == 2 * GiB - 328 * MiB
+    """Only those who come within its ageing can go before it."""
+    world = World({"gpu0": 10}, Rules())
+    world.submit(candidate(1, offer(10), priority=priority))
+    world.submit(candidate(2, offer(10), priority="high"))
+    number, before = 3, 0
+    while True:
+        made = world.decide()
+        (start,) = granted(made)
+        if start == 1:
+            break
+        before += 1
+        world.now += 1800.0
+        world.submit(candidate(number, offer(10), since=world.now, priority="high"))
+        number += 1
+        world.end(start)
+    ranks = {"normal": 1, "low": 2}
+    assert before == ranks[priority] * AGEING / 1800.0

@@ -18,6 +18,7 @@ VERBS = (
     "retry",
     "probe",
     "explain",
+    "replay",
     "status",
     "down",
     "recover",

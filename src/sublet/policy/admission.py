@@ -156,16 +156,26 @@ class _Desk:
         )
 
     def keep_promises(self) -> None:
-        """Room for which others were stopped goes to the job they were stopped for."""
+        """Room for which others were stopped goes to the job they were stopped for.
+
+        Who has found room elsewhere in the meantime does not wait for it.
+        """
         owed = [(one, name) for job, name in self.line.promised.items() if (one := self._live(job))]
-        for one, name in sorted(owed, key=lambda pair: pair[0].place):
+        owed.sort(key=lambda pair: pair[0].place)
+        aside: list[tuple[Candidate, str, int, int]] = []
+        for one, name in owed:
             offer = next((offer for offer in one.offers if name in offer.devices), None)
             if offer is None or name not in self.free:
                 continue
             if offer.charge <= self.free[name]:
                 self._grant(one, offer, name)
             elif offer.charge <= self.free[name] + self.coming[name]:
-                self._promise(one, offer, name, [])
+                aside.append((one, name, *self._promise(one, offer, name, [])))
+        for one, name, free, coming in aside:
+            if self._fit(one):
+                del self.promised[one.job]
+                self.free[name] += free
+                self.coming[name] += coming
 
     def serve(self, service: Service) -> None:
         """Deal with one class of service in the order of the line.
@@ -218,6 +228,12 @@ class _Desk:
 
     def _serve(self, one: Candidate) -> bool:
         """Grant it, or make room for it; False if neither can be done."""
+        if self._fit(one):
+            return True
+        return one.service == "guaranteed" and self.yielding and self._make_room(one)
+
+    def _fit(self, one: Candidate) -> bool:
+        """Grant it where it leaves the least, if it fits anywhere."""
         best: tuple[int, str, Offer] | None = None
         for offer in one.offers:
             for name in offer.devices:
@@ -228,10 +244,10 @@ class _Desk:
                 rank = -left - offer.ceiling if offer.grow else left
                 if best is None or (rank, name) < best[:2]:
                     best = (rank, name, offer)
-        if best is not None:
-            self._grant(one, best[2], best[1])
-            return True
-        return one.service == "guaranteed" and self.yielding and self._make_room(one)
+        if best is None:
+            return False
+        self._grant(one, best[2], best[1])
+        return True
 
     def _open(self, one: Candidate, offer: Offer, name: str) -> bool:
         kept = self.kept.get(name)
@@ -309,8 +325,10 @@ class _Desk:
         self.free[name] -= charge
         self.grants.append(Grant(one.job, name, Size(ceiling, offer.basis), charge))
 
-    def _promise(self, one: Candidate, offer: Offer, name: str, ended: list[Holding]) -> None:
-        """Set aside for it what is coming free, then what is free already."""
+    def _promise(
+        self, one: Candidate, offer: Offer, name: str, ended: list[Holding]
+    ) -> tuple[int, int]:
+        """Set aside what is coming free, then what is free; says how much of free and coming."""
         for holding in ended:
             self.victims[name].remove(holding)
             self.coming[name] += holding.charge
@@ -322,6 +340,7 @@ class _Desk:
         if kept is not None and not kept.before(one, self.now):
             kept.spare -= offer.charge
         self.promised[one.job] = name
+        return offer.charge - from_others, from_others
 
     def _settled(self, one: Candidate) -> bool:
         """Whether an earlier promise has dealt with this job."""

@@ -1,8 +1,9 @@
 """When those who wait will start, as far as anybody can tell.
 
 One pass through the line in its order, each job on the device that is the first to have room for
-it, nobody passing anybody. What is known of ends is used; a lease of which nothing is known is taken
-to run as long again as it has run already; where there is nothing to go by, the answer is None.
+it, nobody passing anybody. What is known of ends is used; a lease of which nothing is known is
+taken to run as long again as it has run already; where there is nothing to go by, the answer is
+None.
 """
 
 import heapq

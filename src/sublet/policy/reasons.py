@@ -116,7 +116,7 @@ def _ahead(turn: list[Candidate], asked: Collection[int]) -> dict[int, int]:
 
 
 def _about(seconds: float) -> str:
-    """Roughly: who waits minutes does not want seconds, and the text should not change with each."""
+    """Roughly: who waits for minutes does not want seconds."""
     if seconds < 60:
         return "less than a minute"
     if (minutes := round(seconds / 60)) < 90:

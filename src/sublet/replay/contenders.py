@@ -2,7 +2,7 @@
 
     one      one job at a time on each device, in order
     slots    k equal slots on each device, in order; a large job takes several
-    best     by memory, the tightest device that fits, in order; a job that does not fit stops the line
+    best     by memory, the tightest device that fits, in order; who does not fit stops the line
     greedy   the same, but whoever fits goes, for ever: no bound on how long a large job is passed
     ours     the broker's admission policy (`sublet.policy.admission`)
 

@@ -1,9 +1,9 @@
 """A trace under one policy, event by event.
 
-Jobs on one device slow each other down by an explicit model: alone, a job keeps the device busy for
-a share of the time (`busy`); as long as these shares add up to no more than one, nobody notices; above
-that all on the device slow down in proportion. So every job on a device works at the same rate, and
-a device needs one clock of work done, not one for each job.
+Jobs on one device slow each other down by an explicit model: alone, a job keeps the device busy
+for a share of the time (`busy`); as long as these shares add up to no more than one, nobody
+notices; above that all on the device slow down in proportion. So every job on a device works at
+the same rate, and a device needs one clock of work done, not one for each job.
 
 The simulator owns time and work and checks what the policy does; it decides nothing.
 """
@@ -49,7 +49,7 @@ class Replayed(Struct, frozen=True):
 
     runs: tuple[Run, ...]
     memory: float
-    """The share of all memory that jobs used, over the time from the first submission to the end."""
+    """The share of all memory that jobs used, from the first submission to the last end."""
     decisions: tuple[float, ...]
     """Real seconds that each decision took."""
 

@@ -4,8 +4,8 @@
     submit,duration,memory[,gpus][,priority]          ours
 
 In ours, `submit` and `duration` are seconds, `memory` an amount ("6GiB") or a share of the device
-("40%"), and `priority` high, normal or low. Rows may come in any order. A row that makes no sense is
-an error with its line; nothing is skipped in silence.
+("40%"), and `priority` high, normal or low. Rows may come in any order. A row that makes no sense
+is an error with its line; nothing is skipped in silence.
 """
 
 import csv
@@ -15,7 +15,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
 from msgspec import Struct
 
@@ -106,16 +105,20 @@ def _plain(cells: dict[str, str]) -> Row:
     memory = parse_memory(cells["memory"])
     if not isinstance(memory, Exactly | Share):
         raise ValueError(f"memory {cells['memory']!r} is neither an amount nor a share")
-    priority = (cells.get("priority") or "normal").strip()
-    if priority not in get_args(Priority):
-        raise ValueError(f"priority {priority!r} is none of {', '.join(get_args(Priority))}")
     return Row(
         submit=_number("submit", cells["submit"]),
         duration=_positive("duration", cells["duration"]),
         gpus=_count(cells.get("gpus") or "1"),
         memory=memory,
-        priority=priority,
+        priority=_priority((cells.get("priority") or "normal").strip()),
     )
+
+
+def _priority(text: str) -> Priority:
+    match text:
+        case "high" | "normal" | "low":
+            return text
+    raise ValueError(f"priority {text!r} is none of high, normal, low")
 
 
 def _number(name: str, text: str) -> float:

@@ -1,0 +1,197 @@
+"""`sublet replay`: a job trace under the admission policy and others, on a virtual clock."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from sublet.errors import BadRequest, WorldError
+from sublet.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from sublet.replay.trace import Row
+
+_POLICIES = ("one", "slots2", "slots4", "best", "greedy", "ours")
+_CONTENTION = ("none", "drawn", "full")
+
+
+def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+        if value is None:
+            return allowed
+        names = tuple(name.strip() for name in value.split(","))
+        for name in names:
+            if name not in allowed:
+                raise click.BadParameter(f"{name!r} is none of {', '.join(allowed)}")
+        return names
+
+    return read
+
+
+@click.command("replay", short_help="What the queue would have made of a job trace.")
+@click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--cluster",
+    help="Virtual cluster of the trace, or `all`. Default: the largest that asks for at most twice "
+    "what the devices can do one at a time.",
+)
+@click.option("--devices", type=click.IntRange(1, 10_000), default=1, show_default=True)
+@click.option("--capacity", default="16GiB", show_default=True, help="Memory of each device.")
+@click.option(
+    "--memory-seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="For what the trace does not say: memory, and how busy a job keeps its device.",
+)
+@click.option("--limit", type=click.IntRange(1), help="Only the first so many jobs.")
+@click.option(
+    "--compress",
+    type=click.FloatRange(0, min_open=True),
+    help="Divide the time between submissions by this; durations stay.",
+)
+@click.option(
+    "--load",
+    type=click.FloatRange(0, min_open=True),
+    help="Compress so that one at a time each device has so much to do.",
+)
+@click.option(
+    "--policies",
+    callback=_several(_POLICIES),
+    help=f"Default: {','.join(_POLICIES)}.",
+)
+@click.option(
+    "--contention",
+    callback=_several(_CONTENTION),
+    help=f"How jobs on one device slow each other down. Default: {','.join(_CONTENTION)}.",
+)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG.")
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+def command(
+    trace: Path,
+    cluster: str | None,
+    devices: int,
+    capacity: str,
+    memory_seed: int,
+    limit: int | None,
+    compress: float | None,
+    load: float | None,
+    policies: tuple[str, ...],
+    contention: tuple[str, ...],
+    plot: Path | None,
+    as_json: bool,
+) -> int:
+    """Replay a job trace on a virtual clock, under the queue's own policy and under others.
+
+    TRACE is a CSV file with the columns submit,duration,memory[,gpus,priority] (seconds, seconds,
+    an amount such as 6GiB or a share such as 40%), or one of Philly's. Jobs for several GPUs are
+    left out. Nothing is started.
+    """
+    from sublet.policy.admission import Rules
+    from sublet.replay import trace as traces
+    from sublet.replay.comparison import compare
+    from sublet.replay.drawing import draw
+    from sublet.replay.tables import render
+
+    if compress is not None and load is not None:
+        raise click.UsageError("--compress and --load exclude each other.")
+    size = parse_bytes(capacity)
+    everything = traces.read(trace)
+    rows, name = _chosen(everything, cluster, devices)
+    left_out = sum(row.gpus > 1 and name in ("all", row.cluster) for row in everything)
+    rows = rows[:limit]
+    natural = traces.load(rows) / devices
+    factor = compress or (load / natural if load else 1.0)
+    if not 0 < factor < float("inf"):
+        raise BadRequest("All jobs come at once: there is no load to set.", "Leave --load out.")
+    jobs = traces.jobs(rows, size, factor, memory_seed)
+    began = time.monotonic()
+    shown = _Progress(len(jobs))
+    told = compare(jobs, devices, size, policies, contention, Rules(), shown.show)
+    shown.clear()
+    about = {
+        "trace": trace.name,
+        "cluster": name,
+        "jobs": len(jobs),
+        "left_out": left_out,
+        "devices": devices,
+        "capacity": size,
+        "memory": "drawn" if rows[0].memory is None else "of the trace",
+        "seed": memory_seed,
+        "compress": factor,
+        "load": natural * factor,
+    }
+    title = _title(about)
+    if plot is not None:
+        try:
+            plot.write_text(draw(told, title), encoding="utf-8")
+        except OSError as error:
+            raise WorldError(f"{plot} cannot be written: {error.strerror}.") from None
+    if as_json:
+        document = {**about, "figures": told}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        return 0
+    click.echo(title)
+    click.echo(_rest(about) + "\n")
+    click.echo(render(told))
+    click.echo(f"\n({time.monotonic() - began:.0f} s)")
+    return 0
+
+
+def _chosen(rows: "list[Row]", cluster: str | None, devices: int) -> "tuple[list[Row], str]":
+    from sublet.replay import trace as traces
+
+    found = traces.clusters(rows)
+    name = traces.usual_cluster(rows, devices) if cluster is None else cluster
+    if name == "all":
+        return [row for row in rows if row.gpus == 1], name
+    if name not in found:
+        known = ", ".join([*found][:8])
+        raise BadRequest(f"The trace has no cluster {name!r}.", f"It has: all, {known} …")
+    return found[name], name
+
+
+def _title(about: dict[str, object]) -> str:
+    devices, cluster = about["devices"], about["cluster"]
+    where = f", cluster {cluster}" if cluster else ""
+    on = "1 device" if devices == 1 else f"{devices} devices"
+    return f"{about['trace']}{where}: {about['jobs']} jobs on {on}, load {about['load']:.2f}"
+
+
+def _rest(about: dict[str, object]) -> str:
+    size = about["capacity"]
+    assert isinstance(size, int)
+    lines = [f"{format_bytes(size)} each; {about['left_out']} jobs for several GPUs left out."]
+    lines.append("Load: the devices' worth of work that comes in, if jobs ran one at a time.")
+    if about["memory"] == "drawn":
+        lines.append(
+            f"Memory is drawn (seed {about['seed']}): p10 23 %, p50 47 %, p90 81 % of a device."
+        )
+    if about["compress"] != 1:
+        lines.append(f"The time between submissions is divided by {about['compress']:.4g}.")
+    lines.append("Above 100 % of busy time in all, jobs on a device slow down in proportion.")
+    return "\n".join(lines)
+
+
+class _Progress:
+    """One line on a terminal, rewritten; nothing elsewhere."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._shown = 0.0
+        self._terminal = sys.stderr.isatty()
+
+    def show(self, what: str, done: int) -> None:
+        if self._terminal and time.monotonic() - self._shown > 0.2:
+            self._shown = time.monotonic()
+            sys.stderr.write(f"\r\x1b[K{what}: {done / self._jobs:.0%}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,86 @@
+"""Who waits, in order and by size."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sublet.policy.line import NEVER, Candidate, Lane, Line, Priority
+from sublet.units import MiB
+from support.world import candidate, offer
+
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "take", "hold"]), st.integers(0, 60), st.integers(1, 9)
+    ),
+    max_size=120,
+)
+
+
+@given(actions, st.integers(0, 60), st.integers(0, 10))
+def test_a_lane_finds_the_first_that_is_small_enough(
+    done: list[tuple[str, int, int]], start: int, limit: int
+) -> None:
+    lane = Lane("guaranteed", ("gpu0",))
+    model: dict[int, Candidate] = {}
+    for verb, job, size in done:
+        if verb == "take":
+            if job in model:
+                lane.take(model.pop(job))
+            continue
+        model[job] = candidate(job, offer(size), held="paused" if verb == "hold" else "")
+        lane.put(model[job])
+        assert lane.find(0, 5 * MiB) == lane.find(0, 5 * MiB)
+    assert [one.job for one in lane] == sorted(model)
+    found, at = [], lane.find(0, limit * MiB)
+    while at is not None:
+        found.append(lane[at].job)
+        at = lane.find(at + 1, limit * MiB)
+    assert found == [job for job in sorted(model) if model[job].smallest <= limit * MiB]
+    assert lane.find(10_000 + start, NEVER - 1) is None
+
+
+def test_the_order_does_not_depend_on_who_was_put_first() -> None:
+    classes: tuple[Priority, ...] = ("high", "normal", "low")
+    kinds = [(places, priority) for priority in classes for places in ("gpu0", "gpu1")] * 5
+    waiting = [
+        candidate(job, offer(5, place), since=float(job), priority=priority)
+        for job, (place, priority) in enumerate(kinds)
+    ]
+    expected = [one.job for one in sorted(waiting, key=lambda one: one.place)]
+    for seed in range(3):
+        shuffled = random.Random(seed).sample(waiting, len(waiting))
+        assert [one.job for one in Line(shuffled)] == expected
+
+
+def test_a_job_that_comes_back_finds_its_place() -> None:
+    waiting = [candidate(job, offer(5)) for job in range(50)]
+    line = Line(waiting)
+    line.take(7)
+    assert 7 not in line
+    line.put(waiting[7])
+    assert [one.job for one in line] == list(range(50))
+
+
+def test_what_is_known_of_a_job_can_change_and_move_it() -> None:
+    line = Line([candidate(1, offer(5)), candidate(2, offer(5))])
+    line.put(candidate(1, offer(5, "gpu1"), priority="low"))
+    assert [one.job for one in line] == [2, 1]
+    assert len(line) == 2
+
+
+def test_keep_makes_the_line_be_of_exactly_these() -> None:
+    waiting = [candidate(job, offer(5)) for job in range(5)]
+    line = Line(waiting)
+    line.led[0] = line.led[3] = 1.0
+    line.promised[0] = "gpu0"
+    line.keep([*waiting[2:], candidate(9, offer(1))])
+    assert [one.job for one in line] == [2, 3, 4, 9]
+    assert (line.led, line.promised) == ({3: 1.0}, {})
+
+
+def test_nothing_can_start_a_job_that_is_held_or_has_no_offer() -> None:
+    assert candidate(1).smallest == NEVER
+    assert candidate(1, offer(5), held="paused").smallest == NEVER
+    assert replace(candidate(1, offer(5), offer(3, "gpu1"))).smallest == 3 * MiB

@@ -1,0 +1,89 @@
+"""What a job would be given, device by device."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
+from sublet.policy.line import Offer
+from sublet.policy.offers import never, offers
+from sublet.policy.rooms import Room, eligible, most_ever
+from sublet.policy.sizing import SMALLEST
+from sublet.units import GiB, MiB
+from support.jobs import asks, device
+
+OVERHEAD = {"cpu": 128 * MiB, "gpu0": 256 * MiB, "gpu1": 256 * MiB}
+
+
+def room(name: str, free: int = 2 * GiB, standing: int = 0) -> Room:
+    return Room(device(name, 2 * GiB), free, standing)
+
+
+ROOMS = (room("gpu0"), room("gpu1"), room("cpu", standing=200 * MiB))
+
+
+def test_devices_that_give_the_same_share_an_offer() -> None:
+    (one,) = offers(Exactly(GiB), None, ROOMS, OVERHEAD, {})
+    assert one == Offer(("gpu0", "gpu1"), GiB, GiB + 256 * MiB, "as asked")
+
+
+def test_a_share_is_of_each_device() -> None:
+    rooms = (Room(device("gpu0", GiB), 0), Room(device("gpu1", 2 * GiB), 0))
+    sizes = {one.devices: one.ceiling for one in offers(Share(0.5), None, rooms, OVERHEAD, {})}
+    assert sizes == {("gpu0",): 512 * MiB, ("gpu1",): GiB}
+
+
+def test_who_takes_all_there_is_says_the_least_it_can_do_with() -> None:
+    (one,) = offers(Grow(), "cpu", ROOMS, OVERHEAD, {})
+    assert one.grow
+    assert (one.ceiling, one.charge) == (SMALLEST, SMALLEST + 128 * MiB)
+    (one,) = offers(Grow(), "cpu", ROOMS, OVERHEAD, {}, least=GiB)
+    assert one.ceiling == GiB
+
+
+@given(asks, st.sampled_from([None, "gpu", "cpu", "gpu1"]), st.sampled_from([0, 64 * MiB, 3 * GiB]))
+def test_an_offer_always_fits_the_empty_device_and_hangs_on_nobody_there(
+    ask: MemoryAsk, on: str | None, least: int
+) -> None:
+    found = offers(ask, on, ROOMS, OVERHEAD, {}, least)
+    full = tuple(Room(one.device, -GiB, one.standing, GiB) for one in ROOMS)
+    assert offers(ask, on, full, OVERHEAD, {}, least) == found
+    by_name = {one.device.id: one for one in ROOMS}
+    for one in found:
+        assert set(one.devices) <= set(eligible(on, ROOMS))
+        for name in one.devices:
+            assert max(SMALLEST, least) <= one.ceiling <= most_ever(by_name[name], OVERHEAD[name])
+            assert one.charge == one.ceiling + OVERHEAD[name]
+
+
+@pytest.mark.parametrize(
+    ("ask", "least", "said"),
+    [
+        (Exactly(3 * GiB), 0, "asks for 3.0 GiB on cpu, which can give one program 1.7 GiB now"),
+        (Auto(), 3 * GiB, "asks for at least 3.0 GiB on cpu, which can give one program 1.7 GiB"),
+        (Grow(), 3 * GiB, "asks for at least 3.0 GiB on cpu, which can give one program 1.7 GiB"),
+    ],
+)
+def test_what_can_never_fit_has_no_offer_and_says_what_the_device_can_give(
+    ask: MemoryAsk, least: int, said: str
+) -> None:
+    assert offers(ask, "cpu", ROOMS, OVERHEAD, {}, least) == ()
+    assert never(ask, "cpu", ROOMS, OVERHEAD, least).startswith(said)
+
+
+def test_a_device_that_has_gone_is_named() -> None:
+    assert offers(Auto(), "gpu7", ROOMS, OVERHEAD, {}) == ()
+    assert never(Auto(), "gpu7", ROOMS, OVERHEAD) == "there is no device 'gpu7' any more"
+
+
+def test_a_device_is_found_by_its_name_its_kind_and_its_uuid() -> None:
+    assert eligible("gpu1", ROOMS) == ["gpu1"]
+    assert eligible("gpu", ROOMS) == ["gpu0", "gpu1"]
+    assert eligible("GPU-gpu0", ROOMS) == ["gpu0"]
+    assert eligible(None, ROOMS) == ["gpu0", "gpu1"]
+    assert eligible(None, ROOMS[2:]) == ["cpu"]
+    assert eligible("gpu7", ROOMS) == []
+
+
+def test_the_most_a_device_could_ever_give_leaves_out_what_stands_and_the_process() -> None:
+    assert most_ever(ROOMS[2], 128 * MiB) == 2 * GiB - 328 * MiB
