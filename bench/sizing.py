@@ -124,13 +124,13 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
         ),
     )
     bars = [
-        Bar("the second lease, of the true peak: worst program", worst, 1.3, "at most"),
+        Bar("second lease, of the peak: the worst", worst, 1.3, "at most"),
         Bar("programs that count", counted, 12, "at least", "programs"),
-        Bar("runs that died under a learned lease", died, 0, "at most", "runs"),
+        Bar("deaths under a learned lease", died, 0, "at most", "runs"),
     ]
     if asked:
         share = 12 * held / asked
-        bars.append(Bar("probes whose interval held, of each 12", share, 10, "at least", "probes"))
+        bars.append(Bar("intervals that held, of each 12", share, 10, "at least", "probes"))
     samples = {name: [asdict(story) for story in told] for name, told in stories.items()}
     return Result("sizing", (table,), tuple(bars), samples, failures)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import driver, jobs, memory, processes, report, rest, startup, step, ways
+from bench import driver, jobs, memory, processes, report, rest, sizing, startup, step, ways
 
 MiB = 2**20
 DRIVES = {
@@ -35,6 +35,21 @@ RESULTS = (
         },
     ),
     step.result({mode: {"cnn": [0.01], "mlp": [0.003]} for mode in ("plain", "lease")}),
+    sizing.result(
+        {
+            "a_program_with_a_long_name": [
+                sizing.Story(
+                    sizing.Forecast(1000 * MiB, 900 * MiB, 1300 * MiB),
+                    (
+                        sizing.Run(12345 * MiB, 1000 * MiB, 0),
+                        sizing.Run(1201 * MiB, 1010 * MiB, 0),
+                        sizing.Run(1150 * MiB, 0, 139),
+                    ),
+                )
+            ],
+            "tiny": [sizing.Story(None, (sizing.Run(64 * MiB, MiB, 0),) * 2)],
+        }
+    ),
 )
 
 
@@ -91,3 +106,10 @@ def test_a_program_that_never_ends_is_killed_and_is_no_figure(tmp_path: Path) ->
     words = [sys.executable, "-c", "import signal; signal.pause()"]
     with pytest.raises(processes.Failed, match=r"not done after 0\.1 s"):
         processes.run(words, {}, tmp_path / "log", timeout=0.1)
+
+
+def test_sizing_counts_every_death_and_leaves_out_what_is_below_the_smallest_lease() -> None:
+    """1201 MiB for a peak of 1010; one run of two died; the tiny program has no say."""
+    worst, counted, died, held = (bar.value for bar in RESULTS[-1].bars)
+    assert round(worst, 2) == 1.19
+    assert (counted, died, held) == (1, 1, 12)
