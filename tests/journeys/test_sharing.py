@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from sublet.units import format_bytes
 from support.box import Box, wait_for
 from support.terminal import Terminal
 
@@ -157,8 +158,10 @@ def test_a_program_never_seen_gets_the_stated_default(box: Box) -> None:
     box.write("new.py", "import tensorflow as tf; x = tf.zeros([1024, 1024])")
     first = box.sublet("run", "new.py", check=True)
     assert "lease 1.0 GiB" in first.stderr
-    second = box.sublet("run", "new.py", check=True)
-    assert "lease 32.0 MiB" in second.stderr
+    second = box.sublet("run", "--report", "report.json", "new.py", check=True)
+    report = json.loads((box.work / "report.json").read_text())
+    assert f"lease {format_bytes(report['lease'])}" in second.stderr
+    assert report["peak"] <= report["lease"] <= 32 << 20
 
 
 def test_processors_are_dealt_out(box: Box) -> None:

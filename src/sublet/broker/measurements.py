@@ -142,10 +142,13 @@ class Measurements:
         return spans[len(spans) // 2] if spans else None
 
     def usual_outside(self, kind: str, start: str) -> int | None:
-        """What a process usually costs beside its pool: the upper quartile of recent runs."""
+        """What a process usually costs beside its pool: the upper quartile of recent runs.
+
+        Only of those that used TensorFlow: a script that did nothing tells nothing.
+        """
         rows = self._db.execute(
-            "SELECT system_peak - coalesce(peak, 0) FROM peaks WHERE kind = ? AND start = ? "
-            "AND system_peak IS NOT NULL ORDER BY id DESC LIMIT 20",
+            "SELECT system_peak - peak FROM peaks WHERE kind = ? AND start = ? "
+            "AND system_peak IS NOT NULL AND peak > 0 ORDER BY id DESC LIMIT 20",
             (kind, start),
         ).fetchall()
         amounts = sorted(max(0, amount) for (amount,) in rows)

@@ -1,7 +1,7 @@
 """How opportunistic programs share a device with guaranteed ones.
 
 Pure: the same occupants give the same stances. An opportunistic program always has the idle class
-on the processors, where the scheduler gives way within a millisecond. A GPU's work is not
+on the processors, where the scheduler gives way when another wakes up. A GPU's work is not
 interrupted by any scheduler, so there it runs in turns: all of the time while no guaranteed
 program works, and a small share of it, divided by those who want it, as soon as one does.
 """
