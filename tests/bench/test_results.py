@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import driver, jobs, memory, processes, report, rest, startup, step, ways
+from bench import classes, driver, jobs, memory, processes, report, rest, startup, step, ways
 
 MiB = 2**20
 DRIVES = {
@@ -35,6 +35,17 @@ RESULTS = (
         },
     ),
     step.result({mode: {"cnn": [0.01], "mlp": [0.003]} for mode in ("plain", "lease")}),
+    classes.result(
+        {
+            kind: {
+                classes.ALONE: [(100.0, 0.0)],
+                classes.GUEST: [(98.0, 30.0)],
+                classes.EQUAL: [(60.0, 60.0)],
+                classes.NEIGHBOUR: [(0.0, 100.0)],
+            }
+            for kind in classes.KINDS
+        }
+    ),
 )
 
 
