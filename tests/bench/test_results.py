@@ -5,7 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from bench import driver, jobs, memory, processes, report, rest, sizing, startup, step, ways
+from bench import (
+    classes,
+    driver,
+    jobs,
+    memory,
+    processes,
+    report,
+    rest,
+    sizing,
+    startup,
+    step,
+    ways,
+)
 
 MiB = 2**20
 DRIVES = {
@@ -48,6 +60,17 @@ RESULTS = (
                 )
             ],
             "tiny": [sizing.Story(None, (sizing.Run(64 * MiB, MiB, 0),) * 2)],
+        }
+    ),
+    classes.result(
+        {
+            kind: {
+                classes.ALONE: [(100.0, 0.0)],
+                classes.GUEST: [(98.0, 30.0)],
+                classes.EQUAL: [(60.0, 60.0)],
+                classes.NEIGHBOUR: [(0.0, 100.0)],
+            }
+            for kind in classes.KINDS
         }
     ),
 )
