@@ -8,7 +8,7 @@ import time
 
 from bench import machine, processes, report
 
-NAMES = ("startup", "jobs", "memory", "rest", "step")
+NAMES = ("startup", "jobs", "memory", "rest", "step", "plan")
 
 
 def main() -> int:
