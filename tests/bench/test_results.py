@@ -10,6 +10,7 @@ from bench import (
     driver,
     jobs,
     memory,
+    plan,
     processes,
     report,
     rest,
@@ -45,6 +46,12 @@ RESULTS = (
             "broker": rest.AtRest(39_000_000, 30_000_000, 0.0001, 20.0),
             "nursery": rest.AtRest(590_000_000, 320_000_000, 0.0, 20.0),
         },
+    ),
+    plan.result(
+        {
+            name: {1_000: [0.0001], 10_000: [0.001], 100_000: [0.02]}
+            for name in ("build", "plan", "nothing fits", "mixed", "passing", "all reasons")
+        }
     ),
     step.result({mode: {"cnn": [0.01], "mlp": [0.003]} for mode in ("plain", "lease")}),
     sizing.result(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sublet.policy.line import NEVER, Candidate, Lane, Line, Priority
+from sublet.policy.line import NEVER, Candidate, Lane, Line, Priority, Reach
 from sublet.units import MiB
 from support.world import candidate, offer
 
@@ -18,27 +18,30 @@ actions = st.lists(
 )
 
 
-@given(actions, st.integers(0, 60), st.integers(0, 10))
-def test_a_lane_finds_the_first_that_is_small_enough(
-    done: list[tuple[str, int, int]], start: int, limit: int
+@given(actions, st.integers(0, 10), st.integers(0, 10), st.integers(0, 9))
+def test_a_lane_finds_exactly_those_that_are_small_or_small_and_brief_enough(
+    done: list[tuple[str, int, int]], anybody: int, brief: int, within: int
 ) -> None:
     lane = Lane("guaranteed", ("gpu0",))
+    reach = Reach(anybody * MiB, brief * MiB, float(within))
     model: dict[int, Candidate] = {}
     for verb, job, size in done:
         if verb == "take":
             if job in model:
                 lane.take(model.pop(job))
             continue
-        model[job] = candidate(job, offer(size), held="paused" if verb == "hold" else "")
+        expected = None if job % 3 == 0 else float(job % 10)
+        held = "paused" if verb == "hold" else ""
+        model[job] = candidate(job, offer(size), expected=expected, held=held)
         lane.put(model[job])
-        assert lane.find(0, 5 * MiB) == lane.find(0, 5 * MiB)
+        lane.find(0, reach)
     assert [one.job for one in lane] == sorted(model)
-    found, at = [], lane.find(0, limit * MiB)
+    found, at = [], lane.find(0, reach)
     while at is not None:
         found.append(lane[at].job)
-        at = lane.find(at + 1, limit * MiB)
-    assert found == [job for job in sorted(model) if model[job].smallest <= limit * MiB]
-    assert lane.find(10_000 + start, NEVER - 1) is None
+        at = lane.find(at + 1, reach)
+    assert found == [job for job in sorted(model) if reach.includes(model[job])]
+    assert lane.find(10_000, Reach(NEVER - 1)) is None
 
 
 def test_the_order_does_not_depend_on_who_was_put_first() -> None:

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from sublet.policy.line import Candidate, Lane, Line, Offer
+from sublet.policy.line import Candidate, Lane, Line, Offer, Reach
 from sublet.policy.rooms import Holding, Room, Service
 from sublet.policy.sizing import Size
 from sublet.units import MiB
@@ -188,7 +188,7 @@ class _Desk:
         heap: list[tuple[tuple[float, int, int], int, int]] = []
 
         def push(number: int, start: int) -> None:
-            at = lanes[number].find(start, self._limit(lanes[number], fronts))
+            at = lanes[number].find(start, self._reach(lanes[number], fronts))
             if at is not None:
                 heapq.heappush(heap, (lanes[number][at].place, number, at))
 
@@ -198,7 +198,7 @@ class _Desk:
             _, number, at = heapq.heappop(heap)
             lane = lanes[number]
             one = lane[at]
-            if one.smallest > self._limit(lane, fronts):
+            if not self._reach(lane, fronts).includes(one):
                 # It was small enough before others were served.
                 push(number, at + 1)
                 continue
@@ -207,17 +207,23 @@ class _Desk:
                 fronts.add(lane.devices)
             push(number, at + 1)
 
-    def _limit(self, lane: Lane, fronts: set[tuple[str, ...]]) -> int:
+    def _reach(self, lane: Lane, fronts: set[tuple[str, ...]]) -> Reach:
         """More than this cannot be had in this lane now."""
         names = [name for name in lane.devices if name in self.free]
         if lane.devices not in fronts:
-            return max((self.reachable[name] for name in names), default=-1)
-        open_to = [
-            name for name in names if name not in self.kept or self.kept[name].until is not None
-        ]
-        if lane.service == "opportunistic" or not self.yielding:
-            return max((self.free[name] for name in open_to), default=-1)
-        return max((self._could_be_free(name) for name in open_to), default=-1)
+            return Reach(max((self.reachable[name] for name in names), default=-1))
+        yielding = self.yielding and lane.service == "guaranteed"
+        anybody = brief = -1
+        within = 0.0
+        for name in names:
+            most = self._could_be_free(name) if yielding else self.free[name]
+            kept = self.kept.get(name)
+            if kept is None:
+                anybody = max(anybody, most)
+            elif kept.until is not None:
+                anybody = max(anybody, min(most, kept.spare))
+                brief, within = max(brief, most), max(within, kept.until - self.now)
+        return Reach(anybody, brief, within)
 
     def _could_be_free(self, name: str) -> int:
         return (

@@ -9,10 +9,11 @@ The line also remembers, from one plan to the next, since when a job has been fi
 start, and which room was promised to whom. It decides nothing.
 """
 
-import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -30,6 +31,7 @@ NEVER = 1 << 62
 
 _RANKS: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _SMALLEST_TREE = 16
+_Number = TypeVar("_Number", int, float)
 
 
 class Offer(Struct, frozen=True):
@@ -81,11 +83,27 @@ class Candidate(Struct, frozen=True):
         return tuple(sorted({name for offer in self.offers for name in offer.devices}))
 
 
+class Reach(Struct, frozen=True):
+    """How much there is for whom."""
+
+    anybody: int
+    brief: int = -1
+    """For those that are expected to run no longer than `within`."""
+    within: float = 0.0
+
+    def includes(self, one: Candidate) -> bool:
+        """Whether this job may find room; if not, it certainly does not."""
+        return one.smallest <= self.anybody or (
+            one.smallest <= self.brief and _run(one) <= self.within
+        )
+
+
 class Lane:
     """Those of one class that wait for the same devices, in order.
 
-    A tree of minima over their sizes finds the next one that is small enough in O(log n). Who
-    leaves, leaves a gap: a job that comes back finds its old place.
+    Trees of minima over their sizes and run times find the next one that is small enough, or small
+    and brief enough, without looking at those between. Who leaves, leaves a gap: a job that comes
+    back finds its old place.
     """
 
     def __init__(self, service: Service, devices: tuple[str, ...]) -> None:
@@ -120,63 +138,67 @@ class Lane:
         else:
             self._live += self._slots[at] is None
             self._slots[at] = one
-        self._write(at, one.smallest)
+        self._write(at, one.smallest, _run(one))
 
     def take(self, one: Candidate) -> None:
         """Let a job go."""
         at = bisect_left(self._keys, (one.order, one.job))
         self._slots[at] = None
         self._live -= 1
-        self._write(at, NEVER)
+        self._write(at, NEVER, math.inf)
         if self._live < len(self._slots) // 4 and len(self._slots) > _SMALLEST_TREE:
             left = [(key, slot) for key, slot in zip(self._keys, self._slots, strict=True) if slot]
             self._keys = [key for key, _ in left]
             self._slots = [slot for _, slot in left]
             self._stale = True
 
-    def find(self, start: int, limit: int) -> int | None:
-        """The first place from `start` on whose job needs no more than `limit`."""
+    def find(self, start: int, reach: Reach) -> int | None:
+        """The first place from `start` on whose job may find room within this reach."""
         if self._stale:
             self._build()
-        tree, leaves = self._tree, self._leaves
+        sizes, runs, leaves = self._sizes, self._runs, self._leaves
+        anybody, brief, within = reach.anybody, reach.brief, reach.within
         if start >= leaves:
             return None
         at = start + leaves
-        while tree[at] > limit:
+        while True:
+            size = sizes[at]
+            if size <= anybody or (size <= brief and runs[at] <= within):
+                if at >= leaves:
+                    return at - leaves
+                at *= 2
+                continue
+            # On to the right; the smallest and the briefest below a node need not be the same.
             while at & 1:
                 at >>= 1
             if not at:
                 return None
             at += 1
-        while at < leaves:
-            at *= 2
-            if tree[at] > limit:
-                at += 1
-        return at - leaves
 
-    def _write(self, at: int, size: int) -> None:
+    def _write(self, at: int, size: int, run: float) -> None:
         if self._stale:
             return
-        tree = self._tree
+        sizes, runs = self._sizes, self._runs
         at += self._leaves
-        tree[at] = size
+        sizes[at], runs[at] = size, run
         while at > 1:
-            other = tree[at ^ 1]
-            size = size if size < other else other
+            size, run = min(size, sizes[at ^ 1]), min(run, runs[at ^ 1])
             at >>= 1
-            if tree[at] == size:
+            if sizes[at] == size and runs[at] == run:
                 return
-            tree[at] = size
+            sizes[at], runs[at] = size, run
 
     def _build(self) -> None:
         self._stale = False
-        self._leaves = _SMALLEST_TREE
-        while self._leaves < 2 * len(self._slots):
-            self._leaves *= 2
-        sizes = [NEVER if slot is None else slot.smallest for slot in self._slots]
-        self._tree = [NEVER] * self._leaves + sizes + [NEVER] * (self._leaves - len(sizes))
-        for at in range(self._leaves - 1, 0, -1):
-            self._tree[at] = min(self._tree[2 * at], self._tree[2 * at + 1])
+        leaves = _SMALLEST_TREE
+        while leaves < 2 * len(self._slots):
+            leaves *= 2
+        self._leaves = leaves
+        gap = leaves - len(self._slots)
+        smallest = [NEVER if slot is None else slot.smallest for slot in self._slots]
+        briefest = [math.inf if slot is None else _run(slot) for slot in self._slots]
+        self._sizes = _minima([NEVER] * leaves + smallest + [NEVER] * gap)
+        self._runs = _minima([math.inf] * leaves + briefest + [math.inf] * gap)
 
 
 class Line:
@@ -202,9 +224,16 @@ class Line:
 
     def __iter__(self) -> Iterator[Candidate]:
         """In the order of the line."""
-        if len(self._lanes) == 1:
-            return iter(*self._lanes.values())
-        return heapq.merge(*self._lanes.values(), key=lambda one: one.place)
+        keyed = []
+        for lane in self._lanes.values():
+            # Nobody is before one who has a smaller number in the same lane.
+            after = -math.inf
+            for one in lane:
+                moment, order, job = one.place
+                after = max(after, moment)
+                keyed.append(((after, order, job), one))
+        keyed.sort(key=itemgetter(0))
+        return (one for _, one in keyed)
 
     def get(self, job: int) -> Candidate | None:
         """What is known of a job that waits."""
@@ -255,6 +284,18 @@ class Line:
             self.led.setdefault(job, now)
         self.promised = dict(plan.promised)
         self.kept = dict(plan.kept)
+
+
+def _minima(tree: list[_Number]) -> list[_Number]:
+    """Fill in the inner nodes above the leaves."""
+    for at in range(len(tree) // 2 - 1, 0, -1):
+        left, right = tree[2 * at], tree[2 * at + 1]
+        tree[at] = left if left < right else right
+    return tree
+
+
+def _run(one: Candidate) -> float:
+    return math.inf if one.expected is None else one.expected
 
 
 def _key(one: Candidate) -> tuple[Service, Priority, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from sublet.domain.device import Device
 from sublet.policy import admission
-from sublet.policy.line import Candidate, Lane, Line, Offer
+from sublet.policy.line import Candidate, Lane, Line, Offer, Reach
 from sublet.policy.rooms import Holding, Room
 from sublet.replay.simulator import Start
 from sublet.replay.trace import TraceJob
@@ -66,7 +66,7 @@ class Greedy:
 
     def decide(self, now: float) -> Iterable[Start]:
         starts = []
-        at = self._lane.find(0, max(self._free))
+        at = self._lane.find(0, Reach(max(self._free)))
         while at is not None:
             one = self._lane[at]
             device = tightest(self._free, one.smallest)
@@ -74,7 +74,7 @@ class Greedy:
             self._free[device] -= one.smallest
             starts.append((one.job, device))
             self._lane.take(one)
-            at = self._lane.find(0, max(self._free))
+            at = self._lane.find(0, Reach(max(self._free)))
         return starts
 
     def _candidate(self, job: TraceJob) -> Candidate:

@@ -20,10 +20,10 @@ def render(figures: Sequence[Figures]) -> str:
     words = [f"  {name:<7} {SAID[name]}" for name in policies]
     words += [
         "  bars: mean completion time, and how many times shorter than one at a time.",
-        "  mean, p95: completion time, from submission to the end. queued: mean wait for",
-        "  the start; longest: the longest one. memory: share of the devices' memory that",
-        "  jobs used. past: starts that passed the first in line later than our bound lets",
-        "  them (ours must be 0). decides: mean real time of one decision.",
+        "  mean, p95: completion time, from submission to the end. queued: mean wait",
+        "  for the start; longest: the longest one. memory: share of the devices' memory",
+        "  that jobs used. past: starts that passed the first in line after our bound",
+        "  (ours must be 0). decides: mean real time of one decision.",
     ]
     return "\n\n".join([*parts, "\n".join(words)])
 
