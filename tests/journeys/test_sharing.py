@@ -158,7 +158,7 @@ def test_a_program_never_seen_gets_the_stated_default(box: Box) -> None:
     first = box.sublet("run", "new.py", check=True)
     assert "lease 1.0 GiB" in first.stderr
     second = box.sublet("run", "new.py", check=True)
-    assert "lease 32.0 MiB" in second.stderr
+    assert "lease 8.0 MiB" in second.stderr
 
 
 def test_processors_are_dealt_out(box: Box) -> None:
