@@ -88,7 +88,7 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
         later = [run for story in rounds for run in story.runs[1:]]
         seconds = [story.runs[1] for story in rounds]
         # What it may hold is the most that it was seen to hold: single runs vary.
-        peak = max(run.peak for run in later)
+        peak = max(run.peak for story in rounds for run in story.runs)
         ratio = max(run.lease for run in seconds) / max(1, peak)
         deaths = sum(run.code != 0 for run in later)
         told = [story.forecast for story in rounds if story.forecast is not None]
@@ -118,7 +118,7 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
         tuple(rows),
         (
             "2nd lease: the largest that a second run was given, after one run. peak: the most"
-            " that a later run held. died: runs under a learned lease. probe: the interval of the"
+            " that any run held. died: runs under a learned lease. probe: the interval of the"
             " first round; held: how often the first run's peak lay within it.",
             "–: a peak under 8 MiB, the smallest lease that is given.",
         ),

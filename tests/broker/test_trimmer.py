@@ -46,7 +46,7 @@ def test_a_lease_is_trimmed_when_the_worker_confirms_and_not_before(tmp_path: Pa
     assert settle(trimmer, one) == []
     asked = trim.asked(worker.lease)
     assert asked is not None
-    assert 200 * MiB < asked < 250 * MiB
+    assert 200 * MiB < asked < 260 * MiB
 
     worker.note(limit=asked)
     assert trimmer.look([one], 62.0) == [(one, asked)]

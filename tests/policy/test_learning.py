@@ -85,8 +85,8 @@ def test_a_program_that_fills_whatever_it_is_given_is_not_given_more_and_more(
     for _ in range(RECENT + more):
         leases.append(given_by(*runs))
         runs.insert(0, run(leases[-1], ceiling=leases[-1]))
-    assert max(leases) == leases[0]
-    assert min(leases) == leases[-1] == leases[0]
+    assert leases[0] <= leases[1] <= leases[0] * 1.08 + MiB
+    assert set(leases[1:]) == {leases[1]}
 
 
 def test_a_ceiling_that_was_filled_once_gets_a_margin() -> None:

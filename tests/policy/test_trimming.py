@@ -16,7 +16,7 @@ def life(*peaks: int, seconds: float = 60.0) -> list[Sample]:
 def test_a_program_that_has_settled_keeps_its_peak_and_a_margin() -> None:
     kept = trimmed(life(50 * MiB, *[200 * MiB] * 9), 4 * GiB)
     assert kept is not None
-    assert 230 * MiB < kept < 250 * MiB
+    assert 230 * MiB < kept < 260 * MiB
 
 
 def test_a_program_that_still_grows_is_left_alone() -> None:

@@ -74,7 +74,7 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
         yield "peak", f"{format_bytes(evidence.peak)}, {evidence.basis or _counted(lesson)}"
         margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
         if margin:
-            yield "margin", f"{max(margin, FRAGMENTS):.0%} and 1 MiB: {_why(lesson, margin)}"
+            yield "margin", f"{max(margin, FRAGMENTS):.0%}: {_why(lesson, margin)}"
     if lesson.line is not None:
         yield "line", _line(lesson.line)
     if told.history.forecast is not None:
@@ -87,7 +87,10 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
             ),
         )
     if evidence.enough:
-        yield "enough", f"{format_bytes(evidence.enough)} was filled, and enough: no less is given"
+        yield (
+            "enough",
+            f"{format_bytes(evidence.enough)} or more, after runs that filled theirs",
+        )
     if evidence.failed_at:
         yield "failed", f"{format_bytes(evidence.failed_at)} was too little: half as much again"
     if told.least:

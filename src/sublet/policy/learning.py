@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from sublet.domain.history import History, Likeness, Point, Run
 from sublet.policy.fits import MOST_REACH, Line, fit, spread
-from sublet.policy.sizing import FRAGMENTS, Evidence, doubt
+from sublet.policy.sizing import FRAGMENTS, Evidence, doubt, with_margin
 from sublet.units import format_bytes
 
 RECENT = 5
@@ -80,6 +80,9 @@ def _from_same(runs: list[Run]) -> Lesson | None:
         return None
     full = [run for run in runs if filled(run) and run.good]
     enough = max((run.ceiling for run in full), default=0)
+    if full and len(full) < _OFTEN:
+        # It was at the edge, and the next run may go over it; once more, and no further.
+        enough = max(enough, with_margin(min(run.ceiling for run in full), FRAGMENTS))
     if len(full) == len(runs) >= _OFTEN:
         return Lesson(Evidence(enough, len(runs), margin=0.0, enough=enough), tuple(runs))
     peaks = _needs(runs)
