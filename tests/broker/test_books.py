@@ -6,8 +6,8 @@ import pytest
 
 from sublet.broker.books import Books
 from sublet.broker.ledger import Ledger
-from sublet.broker.state import Granted, Submitted, Withdrawn
-from sublet.domain.job import Outcome
+from sublet.broker.state import Granted, Held, Released, Submitted, Withdrawn
+from sublet.domain.job import Finished, Outcome, Waiting
 from support.jobs import job, lease
 
 
@@ -73,3 +73,34 @@ def test_what_has_happened_stays_true_and_is_written_when_the_disk_is_back(books
     assert books.write() == ([], None)
     assert books.ledger.live() == []
     assert forgotten == ["run"]
+
+
+def test_what_has_happened_to_a_job_is_written_though_a_decision_about_it_was_undone(
+    books: Books,
+) -> None:
+    """Both in one turn, on a full disk."""
+    books.decided(None, Submitted(job(1)))
+    books.happened(Held(1, 2.0))
+    books.write()
+    _break(books)
+    released = books.happened(Released(1, 3.0, 3.0))
+    books.decided(released, Granted(1, 4.0, 4.0, lease()))
+    undone, error = books.write()
+    assert error is not None
+    assert [before for before, _ in undone] == [released]
+    _mend(books)
+    assert books.write() == ([], None)
+    (written,) = books.ledger.live()
+    assert written.state == Waiting(1.0, 3.0)
+
+
+def test_a_job_is_found_as_it_is_now_and_not_as_it_was_written(books: Books) -> None:
+    books.decided(None, Submitted(job(1)))
+    books.write()
+    books.happened(Withdrawn(1, 2.0, Outcome("cancelled", 143)))
+    found = books.find(1)
+    assert found is not None
+    assert isinstance(found.state, Finished)
+    books.write()
+    assert books.find(1) == found
+    assert books.find(2) is None

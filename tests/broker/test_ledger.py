@@ -24,6 +24,7 @@ from sublet.units import MiB
 from support.jobs import job, jobs, lease, live_states, running
 
 V1 = Path(__file__).with_name("data") / "ledger-v1.sql"
+V2 = Path(__file__).with_name("data") / "ledger-v2.sql"
 TESTS = Path(__file__).parents[1]
 PAGE = 4096
 DONE = Finished(9.0, Outcome("exited", 0))
@@ -421,3 +422,133 @@ def test_a_ledger_of_schema_1_keeps_its_jobs_and_its_evidence(tmp_path: Path) ->
     assert again.live() == [three, four]
     assert again.find(2) == ended
     again.close()
+
+
+def test_a_ledger_of_schema_2_keeps_its_jobs_its_evidence_and_its_forecasts(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    old = sqlite3.connect(path)
+    old.executescript(V2.read_text())
+    old.close()
+
+    ledger = Ledger.open(path)
+    two, three, four = ledger.live()
+    one = ledger.find(1)
+    assert one is not None
+    assert isinstance(one.state, Finished)
+    assert one.state.outcome.ran == 4.0
+    assert two.state == running(lease())
+    assert (three.attempt, type(three.state)) == (2, Starting)
+    assert four.spec.program.args == (b"caf\xe9",)
+    assert (four.attempt, four.least, four.state) == (3, 768 * MiB, Waiting(5.0))
+    assert (four.past, four.failures) == ((), 0)
+    assert (four.spec.priority, four.spec.requeue, four.spec.task) == ("normal", True, None)
+    # Those who came from one shell share what they inherited from it.
+    assert two.spec.surroundings is three.spec.surroundings is four.spec.surroundings
+
+    history = ledger.measurements.history(one, "cpu")
+    assert [run.peak for run in history.runs] == [300 * MiB]
+    assert history.forecast is not None
+    assert history.forecast.high == 250 * MiB
+    assert ledger.with_token("token-4") == four
+    assert ledger.fact("boot") is None
+
+    ledger.save(four)
+    ledger.commit()
+    again = reopened(ledger)
+    assert again.live() == [two, three, four]
+    again.close()
+
+
+# Surroundings that many have in common.
+
+
+def test_jobs_from_one_shell_share_one_record_in_memory_and_on_disk(ledger: Ledger) -> None:
+    for number in range(1, 6):
+        ledger.save(job(number))
+    ledger.commit()
+    assert _count(ledger, "surroundings") == 1
+    first, *others = reopened(ledger).live()
+    assert all(one.spec.surroundings is first.spec.surroundings for one in others)
+
+
+def test_surroundings_go_with_the_last_job_that_has_them(ledger: Ledger) -> None:
+    for number, cwd in ((1, b"/a"), (2, b"/a"), (3, b"/b"), (4, b"/c")):
+        ledger.save(job(number, None if number == 4 else DONE, cwd=cwd))
+    assert ledger.prune(keep=2) == [1]
+    assert _count(ledger, "surroundings") == 3
+    assert ledger.prune(keep=0) == [3, 2]
+    assert _count(ledger, "surroundings") == 1
+    ledger.save(job(5, cwd=b"/b"))
+    ledger.commit()
+    assert [one.spec.surroundings.cwd for one in reopened(ledger).live()] == [b"/c", b"/b"]
+
+
+def test_surroundings_that_were_rolled_back_are_written_with_the_next_job(ledger: Ledger) -> None:
+    ledger.save(job(1))
+    ledger.rollback()
+    ledger.save(job(2))
+    ledger.commit()
+    assert reopened(ledger).live() == [job(2)]
+
+
+def test_surroundings_that_a_full_disk_has_refused_are_written_with_the_next_job(
+    ledger: Ledger,
+) -> None:
+    """SQLite may end the transaction by itself when the disk is full."""
+    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+    ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+    ledger.save(job(1))
+    with pytest.raises(sqlite3.Error, match="full"):
+        ledger.save(job(2, args=(b"x" * 500_000,)))
+    ledger.rollback()
+    ledger._db.execute("PRAGMA max_page_count = 100000")
+    ledger.save(job(200))
+    ledger.commit()
+    assert reopened(ledger).live() == [job(200)]
+
+
+def test_a_job_whose_surroundings_are_missing_is_damage(ledger: Ledger) -> None:
+    ledger.save(job(1))
+    ledger.commit()
+    ledger._db.execute("DELETE FROM surroundings")
+    with pytest.raises(LedgerDamaged, match="surroundings of job 1"):
+        reopened(ledger)
+
+
+def _count(ledger: Ledger, table: str) -> int:
+    (count,) = ledger._db.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(count)
+
+
+# What is looked up.
+
+
+def test_the_first_job_of_a_request_is_found_by_its_token_even_when_it_has_ended(
+    ledger: Ledger,
+) -> None:
+    for number, state in ((1, DONE), (2, None), (3, None)):
+        ledger.save(replace(job(number, state), token="the array"))
+    ledger.commit()
+    found = ledger.with_token("the array")
+    assert found is not None
+    assert found.id == 1
+    assert ledger.with_token("another") is None
+
+
+def test_the_oldest_of_the_finished_are_forgotten_and_none_that_lives(ledger: Ledger) -> None:
+    for number in range(1, 9):
+        ledger.save(job(number, None if number in (1, 5) else DONE))
+    assert ledger.prune(keep=3) == [4, 3, 2]
+    ledger.commit()
+    assert [one.id for one in ledger.latest(9)] == [6, 7, 8]
+    assert [one.id for one in ledger.live()] == [1, 5]
+    assert ledger.last_id() == 8
+
+
+def test_what_was_noted_is_there_for_the_next_broker(ledger: Ledger) -> None:
+    ledger.note("boot", "one")
+    ledger.note("boot", "two")
+    ledger.commit()
+    assert reopened(ledger).fact("boot") == "two"

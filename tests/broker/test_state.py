@@ -145,8 +145,27 @@ def test_a_job_that_is_tried_again_waits_for_a_larger_lease_as_its_next_attempt(
     assert again.past == (Past(1, 4.0, OOM, lease()),)
 
 
-def test_a_job_that_failed_of_itself_is_remembered_to_have_and_put_off() -> None:
+def test_a_job_that_is_tried_again_while_it_is_paused_stays_paused() -> None:
     state = state_with("stopped")
+    lost = Outcome("lost", 255)
+    again = state.apply(AttemptEnded(1, 1, 4.0, lost, Again("lost", forgiven=True), 9.0))
+    assert again is not None
+    assert again.state == Paused(6.0, Waiting(4.0, 9.0, 0.0, "lost"))
+    assert again.attempt == 2
+    assert (state.waiting(), state.holding(), state.paused()) == ([], [], [again])
+
+
+def test_who_lets_a_job_go_on_does_not_wait_for_its_delay() -> None:
+    state = state_with("running")
+    state.apply(AttemptEnded(1, 1, 4.0, OOM, Again("exit code 3", delay=600.0), 9.0))
+    state.apply(Held(1, 10.0))
+    released = state.apply(Released(1, 11.0, 12.0))
+    assert released is not None
+    assert released.state == Waiting(4.0, 12.0, 0.0, "exit code 3")
+
+
+def test_a_job_that_failed_of_itself_is_remembered_to_have_and_put_off() -> None:
+    state = state_with("running")
     told = Outcome("exited", 3)
     again = state.apply(AttemptEnded(1, 1, 4.0, told, Again("exit code 3", delay=5.0), 9.0))
     assert again is not None

@@ -76,6 +76,10 @@ class Books:
         touched, self._touched = list(self._touched), {}
         return touched
 
+    def find(self, number: int) -> Job | None:
+        """A job, live or finished, as it is now; the ledger may not have heard of it yet."""
+        return self.state.get(number) or self._unwritten.get(number) or self.ledger.find(number)
+
     def unwritten(self) -> list[int]:
         """The jobs that have changed since the last write."""
         return list(self._unwritten)
@@ -110,5 +114,10 @@ class Books:
         for before, after in undone:
             self.state.apply(Undone(after.id, before))
             self._touched[after.id] = None
-            self._unwritten.pop(after.id, None)  # One turn may decide twice about a job.
+            # One turn may decide twice about a job, or about one to which something has happened:
+            # that is still to be written.
+            if before is None:
+                self._unwritten.pop(after.id, None)
+            else:
+                self._unwritten[after.id] = before
         return undone

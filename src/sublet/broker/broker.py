@@ -49,6 +49,7 @@ from sublet.domain.job import (
     Finished,
     Job,
     Outcome,
+    Paused,
     Process,
     Running,
     Starting,
@@ -66,7 +67,7 @@ from sublet.policy.rooms import Room
 from sublet.wire import messages as say
 
 _DOWN = "`sublet down --stop`"
-_LOOP = "a crash loop: it ended {} times in the same way, soon after its start"
+_LOOP = f"a crash loop: it ended {retry.LOOP} times in the same way, soon after its start"
 _RETRY_WRITING = 1.0
 _MOST_FINISHED = 10_000
 """So many finished jobs are remembered; older ones go when a broker starts."""
@@ -95,7 +96,7 @@ class Broker:
         self.launcher = Launcher(hub, home.runs, home.log, self)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
         self.appraiser = Appraiser(ledger, self.devices)
-        self.dependencies = Dependencies(self.state, ledger)
+        self.dependencies = Dependencies(self.books)
         self.queue = Queue(self.state, self.appraiser, self.dependencies, self._unready, clock.now)
         self.strangers = Strangers()
         self.began = clock.wall()
@@ -109,6 +110,8 @@ class Broker:
         self._told: dict[int, str] = {}
         self._ends: dict[int, float] = {}
         """When the jobs that run are expected to end, in monotonic time."""
+        self._cancelled: set[str] = set()
+        """Attempts that are not wanted any more and have not said yet that they run."""
         self._pause: set[str] = set()
         """Attempts to pause as soon as they run."""
         self._boot(ledger)
@@ -186,13 +189,14 @@ class Broker:
                 self.queue.touch(number)
         self.strangers.lease_ended(lease.device, lease.charge, self.clock.now())
         again = self._second_try(job, lease, told)
-        if again is None and retry.loops(job, told):
-            told = msgspec.structs.replace(told, message=_LOOP.format(len(job.past) + 1))
+        if again is None and job.spec.client is None and retry.loops(job, told):
+            told = msgspec.structs.replace(told, message=_LOOP)
         tick = self.clock.now()
         now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
         self._samples.pop(run, None)
         self._ends.pop(job.id, None)
         self._pause.discard(run)
+        self._cancelled.discard(run)
         self.books.when_written(lambda: self.launcher.forget(run))
         if again is None:
             self._close_job(now)
@@ -208,9 +212,11 @@ class Broker:
         self.books.happened(NeverRan(job.id, job.attempt, self.clock.wall(), self.clock.now()))
         self._samples.pop(run, None)
         self.books.when_written(lambda: self.launcher.forget(run))
+        stopping = job.holds.stopping if isinstance(job.holds, Running) else ""
         if job.spec.client is None:
-            if isinstance(job.holds, Running) and job.holds.stopping:
-                self.withdraw(job, job.holds.stopping, "cancelled")
+            if stopping == "cancelled" or run in self._cancelled:
+                self._cancelled.discard(run)
+                self.withdraw(job, "`sublet cancel`", "cancelled")
         elif self.closing:
             self.withdraw(job, f"{_DOWN} came first")
         elif job.id not in self.clients and not _client_lives(job):
@@ -270,7 +276,7 @@ class Broker:
         while self.books.news:
             if self.books.changed:
                 self.books.changed = False
-                if (self.state.waiting() or self.queue.line) and not self.closing:
+                if (self.state.waits or self.queue.line) and not self.closing:
                     self._follow(self.plan())
             changed = self.books.unwritten()
             undone, error = self.books.write()
@@ -279,7 +285,7 @@ class Broker:
                 self.hub.later(_RETRY_WRITING, self._look_again)
                 break
             self.watchers.tell(changed, self.row)
-        if self.state.waiting() and not self._looking:
+        if self.state.waits and not self._looking:
             # Strangers come and go without telling us.
             self._looking = True
             self.hub.later(_LOOK_AGAIN, self._look_again)
@@ -410,6 +416,8 @@ class Broker:
         """Ask a job's tree to end; its lease ends when the exit is seen."""
         if isinstance(job.holds, Running):
             self.books.happened(StopAsked(job.id, why))
+        elif why == "cancelled":
+            self._cancelled.add(job.run)
         self.launcher.stop(job.run, why, job.spec.grace)
 
     def pause_when_started(self, run: str) -> None:
@@ -431,9 +439,11 @@ class Broker:
             if job.holds is not None:
                 self._expect(job, job.holds.tick)
                 self.launcher.adopt(job.run, mark(job), rebooted)
+                # The ledger decides: its keeper may have heard what was never written down.
+                self.launcher.pause(job.run, isinstance(job.state, Paused))
             elif job.spec.client is None:
                 if isinstance(job.state, Waiting):
-                    self._wake_after(job.id, job.state.delay)
+                    self._wake_after(job.id, self.queue.delay(job))
             elif not _client_lives(job):
                 self.withdraw(job, self.CLIENT_GONE)
             else:
@@ -526,7 +536,7 @@ class Broker:
 
     def job(self, number: int) -> Job:
         """This job, live or finished."""
-        job = self.state.get(number) or self.books.ledger.find(number)
+        job = self.books.find(number)
         if job is None:
             raise BadRequest(f"There is no job {number}.", "`sublet ps` shows which there are.")
         return job

@@ -17,6 +17,8 @@ from sublet.domain.job import Job, Surroundings
 SCHEMA = """
     CREATE TABLE surroundings (digest BLOB PRIMARY KEY, record BLOB NOT NULL);
     ALTER TABLE jobs ADD COLUMN token TEXT NOT NULL DEFAULT '';
+    UPDATE jobs SET token = json_extract(CAST(record AS TEXT), '$.token')
+        WHERE json_valid(CAST(record AS TEXT));
     ALTER TABLE jobs ADD COLUMN surroundings BLOB;
     CREATE INDEX job_tokens ON jobs (token);
     CREATE INDEX job_surroundings ON jobs (surroundings);

@@ -3,31 +3,37 @@
 A job can only name jobs that were there before it, so there are no cycles.
 """
 
-from sublet.broker.ledger import Ledger
-from sublet.broker.state import State
+from collections.abc import Collection
+
+from sublet.broker.books import Books
 from sublet.domain.job import Finished, Job, JobSpec
 from sublet.errors import BadRequest
 from sublet.policy.retry import ending
 
 
 class Dependencies:
-    """Reads state and ledger; remembers how finished jobs have ended."""
+    """Reads the books; remembers how finished jobs have ended."""
 
-    def __init__(self, state: State, ledger: Ledger) -> None:
-        self._state = state
-        self._ledger = ledger
+    def __init__(self, books: Books) -> None:
+        self._state = books.state
+        self._books = books
         self._ended: dict[int, str] = {}
         """How a finished job has failed; empty if it has not."""
 
-    def check(self, spec: JobSpec, own: int) -> None:
-        """Refuse to wait for what is not there, or cannot come about any more."""
+    def check(self, spec: JobSpec, own: int, revived: Collection[int] = ()) -> None:
+        """Refuse to wait for what is not there, or cannot come about any more.
+
+        `revived` are finished jobs that are about to be live again.
+        """
         for number in (*spec.after, *spec.after_ok):
             if number >= own or (number not in self._state and self._failure(number) is None):
                 raise BadRequest(
                     f"There is no job {number} to wait for.", "`sublet ps` shows which there are."
                 )
         for number in spec.after_ok:
-            if number not in self._state and (failure := self._failure(number)):
+            if number in self._state or number in revived:
+                continue
+            if failure := self._failure(number):
                 raise BadRequest(
                     f"#{number} has not ended well ({failure}): --after-ok {number} would wait "
                     "for ever.",
@@ -55,7 +61,7 @@ class Dependencies:
     def _failure(self, number: int) -> str | None:
         """How a finished job has failed, empty if it has not; None if there is no such job."""
         if number not in self._ended:
-            job = self._ledger.find(number)
+            job = self._books.find(number)
             if job is None or not isinstance(job.state, Finished):
                 return None
             told = job.state.outcome

@@ -147,9 +147,10 @@ class Ledger:
 
     def rollback(self) -> None:
         """Forget what was saved since the last commit."""
+        # A full disk may have ended the transaction already.
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
-            self.common.rolled_back()
+        self.common.rolled_back()
 
     def close(self) -> None:
         """Close the file; what was not committed is lost."""

@@ -4,15 +4,17 @@ A plan for ten thousand jobs must not begin by looking at all of them: only thos
 has changed are looked at again. Owns who is put off and why; never decides who starts.
 """
 
-import itertools
 from collections.abc import Callable
 
 from sublet.broker.appraisal import Appraiser
+from sublet.broker.arrays import Arrays
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.state import State
 from sublet.domain.job import Job, Waiting
 from sublet.policy.line import Line
 from sublet.policy.rooms import Room
+
+_NAMED = 3
 
 
 class Queue:
@@ -34,10 +36,12 @@ class Queue:
         self._unready = unready
         self._now = now
         self._touched: dict[int, None] = {}
+        self._after: dict[int, tuple[int, ...]] = {}
+        """The live jobs, and whom each is to come after."""
         self._dependents: dict[int, set[int]] = {}
-        self._arrays: dict[int, dict[int, None]] = {}
-        """The live jobs of arrays that may only run so many at once, in order."""
-        self._came: dict[int, float] = {}
+        """The same the other way round."""
+        self._arrays = Arrays()
+        self._came: dict[int, tuple[float, float]] = {}
         for job in state.jobs():
             self.touch(job.id)
 
@@ -49,9 +53,17 @@ class Queue:
         """Something about all of them may have changed."""
         self._touched |= dict.fromkeys(job.id for job in self._state.waiting())
 
+    def delay(self, job: Job) -> float:
+        """Seconds in which a job that waits is not started yet."""
+        if not isinstance(job.state, Waiting) or not job.state.delay:
+            return 0.0
+        left = job.state.tick + job.state.delay - self._now()
+        # More than the delay would be left after a reboot, when the clock began anew.
+        return left if 0 < left <= job.state.delay else 0.0
+
     def update(self, rooms: tuple[Room, ...]) -> list[Job]:
         """Bring the line up to date; returns jobs that can never start, for others have failed."""
-        hopeless = []
+        hopeless: dict[int, Job] = {}
         if self._appraiser.outdated(rooms):
             self.touch_all()
         while self._touched:
@@ -59,68 +71,65 @@ class Queue:
             for number in touched:
                 job = self._state.get(number)
                 if job is None:
-                    self._ended(number)
+                    self._leave(number)
                     continue
                 self._join(job)
                 if not isinstance(job.state, Waiting):
                     self.line.take(number)
                 elif self._dependencies.hopeless(job):
-                    hopeless.append(job)
+                    hopeless[number] = job
                     self.line.take(number)
                 else:
                     held = self._held(job)
                     self.line.put(self._appraiser.candidate(job, rooms, self._since(job), held))
-        return hopeless
+        return list(hopeless.values())
 
     def _join(self, job: Job) -> None:
-        """Remember whom it waits for, and its array."""
-        for other in self._dependencies.unmet(job):
-            self._dependents.setdefault(other, set()).add(job.id)
-        task = job.spec.task
-        if task is not None and task.at_once:
-            self._arrays.setdefault(task.array, {}).setdefault(job.id)
+        """Remember whom it waits for, and its place in its array."""
+        if job.id not in self._after:
+            self._after[job.id] = (*job.spec.after, *job.spec.after_ok)
+            for other in self._after[job.id]:
+                self._dependents.setdefault(other, set()).add(job.id)
+            # It may have come back: those who wait for it have to wait again.
+            self._touch_dependents(job.id)
+        for other in self._arrays.note(job):
+            self.touch(other)
 
-    def _ended(self, number: int) -> None:
+    def _leave(self, number: int) -> None:
         """It is not live any more: others may be able to start."""
         self.line.take(number)
         self._appraiser.forget(number)
         self._came.pop(number, None)
-        for other in self._dependents.pop(number, ()):
+        for other in self._after.pop(number, ()):
+            self._dependents[other].discard(number)
+            if not self._dependents[other]:
+                del self._dependents[other]
+        self._touch_dependents(number)
+        for other in self._arrays.drop(number):
             self.touch(other)
-        for array, jobs in list(self._arrays.items()):
-            if number in jobs:
-                del jobs[number]
-                # Those within the bound now were not all within it before.
-                for other in itertools.islice(jobs, self._bound(jobs)):
-                    self.touch(other)
-                if not jobs:
-                    del self._arrays[array]
 
-    def _bound(self, jobs: dict[int, None]) -> int:
-        first = self._state.get(next(iter(jobs), 0))
-        return first.spec.task.at_once if first is not None and first.spec.task else 0
+    def _touch_dependents(self, number: int) -> None:
+        for other in self._dependents.get(number, ()):
+            self.touch(other)
 
     def _held(self, job: Job) -> str:
         """Why a job could not start now, whatever is free; empty if it could."""
         if unmet := self._dependencies.unmet(job):
-            return f"after {', '.join(f'#{number}' for number in unmet)}"
-        task = job.spec.task
-        if task is not None and task.at_once:
-            first = itertools.islice(self._arrays[task.array], task.at_once)
-            if job.id not in first:
-                return f"{task.at_once} of its array run at a time"
+            named = ", ".join(f"#{number}" for number in unmet[:_NAMED])
+            more = len(unmet) - _NAMED
+            return f"after {named}" + (f" and {more} more" if more > 0 else "")
+        if not self._arrays.lets(job):
+            assert job.spec.task is not None
+            return f"{job.spec.task.at_once} of its array run at a time"
         assert isinstance(job.state, Waiting)
-        left = job.state.tick + job.state.delay - self._now()
-        # More than the delay would be left after a reboot, when the clock began anew.
-        if 0 < left <= job.state.delay:
-            return job.state.why
-        return self._unready(job)
+        return job.state.why if self.delay(job) else self._unready(job)
 
     def _since(self, job: Job) -> float:
         """When it came, in monotonic time; a wall clock that is set later changes nothing."""
-        if job.id not in self._came:
-            assert isinstance(job.state, Waiting)
-            tick, now = job.state.tick, self._now()
-            # A tick in the future is of an earlier boot.
-            self._came[job.id] = tick if 0 < tick <= now else now
-        return self._came[job.id]
+        assert isinstance(job.state, Waiting)
+        tick, now = job.state.tick, self._now()
+        known = self._came.get(job.id)
+        if known is None or known[0] != tick:
+            # A tick in the future is of an earlier boot: it counts from when we first saw it.
+            known = self._came[job.id] = (tick, tick if 0 < tick <= now else now)
+        return known[1]

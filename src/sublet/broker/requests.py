@@ -104,8 +104,10 @@ class Requests:
     def _submit(self, session: Session, request: say.Submit) -> None:
         twin = self._twin(request.token)
         if twin is not None:
+            # The first of an array may be gone from the live ones.
+            first = twin.spec.task.array if twin.spec.task else twin.id
             count = max(1, len(request.indexes))
-            session.reply(say.Queued(tuple(range(twin.id, twin.id + count))))
+            session.reply(say.Queued(tuple(range(first, first + count))))
             return
         spec = request.spec
         if spec.client is not None or spec.task is not None:
@@ -156,7 +158,7 @@ class Requests:
     def _attach(self, session: Session, number: int, token: str) -> None:
         streams = session.take_streams()
         broker = self.broker
-        job = broker.state.get(number) or broker.books.ledger.find(number)
+        job = broker.books.find(number)
         if job is None or not secrets.compare_digest(job.token, token):
             close(streams)
             raise BadRequest(f"Job {number} is not yours, or not here.")
@@ -182,6 +184,8 @@ class Requests:
         jobs = [self.broker.job(number) for number in dict.fromkeys(numbers)]
         for job in jobs:
             _check_act(verb, job)
+            if verb == "retry":
+                self.broker.dependencies.check(job.spec, job.id, revived=numbers)
         said = []
         for job in jobs:
             match verb:
@@ -244,7 +248,6 @@ class Requests:
             failures=0,
             past=(),
         )
-        self.broker.dependencies.check(job.spec, job.id)
         self.broker.dependencies.forget(job.id)
         self.broker.books.happened(Reopened(again))
         return f"#{job.id} {job.name} is in the queue again, as attempt {again.attempt}"

@@ -170,6 +170,11 @@ class State:
         """The live jobs in the order they came."""
         return list(self._jobs.values())
 
+    @property
+    def waits(self) -> bool:
+        """Whether anybody waits for a lease."""
+        return bool(self._waiting)
+
     def waiting(self) -> list[Job]:
         """Those without a lease that are not paused, in the order they came."""
         return [self._waiting[number] for number in sorted(self._waiting)]
@@ -254,13 +259,17 @@ class State:
             case Released(), Paused(was=Running() as running):
                 return job.evolve(running)
             case Released(tick=tick), Paused(was=Waiting() as waiting):
-                return job.evolve(replace(waiting, tick=tick))
+                return job.evolve(replace(waiting, tick=tick, delay=0.0))
             case NeverRan(at=at, tick=tick), Paused(was=Running()):
                 return job.again(Paused(at, Waiting(at, tick)))
             case NeverRan(at=at, tick=tick), Starting() | Running():
                 return job.again(Waiting(at, tick))
             case AttemptEnded(again=Again() as again), _ if job.holds is not None:
-                return job.after(event.at, event.tick, event.outcome, again)
+                after = job.after(event.at, event.tick, event.outcome, again)
+                # Somebody paused it: another attempt waits for the same word.
+                if isinstance(job.state, Paused) and isinstance(after.state, Waiting):
+                    return after.evolve(Paused(job.state.since, after.state))
+                return after
             case AttemptEnded(at=at, outcome=outcome), _ if (held := job.holds) is not None:
                 how = held.how if isinstance(held, Running) else ""
                 return job.evolve(Finished(at, outcome, held.lease, how))

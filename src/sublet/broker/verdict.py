@@ -30,7 +30,9 @@ def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...
     cause = _cause(ending, evidence, code, number)
     ran = ending.ran
     if ran is None:
-        ran = max(0.0, time.monotonic() - state.tick)
+        ran = time.monotonic() - state.tick
+        if ran < 0:  # It began before a reboot, when this clock was another one.
+            ran = max(0.0, time.time() - state.since)
     return Outcome(
         cause=cause,
         code=code,

@@ -1,13 +1,14 @@
 """Jobs as lines of at most 80 columns."""
 
-import textwrap
+import unicodedata
 
 from sublet.units import format_bytes, format_seconds
 from sublet.wire.messages import JobRow, Jobs
 
 _WIDTH = 80
 _HEAD = f"{'job':>6}  {'name':<16} {'state':<9} {'lease':>9} {'now':>9} {'peak':>9}  for"
-_INDENT = 25
+_INDENT = 35
+"""Where reasons begin, under the amounts."""
 
 
 def draw(jobs: Jobs, now: float) -> str:
@@ -25,18 +26,21 @@ def draw(jobs: Jobs, now: float) -> str:
 
 def line(row: JobRow, now: float) -> str:
     """One job; what it waits for or how it failed goes to further lines."""
-    head = f"{'#' + str(row.id):>6}  {_short(row.name, 16):<16} {_state(row):<9}"
-    if row.state in ("waiting",) or (row.state == "paused" and row.ceiling is None):
-        return _wrapped(head, row.reason)
+    head = f"{'#' + str(row.id):>6}  {_column(row.name, 16)} {_state(row):<9}"
+    if row.state == "waiting" or (row.state == "paused" and row.ceiling is None):
+        return _with(head, row.reason)
     amounts = " ".join(f"{_amount(value):>9}" for value in (row.ceiling, row.now, row.peak))
     span = row.ran if row.ran is not None else max(0.0, now - (row.since or now))
-    text = f"{head} {amounts}  {format_seconds(span)}"
+    text = f"{head} {amounts}"
+    tail = format_seconds(span)
     if row.ends_in is not None:
-        text += f", {format_seconds(row.ends_in)} left"
+        tail += f", {format_seconds(row.ends_in)} left"
+    fits = _width(text) + 2 + len(tail) <= _WIDTH
+    lines = [f"{text}  {tail}"] if fits else [text, _with("", tail)]
     failed = row.state == "finished" and not (row.cause == "exited" and row.code == 0)
     if failed or row.state == "stopping":
-        return f"{text}\n{_wrapped(' ' * _INDENT, row.reason)}"
-    return text
+        lines.append(_with("", row.reason))
+    return "\n".join(lines)
 
 
 def _state(row: JobRow) -> str:
@@ -47,15 +51,57 @@ def _state(row: JobRow) -> str:
     return {"cancelled": "cancelled", "lost": "lost"}.get(row.cause or "", "failed")
 
 
-def _wrapped(head: str, reason: str) -> str:
-    lines = textwrap.wrap(reason, _WIDTH - _INDENT - 11) or [""]
-    rest = [f"{' ' * (_INDENT + 10)}{line}" for line in lines[1:]]
-    return "\n".join([f"{head:<{_INDENT + 9}} {lines[0]}", *rest])
+def _with(head: str, reason: str) -> str:
+    """The reason to the right of the head, in as many lines as it takes."""
+    lines = _wrap(_plain(reason), _WIDTH - _INDENT)
+    if _width(head) >= _INDENT:
+        lines.insert(0, "")
+    first, *rest = lines
+    padding = " " * (_INDENT - _width(head))
+    return "\n".join([f"{head}{padding}{first}".rstrip(), *(" " * _INDENT + one for one in rest)])
+
+
+def _wrap(text: str, most: int) -> list[str]:
+    """Lines of at most so many columns; a word that is longer than that is cut."""
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and _width(lines[-1]) + 1 + _width(word) <= most:
+            lines[-1] += f" {word}"
+            continue
+        if lines[-1]:
+            lines.append("")
+        for character in word:
+            if _width(lines[-1]) + _width(character) > most:
+                lines.append("")
+            lines[-1] += character
+    return lines
 
 
 def _amount(value: int | None) -> str:
     return "-" if value is None else format_bytes(value)
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _column(text: str, most: int) -> str:
+    """Exactly so many columns of it."""
+    text = _plain(text)
+    if _width(text) > most:
+        while _width(text) > most - 1:
+            text = text[:-1]
+        text += "…"
+    return text + " " * (most - _width(text))
+
+
+def _plain(text: str) -> str:
+    """Without what would move the cursor: names and messages are not ours."""
+    return "".join("�" if unicodedata.category(one) in _UNSEEN else one for one in text)
+
+
+_UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+
+
+def _width(text: str) -> int:
+    """Columns on a terminal."""
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )

@@ -1,20 +1,26 @@
 """Numbers of jobs on a command line: `13 14 20-25`, and what a shell may offer for them."""
 
+import contextlib
+
 import click
 from click.shell_completion import CompletionItem
 
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, SubletError
 
 _MOST = 100_000
+_DIGITS = 18
+"""More do not fit into the ledger, nor through the socket."""
 _EXAMPLE = "Write numbers such as 13, or a range such as 20-25."
 
 
 def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
     """The jobs that are meant, in order, each once."""
     found: dict[int, None] = {}
+    if empty := [text for text in words if not text.strip(", ")]:
+        raise BadRequest(f"{option}{empty[0]!r} names no job.", _EXAMPLE)
     for word in (part for text in words for part in text.replace(",", " ").split()):
         first, dash, last = word.removeprefix("#").partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not _is_number(first) or (dash and not _is_number(last)):
             raise BadRequest(f"{option}{word!r} is not the number of a job.", _EXAMPLE)
         low, high = int(first), int(last or first)
         if high < low or high - low >= _MOST:
@@ -29,14 +35,14 @@ def read_indexes(text: str) -> tuple[tuple[int, ...], int]:
     wrong = BadRequest(
         f"--array {text!r} cannot be read.", "Write 0-9, 0-9:3 (every third), 1,5,7 or 0-99%4."
     )
-    if most and not (most.isdecimal() and int(most)):
+    if most and not (_is_number(most) and int(most)):
         raise wrong
     indexes: dict[int, None] = {}
     for part in spans.split(","):
-        span, _, step = part.partition(":")
+        span, colon, step = part.partition(":")
         first, dash, last = span.partition("-")
-        numbers = [first, *([last] if dash else []), *([step] if step else [])]
-        if not all(number.isdecimal() for number in numbers):
+        numbers = [first, *([last] if dash else []), *([step] if colon else [])]
+        if not all(map(_is_number, numbers)):
             raise wrong
         low, high, stride = int(first), int(last or first), int(step or 1)
         if high < low or not stride or (high - low) // stride >= _MOST:
@@ -47,6 +53,10 @@ def read_indexes(text: str) -> tuple[tuple[int, ...], int]:
     return tuple(indexes), int(most or 0)
 
 
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _DIGITS
+
+
 def complete(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -55,17 +65,16 @@ def complete(
     from sublet.home import Home
     from sublet.wire.messages import AskJobs, Jobs
 
-    connection = connect(Home.find())
-    if connection is None:
-        return []
     try:
-        connection.send(AskJobs(live=200, finished=20))
-        reply = connection.receive()
-    except OSError:
+        if (connection := connect(Home.find())) is None:
+            return []
+        with contextlib.closing(connection):
+            connection.send(AskJobs(live=200, finished=20))
+            reply = connection.receive()
+    except (OSError, SubletError):
         return []
-    finally:
-        connection.close()
-    assert isinstance(reply, Jobs)
+    if not isinstance(reply, Jobs):
+        return []
     return [
         CompletionItem(str(row.id), help=f"{row.name} {row.state}")
         for row in reply.rows

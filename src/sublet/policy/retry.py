@@ -14,6 +14,8 @@ QUICK = 10.0
 """Seconds; an attempt that ends sooner has done no work."""
 LOOP = 3
 """So many quick endings of the same kind in a row are a loop."""
+_CRASHES = ("exited", "signalled", "lost")
+"""What a program brings upon itself; the other endings have reasons of their own."""
 
 
 def again(job: Job, told: Outcome, larger: int | None) -> Again | None:
@@ -46,7 +48,7 @@ def again(job: Job, told: Outcome, larger: int | None) -> Again | None:
 
 def loops(job: Job, told: Outcome) -> bool:
     """Whether it ends in the same way again and again, without doing any work."""
-    if told.ran >= QUICK or told.cause == "preempted" or told.code == 0:
+    if told.ran >= QUICK or told.cause not in _CRASHES or told.code == 0:
         return False
     last = [past.outcome for past in job.past[-(LOOP - 1) :]]
     return len(last) == LOOP - 1 and all(

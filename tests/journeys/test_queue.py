@@ -1,0 +1,454 @@
+"""Jobs that wait and run on their own, through the real command."""
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sublet
+from sublet.errors import BadRequest
+from support.box import SUBLET, Box, wait_for
+from support.queue import HOLD, ended, reached, row, rows, said, shell, stands, submit
+
+NewBox = Callable[..., Box]
+
+
+@pytest.fixture(scope="module")
+def queue_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A home for jobs that are no Python programs: nothing has to be warm."""
+    root = tmp_path_factory.mktemp("queue")
+    made = Box(root / "home", root / "work", SUBLET_CPU_MEMORY="4GiB")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def queue(queue_home: Box, tmp_path: Path) -> Box:
+    mine = Box(queue_home.home, tmp_path / "work")
+    mine.environ = dict(queue_home.environ)
+    return mine
+
+
+def go(box: Box, name: str = "go") -> None:
+    box.write(name, "")
+
+
+# One job, from its submission to its end.
+
+
+def test_a_job_is_submitted_followed_and_waited_for(queue: Box) -> None:
+    answer = queue.sublet("submit", "--name", "two words", "sh", "-c", "echo out; echo err >&2")
+    number = int(answer.stdout.split()[0].removeprefix("#"))
+    assert f"sublet logs -f {number}" in answer.stdout
+    assert queue.sublet("logs", "-f", str(number)).stdout == "out\nerr\n"
+    waited = queue.sublet("wait", str(number))
+    assert waited.returncode == 0
+    assert "two words" in waited.stdout
+    assert "done" in waited.stdout
+    table = queue.sublet("ps", str(number)).stdout
+    assert f"#{number}" in table
+    now = row(queue, number)
+    assert (now["state"], now["code"], now["cause"]) == ("finished", 0, "exited")
+
+
+def test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal(box: Box) -> None:
+    box.write(
+        "train.py", "import sys, os\nprint('warm' if 'tensorflow' in sys.modules else 'cold')"
+    )
+    number = submit(box, "train.py")
+    (last,) = ended(box, number)
+    assert (last["code"], last["how"]) == (0, "warm")
+    assert said(box, number) == "warm\n"
+
+
+def test_logs_follow_a_job_while_it_runs(queue: Box) -> None:
+    number = shell(queue, f"echo first; {HOLD.format('go')}; echo last")
+    follower = queue.start("logs", "-f", str(number))
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "first\n"
+    assert follower.poll() is None
+    go(queue)
+    assert follower.communicate(timeout=60)[0] == "last\n"
+    assert follower.returncode == 0
+
+
+def test_wait_says_the_first_code_that_is_not_0(queue: Box) -> None:
+    well, badly = shell(queue, "exit 0"), shell(queue, "exit 7")
+    killed = shell(queue, "kill -9 $$")
+    assert queue.sublet("wait", str(well)).returncode == 0
+    assert queue.sublet("wait", f"{well}-{badly}").returncode == 7
+    assert queue.sublet("wait", str(killed), str(badly)).returncode == 128 + 9
+    assert "exit code 7" in row(queue, badly)["reason"]
+    assert "signal 9" in row(queue, killed)["reason"]
+
+
+def test_wait_gives_up_after_its_timeout_and_the_job_goes_on(queue: Box) -> None:
+    number = shell(queue, HOLD.format("go"))
+    answer = queue.sublet("wait", "--timeout", "100ms", str(number))
+    assert answer.returncode == 124
+    assert "it goes on" in answer.stderr
+    reached(queue, number, "running")
+    go(queue)
+    assert queue.sublet("wait", str(number)).returncode == 0
+
+
+def test_cancel_ends_what_runs_and_what_waits(queue: Box) -> None:
+    running = shell(queue, HOLD.format("never"))
+    waiting = shell(queue, "echo never", "--after", str(running))
+    reached(queue, running, "running")
+    answer = queue.sublet("cancel", str(running), str(waiting), check=True)
+    assert f"#{running} sh is being stopped" in answer.stdout
+    assert f"#{waiting} sh is cancelled; it had not started" in answer.stdout
+    first, second = ended(queue, running, waiting)
+    assert (first["cause"], second["cause"]) == ("cancelled", "cancelled")
+    assert "cancelled" in queue.sublet("ps", str(running)).stdout
+
+
+def test_a_job_that_is_cancelled_at_once_never_runs_or_is_stopped(queue: Box) -> None:
+    """Whatever it was doing at that moment."""
+    for _ in range(4):
+        number = shell(queue, f"echo x >> ran; {HOLD.format('never')}")
+        queue.sublet("cancel", str(number), check=True)
+        (last,) = ended(queue, number)
+        assert last["cause"] == "cancelled"
+
+
+def test_a_job_that_runs_can_be_paused_and_goes_on_where_it_was(queue: Box) -> None:
+    number = shell(queue, "i=0; while [ ! -e go ]; do i=$((i+1)); echo $i > count; done")
+    wait_for((queue.work / "count").exists, "it counts")
+    assert "keeps its lease" in queue.sublet("pause", str(number), check=True).stdout
+    paused = reached(queue, number, "paused")
+    assert paused["ceiling"] == 64 << 20
+    wait_for(lambda: stands(queue, paused), "it stands still")
+    before = (queue.work / "count").read_text()
+    go(queue)
+    assert row(queue, number)["state"] == "paused"
+    assert (queue.work / "count").read_text() == before
+    queue.sublet("resume", str(number), check=True)
+    (last,) = ended(queue, number)
+    assert (last["code"], last["attempt"]) == (0, 1)
+
+
+def test_a_job_that_waits_can_be_paused_and_starts_only_after_resume(queue: Box) -> None:
+    first = shell(queue, HOLD.format("go"))
+    second = shell(queue, "echo x >> ran", "--after", str(first))
+    queue.sublet("pause", str(second), check=True)
+    go(queue)
+    ended(queue, first)
+    assert row(queue, second)["state"] == "paused"
+    assert f"sublet resume {second}" in row(queue, second)["reason"]
+    queue.sublet("resume", str(second), check=True)
+    assert ended(queue, second)[0]["code"] == 0
+    assert (queue.work / "ran").read_text() == "x\n"
+
+
+def test_a_finished_job_is_done_again_with_retry(queue: Box) -> None:
+    number = shell(queue, "echo x >> ran; [ -e go ]")
+    assert ended(queue, number)[0]["code"] == 1
+    go(queue)
+    answer = queue.sublet("retry", str(number), check=True)
+    assert f"#{number} sh is in the queue again, as attempt 2" in answer.stdout
+    (last,) = ended(queue, number)
+    assert (last["code"], last["attempt"]) == (0, 2)
+    assert (queue.work / "ran").read_text() == "x\nx\n"
+
+
+# Jobs that wait for others.
+
+
+def test_a_job_starts_after_those_it_names(queue: Box) -> None:
+    first = shell(queue, f"{HOLD.format('go')}; echo first >> order; exit 3")
+    second = shell(queue, "echo second >> order", "--after", str(first))
+    assert row(queue, second)["reason"] == f"after #{first}"
+    go(queue)
+    assert [one["code"] for one in ended(queue, first, second)] == [3, 0]
+    assert (queue.work / "order").read_text() == "first\nsecond\n"
+
+
+def test_a_dependent_of_a_failed_job_is_not_started_and_says_why(queue: Box) -> None:
+    first = shell(queue, f"{HOLD.format('go')}; exit 3")
+    second = shell(queue, "echo x >> ran", "--after-ok", str(first))
+    third = shell(queue, "echo x >> ran", "--after-ok", str(second))
+    go(queue)
+    _, two, three = ended(queue, first, second, third)
+    assert two["reason"] == f"not started: #{first} has not ended well (exit code 3)"
+    assert three["reason"] == f"not started: #{second} has not ended well (not started)"
+    assert (two["cause"], two["attempt"]) == ("dependency", 1)
+    assert not (queue.work / "ran").exists()
+    # All of them again, in one word.
+    queue.write("ok", "")
+    answer = queue.sublet("retry", f"{second}-{third}")
+    assert answer.returncode == 2
+    assert "has not ended well" in answer.stderr
+    assert [one["state"] for one in rows(queue, second, third)] == ["finished"] * 2
+    queue.sublet("retry", f"{first}-{third}", check=True)
+    assert [one["code"] for one in ended(queue, first, second, third)] == [3, 143, 143]
+
+
+def test_an_array_is_one_job_for_each_index_some_at_a_time(queue: Box) -> None:
+    script = f"echo {{index}}-$SUBLET_ARRAY_INDEX >> began; {HOLD.format('go')}; exit {{index}}"
+    answer = queue.sublet("submit", "--json", "-m", "64MiB", "--array", "1-4%2", "sh", "-c", script)
+    numbers = json.loads(answer.stdout)["ids"]
+    assert numbers == list(range(numbers[0], numbers[0] + 4))
+    wait_for(lambda: _lines(queue, "began") == ["1-1", "2-2"], "the first two run")
+    assert row(queue, numbers[3])["reason"] == "2 of its array run at a time"
+    assert row(queue, numbers[2])["name"] == "sh[3]"
+    go(queue)
+    assert [one["code"] for one in ended(queue, *numbers)] == [1, 2, 3, 4]
+    assert _lines(queue, "began") == ["1-1", "2-2", "3-3", "4-4"]
+
+
+def _lines(box: Box, name: str) -> list[str]:
+    path = box.work / name
+    return sorted(path.read_text().split()) if path.exists() else []
+
+
+# How jobs end, and what follows.
+
+
+def test_a_job_is_ended_at_its_time_limit_with_a_warning_first(queue: Box) -> None:
+    script = "trap 'echo warned' TERM; while :; do sleep 0.02; done"
+    number = shell(queue, script, "--time", "300ms", "--grace", "200ms")
+    (last,) = ended(queue, number)
+    assert last["cause"] == "time limit"
+    assert "warned" in said(queue, number)
+    assert last["code"] == 128 + signal.SIGKILL
+    assert "time limit" in queue.sublet("ps", str(number)).stdout
+
+
+def test_a_job_that_asks_for_it_is_started_again(queue: Box) -> None:
+    """By exit code 42, at once, without being asked for retries."""
+    number = shell(queue, "echo x >> ran; [ $(wc -l < ran) -eq 2 ] || exit 42")
+    (last,) = ended(queue, number)
+    assert (last["code"], last["attempt"]) == (0, 2)
+    once = shell(queue, "exit 42", "--no-requeue")
+    assert ended(queue, once)[0]["code"] == 42
+
+
+def test_a_crash_loop_stops_and_says_so(queue: Box) -> None:
+    number = shell(queue, "echo x >> ran; exit 42")
+    (last,) = ended(queue, number)
+    assert (last["code"], last["attempt"]) == (42, 3)
+    assert "a crash loop: it ended 3 times in the same way" in last["reason"]
+    assert (queue.work / "ran").read_text() == "x\n" * 3
+
+
+def test_a_failure_is_tried_again_after_a_while_as_often_as_was_asked_for(queue: Box) -> None:
+    number = shell(queue, "echo x >> ran; [ $(wc -l < ran) -eq 2 ] || exit 3", "--retries", "2")
+    now = wait_for(lambda: [one for one in rows(queue, number) if one["attempt"] == 2], "it failed")
+    assert now[0]["reason"].startswith("exit code 3, retry 1 of 2 in 5.0 s")
+    # Who does not want to wait for that need not.
+    queue.sublet("pause", str(number), check=True)
+    queue.sublet("resume", str(number), check=True)
+    (last,) = ended(queue, number)
+    assert (last["code"], last["attempt"]) == (0, 2)
+
+
+def test_what_a_program_leaves_running_ends_with_it(queue: Box) -> None:
+    """Also what has gone into a session of its own."""
+    number = shell(queue, "setsid sleep 1000 & sleep 1000 & exit 0")
+    (last,) = ended(queue, number)
+    assert last["code"] == 0
+    assert not [words for words in queue.processes().values() if words.startswith("sleep 1000")]
+
+
+# Who goes first.
+
+
+def test_priority_decides_who_starts_first(new_box: NewBox) -> None:
+    box = new_box(SUBLET_CPU_MEMORY="1GiB")
+    holder = shell(box, HOLD.format("go"), memory="400MiB")
+    reached(box, holder, "running")
+    numbers = [
+        shell(box, f"echo {priority} >> order", "-p", priority, memory="400MiB")
+        for priority in ("low", "normal", "high")
+    ]
+    assert "needs 400 MiB" in row(box, numbers[0])["reason"]
+    go(box)
+    assert [one["code"] for one in ended(box, *numbers)] == [0, 0, 0]
+    assert (box.work / "order").read_text().split() == ["high", "normal", "low"]
+
+
+def test_an_opportunistic_job_makes_room_and_comes_back(new_box: NewBox) -> None:
+    box = new_box(SUBLET_CPU_MEMORY="1GiB")
+    polite = shell(box, f"echo x >> ran; {HOLD.format('go')}", "--opportunistic", memory="400MiB")
+    wait_for((box.work / "ran").exists, "it has begun")
+    urgent = shell(box, HOLD.format("done"), memory="400MiB")
+    reached(box, urgent, "running")
+    waiting = row(box, polite)
+    assert (waiting["state"], waiting["attempt"]) == ("waiting", 2)
+    go(box, "done")
+    assert ended(box, urgent)[0]["code"] == 0
+    go(box)
+    (last,) = ended(box, polite)
+    assert (last["code"], last["attempt"]) == (0, 2)
+    assert (box.work / "ran").read_text() == "x\nx\n"
+
+
+# For programs.
+
+
+@pytest.fixture
+def api(queue: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
+    """The Python API in this process, on the queue's home."""
+    monkeypatch.setenv("SUBLET_HOME", str(queue.home))
+    monkeypatch.chdir(queue.work)
+    return queue
+
+
+def test_a_job_from_python(api: Box) -> None:
+    first = sublet.submit(["sh", "-c", HOLD.format("go")], memory="64MiB")
+    second = sublet.submit(["sh", "-c", "exit 5"], memory="64MiB", after=[first])
+    assert second.status().reason == f"after #{first.id}"
+    with pytest.raises(TimeoutError, match=f"job {first.id} has not finished"):
+        first.wait(timeout=0.05)
+    first.pause()
+    first.resume()
+    go(api)
+    assert first.wait(timeout=60).code == 0
+    assert second.wait().code == 5
+    second.retry()
+    assert second.wait().attempt == 2
+    with pytest.raises(BadRequest, match="finished already"):
+        second.cancel()
+    assert second == sublet.Job(second.id)
+
+
+def test_jobs_from_an_event_loop(api: Box) -> None:
+    async def both() -> list[int | None]:
+        jobs = sublet.submit_array(["sh", "-c", "exit {index}"], range(2), memory="64MiB")
+        assert (await jobs[0].status_async()).index == 0
+        return [row.code for row in await asyncio.gather(*(job.wait_async() for job in jobs))]
+
+    assert asyncio.run(both()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "words", [["ps"], ["ps", "--all"], ["wait", "1"], ["cancel", "2"], ["retry", "1"]]
+)
+def test_what_programs_read_is_json_with_numbers(
+    new_box: NewBox, words: list[str], tmp_path: Path
+) -> None:
+    box = new_box()
+    first = shell(box, "exit 0")
+    second = shell(box, HOLD.format("never"))
+    ended(box, first)
+    answer = box.sublet(words[0], "--json", *words[1:], check=True)
+    told: Any = json.loads(answer.stdout)
+    numbers = (
+        [one["id"] for one in (told if isinstance(told, list) else told["rows"])]
+        if words[0] in ("ps", "wait")
+        else told["ids"]
+    )
+    assert numbers == {"ps": [first, second], "cancel": [second]}.get(words[0], [first])
+
+
+def test_a_shell_offers_the_numbers_of_jobs(queue: Box) -> None:
+    number = shell(queue, HOLD.format("go"), "--name", "offered")
+    offered = _complete(queue, f"sublet cancel {str(number)[:1]}")
+    assert str(number) in offered
+    assert str(number) in _complete(queue, "sublet submit --after ''")
+    go(queue)
+    nowhere = dict(queue.environ, SUBLET_HOME=str(queue.work / "none"))
+    assert _complete(queue, "sublet cancel ''", nowhere) == []
+
+
+def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> list[str]:
+    """What bash would offer for the last word of this line."""
+    words = line.split()
+    asked = {
+        "_SUBLET_COMPLETE": "bash_complete",
+        "COMP_WORDS": line.replace("''", ""),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    answer = subprocess.run(
+        SUBLET,
+        env={**(environ or box.environ), **asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in answer.stderr
+    return [one.partition(",")[2] for one in answer.stdout.split()]
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["cancel", "FINISHED"], "has finished already"),
+        (["pause", "FINISHED"], "has finished already"),
+        (["resume", "RUNNING"], "is not paused"),
+        (["retry", "RUNNING"], "has not finished"),
+        (["cancel", "RUNNING", "FINISHED"], "has finished already"),
+        (["cancel", "RUNNING", "999999"], "There is no job 999999"),
+        (["cancel", "train.py"], "'train.py' is not the number of a job"),
+        (["cancel", ""], "names no job"),
+        (["cancel"], "JOBS"),
+        (["ps", "999999"], "There is no job 999999"),
+        (["ps", "99999999999999999999"], "is not the number of a job"),
+        (["wait", "999999"], "There is no job 999999"),
+        (["wait", "--timeout", "soon", "RUNNING"], "not a span of time"),
+        (["logs", "999999"], "There is no job 999999"),
+        (["submit", "--after", "999999", "true"], "There is no job 999999 to wait for"),
+        (["submit", "--after", "NEXT", "true"], "to wait for"),
+        (["submit", "--after", "", "true"], "names no job"),
+        (["submit", "--after-ok", "FAILED", "true"], "would wait for ever"),
+        (["submit", "--memory", "64GiB", "true"], "it has 4.0 GiB"),
+        (["submit", "--memory", "100%", "true"], "will never fit on cpu"),
+        (["submit", "--array", "9-1", "true"], "--array '9-1' cannot be read"),
+        (["submit", "--time", "0s", "true"], "A time limit is more than 0"),
+        (["submit", "--time", "soon", "true"], "--time"),
+        (["submit", "--retries", "-1", "true"], "--retries"),
+        (["submit", "--priority", "urgent", "true"], "urgent"),
+        (["submit", "none.py"], "there is no such file"),
+        (["submit"], "Nothing to run"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_changes_nothing(
+    queue: Box, standing: dict[str, int], words: list[str], says: str
+) -> None:
+    before = _all(queue)
+    answer = queue.sublet(*(str(standing.get(word, word)) for word in words))
+    assert answer.returncode == 2
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert answer.stdout == ""
+    assert _all(queue) == before
+
+
+@pytest.fixture(scope="module")
+def standing(queue_home: Box) -> Iterator[dict[str, int]]:
+    """A job in each of some states."""
+    finished, failed = shell(queue_home, "exit 0"), shell(queue_home, "exit 3")
+    running = shell(queue_home, HOLD.format("standing"))
+    ended(queue_home, finished, failed)
+    reached(queue_home, running, "running")
+    yield {"FINISHED": finished, "FAILED": failed, "RUNNING": running, "NEXT": running + 1}
+    go(queue_home, "standing")
+    ended(queue_home, running)
+
+
+def _all(box: Box) -> list[tuple[Any, ...]]:
+    answer = box.sublet("ps", "--all", "--json", check=True)
+    return [
+        (one["id"], one["state"], one["attempt"], one["code"])
+        for one in json.loads(answer.stdout)["rows"]
+    ]
+
+
+def test_a_job_with_an_odd_name_does_not_break_the_table(queue: Box) -> None:
+    number = shell(queue, "exit 0", "--name", "a\nb\x1b[31m" + "long" * 20)
+    ended(queue, number)
+    table = queue.sublet("ps", str(number)).stdout
+    assert "\x1b" not in table
+    assert len(table.splitlines()) == 2
+    assert max(map(len, table.splitlines())) <= 80
