@@ -8,7 +8,7 @@ import time
 
 from bench import machine, processes, report
 
-NAMES = ("startup", "jobs", "memory", "rest", "step", "sizing", "classes")
+NAMES = ("startup", "jobs", "memory", "rest", "step", "sizing", "classes", "queue")
 
 
 def main() -> int:

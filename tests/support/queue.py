@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from sublet.backends.local import records, tree
-
 from support.box import Box, wait_for
 
 HOLD = "while [ ! -e {} ]; do sleep 0.02; done"
