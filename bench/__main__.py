@@ -8,7 +8,7 @@ import time
 
 from bench import machine, processes, report
 
-NAMES = ("startup", "jobs", "memory", "rest", "step", "plan", "sizing", "classes")
+NAMES = ("startup", "jobs", "memory", "rest", "step", "plan", "queue", "sizing", "classes")
 
 
 def main() -> int:

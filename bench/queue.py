@@ -1,0 +1,200 @@
+"""Ten thousand jobs in the queue: what it costs to add one, to plan, to look, and to start again.
+
+One job holds the device, so that all others wait. They come one by one through `sublet.submit()`,
+each over a connection of its own, as from ten thousand shells.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sublet
+from bench import figures, processes
+from bench.household import SUBLET, Household, household
+from bench.report import Bar, Result, Table
+from sublet.broker.broker import Broker
+from sublet.broker.ledger import Ledger
+from sublet.clock import SystemClock
+from sublet.devices import Probe
+from sublet.home import Home
+from sublet.hub import Hub
+from sublet.units import GiB
+
+_MB = 1e6
+_CAPACITY = 2 * GiB
+_HOLDER = "1200MiB"
+_WAITING = "800MiB"
+"""Less than the device has, more than the holder leaves."""
+
+
+class _Still(Broker):
+    """A broker on a copy of a ledger: it plans, and does nothing about anybody's processes."""
+
+    def _boot(self, ledger: Ledger) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that was measured, in seconds and bytes."""
+
+    count: int
+    submits: Sequence[float]
+    memory: dict[int, int]
+    """What the broker holds (RSS) with so many in the queue."""
+    looks: Sequence[float]
+    first_plan: float
+    plans: Sequence[float]
+    """With one job changed since the last one."""
+    whole_plans: Sequence[float]
+    """With every job to be looked at again."""
+    starts: dict[int, float]
+    """From no broker to its first answer, with so many in the ledger."""
+
+
+def measure(quick: bool) -> Result:
+    """Fill the queue, look at it, and start again."""
+    count = 1000 if quick else 10_000
+    with household() as home:
+        home.env["SUBLET_CPU_MEMORY"] = f"{_CAPACITY}B"
+        with _environment(home):
+            starts = {0: _start(home)}
+            sublet.submit(["sleep", "100000"], memory=_HOLDER)
+            pid = home.status()["pid"]
+            memory = {0: processes.rss(pid)}
+            submits = []
+            for number in range(1, count + 1):
+                began = time.perf_counter()
+                sublet.submit(["true", str(number)], memory=_WAITING)
+                submits.append(time.perf_counter() - began)
+                if number in (count // 10, count):
+                    memory[number] = processes.rss(pid)
+            looks = [_look(home) for _ in range(5 if quick else 21)]
+            home.sublet("down")
+            plans = _plans(home, 20 if quick else 200)
+            starts[count] = _start(home)
+    return result(Figures(count, submits, memory, looks, *plans, starts))
+
+
+def result(told: Figures) -> Result:
+    """The tables and the bars for these figures."""
+    late = sorted(told.submits[-max(1, told.count // 10) :])
+    spans = {
+        "submit, all": told.submits,
+        f"submit, beyond {told.count - len(late)} in the queue": late,
+        "sublet ps": told.looks,
+        "plan, one job changed": told.plans,
+        "plan, every job looked at again": told.whole_plans,
+        "first plan of a broker": [told.first_plan],
+    }
+    times = Table(
+        f"with {told.count} jobs in the queue",
+        ("what", "times", "p50", "p99", "most"),
+        tuple(
+            (
+                what,
+                str(len(values)),
+                *(figures.seconds(_quantile(values, q)) for q in (0.5, 0.99, 1.0)),
+            )
+            for what, values in spans.items()
+        ),
+    )
+    counts = sorted(told.memory)
+    memory = Table(
+        "the broker's memory",
+        ("in the queue", "RSS MB", "KB for each job"),
+        tuple(
+            (
+                str(count),
+                f"{told.memory[count] / _MB:.1f}",
+                f"{(told.memory[count] - told.memory[0]) / count / 1e3:.1f}" if count else "",
+            )
+            for count in counts
+        ),
+    )
+    starts = Table(
+        "from no broker to its first answer",
+        ("in the ledger", "wall"),
+        tuple((str(count), figures.seconds(span)) for count, span in told.starts.items()),
+    )
+    bars = (
+        Bar("submit, p99", _quantile(told.submits, 0.99) * 1000, 50, "at most", "ms"),
+        Bar("plan, one job changed, p99", _quantile(told.plans, 0.99) * 1000, 20, "at most", "ms"),
+        Bar("sublet ps, median", figures.median(told.looks) * 1000, 200, "at most", "ms"),
+    )
+    samples = {
+        "submits": list(told.submits),
+        "memory": {str(count): size for count, size in told.memory.items()},
+        "looks": list(told.looks),
+        "first_plan": told.first_plan,
+        "plans": list(told.plans),
+        "whole_plans": list(told.whole_plans),
+        "starts": {str(count): span for count, span in told.starts.items()},
+    }
+    return Result("queue", (times, memory, starts), bars, samples)
+
+
+@contextlib.contextmanager
+def _environment(home: Household) -> Iterator[None]:
+    """This process's environment is the household's: `sublet.submit` works there."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(home.env)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _look(home: Household) -> float:
+    began = time.perf_counter()
+    subprocess.run([SUBLET, "ps"], env=home.env, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def _start(home: Household) -> float:
+    began = time.perf_counter()
+    home.status()
+    return time.perf_counter() - began
+
+
+def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]]:
+    """Plans by the broker's own code, in this process, on a copy of its ledger."""
+    copy = Home(home.directory / "copy")
+    copy.make()
+    shutil.copyfile(Path(home.env["SUBLET_HOME"]) / copy.ledger.name, copy.ledger)
+    ledger = Ledger.open(copy.ledger)
+    broker = _Still(Hub(), copy, ledger, Probe.open(_CAPACITY), SystemClock())
+    try:
+        first = _timed(broker)
+        waiting = [job.id for job in broker.state.waiting()]
+        one, whole = [], []
+        for number in range(count):
+            broker.queue.touch(waiting[number * 7919 % len(waiting)])
+            one.append(_timed(broker))
+        for _ in range(max(5, count // 10)):
+            broker.queue.touch_all()
+            whole.append(_timed(broker))
+        return first, one, whole
+    finally:
+        broker.close()
+
+
+def _timed(broker: Broker) -> float:
+    began = time.perf_counter()
+    plan = broker.plan()
+    took = time.perf_counter() - began
+    if plan.grants:
+        raise processes.Failed("somebody could start: the holder does not hold the device")
+    return took
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    in_order = sorted(values)
+    return in_order[min(len(in_order) - 1, int(share * len(in_order)))]
