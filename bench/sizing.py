@@ -83,6 +83,7 @@ def measure(quick: bool) -> Result:
 def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
     """The table and the bars for these stories."""
     rows = []
+    strict: list[float] = []
     worst, held, asked, died, counted = 0.0, 0, 0, 0, 0
     for name, rounds in sorted(stories.items()):
         later = [run for story in rounds for run in story.runs[1:]]
@@ -97,6 +98,7 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
         coarse = peak < _SMALLEST
         if not coarse:
             worst, counted = max(worst, ratio), counted + 1
+            strict += [run.lease / max(1, run.peak) for run in seconds if run.code == 0]
         died += deaths
         asked += bool(told)
         held += bool(told) and 2 * inside > len(told)
@@ -125,6 +127,8 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
     )
     bars = [
         Bar("second lease, of the peak: the worst", worst, 1.3, "at most"),
+        # By the strict reading; the same program's peak varies by more than the margin is wide.
+        Bar("the same, of each run's own peak", max(strict, default=0.0), 1.3, "at most"),
         Bar("programs that count", counted, 12, "at least", "programs"),
         Bar("deaths under a learned lease", died, 0, "at most", "runs"),
     ]

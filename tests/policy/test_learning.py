@@ -112,6 +112,13 @@ def test_a_run_that_ran_out_of_memory_is_a_lower_bound(peak: int, failed: int) -
     assert learn(History((run(peak), out))).evidence.failed_at == 0
 
 
+@given(peaks, st.integers(1, 15))
+def test_a_ceiling_that_has_failed_is_not_tried_again_after_good_runs(peak: int, good: int) -> None:
+    failed = given_by(run(peak))
+    out = run(failed, ceiling=failed, exceeded=True, good=False)
+    assert given_by(*[run(peak)] * good, out, run(peak)) > failed
+
+
 def test_what_failed_with_a_smaller_batch_fails_with_a_larger_one() -> None:
     out = run(None, ceiling=GiB, exceeded=True, good=False, likeness="batch", batch=32)
     assert learn(History((out,), batch=64)).evidence.failed_at == GiB

@@ -18,7 +18,7 @@ from sublet.units import format_bytes
 RECENT = 5
 """So many of the latest runs have a say in the largest peak."""
 _FOR_A_LINE = 20
-"""A line takes more: runs with several batch sizes."""
+"""A line takes more, with several batch sizes; and so long a ceiling that failed is avoided."""
 _FULL = 0.95
 """A run that held this share of its ceiling has filled it. A piece takes all of a free chunk that
 is not twice its size, so what was held is then the ceiling rather than the need: it shows that the
@@ -46,7 +46,9 @@ def learn(history: History) -> Lesson:
     """Weigh what is known."""
     same = _counting(history.runs, "same")
     alike = [run for run in history.runs if run.likeness != "other"]
-    known = _from_same(same) or _from_batches(history) or _from_probe(history)
+    known = (
+        _from_same(same, _too_small(history.runs)) or _from_batches(history) or _from_probe(history)
+    )
     if known is None:
         others = _counting(history.runs, "other") or _counting(history.runs, "batch")
         known = _from_others(others)
@@ -75,7 +77,14 @@ def _counting(runs: Sequence[Run], likeness: Likeness, most: int = RECENT) -> li
     return (good or [run for run in measured if not run.exceeded])[:most]
 
 
-def _from_same(runs: list[Run]) -> Lesson | None:
+def _too_small(runs: Sequence[Run]) -> int:
+    """The largest ceiling that has failed, even if runs have come to a good end since: what failed
+    once in a while would fail again."""
+    latest = [run for run in runs if run.likeness == "same"][:_FOR_A_LINE]
+    return max((run.ceiling for run in latest if run.exceeded), default=0)
+
+
+def _from_same(runs: list[Run], too_small: int) -> Lesson | None:
     if not runs:
         return None
     full = [run for run in runs if filled(run) and run.good]
@@ -83,6 +92,8 @@ def _from_same(runs: list[Run]) -> Lesson | None:
     if full and len(full) < _OFTEN:
         # It was at the edge, and the next run may go over it; once more, and no further.
         enough = max(enough, with_margin(min(run.ceiling for run in full), FRAGMENTS))
+    if too_small:
+        enough = max(enough, with_margin(too_small, FRAGMENTS))
     if len(full) == len(runs) >= _OFTEN:
         return Lesson(Evidence(enough, len(runs), margin=0.0, enough=enough), tuple(runs))
     peaks = _needs(runs)
