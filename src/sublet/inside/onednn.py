@@ -114,6 +114,8 @@ def fill_layout_table() -> None:
         nodes[node.name] = added.node
         for index, source in enumerate(node.input):
             library.add_edge(graph, nodes[source], 0, nodes[node.name], index)
+    # The pass only visits what can be reached from the graph's source.
+    library.tie(graph)
     library.run_pass(ctypes.byref(ctypes.c_void_p(ctypes.addressof(graph))))
     library.destroy_graph(graph)
 
@@ -243,6 +245,7 @@ class _Library:
                 address,
                 (address, address, number, address, number),
             ),
+            ("tie", "23FixupSourceAndSinkEdgesEPNS_5GraphE", ctypes.c_bool, (address,)),
             (
                 "run_pass",
                 "23RunMklLayoutRewritePassEPSt10unique_ptrINS_5GraphESt14default_deleteIS1_EE",
