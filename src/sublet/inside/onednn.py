@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,13 +25,13 @@ _OPERATIONS = {
         GreaterEqual Identity Less LessEqual Log Log1p MatMul Max MaxPool MaxPoolGrad Maximum Mean
         Minimum Mul Neg Pack Pow RealDiv Reciprocal Relu ReluGrad Reshape Rsqrt RsqrtGrad Select
         SelectV2 Shape ShapeN Sigmoid SigmoidGrad Softmax SparseSoftmaxCrossEntropyWithLogits Split
-        Sqrt Square SquaredDifference Squeeze StopGradient StridedSlice StridedSliceGrad Sub Sum Tanh
-        TanhGrad Tile Transpose UnsortedSegmentSum ZerosLike _EagerConst _FusedMatMul
+        Sqrt Square SquaredDifference Squeeze StopGradient StridedSlice StridedSliceGrad Sub Sum
+        Tanh TanhGrad Tile Transpose UnsortedSegmentSum ZerosLike _EagerConst _FusedMatMul
         """,
     "DT_INT32": """
-        AddV2 BroadcastGradientArgs ConcatV2 DynamicStitch ExpandDims Fill FloorDiv FloorMod Identity
-        InvertPermutation Less Max Maximum Minimum Mul Pack Prod RandomStandardNormal RandomUniform
-        Reshape SelectV2 StridedSlice Sub _EagerConst
+        AddV2 BroadcastGradientArgs ConcatV2 DynamicStitch ExpandDims Fill FloorDiv FloorMod
+        Identity InvertPermutation Less Max Maximum Minimum Mul Pack Prod RandomStandardNormal
+        RandomUniform Reshape SelectV2 StridedSlice Sub _EagerConst
         """,
     "DT_INT64": """
         AddV2 Equal ExpandDims FloorMod Identity Pack RandomShuffle RandomUniform Reshape Slice
@@ -76,6 +77,7 @@ def survives(work: Callable[[], None]) -> bool:
         code = 1
         try:
             signal.alarm(_LONGEST)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
@@ -169,7 +171,7 @@ def _every_operation() -> Iterator[Any]:
     from tensorflow.core.framework import node_def_pb2, types_pb2
     from tensorflow.python.framework import op_def_registry
 
-    for name, number in types_pb2.DataType.items():
+    for number in types_pb2.DataType.values():
         if 0 < number < types_pb2.DT_FLOAT_REF:
             source = node_def_pb2.NodeDef(name=_source(number), op="Placeholder")
             source.attr["dtype"].type = number
@@ -270,4 +272,4 @@ class _Library:
         setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        raise AttributeError(name)  # So that a type checker knows that there are more.
