@@ -1,10 +1,13 @@
-"""oneDNN's part of a first fit, done before the fork: which operations it has, and matrix products.
+"""oneDNN's part of a first operation and a first fit, done before the fork.
 
-Owns two things that TensorFlow does in each process when they are first needed, and keeps for the
-process: a table in which its layout pass notes for each operation and type whether oneDNN has it
-(each entry is a walk through all kernels), and oneDNN's own kernels of matrix products, compiled as
-machine code. Neither needs the runtime, a thread that stays, or a GPU. Never decides anything for a
-program: both would be the same there.
+Owns one table: TensorFlow's layout pass notes in it, for each operation and type that it meets,
+whether oneDNN has that operation, and finds out by a walk through all kernels. Filled before the
+fork, it spares a worker those walks. Never starts the runtime or a thread, takes no memory from
+TensorFlow's allocators, and decides nothing for a program: its own answers would be the same.
+
+Rejected: having matrix products folded as constants, so that oneDNN compiles its kernels for them
+(50 ms of a first fit). The folding asks TensorFlow for memory, and where memory comes from is
+settled for the process when it is first asked: the lease of the worker would come too late.
 """
 
 from __future__ import annotations
@@ -46,28 +49,21 @@ _OPERATIONS = {
 program about a millisecond; one that TensorFlow does not have is left out."""
 
 _LONGEST = 20
-"""Seconds for one of these works; they take a tenth of one."""
-_SIDE = 40
-"""Rows and columns of the products: enough for all kernels that are not made for one shape."""
+"""Seconds for the trial; it takes a tenth of one."""
 
 
-def prepare() -> list[str]:
-    """Do both, as far as this TensorFlow lets us; returns the names of what was done.
+def prepare() -> bool:
+    """Fill the table if oneDNN is on and this TensorFlow lets us; whether that was done.
 
-    Each work is tried in a forked child first: they reach into TensorFlow's libraries, and one that
-    fits a TensorFlow we know may crash another.
+    Tried in a forked child first: it reaches into TensorFlow's libraries, and what fits a
+    TensorFlow that we know may crash another.
     """
     from tensorflow.python.util import _pywrap_util_port
 
-    if not _pywrap_util_port.IsMklEnabled():
-        return []
-    works: list[Callable[[], None]] = [fill_layout_table, compile_products]
-    done = []
-    for work in works:
-        if survives(work):
-            work()
-            done.append(work.__name__)
-    return done
+    if not _pywrap_util_port.IsMklEnabled() or not survives(fill_layout_table):
+        return False
+    fill_layout_table()
+    return True
 
 
 def survives(work: Callable[[], None]) -> bool:
@@ -120,50 +116,6 @@ def fill_layout_table() -> None:
     library.tie(graph)
     library.run_pass(ctypes.byref(ctypes.c_void_p(ctypes.addressof(graph))))
     library.destroy_graph(graph)
-
-
-def compile_products() -> None:
-    """Have constant products folded: TensorFlow's graph optimizer computes them where it stands.
-
-    Its threads end with it. Each combination of transposed factors has kernels of its own.
-    """
-    import numpy as np
-    from tensorflow.core.framework import types_pb2
-    from tensorflow.core.protobuf import (
-        config_pb2,
-        device_properties_pb2,
-        meta_graph_pb2,
-        rewriter_config_pb2,
-    )
-    from tensorflow.python.framework import tensor_util
-    from tensorflow.python.grappler import cluster, tf_optimizer
-
-    graph = meta_graph_pb2.MetaGraphDef()
-    wanted = graph.collection_def["train_op"].node_list.value
-    ones = tensor_util.make_tensor_proto(np.ones((_SIDE, _SIDE), np.float32))
-    factor = graph.graph_def.node.add(name="factor", op="Const")
-    factor.attr["dtype"].type = types_pb2.DT_FLOAT
-    factor.attr["value"].tensor.CopyFrom(ones)
-    for left in (False, True):
-        for right in (False, True):
-            name = f"product_{left}_{right}"
-            node = graph.graph_def.node.add(name=name, op="MatMul", input=["factor", "factor"])
-            node.attr["T"].type = types_pb2.DT_FLOAT
-            node.attr["transpose_a"].b, node.attr["transpose_b"].b = left, right
-            wanted.append(f"{name}:0")
-    config = config_pb2.ConfigProto()
-    rewrite = config.graph_options.rewrite_options
-    rewrite.min_graph_nodes = -1
-    rewrite.meta_optimizer_iterations = rewriter_config_pb2.RewriterConfig.ONE
-    rewrite.optimizers.append("constfold")
-    # A device that is only described: none is made.
-    device = device_properties_pb2.NamedDevice(name="/job:localhost/replica:0/task:0/device:CPU:0")
-    device.properties.type, device.properties.num_cores = "CPU", 1
-    device.properties.frequency = 1000
-    machine = cluster.Cluster(devices=[device])
-    folded = tf_optimizer.OptimizeGraph(config, graph, verbose=False, cluster=machine)
-    if any(node.op == "MatMul" for node in folded.node):
-        raise ValueError("the products were not folded")
 
 
 def _every_operation() -> Iterator[Any]:

@@ -17,28 +17,21 @@ from sublet.hub import Hub
 from sublet.inside import title
 
 FROZEN = (
-    "DNNL_MAX_CPU_ISA",
-    "DNNL_VERBOSE",
     "KERAS_BACKEND",
     "KERAS_HOME",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
     "MALLOC_ARENA_MAX",
-    "ONEDNN_DEFAULT_FPMATH_MODE",
-    "ONEDNN_JIT_DUMP",
-    "ONEDNN_MAX_CPU_ISA",
-    "ONEDNN_VERBOSE",
     "TF_CPP_MAX_VLOG_LEVEL",
     "TF_CPP_MIN_LOG_LEVEL",
     "TF_CPP_VMODULE",
     "TF_ENABLED_DEVICE_TYPES",
     "TF_ENABLE_MKL_NATIVE_FORMAT",
     "TF_ENABLE_ONEDNN_OPTS",
-    "TF_MKL_ALLOC_MAX_BYTES",
     "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
     "TF_USE_LEGACY_KERAS",
 )
-"""Read once, when the library is loaded or oneDNN is first used: a fork cannot change them."""
+"""Read once, when the library is loaded or by the preload: a fork cannot change them."""
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
