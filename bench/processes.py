@@ -71,8 +71,10 @@ def finish(child: subprocess.Popen[bytes], timeout: float) -> int:
     return code
 
 
-def start(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> psutil.Popen:
-    """Start a command with its words in `log`."""
+def start(
+    words: Sequence[str | Path], env: Mapping[str, str], log: Path, session: bool = False
+) -> psutil.Popen:
+    """Start a command with its words in `log`, in a session of its own if asked."""
     with log.open("ab") as out:
         return psutil.Popen(
             list(map(str, words)),
@@ -80,6 +82,7 @@ def start(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> psu
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
+            start_new_session=session,
         )
 
 

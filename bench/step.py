@@ -123,7 +123,9 @@ def _runner(home: Household, mode: str) -> Iterator[Callable[[str, int], tuple[f
     log = place / "log"
     # Open for both directions, so that neither end has to wait for the other to open.
     with open(asks, "r+b", buffering=0) as turns, open(answers, "r+b", buffering=0) as told:
-        child = processes.start(words, env, log)
+        # Linux shares processors out by session first, and a leased program is in another one
+        # than its client: on a busy machine the modes would not be treated alike.
+        child = processes.start(words, env, log, session=True)
 
         def hear(timeout: float) -> bytes:
             heard = b""
