@@ -73,9 +73,9 @@ def result(blocks: Blocks) -> Result:
                     *("" if mode == PLAIN else _cost(cost) for cost in costs),
                 )
             )
-        for base, beside in ((PLAIN, "plain"), (SLEEP, "plain with threads that sleep")):
-            low, middle, high = _interval(blocks, model, LEASE, base, 0)
-            name = f"{model.upper()}: lease / {beside}"
+        for base, clock, name in ((PLAIN, 0, "plain"), (SLEEP, 1, "sleep, on processors")):
+            low, middle, high = _interval(blocks, model, LEASE, base, clock)
+            name = f"{model.upper()}: lease / {name}"
             bars.append(Bar(name, middle, _LIMIT, "at most", "%", (low, high)))
     table = Table(
         "training step, all modes in turns",
@@ -87,7 +87,7 @@ def result(blocks: Blocks) -> Result:
             f"pool: {' '.join(_POOL)} set by hand, without Sublet: what TensorFlow's own allocator"
             " costs.",
             "sleep: disable_thread_spinning set by hand, as a lease sets it for its neighbours.",
-            "the second bar compares programs whose threads behave alike: the pool and Sublet.",
+            "lease / sleep: threads behave alike, so this is what the pool and Sublet cost.",
         ),
     )
     return Result("step", (table,), tuple(bars), {mode: dict(by) for mode, by in blocks.items()})
