@@ -1,5 +1,6 @@
 """Small statistics, and how figures are written."""
 
+import random
 import statistics
 from collections.abc import Sequence
 
@@ -14,6 +15,20 @@ def paired_ratio(values: Sequence[float], base: Sequence[float]) -> float:
     if len(values) != len(base):
         raise ValueError(f"{len(values)} rounds beside {len(base)}")
     return median([value / other for value, other in zip(values, base, strict=True)])
+
+
+def paired_interval(
+    values: Sequence[float], base: Sequence[float], resamples: int = 2000
+) -> tuple[float, float, float]:
+    """The paired ratio between the ends of its 95 % interval, by bootstrap: low, middle, high.
+
+    The rounds are drawn again and again from those that were measured, always in the same way.
+    """
+    middle = paired_ratio(values, base)
+    ratios = [value / other for value, other in zip(values, base, strict=True)]
+    draw = random.Random(0)
+    medians = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(resamples))
+    return medians[resamples * 25 // 1000], middle, medians[resamples * 975 // 1000 - 1]
 
 
 def spread(values: Sequence[float]) -> float:

@@ -47,9 +47,9 @@ def run(
     try:
         code = finish(child, timeout)
     except Failed as late:
-        raise Failed(f"{late}: {_tail(log)}") from None
+        raise Failed(f"{late}: {tail(log)}") from None
     if code != 0:
-        raise Failed(f"exit code {code}: {_tail(log)}")
+        raise Failed(f"exit code {code}: {tail(log)}")
 
 
 def finish(child: subprocess.Popen[bytes], timeout: float) -> int:
@@ -71,8 +71,10 @@ def finish(child: subprocess.Popen[bytes], timeout: float) -> int:
     return code
 
 
-def start(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> psutil.Popen:
-    """Start a command with its words in `log`."""
+def start(
+    words: Sequence[str | Path], env: Mapping[str, str], log: Path, session: bool = False
+) -> psutil.Popen:
+    """Start a command with its words in `log`, in a session of its own if asked."""
     with log.open("ab") as out:
         return psutil.Popen(
             list(map(str, words)),
@@ -80,6 +82,7 @@ def start(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> psu
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
+            start_new_session=session,
         )
 
 
@@ -148,7 +151,7 @@ def _rollup(pid: int, field: str) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
     """The last words, on one line."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return " / ".join(lines[-3:])[-300:]

@@ -62,18 +62,22 @@ class Bar:
     limit: float
     kind: Literal["at least", "at most"]
     unit: str = "x"
+    interval: tuple[float, float] | None = None
+    """Where the true figure lies; without one, the figure is taken at its word."""
 
     @property
-    def met(self) -> bool:
+    def met(self) -> bool | None:
+        """Whether the line is reached; None if the interval does not tell."""
         reaches = operator.ge if self.kind == "at least" else operator.le
-        return bool(reaches(self.value, self.limit))
+        ends = {bool(reaches(end, self.limit)) for end in self.interval or (self.value,)}
+        return ends.pop() if len(ends) == 1 else None
 
     def render(self) -> str:
-        """One line: met or not, the figure, the line."""
+        """One line: met, missed or cannot tell; the figure, the line."""
         unit = self.unit if self.unit == "x" else f" {self.unit}"
         sign = "≥" if self.kind == "at least" else "≤"
         figure = f"{figures.significant(self.value)}{unit}"
-        mark = "met   " if self.met else "MISSED"
+        mark = {True: "met   ", False: "MISSED", None: "unsure"}[self.met]
         line = f"  {mark}  {figure:>10}  ({sign} {self.limit:g}{unit})"
         return f"{line:<34}  {self.name}"
 

@@ -1,13 +1,14 @@
-"""Two training loops, a small CNN and a small MLP, that time each of their steps."""
+"""Two training loops, a small CNN and a small MLP, that run blocks of steps when they are asked."""
 
-import json
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import layers
+from tensorflow.python.eager import context
 
 WARM_UP = 10
 
@@ -39,8 +40,8 @@ def mlp() -> keras.Model:
     )
 
 
-def step_times(model: keras.Model, shape: tuple[int, ...], steps: int) -> list[float]:
-    """Train for so many steps on random data; seconds of each after the warm-up."""
+def stepper(model: keras.Model, shape: tuple[int, ...]) -> Callable[[], object]:
+    """A function that trains for one step on random data; warmed up."""
     optimizer = keras.optimizers.Adam()
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer.build(model.trainable_variables)
@@ -56,24 +57,42 @@ def step_times(model: keras.Model, shape: tuple[int, ...], steps: int) -> list[f
         optimizer.apply(gradients, model.trainable_variables)
         return loss
 
-    times = []
-    for number in range(WARM_UP + steps):
-        began = time.perf_counter()
+    for _ in range(WARM_UP):
         step().numpy()
-        if number >= WARM_UP:
-            times.append(time.perf_counter() - began)
-    return times
+    return lambda: step().numpy()
 
 
-def main(report: str, steps: int) -> None:
-    """Time both loops and write the seconds of each step to the file `report`."""
+def let_threads_sleep() -> None:
+    """What a lease sets for its neighbours' sake, set without one."""
+    config_of = context.Context.config.fget
+
+    def config(self: Any) -> Any:
+        proto = config_of(self)
+        proto.experimental.disable_thread_spinning = True
+        return proto
+
+    context.Context.config = property(config)
+
+
+def main(asks: str, answers: str, sleepy: str = "") -> None:
+    """Run a block of steps for each line of `asks`, a model and a number; answer with the seconds
+    of a step, on the clock and on processors."""
+    if sleepy:
+        let_threads_sleep()
     tf.random.set_seed(0)
-    told = {
-        "cnn": step_times(cnn(), (28, 28, 1), steps),
-        "mlp": step_times(mlp(), (784,), steps * 4),
-    }
-    Path(report).write_text(json.dumps(told))
+    steps = {"cnn": stepper(cnn(), (28, 28, 1)), "mlp": stepper(mlp(), (784,))}
+    with open(asks) as turns, open(answers, "w") as told:
+        print("ready", file=told, flush=True)
+        for turn in turns:
+            model, _, count = turn.partition(" ")
+            step = steps[model]
+            clock, processors = time.perf_counter(), time.process_time()
+            for _ in range(int(count)):
+                step()
+            clock = time.perf_counter() - clock
+            processors = time.process_time() - processors
+            print(clock / int(count), processors / int(count), file=told, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(*sys.argv[1:])

@@ -22,6 +22,17 @@ def test_one_wild_round_does_not_move_the_median() -> None:
     assert figures.median([1.0, 1.1, 50.0]) == 1.1
 
 
+def test_an_interval_holds_its_middle_and_narrows_with_the_rounds() -> None:
+    """The same rounds always give the same interval."""
+    few, many = [1.0, 1.1, 1.2, 1.3], [1.0, 1.1, 1.2, 1.3] * 25
+    wide = figures.paired_interval(few, [1.0] * 4)
+    narrow = figures.paired_interval(many, [1.0] * 100)
+    assert wide[1] == pytest.approx(1.15)
+    assert wide[0] < wide[1] < wide[2]
+    assert narrow[2] - narrow[0] < wide[2] - wide[0]
+    assert wide == figures.paired_interval(few, [1.0] * 4)
+
+
 def test_the_spread_is_half_the_range_over_the_median() -> None:
     """Plus or minus that share."""
     assert figures.spread([9.0, 10.0, 11.0]) == pytest.approx(0.1)

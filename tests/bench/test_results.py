@@ -47,13 +47,18 @@ RESULTS = (
             "nursery": rest.AtRest(590_000_000, 320_000_000, 0.0, 20.0),
         },
     ),
+    step.result(
+        {
+            mode: {model: [(0.01, 0.02), (0.03, 0.04)] for model in ("cnn", "mlp")}
+            for mode in ("plain", "pool", "sleep", "lease")
+        }
+    ),
     plan.result(
         {
             name: {1_000: [0.0001], 10_000: [0.001], 100_000: [0.02]}
             for name in ("build", "plan", "nothing fits", "mixed", "passing", "all reasons")
         }
     ),
-    step.result({mode: {"cnn": [0.01], "mlp": [0.003]} for mode in ("plain", "lease")}),
     sizing.result(
         {
             "a_program_with_a_long_name": [
@@ -118,6 +123,19 @@ def test_a_way_that_failed_leaves_a_row_and_no_bar() -> None:
     result = jobs.result(without, (8,), ("sublet.run(): exit code 1",))
     assert "failed" in result.render()
     assert not [bar for bar in result.bars if bar.name.startswith("run()")]
+
+
+def test_a_bar_within_the_interval_is_neither_met_nor_missed() -> None:
+    """Only an interval that lies on one side tells."""
+    bars = [report.Bar("a step", 4, 5, "at most", "%", ends) for ends in ((1, 4.5), (3, 7), (6, 7))]
+    assert [bar.met for bar in bars] == [True, None, False]
+    assert "unsure" in bars[1].render()
+
+
+def test_in_eight_rounds_each_mode_has_each_turn_twice() -> None:
+    """Whoever comes first after a pause, or last, is no longer always the same."""
+    for place in range(4):
+        assert sorted(step.order(number)[place] for number in range(8)) == sorted(2 * step.order(0))
 
 
 def test_one_more_worker_is_what_all_processes_together_gained() -> None:

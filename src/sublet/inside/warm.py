@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import Any
 
-from . import hook, pool
+from . import hook, kinds, onednn, pool
 
 _FIRST_FIT = (
     "numpy.random",
@@ -41,6 +41,9 @@ def preload() -> str:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _fill_registries(tensorflow)
+    kinds.settle()
+    with contextlib.suppress(Exception):
+        onednn.prepare()
     return str(tensorflow.__version__)
 
 

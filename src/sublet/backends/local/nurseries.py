@@ -26,11 +26,12 @@ FROZEN = (
     "TF_CPP_MIN_LOG_LEVEL",
     "TF_CPP_VMODULE",
     "TF_ENABLED_DEVICE_TYPES",
+    "TF_ENABLE_MKL_NATIVE_FORMAT",
     "TF_ENABLE_ONEDNN_OPTS",
     "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
     "TF_USE_LEGACY_KERAS",
 )
-"""Read once, when the library is loaded: a fork cannot change them."""
+"""Read once, when the library is loaded or by the preload: a fork cannot change them."""
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
