@@ -81,14 +81,15 @@ def state_with(name: str) -> State:
     """Job 1 in the state of this name, reached by events."""
     state = State([])
     state.apply(Submitted(job()))
-    for event in {
+    steps: dict[str, list[Event]] = {
         "waiting": [],
         "starting": events(1, 1)[:1],
         "running": [events(1, 1)[0], events(1, 1)[2]],
         "held": [Held(1, 6.0)],
         "stopped": [events(1, 1)[0], events(1, 1)[2], Held(1, 6.0)],
         "gone": events(1, 1)[1:2],
-    }[name]:
+    }
+    for event in steps[name]:
         state.apply(event)
     assert name_of(state.get(1)) == name
     return state

@@ -103,6 +103,7 @@ class Broker:
         self.ending = False
         self.closing = False
         self._looking = False
+        self._revising = False
         self.next_id = ledger.last_id() + 1
         self._trimmer = Trimmer(home.runs)
         self._trimming = False
@@ -183,8 +184,7 @@ class Broker:
             kind = self.devices[lease.device].kind
             start = "warm" if warm else "cold"
             self.books.measured(job, kind, lease.ceiling, told, start, at)
-            for number in self.appraiser.measured(job):
-                self.queue.touch(number)
+            self.books.when_written(lambda: self._learned(job))
         self.strangers.lease_ended(lease.device, lease.charge, self.clock.now())
         again = self._second_try(job, lease, told)
         if again is None and job.spec.client is None and retry.loops(job, told):
@@ -200,6 +200,11 @@ class Broker:
         else:
             self.clients.tell(job.id, say.Retried(told, lease, again.least))
             self._wake_after(job.id, again.delay)
+
+    def _learned(self, job: Job) -> None:
+        """The ledger knows how this run went: others of the same program are sized by it."""
+        self.queue.revise(self.appraiser.measured(job))
+        self.books.changed = True
 
     def never_ran(self, run: str, why: str) -> None:
         """No line of the program has run: it waits again, and nothing is lost."""
@@ -281,6 +286,9 @@ class Broker:
                 self.hub.later(_RETRY_WRITING, self._look_again)
                 break
             self.watchers.tell(changed, self.row)
+        if self.queue.behind and not self._revising:
+            self._revising = True
+            self.hub.later(0.0, self._revise)
         if self.state.waits and not self._looking:
             # Strangers come and go without telling us.
             self._looking = True
@@ -294,6 +302,11 @@ class Broker:
         self._trimming = False
         for job, ceiling in self._trimmer.look(self.state.holding(), self.clock.now()):
             self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
+
+    def _revise(self) -> None:
+        """Go on with what the last plan has left for later; clients are heard in between."""
+        self._revising = False
+        self.books.changed = True
 
     def _look_again(self) -> None:
         self._looking = False
