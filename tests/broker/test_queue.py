@@ -54,9 +54,9 @@ class Desk:
 
     def fresh(self) -> Queue:
         """A queue that has seen nothing yet."""
-        appraiser = Appraiser(self.books.ledger, {"cpu": CPU})
+        self.appraiser = Appraiser(self.books.ledger, {"cpu": CPU})
         dependencies = Dependencies(self.books)
-        return Queue(self.state, appraiser, dependencies, lambda one: "", lambda: self.now)
+        return Queue(self.state, self.appraiser, dependencies, lambda one: "", lambda: self.now)
 
     def rooms(self) -> tuple[Room, ...]:
         return rooms({"cpu": facts(CPU)}, self.state.holding(), {}, 0)
@@ -75,6 +75,7 @@ class Desk:
             spec = msgspec.structs.replace(
                 one.spec,
                 memory=Exactly(64 * MiB),
+                cold="a test",
                 client=None,
                 after=after,
                 after_ok=after_ok,
@@ -245,6 +246,30 @@ def test_those_who_wait_for_a_job_wait_again_when_it_is_done_again(desk: Desk) -
     assert done is not None
     desk.reopen(done)
     assert desk.held() == {1: "", 2: "after #1"}
+
+
+def test_what_is_learned_of_a_program_reaches_all_who_wait_a_slice_at_a_time(
+    desk: Desk,
+) -> None:
+    """In order: those who may start first are sized first."""
+    desk.submit(250)
+    desk.settle()
+    while desk.queue.behind:
+        desk.queue.update(desk.rooms())
+    before = by_job(desk.queue)
+    told = Outcome("exited", 0, peak=MiB, system_peak=40 * MiB)
+    desk.books.ledger.measurements.remember(desk.state[1], "cpu", GiB, told, "cold", 1.0)
+    desk.queue.revise(desk.appraiser.measured(desk.state[1]))
+    desk.queue.update(desk.rooms())
+    changed = [one.job for one in desk.queue.line if one != before[one.job]]
+    assert changed == list(range(1, len(changed) + 1))
+    assert 0 < len(changed) < 250
+    while desk.queue.behind:
+        desk.queue.update(desk.rooms())
+    fresh = desk.fresh()
+    fresh.update(desk.rooms())
+    assert by_job(desk.queue) == by_job(fresh)
+    assert all(one != before[one.job] for one in desk.queue.line)
 
 
 @pytest.mark.parametrize("number", [2, 7, 0, -1])

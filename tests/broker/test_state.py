@@ -81,7 +81,7 @@ def state_with(name: str) -> State:
     """Job 1 in the state of this name, reached by events."""
     state = State([])
     state.apply(Submitted(job()))
-    path: dict[str, list[Event]] = {
+    steps: dict[str, list[Event]] = {
         "waiting": [],
         "starting": events(1, 1)[:1],
         "running": [events(1, 1)[0], events(1, 1)[2]],
@@ -89,7 +89,7 @@ def state_with(name: str) -> State:
         "stopped": [events(1, 1)[0], events(1, 1)[2], Held(1, 6.0)],
         "gone": events(1, 1)[1:2],
     }
-    for event in path[name]:
+    for event in steps[name]:
         state.apply(event)
     assert name_of(state.get(1)) == name
     return state

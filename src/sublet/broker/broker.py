@@ -64,6 +64,7 @@ from sublet.policy import admission, retry
 from sublet.policy.admission import Grant, Plan
 from sublet.policy.reasons import Reasons
 from sublet.policy.rooms import Room
+from sublet.policy.service import Occupant, stances
 from sublet.wire import messages as say
 
 _DOWN = "`sublet down --stop`"
@@ -103,6 +104,7 @@ class Broker:
         self.ending = False
         self.closing = False
         self._looking = False
+        self._revising = False
         self.next_id = ledger.last_id() + 1
         self._trimmer = Trimmer(home.runs)
         self._trimming = False
@@ -112,6 +114,8 @@ class Broker:
         """When the jobs that run are expected to end, in monotonic time."""
         self._cancelled: set[str] = set()
         """Attempts that are not wanted any more and have not said yet that they run."""
+        self._turns: dict[str, float] = {}
+        """The share of the time that opportunistic attempts were given, if not all of it."""
         self._pause: set[str] = set()
         """Attempts to pause as soon as they run."""
         self._boot(ledger)
@@ -163,7 +167,8 @@ class Broker:
         self.books.happened(WorkerStarted(job.id, job.attempt, at, keeper, worker, how))
         self.clients.tell(job.id, say.Started(worker.pid, how))
         if run in self._pause:
-            self._pause.discard(run)
+            self._turns.pop(run, None)
+        self._pause.discard(run)
             self.books.happened(Held(job.id, at))
             self.launcher.pause(run, True)
 
@@ -185,8 +190,7 @@ class Broker:
             kind = self.devices[lease.device].kind
             start = "warm" if warm else "cold"
             self.books.measured(job, kind, lease.ceiling, told, start, at)
-            for number in self.appraiser.measured(job):
-                self.queue.touch(number)
+            self.books.when_written(lambda: self._learned(job))
         self.strangers.lease_ended(lease.device, lease.charge, self.clock.now())
         again = self._second_try(job, lease, told)
         if again is None and job.spec.client is None and retry.loops(job, told):
@@ -203,6 +207,11 @@ class Broker:
         else:
             self.clients.tell(job.id, say.Retried(told, lease, again.least))
             self._wake_after(job.id, again.delay)
+
+    def _learned(self, job: Job) -> None:
+        """The ledger knows how this run went: others of the same program are sized by it."""
+        self.queue.revise(self.appraiser.measured(job))
+        self.books.changed = True
 
     def never_ran(self, run: str, why: str) -> None:
         """No line of the program has run: it waits again, and nothing is lost."""
@@ -285,6 +294,10 @@ class Broker:
                 self.hub.later(_RETRY_WRITING, self._look_again)
                 break
             self.watchers.tell(changed, self.row)
+            self._give_turns()
+        if self.queue.behind and not self._revising:
+            self._revising = True
+            self.hub.later(0.0, self._revise)
         if self.state.waits and not self._looking:
             # Strangers come and go without telling us.
             self._looking = True
@@ -298,6 +311,24 @@ class Broker:
         self._trimming = False
         for job, ceiling in self._trimmer.look(self.state.holding(), self.clock.now()):
             self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
+
+    def _revise(self) -> None:
+        """Go on with what the last plan has left for later; clients are heard in between."""
+        self._revising = False
+        self.books.changed = True
+
+    def _give_turns(self) -> None:
+        """Opportunistic programs on a GPU run in turns while a guaranteed one is there."""
+        for device in self.devices.values():
+            here = [
+                Occupant(job.run, job.spec.service, 1.0)
+                for job in self.state.holding()
+                if isinstance(job.holds, Running) and job.holds.lease.device == device.id
+            ]
+            for stance in stances(device.kind, tuple(here)):
+                if self._turns.get(stance.run, 1.0) != stance.share:
+                    self._turns[stance.run] = stance.share
+                    self.launcher.duty(stance.run, stance.share)
 
     def _look_again(self) -> None:
         self._looking = False

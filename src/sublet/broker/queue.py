@@ -4,7 +4,8 @@ A plan for ten thousand jobs must not begin by looking at all of them: only thos
 has changed are looked at again. Owns who is put off and why; never decides who starts.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 
 from sublet.broker.appraisal import Appraiser
 from sublet.broker.arrays import Arrays
@@ -15,6 +16,8 @@ from sublet.policy.line import Line
 from sublet.policy.rooms import Room
 
 _NAMED = 3
+_SLICE = 100
+"""So many sizes are worked out again at a time: that asks the ledger, and others wait."""
 
 
 class Queue:
@@ -36,6 +39,7 @@ class Queue:
         self._unready = unready
         self._now = now
         self._touched: dict[int, None] = {}
+        self._outdated: dict[int, None] = {}
         self._after: dict[int, tuple[int, ...]] = {}
         """The live jobs, and whom each is to come after."""
         self._dependents: dict[int, set[int]] = {}
@@ -53,6 +57,18 @@ class Queue:
         """Something about all of them may have changed."""
         self._touched |= dict.fromkeys(job.id for job in self._state.waiting())
 
+    def revise(self, numbers: Iterable[int]) -> None:
+        """More is known of what these jobs need: they are looked at again, a slice at a time.
+
+        Until then they stand in the line with what was known before, which is no less safe.
+        """
+        self._outdated = dict.fromkeys(sorted({*self._outdated, *numbers}))
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to look at than one update does."""
+        return bool(self._outdated)
+
     def delay(self, job: Job) -> float:
         """Seconds in which a job that waits is not started yet."""
         if not isinstance(job.state, Waiting) or not job.state.delay:
@@ -65,10 +81,13 @@ class Queue:
         """Bring the line up to date; returns jobs that can never start, for others have failed."""
         hopeless: dict[int, Job] = {}
         if self._appraiser.outdated(rooms):
-            self.touch_all()
+            self.revise(job.id for job in self._state.waiting())
+        for number in list(itertools.islice(self._outdated, _SLICE)):
+            self.touch(number)
         while self._touched:
             touched, self._touched = self._touched, {}
             for number in touched:
+                self._outdated.pop(number, None)
                 job = self._state.get(number)
                 if job is None:
                     self._leave(number)
@@ -81,7 +100,9 @@ class Queue:
                     self.line.take(number)
                 else:
                     held = self._held(job)
-                    self.line.put(self._appraiser.candidate(job, rooms, self._since(job), held))
+                    one = self._appraiser.candidate(job, rooms, self._since(job), held)
+                    if one != self.line.get(number):
+                        self.line.put(one)
         return list(hopeless.values())
 
     def _join(self, job: Job) -> None:

@@ -242,8 +242,11 @@ class State:
         if attempt != job.attempt:
             raise InternalError(f"{event} is about attempt {attempt}; now it is {job.attempt}")
         match event, job.state:
-            case Granted(at=at, tick=tick, lease=lease), Waiting(since=since):
-                return job.evolve(Starting(at, lease, max(0.0, at - since), tick))
+            case Granted(at=at, tick=tick, lease=lease), Waiting() as was:
+                # By the wall clock only where the other one has begun anew.
+                known = 0 < was.tick <= tick
+                waited = tick - was.tick if known else max(0.0, at - was.since)
+                return job.evolve(Starting(at, lease, waited, tick))
             case WorkerStarted(at=at, keeper=keeper, worker=worker, how=how), Starting() as was:
                 running = Running(at, was.lease, was.waited, was.tick, keeper, worker, how)
                 return job.evolve(running)
