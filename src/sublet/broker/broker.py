@@ -167,8 +167,7 @@ class Broker:
         self.books.happened(WorkerStarted(job.id, job.attempt, at, keeper, worker, how))
         self.clients.tell(job.id, say.Started(worker.pid, how))
         if run in self._pause:
-            self._turns.pop(run, None)
-        self._pause.discard(run)
+            self._pause.discard(run)
             self.books.happened(Held(job.id, at))
             self.launcher.pause(run, True)
 
@@ -199,6 +198,7 @@ class Broker:
         now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
         self._samples.pop(run, None)
         self._ends.pop(job.id, None)
+        self._turns.pop(run, None)
         self._pause.discard(run)
         self._cancelled.discard(run)
         self.books.when_written(lambda: self.launcher.forget(run))
