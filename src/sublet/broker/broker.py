@@ -6,24 +6,22 @@ Effects of a decision (accepting, granting, starting) wait until it is on disk: 
 committed, and no worker is asked for whose lease a later broker would not find.
 """
 
-import itertools
 import os
 import sqlite3
 
 import msgspec
 
-import sublet
 from sublet.backends.local import logs, tree
 from sublet.backends.local.launcher import Ending, Launcher
 from sublet.backends.local.nurseries import NurseryKey
 from sublet.broker import rooms as fullness
-from sublet.broker import views
 from sublet.broker.appraisal import Appraiser
 from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.ledger import Ledger
 from sublet.broker.orders import mark, text_environment, worker_spec
+from sublet.broker.picture import Picture
 from sublet.broker.queue import Queue
 from sublet.broker.rooms import Sample, Strangers
 from sublet.broker.sessions import Session
@@ -72,8 +70,6 @@ _LOOP = f"a crash loop: it ended {retry.LOOP} times in the same way, soon after 
 _RETRY_WRITING = 1.0
 _MOST_FINISHED = 10_000
 """So many finished jobs are remembered; older ones go when a broker starts."""
-_MOST_SHOWN = 100
-"""So many of those who wait are in a snapshot; `sublet ps` has them all."""
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
 
@@ -92,6 +88,7 @@ class Broker:
         self.state = self.books.state
         self.clients = Clients()
         self.watchers = Watchers()
+        self.picture = Picture(self)
         self.askers: dict[int, Session] = {}
         """Who is to hear that the jobs up to this one were accepted."""
         self.launcher = Launcher(hub, home.runs, home.log, self)
@@ -108,9 +105,9 @@ class Broker:
         self.next_id = ledger.last_id() + 1
         self._trimmer = Trimmer(home.runs)
         self._trimming = False
-        self._samples: dict[str, Sample] = {}
+        self.samples: dict[str, Sample] = {}
         self._told: dict[int, str] = {}
-        self._ends: dict[int, float] = {}
+        self.ends: dict[int, float] = {}
         """When the jobs that run are expected to end, in monotonic time."""
         self._cancelled: set[str] = set()
         """Attempts that are not wanted any more and have not said yet that they run."""
@@ -136,7 +133,7 @@ class Broker:
 
     def down(self, session: Session, stop: bool) -> None:
         """End; programs go on unless they are to be stopped, and the queue stays in the ledger."""
-        snapshot = self.snapshot()
+        snapshot = self.picture.snapshot()
         session.reply(say.Downed(snapshot.leases, snapshot.waiting))
         self.closing = True
         if not stop:
@@ -173,7 +170,7 @@ class Broker:
 
     def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
         """What a tree holds has changed."""
-        self._samples[run] = Sample(now, peak, tuple(pids))
+        self.samples[run] = Sample(now, peak, tuple(pids))
 
     def ended(self, run: str, ending: Ending) -> None:
         """The exit was seen: the lease ends here, and nowhere else."""
@@ -196,8 +193,8 @@ class Broker:
             told = msgspec.structs.replace(told, message=_LOOP)
         tick = self.clock.now()
         now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
-        self._samples.pop(run, None)
-        self._ends.pop(job.id, None)
+        self.samples.pop(run, None)
+        self.ends.pop(job.id, None)
         self._turns.pop(run, None)
         self._pause.discard(run)
         self._cancelled.discard(run)
@@ -219,7 +216,7 @@ class Broker:
         if job is None:
             return
         self.books.happened(NeverRan(job.id, job.attempt, self.clock.wall(), self.clock.now()))
-        self._samples.pop(run, None)
+        self.samples.pop(run, None)
         self.books.when_written(lambda: self.launcher.forget(run))
         stopping = job.holds.stopping if isinstance(job.holds, Running) else ""
         if job.spec.client is None:
@@ -264,11 +261,11 @@ class Broker:
         return fullness.rooms(
             self.probe.facts(),
             self.state.holding(),
-            self._samples,
+            self.samples,
             standing,
             self.strangers,
             self.clock.now(),
-            self._ends,
+            self.ends,
         )
 
     def plan(self) -> Plan:
@@ -293,7 +290,7 @@ class Broker:
                 self._refuse(undone, error)
                 self.hub.later(_RETRY_WRITING, self._look_again)
                 break
-            self.watchers.tell(changed, self.row)
+            self.watchers.tell(changed, self.picture.row)
             self._give_turns()
         if self.queue.behind and not self._revising:
             self._revising = True
@@ -373,7 +370,7 @@ class Broker:
     def _expect(self, job: Job, since: float) -> None:
         expected = self.appraiser.expected(job)
         if expected is not None:
-            self._ends[job.id] = since + expected
+            self.ends[job.id] = since + expected
 
     def _unready(self, job: Job) -> str:
         """Why a job could not be started for the moment; empty if it could.
@@ -506,64 +503,6 @@ class Broker:
         self.hub.watch(descriptor, gone)
 
     # Telling.
-
-    def snapshot(self) -> say.Snapshot:
-        """All that is known now."""
-        facts = self.probe.facts()
-        return say.Snapshot(
-            version=sublet.__version__,
-            pid=os.getpid(),
-            home=str(self.home.path),
-            up=self.clock.wall() - self.began,
-            driver=self.probe.driver,
-            devices=views.device_rows(self.rooms()),
-            leases=views.lease_rows(self.state.holding(), facts, self._samples, self.home),
-            waiting=self._waiting_rows(),
-            nurseries=views.nursery_rows(self.launcher.nurseries.all()),
-        )
-
-    def _waiting_rows(self) -> tuple[say.WaitingRow, ...]:
-        line = self.queue.line
-        first = self._first_in_line(_MOST_SHOWN)
-        reasons = Reasons(self.rooms(), line, self.clock.now(), [job.id for job in first])
-        return views.waiting_rows(first, {job.id: reasons.why(job.id) for job in first})
-
-    def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> say.Jobs:
-        """These jobs; without numbers, as many live ones and as many that ended last."""
-        if numbers:
-            return say.Jobs(self._rows([self.job(number) for number in dict.fromkeys(numbers)]))
-        jobs = self.state.holding()
-        held = len(jobs)
-        jobs += self._first_in_line(live)
-        jobs += [job for job in self.state.paused() if job.holds is None]
-        ended = self.books.ledger.latest(finished)
-        left_out = len(self.state) - len(jobs[:live])
-        return say.Jobs(self._rows([*ended, *jobs[:live]]), held, len(self.state) - held, left_out)
-
-    def _first_in_line(self, count: int) -> list[Job]:
-        """Those who wait, as the last plan saw them; who has left since is left out."""
-        found = (self.state.get(one.job) for one in itertools.islice(self.queue.line, count))
-        return [job for job in found if job is not None]
-
-    def row(self, number: int) -> say.JobRow:
-        """How this job stands."""
-        return self._rows([self.job(number)])[0]
-
-    def _rows(self, jobs: list[Job]) -> tuple[say.JobRow, ...]:
-        line, now = self.queue.line, self.clock.now()
-        waiting = [job.id for job in jobs if job.id in line]
-        reasons = Reasons(self.rooms(), line, now, waiting) if waiting else None
-        return tuple(
-            views.job_row(
-                job,
-                reasons.why(job.id) if reasons and job.id in line else "it has just come",
-                reasons.start(job.id) if reasons and job.id in line else None,
-                self._ends.get(job.id, now) - now,
-                self._samples.get(job.run),
-                self.home,
-            )
-            for job in jobs
-        )
 
     def job(self, number: int) -> Job:
         """This job, live or finished."""

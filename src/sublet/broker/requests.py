@@ -42,11 +42,11 @@ class Requests:
                 case say.Signal(number=number):
                     self._signal(session, number)
                 case say.AskStatus():
-                    session.reply(broker.snapshot())
+                    session.reply(broker.picture.snapshot())
                 case say.AskJobs(jobs=numbers, live=live, finished=finished):
-                    session.reply(broker.rows(numbers, live, finished))
+                    session.reply(broker.picture.rows(numbers, live, finished))
                 case say.Watch(jobs=numbers):
-                    session.reply(broker.rows(numbers, 0, 0))
+                    session.reply(broker.picture.rows(numbers, 0, 0))
                     broker.watchers.watch(session, numbers)
                 case say.AskExplain(job=number):
                     session.reply(self._explain(broker.job(number)))

@@ -1,0 +1,88 @@
+"""What people and programs who look are shown. Changes nothing."""
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import sublet
+from sublet.broker import views
+from sublet.domain.job import Job
+from sublet.policy.reasons import Reasons
+from sublet.wire import messages as say
+
+if TYPE_CHECKING:
+    from sublet.broker.broker import Broker
+
+_MOST_SHOWN = 100
+"""So many of those who wait are in a snapshot; `sublet ps` has them all."""
+
+
+class Picture:
+    """The broker's knowledge, drawn when somebody asks."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._of = broker
+
+    def snapshot(self) -> say.Snapshot:
+        """All that is known now."""
+        facts = self._of.probe.facts()
+        return say.Snapshot(
+            version=sublet.__version__,
+            pid=os.getpid(),
+            home=str(self._of.home.path),
+            up=self._of.clock.wall() - self._of.began,
+            driver=self._of.probe.driver,
+            devices=views.device_rows(self._of.rooms()),
+            leases=views.lease_rows(
+                self._of.state.holding(), facts, self._of.samples, self._of.home
+            ),
+            waiting=self._waiting_rows(),
+            nurseries=views.nursery_rows(self._of.launcher.nurseries.all()),
+        )
+
+    def _waiting_rows(self) -> tuple[say.WaitingRow, ...]:
+        line = self._of.queue.line
+        first = self._first_in_line(_MOST_SHOWN)
+        reasons = Reasons(self._of.rooms(), line, self._of.clock.now(), [job.id for job in first])
+        return views.waiting_rows(first, {job.id: reasons.why(job.id) for job in first})
+
+    def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> say.Jobs:
+        """These jobs; without numbers, as many live ones and as many that ended last."""
+        if numbers:
+            return say.Jobs(self._rows([self._of.job(number) for number in dict.fromkeys(numbers)]))
+        jobs = self._of.state.holding()
+        held = len(jobs)
+        jobs += self._first_in_line(live)
+        jobs += [job for job in self._of.state.paused() if job.holds is None]
+        ended = self._of.books.ledger.latest(finished)
+        left_out = len(self._of.state) - len(jobs[:live])
+        return say.Jobs(
+            self._rows([*ended, *jobs[:live]]), held, len(self._of.state) - held, left_out
+        )
+
+    def _first_in_line(self, count: int) -> list[Job]:
+        """Those who wait, as the last plan saw them; who has left since is left out."""
+        found = (
+            self._of.state.get(one.job) for one in itertools.islice(self._of.queue.line, count)
+        )
+        return [job for job in found if job is not None]
+
+    def row(self, number: int) -> say.JobRow:
+        """How this job stands."""
+        return self._rows([self._of.job(number)])[0]
+
+    def _rows(self, jobs: list[Job]) -> tuple[say.JobRow, ...]:
+        line, now = self._of.queue.line, self._of.clock.now()
+        waiting = [job.id for job in jobs if job.id in line]
+        reasons = Reasons(self._of.rooms(), line, now, waiting) if waiting else None
+        return tuple(
+            views.job_row(
+                job,
+                reasons.why(job.id) if reasons and job.id in line else "it has just come",
+                reasons.start(job.id) if reasons and job.id in line else None,
+                self._of.ends.get(job.id, now) - now,
+                self._of.samples.get(job.run),
+                self._of.home,
+            )
+            for job in jobs
+        )
