@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from sublet.hub import Hub
 from sublet.units import parse_bytes
 
 _PR_SET_CHILD_SUBREAPER = 36
+_RARELY = (20_000, 20, 50)
 
 
 def main() -> int:
@@ -47,6 +49,9 @@ def _open(home: Home) -> tuple[Broker, Door]:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     hub = Hub()
     broker = Broker(hub, home, ledger, probe, SystemClock())
+    # Records have no cycles, and ten thousand of them would be looked through again and again.
+    gc.freeze()
+    gc.set_threshold(*_RARELY)
     _hear_signals(hub, broker)
     return broker, Door(hub, home.socket, Requests(broker))
 

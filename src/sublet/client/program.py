@@ -49,7 +49,13 @@ _APPLIED_LATER = {
     "PYTHONUNBUFFERED",
 }
 """Variables of the interpreter that a forked worker can still honour."""
-_BEFORE_IMPORT = (b"TF_USE_LEGACY_KERAS", b"KERAS_BACKEND", b"TF_ENABLE_ONEDNN_OPTS", b"LD_PRELOAD")
+_BEFORE_IMPORT = (
+    b"TF_USE_LEGACY_KERAS",
+    b"KERAS_BACKEND",
+    b"TF_ENABLE_ONEDNN_OPTS",
+    b"LD_PRELOAD",
+    b"TF_ENABLE_MKL_NATIVE_FORMAT",
+)
 """Settings that count only before TensorFlow is loaded; a script that names one may set it."""
 
 
