@@ -111,6 +111,20 @@ def test_a_job_that_writes_as_fast_as_it_can_does_not_fill_the_disk(
     assert most < 1024 * MiB
 
 
+def test_a_hole_that_was_made_in_part_is_made_whole_by_the_next(tmp_path: Path) -> None:
+    """File systems begin at the end of it, and the one who makes it may be killed meanwhile."""
+    if not _can_punch(tmp_path):
+        pytest.skip("this file system makes no holes")
+    path = tmp_path / "1.1.log"
+    path.write_bytes(b"x" * (32 * MiB))
+    with path.open("rb+") as file:
+        logs.punch(file.fileno(), 16 * MiB, 4 * MiB)
+    trimmer = logs.Trimmer([str(path)], 24 * MiB)
+    trimmer.turn(trimmer.due)
+    trimmer.close()
+    assert _on_disk(path) <= 24 * MiB
+
+
 def test_a_log_that_cannot_be_written_costs_the_program_its_write_and_nothing_else(
     shop: Workshop,
 ) -> None:

@@ -262,13 +262,13 @@ def test_what_a_program_leaves_running_ends_with_it(queue: Box) -> None:
 
 def test_priority_decides_who_starts_first(new_box: NewBox) -> None:
     box = new_box(SUBLET_CPU_MEMORY="1GiB")
-    holder = shell(box, HOLD.format("go"), memory="400MiB")
+    holder = shell(box, HOLD.format("go"), memory="550MiB")
     reached(box, holder, "running")
     numbers = [
-        shell(box, f"echo {priority} >> order", "-p", priority, memory="400MiB")
+        shell(box, f"echo {priority} >> order", "-p", priority, memory="550MiB")
         for priority in ("low", "normal", "high")
     ]
-    assert "needs 400 MiB" in row(box, numbers[0])["reason"]
+    assert "needs 550 MiB" in row(box, numbers[0])["reason"]
     go(box)
     assert [one["code"] for one in ended(box, *numbers)] == [0, 0, 0]
     assert (box.work / "order").read_text().split() == ["high", "normal", "low"]

@@ -66,15 +66,17 @@ def open_streams(directory: str, run: str, split: bool) -> list[int]:
 
 def punch(descriptor: int, start: int, size: int) -> bool:
     """Give a part of a file back to the file system; False where it cannot do that."""
-    done = _libc.fallocate(
-        ctypes.c_int(descriptor),
-        ctypes.c_int(_PUNCH_HOLE | _KEEP_SIZE),
-        ctypes.c_longlong(start),
-        ctypes.c_longlong(size),
-    )
-    if done == 0:
-        return True
-    number = ctypes.get_errno()
+    number = errno.EINTR
+    while number == errno.EINTR:
+        done = _libc.fallocate(
+            ctypes.c_int(descriptor),
+            ctypes.c_int(_PUNCH_HOLE | _KEEP_SIZE),
+            ctypes.c_longlong(start),
+            ctypes.c_longlong(size),
+        )
+        if done == 0:
+            return True
+        number = ctypes.get_errno()
     if number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
         return False
     raise OSError(number, os.strerror(number))
@@ -137,6 +139,9 @@ class _File:
         self._size = 0
         self._dropped_to = self._behind_hole(head)
         """The first byte behind the hole."""
+        if self._dropped_to > head:
+            # A trimmer that was killed in the middle may have made only the latter part of it.
+            punch(self.descriptor, head, self._dropped_to - head)
         earlier = cut(path)
         self._lost = earlier.size if earlier is not None else 0
 
