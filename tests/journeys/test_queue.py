@@ -4,10 +4,12 @@ import asyncio
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import sublet
@@ -255,6 +257,20 @@ def test_what_a_program_leaves_running_ends_with_it(queue: Box) -> None:
     (last,) = ended(queue, number)
     assert last["code"] == 0
     assert not [words for words in queue.processes().values() if words.startswith("sleep 1000")]
+
+
+def test_a_broker_with_nothing_to_do_sleeps(queue: Box) -> None:
+    """Also after it has learned from a run, with nobody waiting."""
+    assert [one["code"] for one in ended(queue, shell(queue, "exit 0"))] == [0]
+    process = psutil.Process(queue.status()["pid"])
+
+    def asleep() -> bool:
+        """Whether it did nothing at all for a while."""
+        before = process.cpu_times()[:2]
+        time.sleep(0.5)
+        return process.cpu_times()[:2] == before
+
+    wait_for(asleep, "the broker sleeps")
 
 
 # Who goes first.

@@ -282,7 +282,8 @@ class Broker:
         while self.books.news:
             if self.books.changed:
                 self.books.changed = False
-                if (self.state.waits or self.queue.line) and not self.closing:
+                due = self.state.waits or self.queue.line or self.queue.behind
+                if due and not self.closing:
                     self._follow(self.plan())
             changed = self.books.unwritten()
             undone, error = self.books.write()
@@ -292,7 +293,7 @@ class Broker:
                 break
             self.watchers.tell(changed, self.picture.row)
             self._give_turns()
-        if self.queue.behind and not self._revising:
+        if self.queue.behind and not self._revising and not self.closing:
             self._revising = True
             self.hub.later(0.0, self._revise)
         if self.state.waits and not self._looking:
