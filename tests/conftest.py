@@ -1,5 +1,6 @@
 """Homes for the tests that need real processes."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,8 +9,9 @@ from hypothesis import settings
 
 from support.box import Box
 
-# A machine under load is slow, and that is no failure.
-settings.register_profile("sublet", deadline=None)
+# A machine under load is slow, and that is no failure. Where a run decides about a change (CI is
+# set), the examples are the same each time; everywhere else they are new ones.
+settings.register_profile("sublet", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("sublet")
 
 

@@ -16,7 +16,7 @@ _EXAMPLE = "Write numbers such as 13, or a range such as 20-25."
 def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
     """The jobs that are meant, in order, each once."""
     found: dict[int, None] = {}
-    if empty := [text for text in words if not text.strip(", ")]:
+    if empty := [text for text in words if not text.replace(",", " ").split()]:
         raise BadRequest(f"{option}{empty[0]!r} names no job.", _EXAMPLE)
     for word in (part for text in words for part in text.replace(",", " ").split()):
         first, dash, last = word.removeprefix("#").partition("-")
