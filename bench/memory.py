@@ -161,6 +161,7 @@ def fork_when_told(directory: Path, count: int) -> None:
 
     for n in range(count):
         stamp, idle = str(directory / f"stamp-{n}"), str(directory / f"idle-{n}")
+        # The checker cannot infer a lambda whose defaults keep the values of this turn.
         ways.forked(lambda stamp=stamp, idle=idle: short_job.main(stamp, idle))  # type: ignore[misc]
     os.wait()
 

@@ -151,6 +151,7 @@ def _waiting(size: int, mixed: bool) -> list[Candidate]:
             offers = (Offer(names, amounts[0], amounts[0]),)
         service = "opportunistic" if job % 10 == 0 else "guaranteed"
         waiting.append(
+            # Drawn from a tuple of the literals, which are plain text to the checker.
             Candidate(job, job, offers, float(job) / 100, draw.choice(_CLASSES), service)  # type: ignore[arg-type]
         )
     return waiting

@@ -168,6 +168,7 @@ def _fork(width: int) -> Iterator[RunAll]:
         for stamp in stamps:
             if len(running) == width:
                 _collect(running)
+            # The checker cannot infer a lambda whose defaults keep the values of this turn.
             running.add(forked(lambda stamp=stamp: perform(program, stamp)))  # type: ignore[misc]
         while running:
             _collect(running)

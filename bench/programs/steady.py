@@ -47,6 +47,7 @@ def main(counter: str, kind: str) -> None:
     y = tf.random.uniform((64,), maxval=10, dtype=tf.int32)
 
     # TensorFlow ships no types.
+    # TensorFlow ships no types.
     @tf.function  # type: ignore[untyped-decorator]
     def step() -> tf.Tensor:
         with tf.GradientTape() as tape:

@@ -49,6 +49,7 @@ def stepper(model: keras.Model, shape: tuple[int, ...]) -> Callable[[], object]:
     y = tf.random.uniform((64,), maxval=10, dtype=tf.int32)
 
     # TensorFlow ships no types.
+    # TensorFlow ships no types.
     @tf.function  # type: ignore[untyped-decorator]
     def step() -> tf.Tensor:
         with tf.GradientTape() as tape:

@@ -49,6 +49,7 @@ def test_a_row_with_a_cell_too_few_is_refused() -> None:
 def test_a_bar_is_met_on_its_line_and_on_the_right_side(value: float, kind: str, met: bool) -> None:
     """Both kinds of bar."""
     limit = 20.0 if kind == "at least" else 5.0
+    # The parameters are plain text to the checker.
     bar = report.Bar("x", value, limit, kind)  # type: ignore[arg-type]
     assert bar.met is met
     assert ("MISSED" in bar.render()) is not met

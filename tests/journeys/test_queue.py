@@ -273,6 +273,16 @@ def test_a_broker_with_nothing_to_do_sleeps(queue: Box) -> None:
     wait_for(asleep, "the broker sleeps")
 
 
+def test_a_job_that_waited_for_another_of_the_same_program_is_sized_by_it(box: Box) -> None:
+    box.write("same.py", "import tensorflow as tf; x = tf.zeros([1024, 1024])")
+    first = submit(box, "same.py", memory="auto")
+    second = submit(box, "--after", str(first), "same.py", memory="auto")
+    before, after = ended(box, first, second)
+    assert (before["code"], after["code"]) == (0, 0)
+    assert "no earlier run" in before["basis"]
+    assert before["peak"] <= after["ceiling"] <= 32 << 20
+
+
 # Who goes first.
 
 

@@ -67,6 +67,11 @@ class Books:
         """Keep what a run was measured to use."""
         self._measured.append((job, kind, ceiling, told, start, at))
 
+    @property
+    def unlearned(self) -> bool:
+        """Whether something was measured that the ledger does not know yet."""
+        return bool(self._measured)
+
     def when_written(self, effect: Effect) -> None:
         """Do this once all that has happened so far is on disk."""
         self._when_written.append(effect)

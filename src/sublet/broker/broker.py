@@ -280,7 +280,8 @@ class Broker:
     def _settle(self) -> None:
         """After each turn: decide, write down, act; and again, as long as acting brings news."""
         while self.books.news:
-            if self.books.changed:
+            # What was measured is written first: the next of the same program is sized by it.
+            if self.books.changed and not self.books.unlearned:
                 self.books.changed = False
                 due = self.state.waits or self.queue.line or self.queue.behind
                 if due and not self.closing:

@@ -27,7 +27,8 @@ def _run(words: list[str]) -> int:
         if (options := quick.read(words[1:])) is not None:
             from sublet.cli.foreground import run
 
-            return run(**options)  # type: ignore[arg-type]  # the names and kinds are those of click, as a test shows
+            # The names and kinds are those that click gives, as a test shows.
+            return run(**options)  # type: ignore[arg-type]
     from sublet.cli.verbs import through_click
 
     return through_click()

@@ -236,6 +236,7 @@ class _Probe:
                         kwargs[name] = self._path(value, saves)
             return original(*words, **kwargs)
 
+        # A function takes attributes; its type does not know them.
         wrapped._sublet_probe = True  # type: ignore[attr-defined]
         return wrapped
 
