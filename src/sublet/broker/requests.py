@@ -87,8 +87,10 @@ class Requests:
             return
         streams = session.take_streams()
         try:
-            if len(streams) != 3:
-                raise BadRequest(f"A program needs three streams; {len(streams)} came.")
+            if len(streams) not in (3, 4):
+                raise BadRequest(
+                    f"A program needs three streams, and may have a channel; {len(streams)} came."
+                )
             if session.job is not None:
                 raise BadRequest("This connection has a job already.")
             if spec.client is None:

@@ -14,7 +14,7 @@ from sublet.home import Home
 from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
 
 if TYPE_CHECKING:
-    from sublet.client.run import Listener
+    from sublet.client.following import Listener
 
 Stream = IO[str] | IO[bytes] | int | None
 

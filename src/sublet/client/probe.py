@@ -25,7 +25,7 @@ from sublet.policy.forecasts import Pass, forecast
 from sublet.wire.messages import Ended, Explained, KeepForecast
 
 if TYPE_CHECKING:
-    from sublet.client.run import Listener
+    from sublet.client.following import Listener
 
 SHARES = (0.25, 0.5)
 """How much of the program's own batch each short run gets. Where these say that the whole batch is

@@ -126,19 +126,20 @@ def _chain_hooks() -> None:
 
     @functools.wraps(ended)
     def excepthook(kind: Any, error: Any, traceback: Any) -> None:
-        _note_uncaught(error)
+        note_uncaught(error)
         ended(kind, error, traceback)
 
     @functools.wraps(thread_ended)
     def thread_excepthook(args: Any) -> None:
-        _note_uncaught(args.exc_value)
+        note_uncaught(args.exc_value)
         thread_ended(args)
 
     sys.excepthook, threading.excepthook = excepthook, thread_excepthook
 
 
-def _note_uncaught(error: BaseException | None) -> None:
-    """The error itself, or what it was raised from or while handling."""
+def note_uncaught(error: BaseException | None) -> bool:
+    """Nobody has caught this error. Whether it, or what it was raised from or while handling,
+    is an out-of-memory."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -147,6 +148,8 @@ def _note_uncaught(error: BaseException | None) -> None:
             continue
         seen.add(id(one))
         if type(one).__name__ == "ResourceExhaustedError":
-            note(getattr(one, "message", None) or str(one), uncaught=True)
-            return
+            message = getattr(one, "message", None) or str(one)
+            note(message, uncaught=True)
+            return is_oom(message)
         waiting += [one.__context__, one.__cause__]
+    return False

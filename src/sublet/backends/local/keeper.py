@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import os
 import resource
@@ -42,7 +43,8 @@ Spec = dict[str, Any]
 
 
 class Order(NamedTuple):
-    """Which attempt to keep, the link to the broker, and the program's three streams."""
+    """Which attempt to keep, the link to the broker, and the program's descriptors: its three
+    streams and, of a pool's worker, the channel to its client."""
 
     directory: str
     link: socket.socket
@@ -151,11 +153,9 @@ def _enter(channel: socket.socket) -> Spec:
     # reason the kernel wakes it then: nobody may be left who could.
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
-    for target, number in enumerate(streams):
-        os.dup2(number, target)
+    _take_on(streams)
     for note in spec["notes"]:
         os.write(2, f"sublet: {note}\n".encode())
-    os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
     for caught in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError, ValueError):
             ignored = caught in spec["ignored"]
@@ -178,6 +178,15 @@ def _enter(channel: socket.socket) -> Spec:
         os._exit(126)
     gc.enable()
     return spec
+
+
+def _take_on(streams: list[int]) -> None:
+    """These become the descriptors 0, 1, 2 … of the program, and there are no others."""
+    # Out of the way first: one of them may have a number that another is to get.
+    apart = [fcntl.fcntl(number, fcntl.F_DUPFD, len(streams)) for number in streams]
+    for target, number in enumerate(apart):
+        os.dup2(number, target)
+    os.closerange(len(streams), max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
 
 
 def _descendants() -> list[int]:
@@ -455,7 +464,8 @@ def run_cold(spec: Spec) -> NoReturn:
 
 
 def main() -> None:
-    """A cold keeper: `keeper DIRECTORY HOW LINK STDIN STDOUT STDERR`, the last four as numbers."""
+    """A cold keeper: `keeper DIRECTORY HOW LINK STDIN STDOUT STDERR [CHANNEL]`, descriptors as
+    numbers."""
     directory, how, *numbers = sys.argv[1:]
     order = Order.of(directory, [int(number) for number in numbers])
     run_cold(keep(lambda: order, how))

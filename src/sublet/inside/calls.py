@@ -1,0 +1,212 @@
+"""The program of a pool's worker: calls come in through descriptor 3, results go back.
+
+    client ──OPENING, CALL, CALL …──▶ worker ──RESULT or FAILURE, TOLD──▶ client
+
+It reads both the opening and its first call before it runs anything, so that a client that is
+told of another attempt knows what to send again. A call that fails for want of memory ends the
+worker, as its allocator cannot be trusted any more; all else that a function does ends its own
+call only. Threads that a function leaves behind do not keep the worker from ending.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import socket
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn
+
+from . import evidence, lease, measure, oom, parcels, pool
+
+CHANNEL = 3
+"""The descriptor of the worker's end."""
+OPENING, CALL, RESULT, FAILURE, TOLD = range(1, 6)
+LAST = 0x80
+"""Set in the kind of an answer after which the worker ends."""
+_GROWTH = 256 << 20
+"""Bytes beside TensorFlow's pool that a reused worker may gain before it is replaced."""
+
+
+def main() -> None:
+    """Serve calls until the client has no more, or this worker has done its share."""
+    channel = socket.socket(fileno=CHANNEL)
+    channel.set_inheritable(False)
+    opening, first = parcels.receive(channel), parcels.receive(channel)
+    if opening is None or first is None:
+        leave(0)
+    setup = pickle.loads(opening.body)
+    sys.path[:] = setup["path"] + [entry for entry in sys.path if entry not in setup["path"]]
+    worker = _Worker(channel, setup)
+    packet: parcels.Packet | None = first
+    while packet is not None:
+        worker.serve(packet)
+        packet = parcels.receive(channel)
+    worker.close()
+
+
+def leave(code: int) -> NoReturn:
+    """End at once. What threads, exit handlers or TensorFlow still want to do is not waited for:
+    the caller has its answer."""
+    measure.mark_exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(code)
+
+
+class _Worker:
+    """Answers calls, one after another or by a crew of threads."""
+
+    def __init__(self, channel: socket.socket, setup: dict[str, Any]) -> None:
+        self._channel = channel
+        self._pid = os.getpid()
+        self._left = setup["calls"]
+        """How many calls this worker still takes; endless if it is 0 at the start."""
+        self._initializer: bytes | None = setup["initializer"]
+        self._writing = threading.Lock()
+        self._outside: int | None = None
+        self._crew: Any = None
+        if setup["isolation"] != "process":
+            from . import crew
+
+            self._crew = crew.Crew(
+                setup["isolation"], setup["threads"], self._done, told=self._tell
+            )
+
+    def serve(self, packet: parcels.Packet) -> None:
+        """Do one call, or give it to the crew."""
+        number = packet.call
+        try:
+            if self._initializer is not None:
+                initializer, arguments = pickle.loads(self._initializer)
+                initializer(*arguments)
+                self._initializer = None
+            function, args, kwargs = parcels.unpack(packet)
+        except BaseException as error:
+            self._fail(number, error, "unpack" if self._initializer is None else "initializer")
+            return
+        del packet
+        if self._crew is not None:
+            self._crew.start(number, function, args, kwargs)
+            return
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            self._end_if_forked()
+            self._fail(number, error, "call")
+            return
+        self._end_if_forked()
+        self._answer(number, result)
+
+    def close(self) -> NoReturn:
+        """The client wants nothing more."""
+        if self._crew is not None:
+            self._crew.close()
+        leave(0)
+
+    def _done(self, number: int, outcome: Any) -> None:
+        """A thread of the crew has finished a call."""
+        if outcome.error is not None:
+            self._fail(number, outcome.error, "call")
+        else:
+            self._answer(number, outcome.result)
+
+    def _answer(self, number: int, result: Any) -> None:
+        try:
+            parcel = parcels.pack(result)
+        except BaseException as error:
+            self._fail(number, error, "result")
+            return
+        last = self._is_last()
+        self._send(RESULT | last, number, parcel)
+        if last:
+            leave(0)
+
+    def _fail(self, number: int, error: BaseException, where: str) -> None:
+        memory = oom.note_uncaught(error) or _ran_out_unheard()
+        last = LAST if memory and self._crew is None else self._is_last()
+        told = {"where": where, "memory": memory, **_describe(error)}
+        self._send(FAILURE | last, number, parcels.pack(told))
+        if last:
+            leave(1)
+
+    def _send(self, kind: int, number: int, parcel: parcels.Parcel) -> None:
+        with self._writing:
+            try:
+                parcels.send(self._channel, kind, number, parcel)
+            except OSError:
+                leave(1)  # The client is gone.
+
+    def _tell(self, line: str) -> None:
+        self._send(TOLD, 0, parcels.pack(line))
+
+    def _is_last(self) -> int:
+        """Whether the worker has done its share: enough calls, or too much memory left behind."""
+        if self._crew is not None:
+            return 0
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                return LAST
+        if self._left == 1:
+            return 0
+        outside = _outside_the_pool()
+        if self._outside is None:
+            self._outside = outside
+        return LAST if outside > self._outside + _GROWTH else 0
+
+    def _end_if_forked(self) -> None:
+        """A function that forks comes back twice; its child has no call to answer."""
+        if os.getpid() != self._pid:
+            leave(0)
+
+
+def _describe(error: BaseException) -> dict[str, Any]:
+    """An exception in pieces, of which all but the first always arrive."""
+    try:
+        pickled: bytes | None = parcels.in_one_piece(error)
+        pickle.loads(pickled)
+    except BaseException:
+        pickled = None
+    own = __name__.rpartition(".")[0].replace(".", os.sep)
+    trace = error.__traceback__
+    while trace is not None and own in os.path.dirname(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return {
+        "error": pickled,
+        "kind": type(error).__name__,
+        "message": _text(error),
+        "trace": "".join(traceback.format_exception(type(error), error, trace)),
+    }
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(it cannot be shown)"
+
+
+def _ran_out_unheard() -> bool:
+    """Whether the allocator's last failure was told in other words than "out of memory"."""
+    held = lease.current()
+    return held is not None and evidence.read_evidence(held.dir).unheard
+
+
+def _outside_the_pool() -> int:
+    """Bytes of this process that are neither shared nor TensorFlow's tensors."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        _, resident, shared, *_ = map(int, file.read().split())
+    held = lease.current()
+    used = pool.usage(held) if held is not None else None
+    own = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    return own - (used[1] if used is not None else 0)
+
+
+if __name__ == "__main__":
+    main()
