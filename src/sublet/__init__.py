@@ -7,13 +7,19 @@ TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is no
 if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
-    from sublet.errors import SubletError
+    from sublet.errors import CallFailed, LeaseExceeded, RemoteError, SubletError, WorkerDied
+    from sublet.pool.pool import Pool
 
 __version__ = "0.1.0"
 __all__ = [
+    "CallFailed",
     "Job",
+    "LeaseExceeded",
+    "Pool",
+    "RemoteError",
     "Report",
     "SubletError",
+    "WorkerDied",
     "__version__",
     "run",
     "status",
@@ -22,6 +28,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CallFailed": "sublet.errors",
+    "LeaseExceeded": "sublet.errors",
+    "Pool": "sublet.pool.pool",
+    "RemoteError": "sublet.errors",
+    "WorkerDied": "sublet.errors",
     "Job": "sublet.client.jobs",
     "Report": "sublet.client.api",
     "SubletError": "sublet.errors",

@@ -6,6 +6,10 @@
     ├── WorldError          the world's: a disk, a socket, a process
     │   ├── BrokerGone      no broker answers and none could be started
     │   └── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
+    ├── CallFailed          a call's in a pool: its function, or the worker it ran in
+    │   ├── RemoteError     the function raised what cannot be had here
+    │   └── WorkerDied      the worker ended before the function did
+    │       └── LeaseExceeded   it needed more memory than its lease
     └── InternalError       ours: a bug to report
 
 A message says what is wrong; a hint says what to do next.
@@ -22,6 +26,9 @@ class SubletError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.hint), self.__dict__
 
 
 class BadRequest(SubletError):
@@ -42,6 +49,35 @@ class BrokerGone(WorldError):
 
 class LedgerDamaged(WorldError):
     """The ledger cannot be read, and is never reset without being asked."""
+
+
+class CallFailed(SubletError):
+    """A call in a pool did not come to its end."""
+
+
+class RemoteError(CallFailed):
+    """The function raised an error that cannot be had in this process; the cause tells of it."""
+
+
+class WorkerDied(CallFailed):
+    """The worker of a call has ended; other calls are not concerned.
+
+    `code` is as a shell would say it: 0 to 255, 128 + n for signal n.
+    """
+
+    def __init__(self, message: str, hint: str = "", code: int | None = None) -> None:
+        super().__init__(message, hint)
+        self.code = code
+
+
+class LeaseExceeded(WorkerDied):
+    """The call needed more memory than its lease; `suggest` is a size in bytes worth trying."""
+
+    def __init__(
+        self, message: str, hint: str = "", code: int | None = None, suggest: int | None = None
+    ) -> None:
+        super().__init__(message, hint, code)
+        self.suggest = suggest
 
 
 class InternalError(SubletError):

@@ -168,11 +168,11 @@ class _Worker:
 
 def _describe(error: BaseException) -> dict[str, Any]:
     """An exception in pieces, of which all but the first always arrive."""
-    try:
-        pickled: bytes | None = parcels.in_one_piece(error)
-        pickle.loads(pickled)
-    except BaseException:
-        pickled = None
+    pickled: bytes | None = None
+    with contextlib.suppress(BaseException):
+        attempt = parcels.in_one_piece(error)
+        pickle.loads(attempt)
+        pickled = attempt
     own = __name__.rpartition(".")[0].replace(".", os.sep)
     trace = error.__traceback__
     while trace is not None and own in os.path.dirname(trace.tb_frame.f_code.co_filename):

@@ -35,9 +35,7 @@ def preload() -> str:
     """Import what programs need; returns TensorFlow's version."""
     tensorflow = importlib.import_module("tensorflow")
     hook.install()
-    with contextlib.suppress(ImportError):
-        importlib.import_module("keras")
-    for name in _FIRST_FIT:
+    for name in ("keras", "cloudpickle", *_FIRST_FIT):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _fill_registries(tensorflow)

@@ -1,0 +1,365 @@
+"""`sublet.Pool`: functions in leased workers, as a `concurrent.futures.Executor`."""
+
+import asyncio
+import itertools
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from msgspec.structs import replace
+
+from sublet.client.request import choice
+from sublet.domain.asking import read_memory
+from sublet.errors import BadRequest
+from sublet.inside import parcels
+from sublet.pool.call import Call, name_of
+from sublet.pool.progress import Bar
+from sublet.pool.seat import Seat
+from sublet.pool.worker import Terms, Worker
+
+T = TypeVar("T")
+Isolation = Literal["process", "thread", "session"]
+_ISOLATIONS = ("process", "thread", "session")
+
+
+class Pool(Executor):
+    """Calls functions in leased workers, as many at a time as fit.
+
+    Each call has a worker of its own, forked warm, unless `reuse` is set: then a worker takes
+    call after call (a number says how many), and is replaced when it has gained much memory.
+    With `isolation="thread"` or `"session"` there is one worker with one lease, and calls run in
+    its threads; a session pool gives each call a TF1 graph and session of its own.
+
+    May be used from any thread. What was submitted is done before the `with` block ends; on
+    Ctrl-C what runs is ended.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        memory: str | int = "auto",
+        *,
+        isolation: Isolation = "process",
+        reuse: bool | int = False,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        on_oom: Literal["fail", "grow"] = "fail",
+        gpu: int | str | None = None,
+        device: str | None = None,
+        cpus: int | None = None,
+        name: str | None = None,
+        cold: bool = False,
+    ) -> None:
+        if isolation not in _ISOLATIONS:
+            raise BadRequest(
+                f"isolation={isolation!r} is unknown.", "Write process, thread or session."
+            )
+        if max_workers is not None and max_workers < 1:
+            raise BadRequest(f"max_workers={max_workers}: at least one.", "Leave it out for all.")
+        if reuse < 0:
+            raise BadRequest(f"reuse={reuse}: calls for one worker.", "Write True or a number.")
+        if initializer is not None and not callable(initializer):
+            raise BadRequest("The initializer cannot be called.", "Name a function.")
+        _refuse_broken_fork()
+        workers = max_workers or len(os.sched_getaffinity(0))
+        threads = isolation != "process"
+        self._seats_at_most = 1 if threads else workers
+        self._width = workers if threads else 1
+        self._terms = Terms(
+            memory=_memory(memory),
+            name=name,
+            isolation=isolation,
+            threads=workers,
+            calls=0 if threads or reuse is True else int(reuse) or 1,
+            initializer=None if initializer is None else _packed(initializer, initargs),
+            device=_device(gpu, device),
+            cpus=cpus,
+            on_oom=choice("on_oom", on_oom),
+            cold=cold,
+        )
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._waiting: deque[Call] = deque()
+        self._seats: list[Seat] = []
+        self._threads: list[threading.Thread] = []
+        self._idle: list[Worker] = []
+        self._closed = False
+
+    def submit(  # type: ignore[override]  # It takes `memory` besides.
+        self, fn: Callable[..., T], /, *args: Any, memory: str | int | None = None, **kwargs: Any
+    ) -> "Future[T]":
+        """Call `fn(*args, **kwargs)` in a worker. `memory` is for this call alone; a function
+        with a parameter of that name is given it with `functools.partial`."""
+        if not callable(fn):
+            raise BadRequest(f"{fn!r} cannot be called.", "Submit a function.")
+        if memory is not None and self._terms.isolation != "process":
+            raise BadRequest(
+                f"All calls of a {self._terms.isolation} pool share one lease.",
+                "Give the pool more memory, or use isolation='process'.",
+            )
+        asked = None if memory is None else _memory(memory)
+        call = Call(next(self._numbers), fn, args, kwargs, asked)
+        with self._lock:
+            self._check_usable()
+            self._waiting.append(call)
+            self._call_a_seat()
+        return call.future
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        progress: bool | None = None,
+    ) -> Iterator[T]:
+        """Results in the order of the arguments. With `chunksize`, so many calls go to a worker
+        at once. A bar shows the progress on a terminal or in a notebook, unless it is False."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        bar = Bar(name_of(fn), self.reason, progress)
+        rows = zip(*iterables, strict=False)
+        futures: list[Future[Any]] = []
+        if chunksize == 1:
+            futures = [bar.follow(self.submit(fn, *row)) for row in rows]
+        else:
+            while chunk := list(itertools.islice(rows, chunksize)):
+                futures.append(bar.follow(self.submit(_Chunk(fn), chunk), len(chunk)))
+        return _in_order(futures, deadline, bar, chunked=chunksize > 1)
+
+    async def call_async(
+        self, fn: Callable[..., T], /, *args: Any, memory: str | int | None = None, **kwargs: Any
+    ) -> T:
+        """`submit` and its result, in an event loop. Cancelling it cancels a call that waits."""
+        return await asyncio.wrap_future(self.submit(fn, *args, memory=memory, **kwargs))
+
+    async def map_async(self, fn: Callable[..., T], *iterables: Iterable[Any]) -> AsyncIterator[T]:
+        """Results in the order of the arguments, in an event loop."""
+        futures = [self.submit(fn, *row) for row in zip(*iterables, strict=False)]
+        try:
+            for future in futures:
+                yield await asyncio.wrap_future(future)
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def reason(self) -> str:
+        """Why a call waits for a lease; empty if none does."""
+        with self._lock:
+            told = [reason for seat in self._seats for reason in seat.reasons.values()]
+        return told[0] if told else ""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls. With `wait`, return when all have ended and no worker is left."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            if cancel_futures:
+                self._cancel_waiting()
+            if idle:
+                self._see_off(idle)
+            for seat in self._seats:
+                seat.wake()
+            threads = list(self._threads)
+        if wait and self._pid == os.getpid():
+            for thread in threads:
+                if thread is not threading.current_thread():
+                    thread.join()
+
+    def terminate_workers(self) -> None:
+        """Cancel what waits, end what runs: those calls fail. The pool takes no more."""
+        with self._lock:
+            self._closed = True
+            self._cancel_waiting()
+            for worker in self._idle:
+                worker.close()
+            self._idle.clear()
+            for seat in self._seats:
+                seat.stop()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        if kind is not None and not issubclass(kind, Exception):
+            # Ctrl-C reaches us only: workers are in sessions of their own.
+            self.terminate_workers()
+        self.shutdown(wait=True)
+        return False
+
+    async def __aenter__(self) -> "Pool":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        return False
+
+    def __repr__(self) -> str:
+        terms = self._terms
+        state = "closed" if self._closed else f"{len(self._waiting)} calls wait"
+        return f"<sublet.Pool {terms.isolation}, memory={terms.memory}, {state}>"
+
+    # What seats ask of their pool.
+
+    def next_call(self, seat: Seat) -> Call | None:
+        """A call that waits; if there is none, the seat is woken when one comes."""
+        with self._lock:
+            while self._waiting:
+                call = self._waiting.popleft()
+                if not call.future.cancelled():
+                    return call
+                call.begin()  # Whoever waits for it is told.
+            seat.idle = True
+            return None
+
+    def may_leave(self, seat: Seat) -> bool:
+        """Whether nothing has come for this seat meanwhile; then it is not counted on any more."""
+        with self._lock:
+            if self._waiting:
+                return False
+            self._seats.remove(seat)
+            self._threads.remove(seat.thread)
+            return True
+
+    def worker_for(self, seat: Seat, call: Call) -> Worker:
+        """An idle worker, or a new one."""
+        terms = self._terms
+        if call.memory is not None:
+            terms = replace(terms, memory=call.memory, calls=1)
+        elif terms.calls != 1:
+            with self._lock:
+                if self._idle:
+                    return self._idle.pop()
+
+        def told(reason: str) -> None:
+            if reason:
+                seat.reasons[call.number] = reason
+            else:
+                seat.reasons.pop(call.number, None)
+
+        return Worker(terms, call.name, told)
+
+    def keep(self, worker: Worker) -> None:
+        """A worker that could do more, from a seat that ends."""
+        with self._lock:
+            if not self._closed:
+                self._idle.append(worker)
+            else:
+                self._see_off([worker])
+
+    def _call_a_seat(self) -> None:
+        """Somebody must deal with the call that was just put in the line."""
+        for seat in self._seats:
+            if seat.idle:
+                seat.idle = False
+                seat.wake()
+                return
+        if len(self._seats) < self._seats_at_most:
+            self._add_seat(Seat(self, self._width, f"sublet-pool-{len(self._seats)}"))
+
+    def _add_seat(self, seat: Seat) -> None:
+        self._seats.append(seat)
+        self._threads.append(seat.thread)
+        seat.thread.start()
+
+    def _see_off(self, workers: list[Worker]) -> None:
+        """Let idle workers go, and watch until they are gone."""
+        seat = Seat(self, 0, "sublet-pool-end")
+        for worker in workers:
+            worker.dismiss()
+            seat.adopt(worker)
+        self._add_seat(seat)
+
+    def _cancel_waiting(self) -> None:
+        for call in self._waiting:
+            call.future.cancel()
+            call.begin()
+        self._waiting.clear()
+
+    def _check_usable(self) -> None:
+        if self._pid != os.getpid():
+            raise BadRequest(
+                f"This pool belongs to process {self._pid}, which forked this one.",
+                "Make a pool in this process.",
+            )
+        if self._closed:
+            # Executors raise this; a program that knows others expects it.
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+
+class _Chunk:
+    """Several calls of one function in one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.func = function
+
+    def __call__(self, rows: list[tuple[Any, ...]]) -> list[Any]:
+        return [self.func(*row) for row in rows]
+
+
+def _in_order(
+    futures: list[Future[Any]], deadline: float | None, bar: Bar, chunked: bool
+) -> Iterator[Any]:
+    """The results; who stops listening cancels what has not begun."""
+    futures.reverse()
+    try:
+        with bar:
+            while futures:
+                left = None if deadline is None else deadline - time.monotonic()
+                result = futures.pop().result(left)
+                if chunked:
+                    yield from result
+                else:
+                    yield result
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _memory(asked: str | int) -> str:
+    text = str(asked)
+    read_memory(text)
+    return text
+
+
+def _device(gpu: int | str | None, device: str | None) -> str | None:
+    if gpu is None:
+        return device
+    if device is not None:
+        raise BadRequest("gpu= and device= cannot both be given.", "Leave one out.")
+    if isinstance(gpu, int):
+        return f"gpu{gpu}"
+    return "gpu" if gpu == "any" else gpu
+
+
+def _packed(initializer: Callable[..., object], arguments: tuple[Any, ...]) -> bytes:
+    return parcels.in_one_piece((initializer, tuple(arguments)))
+
+
+def _refuse_broken_fork() -> None:
+    """TensorFlow in a process that was forked after its runtime had started hangs for ever."""
+    context = sys.modules.get("tensorflow.python.eager.context")
+    current = getattr(context, "_context", None)
+    if not getattr(current, "_initialized", False):
+        return
+    # A runtime has threads of its own; a fork takes none of them along.
+    if len(os.listdir("/proc/self/task")) <= threading.active_count():
+        raise BadRequest(
+            "This process was forked from one in which TensorFlow ran, and it would hang here.",
+            "Make the pool in the parent, or start this process with `spawn`.",
+        )

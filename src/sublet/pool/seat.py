@@ -1,0 +1,245 @@
+"""A thread that has calls done: it finds workers for them and listens until they are answered.
+
+A seat of a process pool has one call at a time; the one seat of a thread or session pool has as
+many as its worker has threads. It ends when there is nothing to do for a moment.
+"""
+
+import contextlib
+import os
+import select
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sublet.errors import InternalError, SubletError, WorkerDied
+from sublet.inside import calls, parcels
+from sublet.pool.call import Call, death, failure
+from sublet.pool.worker import Worker
+
+if TYPE_CHECKING:
+    from sublet.wire.messages import Ended
+
+_LINGER_MS = 100
+
+
+class Desk(Protocol):
+    """What a seat asks of its pool."""
+
+    def next_call(self, seat: "Seat") -> Call | None:
+        """A call that waits; if there is none, the seat is woken when one comes."""
+
+    def may_leave(self, seat: "Seat") -> bool:
+        """Whether nothing has come for it meanwhile; if so, it is not counted on any more."""
+
+    def worker_for(self, seat: "Seat", call: Call) -> Worker:
+        """An idle worker, or a new one."""
+
+    def keep(self, worker: Worker) -> None:
+        """A worker that could do more, from a seat that ends."""
+
+
+class Seat:
+    """One thread. `idle` is the pool's, under its lock."""
+
+    def __init__(self, desk: Desk, width: int, name: str) -> None:
+        self.idle = False
+        self.reasons: dict[int, str] = {}
+        """Why calls of this seat wait."""
+        self._desk = desk
+        self._width = width
+        self._workers: list[Worker] = []
+        self._flights: dict[int, tuple[Call, Worker]] = {}
+        """Calls that were taken and have no answer."""
+        self._sent: set[int] = set()
+        self._told: dict[int, dict[str, Any]] = {}
+        """Failures for want of memory; how much would do is known when the worker has ended."""
+        self._stopped = False
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Not a daemon: at the interpreter's end what was submitted is done first.
+        self.thread = threading.Thread(target=self._run, name=name, daemon=False)
+
+    def wake(self) -> None:
+        """There is something new."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        """End all workers now; their calls fail."""
+        self._stopped = True
+        self.wake()
+
+    def adopt(self, worker: Worker) -> None:
+        """Watch this worker too; before the thread starts, or from within it."""
+        self._workers.append(worker)
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:
+            bug = InternalError(f"A thread of the pool failed: {error!r}.", "Please report it.")
+            bug.__cause__ = error
+            self._end_all(bug)
+            with contextlib.suppress(Exception):
+                sys.excepthook(type(error), error, error.__traceback__)
+        finally:
+            os.close(self._wake)
+
+    def _turn(self) -> bool:
+        """Take what waits, then listen; False when there is nothing left to do."""
+        if self._stopped:
+            self._end_all(WorkerDied("The pool was ended while the call ran.", "Make a new one."))
+        while len(self._flights) < self._width and (call := self._desk.next_call(self)):
+            self._take(call)
+        busy = bool(self._flights) or any(worker.leaving for worker in self._workers)
+        heard = self._listen(None if busy else _LINGER_MS)
+        if busy or heard or not self._desk.may_leave(self):
+            return True
+        self._put_away()
+        return False
+
+    def _take(self, call: Call) -> None:
+        try:
+            worker = self._own_worker(call) or self._desk.worker_for(self, call)
+        except Exception as error:
+            call.fail(error)
+            return
+        if worker not in self._workers:
+            self._workers.append(worker)
+        self._flights[call.number] = call, worker
+        if worker.ready:
+            self._send(call, worker)
+
+    def _own_worker(self, call: Call) -> Worker | None:
+        """One that we have, if the call has no terms of its own."""
+        if call.memory is not None:
+            return None
+        return next((worker for worker in self._workers if not worker.leaving), None)
+
+    def _send(self, call: Call, worker: Worker) -> None:
+        """Its worker has a lease: from here on the call runs."""
+        self._sent.add(call.number)
+        if not call.begin():
+            self._land(call)
+            self._spare(worker)
+            return
+        try:
+            worker.send(call.number, call.pack())
+        except Exception as error:
+            self._land(call)
+            call.fail(error)
+            self._spare(worker)
+
+    def _spare(self, worker: Worker) -> None:
+        """The call it was meant for does not come; one that serves a single call is not needed."""
+        if not worker.reusable:
+            worker.dismiss()
+
+    def _land(self, call: Call) -> None:
+        self._flights.pop(call.number, None)
+        self._sent.discard(call.number)
+        self._told.pop(call.number, None)
+        self.reasons.pop(call.number, None)
+
+    def _listen(self, patience: int | None) -> bool:
+        """Wait for the broker, the workers or the pool; whether anything was heard."""
+        poll = select.poll()
+        sources: dict[int, Worker] = {}
+        poll.register(self._wake, select.POLLIN)
+        for worker in self._workers:
+            for number in (worker.fileno(), worker.channel.fileno()):
+                sources[number] = worker
+                poll.register(number, select.POLLIN)
+        heard = poll.poll(patience)
+        for number, _ in heard:
+            if number == self._wake:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+        # Answers come before the news of an end: a worker may say its last word and go.
+        for worker in dict.fromkeys(sources[number] for number, _ in heard if number in sources):
+            self._hear(worker)
+        return bool(heard)
+
+    def _hear(self, worker: Worker) -> None:
+        self._hear_answers(worker)
+        if not select.select([worker.fileno()], [], [], 0)[0]:
+            return
+        try:
+            ended = worker.hear()
+        except SubletError as error:
+            self._lose(worker, error)
+            return
+        if ended is not None:
+            self._hear_answers(worker)
+            self._see_off(worker, ended)
+            return
+        for call, its in list(self._flights.values()):
+            if its is not worker:
+                continue
+            if worker.ready and call.number not in self._sent:
+                self._send(call, worker)
+            elif not worker.ready and call.number in self._told:
+                # It is tried again with more memory.
+                del self._told[call.number]
+                self._sent.discard(call.number)
+
+    def _hear_answers(self, worker: Worker) -> None:
+        while (packet := worker.receive_nowait()) is not None:
+            kind = packet.kind & ~calls.LAST
+            if packet.kind & calls.LAST:
+                worker.leaving = True
+            if kind == calls.TOLD:
+                print(f"sublet: {parcels.unpack(packet)}", file=sys.stderr, flush=True)
+                continue
+            worker.served += 1
+            call, _ = self._flights[packet.call]
+            if kind == calls.RESULT:
+                self._land(call)
+                call.answer(packet)
+                continue
+            told = parcels.unpack(packet)
+            if told["memory"] and worker.leaving:
+                self._told[call.number] = told
+            else:
+                self._land(call)
+                call.fail(failure(call, told))
+
+    def _see_off(self, worker: Worker, ended: "Ended") -> None:
+        """A worker has ended; so have the calls that it had."""
+        unread = not worker.has_read_all()
+        self._workers.remove(worker)
+        worker.close()
+        for call, its in list(self._flights.values()):
+            if its is not worker:
+                continue
+            told = self._told.get(call.number)
+            self._land(call)
+            if told is not None:
+                call.fail(failure(call, told, ended))
+            elif unread and worker.served:
+                # It ended after its last answer and before it had seen this call.
+                self._take(call)
+            else:
+                call.fail(death(call.name, ended))
+
+    def _lose(self, worker: Worker, error: SubletError) -> None:
+        """The broker refused its job, or none can be had."""
+        self._workers.remove(worker)
+        worker.close()
+        for call, its in list(self._flights.values()):
+            if its is worker:
+                self._land(call)
+                call.fail(error)
+
+    def _end_all(self, error: BaseException) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._workers.clear()
+        for call, _ in list(self._flights.values()):
+            self._land(call)
+            call.fail(error)
+
+    def _put_away(self) -> None:
+        """The seat ends: whoever of its workers could do more is the pool's."""
+        for worker in self._workers:
+            self._desk.keep(worker)

@@ -1,0 +1,156 @@
+"""The client's side of one worker process: its job at the broker, and the channel to it."""
+
+import contextlib
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from sublet.client import request
+from sublet.client.following import Following
+from sublet.home import Home
+from sublet.inside import calls, parcels
+
+if TYPE_CHECKING:
+    from sublet.wire.messages import Ended, Granted, Retried, Started
+
+
+class Terms(Struct, frozen=True):
+    """What the workers of a pool have in common."""
+
+    memory: str
+    name: str | None = None
+    isolation: str = "process"
+    threads: int = 1
+    calls: int = 1
+    """How many calls a worker takes; 0 for any number."""
+    initializer: bytes | None = None
+    device: str | None = None
+    cpus: int | None = None
+    on_oom: str = "fail"
+    cold: bool = False
+
+
+class Worker:
+    """One worker, from its job's first word to its last. Used by one thread at a time.
+
+    `told` hears why it waits, and an empty line when it does not any more.
+    """
+
+    def __init__(self, terms: Terms, label: str, told: Callable[[str], None]) -> None:
+        self.ready = False
+        """Whether it has its lease, and may be given calls."""
+        self.leaving = False
+        """Whether it takes no more calls, and is only watched until it has ended."""
+        self.reusable = terms.calls != 1
+        self.served = 0
+        """Calls that it has answered."""
+        self._opening = pickle.dumps(
+            {
+                "path": sys.path,
+                "isolation": terms.isolation,
+                "threads": terms.threads,
+                "calls": terms.calls,
+                "initializer": terms.initializer,
+            }
+        )
+        self._opened = False
+        self._told = told
+        words = [sys.executable, "-m", "sublet.inside.calls", label]
+        spec = request.job(
+            words,
+            terms.memory,
+            device=terms.device,
+            cpus=terms.cpus,
+            on_oom=terms.on_oom,
+            name=terms.name or label,
+            cold=terms.cold,
+        )
+        self.channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            streams = [self._null, 1, 2, self._theirs.fileno()]
+            self._job = Following(spec, Home.find(), self, streams)
+        except BaseException:
+            self._close_streams()
+            raise
+
+    def fileno(self) -> int:
+        """The connection to the broker."""
+        return self._job.fileno()
+
+    @property
+    def job(self) -> int | None:
+        """Its number at the broker, once that is known."""
+        return self._job.job
+
+    def send(self, number: int, parcel: parcels.Parcel) -> None:
+        """Give it a call; it must be ready."""
+        if not self._opened:
+            parcels.send(self.channel, calls.OPENING, 0, parcels.Parcel(self._opening, []))
+            self._opened = True
+        parcels.send(self.channel, calls.CALL, number, parcel)
+
+    def receive_nowait(self) -> parcels.Packet | None:
+        """The next answer; None if there is none now."""
+        self.channel.setblocking(False)
+        try:
+            return parcels.receive(self.channel)
+        except BlockingIOError:
+            return None
+        finally:
+            self.channel.setblocking(True)
+
+    def hear(self) -> "Ended | None":
+        """What the broker says; how the worker ended, once it has. Raises what was refused."""
+        return self._job.hear()
+
+    def has_read_all(self) -> bool:
+        """Of a worker that has ended: whether it had taken every call that was sent to it.
+
+        We hold its end of the channel too, so what it has not read can still be seen.
+        """
+        self._theirs.setblocking(False)
+        try:
+            return parcels.receive(self._theirs) is None
+        except (OSError, ValueError):
+            return True
+
+    def dismiss(self) -> None:
+        """No more calls: it ends when it has answered those that it has."""
+        self.leaving = True
+        with contextlib.suppress(OSError):
+            self.channel.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Hang up; a worker that still lives is ended by its keeper."""
+        self._job.close()
+        self._close_streams()
+
+    def waits(self, reason: str) -> None:
+        """From the broker: there is no room yet."""
+        self.ready = False
+        self._told(reason)
+
+    def granted(self, message: "Granted") -> None:
+        """From the broker: it has a lease."""
+        self.ready = True
+        self._told("")
+
+    def started(self, message: "Started") -> None:
+        """From the broker: it runs."""
+
+    def retried(self, message: "Retried") -> None:
+        """From the broker: it ran out of memory, and another attempt with more follows."""
+        self.ready = self._opened = False
+
+    def _close_streams(self) -> None:
+        self.channel.close()
+        self._theirs.close()
+        if self._null >= 0:
+            os.close(self._null)
+            self._null = -1
