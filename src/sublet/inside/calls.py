@@ -21,6 +21,7 @@ import traceback
 from typing import Any, NoReturn
 
 from . import evidence, lease, measure, oom, parcels, pool
+from .crew import Crew, Outcome
 
 CHANNEL = 3
 """The descriptor of the worker's end."""
@@ -70,13 +71,9 @@ class _Worker:
         self._initializer: bytes | None = setup["initializer"]
         self._writing = threading.Lock()
         self._outside: int | None = None
-        self._crew: Any = None
+        self._crew: Crew | None = None
         if setup["isolation"] != "process":
-            from . import crew
-
-            self._crew = crew.Crew(
-                setup["isolation"], setup["threads"], self._done, told=self._tell
-            )
+            self._crew = Crew(setup["isolation"], setup["threads"], self._done, told=self._tell)
 
     def serve(self, packet: parcels.Packet) -> None:
         """Do one call, or give it to the crew."""
@@ -109,12 +106,12 @@ class _Worker:
             self._crew.close()
         leave(0)
 
-    def _done(self, number: int, outcome: Any) -> None:
+    def _done(self, number: int, outcome: Outcome) -> None:
         """A thread of the crew has finished a call."""
         if outcome.error is not None:
             self._fail(number, outcome.error, "call")
         else:
-            self._answer(number, outcome.result)
+            self._answer(number, outcome.value)
 
     def _answer(self, number: int, result: Any) -> None:
         try:
@@ -128,9 +125,11 @@ class _Worker:
             leave(0)
 
     def _fail(self, number: int, error: BaseException, where: str) -> None:
+        told = {"where": where, **_describe(error)}
+        # After that: an error that is made again to try its pickle is noted as caught.
         memory = oom.note_uncaught(error) or _ran_out_unheard()
+        told["memory"] = memory
         last = LAST if memory and self._crew is None else self._is_last()
-        told = {"where": where, "memory": memory, **_describe(error)}
         self._send(FAILURE | last, number, parcels.pack(told))
         if last:
             leave(1)
@@ -173,9 +172,9 @@ def _describe(error: BaseException) -> dict[str, Any]:
         attempt = parcels.in_one_piece(error)
         pickle.loads(attempt)
         pickled = attempt
-    own = __name__.rpartition(".")[0].replace(".", os.sep)
+    own = os.path.dirname(__file__)
     trace = error.__traceback__
-    while trace is not None and own in os.path.dirname(trace.tb_frame.f_code.co_filename):
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == own:
         trace = trace.tb_next
     return {
         "error": pickled,

@@ -1,6 +1,7 @@
 """One call: the function, its arguments, and the future that waits for its result."""
 
 import pickle
+import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -137,13 +138,15 @@ def _exceeded(name: str, ended: "Ended | None", text: str) -> LeaseExceeded:
     lease = ended.lease if ended is not None else None
     had = f"its lease of {format_bytes(lease.ceiling)}" if lease is not None else "its lease"
     suggest = ended.suggest if ended is not None else None
-    more = "a larger memory=" if suggest is None else f'memory="{format_bytes(suggest)}"'
-    message = f"{name}() needed more than {had}: {_first_line(text)}"
-    hint = f'Try {more.replace(" ", "")}, a smaller batch, or on_oom="grow".'
+    more = "more memory" if suggest is None else f"memory={suggest} ({format_bytes(suggest)})"
+    hint = f'Try {more}, a smaller batch, or on_oom="grow".'
     code = ended.outcome.code if ended is not None else None
+    message = f"{name}() needed more than {had}: {_in_a_line(text)}"
     return LeaseExceeded(message, hint, code, suggest)
 
 
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0][:200]
+def _in_a_line(text: str) -> str:
+    """The gist of TensorFlow's message: no graph nodes before it, no dump after it."""
+    line = re.sub(r"^(\{\{.*?\}\} )+", "", text.strip()).partition("\n")[0]
+    line = line.partition(" on /job:")[0][:200]
     return line if line.endswith(".") else f"{line}."

@@ -1,0 +1,19 @@
+"""Pools in the test's own process, with workers of the shared home."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.box import Box
+
+
+@pytest.fixture
+def home(shared_box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Box:
+    """The shared home, for pools that are made in this process."""
+    for name in list(os.environ):
+        if name.startswith("SUBLET"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SUBLET_HOME", str(shared_box.home))
+    monkeypatch.chdir(tmp_path)
+    return shared_box

@@ -1,0 +1,339 @@
+"""Calls in workers of their own: the contract of an Executor, with real workers."""
+
+import asyncio
+import concurrent.futures
+import functools
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sublet
+from support import functions
+from support.box import Box, wait_for
+
+
+def test_each_call_has_a_process_of_its_own(home: Box) -> None:
+    """So the memory of each really returns."""
+    with sublet.Pool(2, memory="64MiB") as pool:
+        pids = list(pool.map(functions.pid, range(6)))
+    assert len(set(pids)) == 6
+    assert os.getpid() not in pids
+
+
+def test_results_come_in_the_order_of_the_arguments(home: Box) -> None:
+    with sublet.Pool(2, memory="64MiB") as pool:
+        assert list(pool.map(functions.double, range(7))) == [0, 2, 4, 6, 8, 10, 12]
+        assert list(pool.map(functions.add, "ab", "cd")) == ["ac", "bd"]
+        assert list(pool.map(functions.double, range(7), chunksize=3)) == list(range(0, 14, 2))
+        assert list(pool.map(functions.double, [])) == []
+
+
+def test_a_lambda_a_closure_and_a_partial_can_be_called(home: Box) -> None:
+    offset = 10
+    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+        assert pool.submit(lambda x: x + offset, 1).result() == 11
+        assert pool.submit(functools.partial(functions.add, 1), 2).result() == 3
+        assert pool.submit(functions.add, other=2, one=1).result() == 3
+
+
+def test_a_lease_is_held_by_each_call(home: Box) -> None:
+    """The pool's, or one of the call's own."""
+    with sublet.Pool(2, memory="64MiB") as pool:
+        usual = pool.submit(functions.lease)
+        larger = pool.submit(functions.lease, memory="128MiB")
+        assert usual.result()["ceiling"] == 64 << 20
+        assert larger.result()["ceiling"] == 128 << 20
+
+
+def test_an_error_comes_with_the_traceback_of_its_worker(home: Box) -> None:
+    with sublet.Pool(1, memory="64MiB") as pool:
+        with pytest.raises(ValueError, match="too bad") as raised:
+            pool.submit(functions.fail, "too bad").result()
+        cause = str(raised.value.__cause__)
+        assert "functions.py" in cause
+        assert "in fail" in cause
+        assert "calls.py" not in cause
+        assert pool.submit(functions.double, 2).result() == 4
+
+
+def test_an_error_that_cannot_be_made_again_is_told_in_words(home: Box) -> None:
+    with sublet.Pool(1, memory="64MiB") as pool:
+        with pytest.raises(sublet.RemoteError, match="Odd: this and that") as raised:
+            pool.submit(functions.fail_oddly).result()
+    assert "in fail_oddly" in str(raised.value.__cause__)
+
+
+def test_what_cannot_be_pickled_fails_its_own_call_only(home: Box) -> None:
+    """An argument, and a result."""
+    with sublet.Pool(1, memory="64MiB") as pool:
+        argument = pool.submit(functions.same, threading.Lock())
+        result = pool.submit(threading.Lock)
+        good = pool.submit(functions.double, 1)
+        with pytest.raises(TypeError) as raised:
+            argument.result()
+        assert "cannot be sent to a worker" in "".join(raised.value.__notes__)
+        with pytest.raises(TypeError) as raised:
+            result.result()
+        assert "cannot be sent back" in "".join(raised.value.__notes__)
+        assert good.result() == 2
+
+
+def test_a_function_the_worker_cannot_import_says_what_to_do(home: Box, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text("def function(): return 1\n")
+    import importlib.util
+    import sys
+
+    spec = importlib.util.spec_from_file_location("elsewhere", tmp_path / "elsewhere.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["elsewhere"] = module
+    spec.loader.exec_module(module)
+    os.chdir("/")
+    try:
+        with sublet.Pool(1, memory="64MiB") as pool:
+            with pytest.raises(ModuleNotFoundError) as raised:
+                pool.submit(module.function).result()
+    finally:
+        del sys.modules["elsewhere"]
+    assert "on sys.path" in "".join(raised.value.__notes__)
+
+
+def test_arrays_and_tensors_come_back_as_they_were(home: Box) -> None:
+    array = np.random.default_rng(1).random((500, 400))
+    with sublet.Pool(1, memory="64MiB") as pool:
+        assert pool.submit(functions.total, array).result() == float(array.sum())
+        back = pool.submit(functions.same, {"a": array, "b": [array[:2]]}).result()
+    np.testing.assert_array_equal(back["a"], array)
+    np.testing.assert_array_equal(back["b"][0], array[:2])
+
+
+def test_a_result_larger_than_the_lease_comes_back(home: Box) -> None:
+    """The lease is TensorFlow's; what NumPy holds is not its memory."""
+    with sublet.Pool(1, memory="16MiB") as pool:
+        result = pool.submit(np.ones, 8 << 20).result()
+    assert result.nbytes == 64 << 20
+    assert result.sum() == 8 << 20
+
+
+def test_reused_workers_take_call_after_call(home: Box) -> None:
+    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+        assert len(set(pool.map(functions.pid, range(20)))) == 1
+    with sublet.Pool(1, memory="64MiB", reuse=3) as pool:
+        pids = list(pool.map(functions.pid, range(6)))
+    assert len(set(pids[:3])) == len(set(pids[3:])) == 1
+    assert len(set(pids)) == 2
+
+
+def test_a_reused_worker_that_has_gained_memory_is_replaced(home: Box) -> None:
+    def hoard() -> int:
+        import builtins
+
+        kept = vars(builtins).setdefault("kept_by_this_test", [])
+        kept.append(bytearray(os.urandom(1 << 20)) * 400)
+        return os.getpid()
+
+    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+        first = pool.submit(functions.pid).result()
+        assert pool.submit(hoard).result() == first
+        assert pool.submit(functions.pid).result() != first
+
+
+def test_the_initializer_runs_before_the_first_call_of_each_worker(home: Box) -> None:
+    def begin(value: str) -> None:
+        os.environ["BEGUN"] = os.environ.get("BEGUN", "") + value
+
+    with sublet.Pool(1, memory="64MiB", reuse=2, initializer=begin, initargs=("x",)) as pool:
+        assert list(pool.map(os.getenv, ["BEGUN"] * 4)) == ["x"] * 4
+
+
+def test_an_initializer_that_fails_fails_the_calls(home: Box) -> None:
+    with sublet.Pool(1, memory="64MiB", initializer=functions.fail, initargs=("no",)) as pool:
+        with pytest.raises(ValueError, match="no") as raised:
+            pool.submit(functions.double, 1).result()
+    assert "initializer" in "".join(raised.value.__notes__)
+
+
+def test_a_call_that_waits_can_be_cancelled(home: Box, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with sublet.Pool(1, memory="64MiB") as pool:
+        first = pool.submit(functions.wait_for_file, str(gate))
+        second = pool.submit(functions.double, 1)
+        wait_for(first.running, "the first call runs")
+        assert second.cancel()
+        assert not first.cancel()
+        gate.touch()
+        assert first.result() == str(gate)
+        done, _ = concurrent.futures.wait([first, second])
+        assert done == {first, second}
+
+
+def test_shutdown_can_cancel_what_has_not_begun(home: Box, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    pool = sublet.Pool(1, memory="64MiB")
+    first = pool.submit(functions.wait_for_file, str(gate))
+    others = [pool.submit(functions.double, number) for number in range(3)]
+    wait_for(first.running, "the first call runs")
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert all(other.cancelled() for other in others)
+    gate.touch()
+    pool.shutdown()
+    assert first.result() == str(gate)
+
+
+def test_a_pool_takes_nothing_after_its_end(home: Box) -> None:
+    with sublet.Pool(1, memory="64MiB") as pool:
+        pass
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(functions.double, 1)
+
+
+def test_what_was_submitted_is_done_before_the_block_ends(home: Box) -> None:
+    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+        futures = [pool.submit(functions.double, number) for number in range(50)]
+    assert [future.result(timeout=0) for future in futures] == [2 * n for n in range(50)]
+
+
+def test_map_gives_up_after_its_timeout(home: Box, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with sublet.Pool(1, memory="64MiB") as pool:
+        results = pool.map(functions.wait_for_file, [str(gate)], timeout=0.05)
+        with pytest.raises(TimeoutError):
+            next(results)
+        gate.touch()
+
+
+def test_a_thousand_calls_wait_their_turn(home: Box) -> None:
+    with sublet.Pool(2, memory="64MiB", reuse=True) as pool:
+        assert sum(pool.map(functions.double, range(1000))) == 999_000
+
+
+def test_calls_may_come_from_many_threads(home: Box) -> None:
+    with sublet.Pool(2, memory="64MiB", reuse=True) as pool:
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            asked = [
+                threads.submit(lambda n: pool.submit(functions.double, n).result(), n)
+                for n in range(64)
+            ]
+            assert [one.result() for one in asked] == [2 * n for n in range(64)]
+
+
+def test_an_event_loop_can_call(home: Box) -> None:
+    async def work() -> list[Any]:
+        async with sublet.Pool(2, memory="64MiB") as pool:
+            loop = asyncio.get_running_loop()
+            return [
+                await pool.call_async(functions.double, 4),
+                await loop.run_in_executor(pool, functions.double, 5),
+                [result async for result in pool.map_async(functions.double, range(3))],
+            ]
+
+    assert asyncio.run(work()) == [8, 10, [0, 2, 4]]
+
+
+def test_trainings_in_workers_give_what_they_give_alone(home: Box) -> None:
+    with sublet.Pool(2, memory="256MiB") as pool:
+        once = list(pool.map(functions.train, [1, 2, 1]))
+    assert once[0] == once[2] != once[1]
+
+
+def test_out_of_memory_is_told_with_a_size_worth_trying(home: Box) -> None:
+    with sublet.Pool(1, memory="32MiB") as pool:
+        with pytest.raises(sublet.LeaseExceeded, match="make_tensor") as raised:
+            pool.submit(functions.make_tensor, 64).result()
+        assert raised.value.suggest is not None
+        assert raised.value.suggest > 64 << 20
+        assert "OOM" in str(raised.value.__cause__)
+        assert pool.submit(functions.make_tensor, 1, memory=raised.value.suggest).result() == 2**18
+
+
+def test_a_call_is_tried_again_with_more_memory_when_asked(home: Box) -> None:
+    with sublet.Pool(1, memory="32MiB", on_oom="grow") as pool:
+        assert pool.submit(functions.make_tensor, 64).result() == 64 * 2**18
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_function_may_end_in_any_way(home: Box, tmp_path: Path, reuse: bool) -> None:
+    """It fails its own call, with the reason; the pool goes on."""
+    with sublet.Pool(1, memory="64MiB", reuse=reuse) as pool:
+        killed = pool.submit(functions.kill_itself)
+        crashed = pool.submit(functions.crash)
+        gone = pool.submit(functions.exit_hard, 7)
+        left = pool.submit(functions.exit_softly, 3)
+        threads = pool.submit(functions.leave_a_thread)
+        good = pool.submit(functions.double, 4)
+        with pytest.raises(sublet.WorkerDied, match="signal 9") as raised:
+            killed.result()
+        assert raised.value.code == 137
+        with pytest.raises(sublet.WorkerDied, match="signal 11"):
+            crashed.result()
+        with pytest.raises(sublet.WorkerDied, match="exit code 7"):
+            gone.result()
+        with pytest.raises(sublet.CallFailed, match=r"sys\.exit\(3\)"):
+            left.result()
+        assert threads.result() == "done"
+        assert good.result() == 8
+
+
+def test_a_function_that_forks_answers_once(home: Box, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+        assert pool.submit(functions.fork, str(note)).result() == "parent"
+        assert pool.submit(functions.double, 1).result() == 2
+        child = int(wait_for(lambda: note.exists() and note.read_text(), "the child was there"))
+        wait_for(lambda: not _lives(child), "the child ends")
+
+
+def test_no_process_outlives_the_pool(home: Box, tmp_path: Path) -> None:
+    """Not even one that the function has left behind."""
+    note = tmp_path / "note"
+    with sublet.Pool(1, memory="64MiB") as pool:
+        assert pool.submit(functions.leave_a_child, str(note)).result() == "done"
+    assert not _lives(int(note.read_text()))
+
+
+def test_what_can_never_be_granted_fails_its_call(home: Box) -> None:
+    with sublet.Pool(1, memory="64MiB") as pool:
+        with pytest.raises(sublet.SubletError, match="GiB"):
+            pool.submit(functions.double, 1, memory="900GiB").result()
+        assert pool.submit(functions.double, 1).result() == 2
+
+
+def test_bad_terms_are_refused_at_once(home: Box) -> None:
+    for wrong in (
+        {"memory": "lots"},
+        {"isolation": "planet"},
+        {"max_workers": 0},
+        {"on_oom": "weep"},
+        {"reuse": -1},
+        {"gpu": 0, "device": "cpu"},
+    ):
+        with pytest.raises(sublet.SubletError):
+            sublet.Pool(**wrong)  # type: ignore[arg-type]
+    with sublet.Pool(1, memory="64MiB") as pool:
+        with pytest.raises(sublet.SubletError):
+            pool.submit("no function")  # type: ignore[arg-type]
+        with pytest.raises(sublet.SubletError):
+            pool.submit(functions.double, 1, memory="lots")
+
+
+def test_terminate_ends_what_runs(home: Box, tmp_path: Path) -> None:
+    with sublet.Pool(2, memory="64MiB") as pool:
+        running = pool.submit(functions.note_and_wait, str(tmp_path))
+        wait_for(lambda: list(tmp_path.iterdir()), "it runs")
+        pool.terminate_workers()
+        with pytest.raises(sublet.WorkerDied):
+            running.result()
+    pid = int(next(tmp_path.iterdir()).name)
+    wait_for(lambda: not _lives(pid), "the worker is gone")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
