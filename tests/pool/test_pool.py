@@ -5,6 +5,7 @@ import concurrent.futures
 import functools
 import os
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,9 @@ def test_an_error_comes_with_the_traceback_of_its_worker(home: Box) -> None:
 
 def test_an_error_that_cannot_be_made_again_is_told_in_words(home: Box) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
-        with pytest.raises(sublet.RemoteError, match="Odd: this and that") as raised:
-            pool.submit(functions.fail_oddly).result()
+        future = pool.submit(functions.fail_oddly)
+    with pytest.raises(sublet.RemoteError, match="Odd: this and that") as raised:
+        future.result()
     assert "in fail_oddly" in str(raised.value.__cause__)
 
 
@@ -96,10 +98,11 @@ def test_a_function_the_worker_cannot_import_says_what_to_do(home: Box, tmp_path
     os.chdir("/")
     try:
         with sublet.Pool(1, memory="64MiB") as pool:
-            with pytest.raises(ModuleNotFoundError) as raised:
-                pool.submit(module.function).result()
+            future = pool.submit(module.function)
     finally:
         del sys.modules["elsewhere"]
+    with pytest.raises(ModuleNotFoundError) as raised:
+        future.result()
     assert "on sys.path" in "".join(raised.value.__notes__)
 
 
@@ -153,8 +156,9 @@ def test_the_initializer_runs_before_the_first_call_of_each_worker(home: Box) ->
 
 def test_an_initializer_that_fails_fails_the_calls(home: Box) -> None:
     with sublet.Pool(1, memory="64MiB", initializer=functions.fail, initargs=("no",)) as pool:
-        with pytest.raises(ValueError, match="no") as raised:
-            pool.submit(functions.double, 1).result()
+        future = pool.submit(functions.double, 1)
+    with pytest.raises(ValueError, match="no") as raised:
+        future.result()
     assert "initializer" in "".join(raised.value.__notes__)
 
 
@@ -168,8 +172,8 @@ def test_a_call_that_waits_can_be_cancelled(home: Box, tmp_path: Path) -> None:
         assert not first.cancel()
         gate.touch()
         assert first.result() == str(gate)
-        done, _ = concurrent.futures.wait([first, second])
-        assert done == {first, second}
+        both: list[Future[Any]] = [first, second]
+        assert concurrent.futures.wait(both).done == set(both)
 
 
 def test_shutdown_can_cancel_what_has_not_begun(home: Box, tmp_path: Path) -> None:
@@ -213,13 +217,15 @@ def test_a_thousand_calls_wait_their_turn(home: Box) -> None:
 
 
 def test_calls_may_come_from_many_threads(home: Box) -> None:
-    with sublet.Pool(2, memory="64MiB", reuse=True) as pool:
-        with concurrent.futures.ThreadPoolExecutor(8) as threads:
-            asked = [
-                threads.submit(lambda n: pool.submit(functions.double, n).result(), n)
-                for n in range(64)
-            ]
-            assert [one.result() for one in asked] == [2 * n for n in range(64)]
+    with (
+        sublet.Pool(2, memory="64MiB", reuse=True) as pool,
+        concurrent.futures.ThreadPoolExecutor(8) as threads,
+    ):
+        asked = [
+            threads.submit(lambda n: pool.submit(functions.double, n).result(), n)
+            for n in range(64)
+        ]
+        assert [one.result() for one in asked] == [2 * n for n in range(64)]
 
 
 def test_an_event_loop_can_call(home: Box) -> None:
@@ -313,7 +319,7 @@ def test_bad_terms_are_refused_at_once(home: Box) -> None:
         {"gpu": 0, "device": "cpu"},
     ):
         with pytest.raises(sublet.SubletError):
-            sublet.Pool(**wrong)  # type: ignore[arg-type]
+            sublet.Pool(**wrong)
     with sublet.Pool(1, memory="64MiB") as pool:
         with pytest.raises(sublet.SubletError):
             pool.submit("no function")  # type: ignore[arg-type]

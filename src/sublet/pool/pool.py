@@ -332,7 +332,7 @@ def _in_order(
 
 
 def _memory(asked: str | int) -> str:
-    text = str(asked)
+    text = f"{asked}B" if isinstance(asked, int) else asked
     read_memory(text)
     return text
 
