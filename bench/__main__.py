@@ -8,7 +8,7 @@ import time
 
 from bench import machine, processes, report
 
-NAMES = ("startup", "jobs", "memory", "rest", "step", "plan", "queue", "sizing", "classes")
+NAMES = ("startup", "jobs", "memory", "rest", "step", "plan", "queue", "sizing", "classes", "pool")
 
 
 def main() -> int:

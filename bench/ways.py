@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ class Way:
 
     key: str
     title: str
-    kind: Literal["fresh", "reused", "limit", "ours"]
+    kind: Literal["fresh", "reused", "limit", "ours", "ours reused"]
     open: Callable[[int], AbstractContextManager[RunAll]]
     package: str = ""
 
@@ -48,7 +48,7 @@ class Way:
     @property
     def isolated(self) -> bool:
         """Whether each program has a process of its own."""
-        return self.kind != "reused"
+        return self.kind not in ("reused", "ours reused")
 
 
 def perform(program: str, stamp: str) -> None:
@@ -108,6 +108,34 @@ def _sublet_call(width: int) -> Iterator[RunAll]:
     with ThreadPoolExecutor(width) as slots, tempfile.TemporaryDirectory() as scratch:
         one("first_op", os.path.join(scratch, "warm-up"))
         yield lambda program, stamps: _drain(slots.map(lambda stamp: one(program, stamp), stamps))
+
+
+@contextlib.contextmanager
+def _sublet_pool(width: int, reuse: bool) -> Iterator[RunAll]:
+    import sublet
+
+    with sublet.Pool(width, memory="256MiB", reuse=reuse) as pool:
+        with tempfile.TemporaryDirectory() as place:
+            if reuse:
+                _drain(pool.map(_meet, [place] * width, range(width), [width] * width))
+            else:
+                pool.submit(perform, "first_op", os.path.join(place, "stamp")).result()
+
+        def run_all(program: str, stamps: Sequence[str]) -> None:
+            _drain(pool.map(perform, [program] * len(stamps), stamps))
+
+        yield run_all
+
+
+@contextlib.contextmanager
+def _executor(width: int) -> Iterator[RunAll]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(width, context, max_tasks_per_child=1) as pool:
+
+        def run_all(program: str, stamps: Sequence[str]) -> None:
+            _drain(pool.map(perform, [program] * len(stamps), stamps))
+
+        yield run_all
 
 
 @contextlib.contextmanager
@@ -231,6 +259,7 @@ def _drain(results: Iterator[None]) -> None:
 WAYS = (
     Way("plain", "python job.py", "fresh", _plain),
     Way("spawn-fresh", "mp.Pool spawn, a worker per job", "fresh", lambda n: _spawn(n, True)),
+    Way("executor-fresh", "ProcessPoolExecutor spawn, a worker per job", "fresh", _executor),
     Way("ray-fresh", "Ray, max_calls=1", "fresh", lambda n: _ray(n, True), "ray"),
     Way("spawn-reused", "mp.Pool spawn, reused", "reused", lambda n: _spawn(n, False)),
     Way("loky-reused", "joblib loky, reused", "reused", _loky, "joblib"),
@@ -239,5 +268,7 @@ WAYS = (
     Way("forkserver", "limit: forkserver, preloaded", "limit", _forkserver),
     Way("sublet-command", "sublet run job.py", "ours", _sublet_command),
     Way("sublet-call", "sublet.run() from Python", "ours", _sublet_call),
+    Way("pool", "sublet.Pool, a worker per job", "ours", lambda n: _sublet_pool(n, False)),
+    Way("pool-reused", "sublet.Pool(reuse=True)", "ours reused", lambda n: _sublet_pool(n, True)),
 )
 BY_KEY = {way.key: way for way in WAYS}

@@ -146,30 +146,33 @@ class Seat:
         poll = select.poll()
         sources: dict[int, Worker] = {}
         poll.register(self._wake, select.POLLIN)
-        for worker in self._workers:
-            for number in (worker.fileno(), worker.channel.fileno()):
-                sources[number] = worker
+        for one in self._workers:
+            for number in (one.fileno(), one.channel.fileno()):
+                sources[number] = one
                 poll.register(number, select.POLLIN)
         heard = poll.poll(patience)
+        if (self._wake, select.POLLIN) in heard:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
         for number, _ in heard:
-            if number == self._wake:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._wake)
-        # Answers come before the news of an end: a worker may say its last word and go.
-        for worker in dict.fromkeys(sources[number] for number, _ in heard if number in sources):
-            self._hear(worker)
+            worker = sources.get(number)
+            # One that was seen off a moment ago has no descriptors any more.
+            if worker is not None and worker in self._workers:
+                if number == worker.channel.fileno():
+                    self._hear_answers(worker)
+                else:
+                    self._hear(worker)
         return bool(heard)
 
     def _hear(self, worker: Worker) -> None:
-        self._hear_answers(worker)
-        if not select.select([worker.fileno()], [], [], 0)[0]:
-            return
+        """The broker has something to say about a worker."""
         try:
             ended = worker.hear()
         except SubletError as error:
             self._lose(worker, error)
             return
         if ended is not None:
+            # A worker may say its last word and go: its answers come before the news of its end.
             self._hear_answers(worker)
             self._see_off(worker, ended)
             return

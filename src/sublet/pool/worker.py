@@ -97,13 +97,10 @@ class Worker:
 
     def receive_nowait(self) -> parcels.Packet | None:
         """The next answer; None if there is none now."""
-        self.channel.setblocking(False)
         try:
-            return parcels.receive(self.channel)
+            return parcels.receive(self.channel, wait=False)
         except BlockingIOError:
             return None
-        finally:
-            self.channel.setblocking(True)
 
     def hear(self) -> "Ended | None":
         """What the broker says; how the worker ended, once it has. Raises what was refused."""
@@ -114,10 +111,9 @@ class Worker:
 
         We hold its end of the channel too, so what it has not read can still be seen.
         """
-        self._theirs.setblocking(False)
         try:
-            return parcels.receive(self._theirs) is None
-        except (OSError, ValueError):
+            return parcels.receive(self._theirs, wait=False) is None
+        except OSError:
             return True
 
     def dismiss(self) -> None:
