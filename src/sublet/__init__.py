@@ -7,14 +7,17 @@ TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is no
 if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
+    from sublet.client.lease import Lease, lease
     from sublet.errors import SubletError
 
 __version__ = "0.1.0"
 __all__ = [
     "Job",
+    "Lease",
     "Report",
     "SubletError",
     "__version__",
+    "lease",
     "run",
     "status",
     "submit",
@@ -23,8 +26,10 @@ __all__ = [
 
 _HOMES = {
     "Job": "sublet.client.jobs",
+    "Lease": "sublet.client.lease",
     "Report": "sublet.client.api",
     "SubletError": "sublet.errors",
+    "lease": "sublet.client.lease",
     "run": "sublet.client.api",
     "status": "sublet.client.api",
     "submit": "sublet.client.jobs",

@@ -5,7 +5,8 @@
     │   └── TooLarge        the device can never give that much
     ├── WorldError          the world's: a disk, a socket, a process
     │   ├── BrokerGone      no broker answers and none could be started
-    │   └── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
+    │   ├── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
+    │   └── TimedOut        no room in the time that was given; a TimeoutError, too
     └── InternalError       ours: a bug to report
 
 A message says what is wrong; a hint says what to do next.
@@ -42,6 +43,10 @@ class BrokerGone(WorldError):
 
 class LedgerDamaged(WorldError):
     """The ledger cannot be read, and is never reset without being asked."""
+
+
+class TimedOut(WorldError, TimeoutError):
+    """There was no room in the time that was given; nothing is held."""
 
 
 class InternalError(SubletError):
