@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -32,7 +32,10 @@ from sublet.inside.lease import Lease as InsideLease
 from sublet.units import format_bytes, format_seconds
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
-from sublet.wire.pack import Tree, pack
+from sublet.wire.pack import pack
+
+if TYPE_CHECKING:
+    from sublet.wire.pack import Tree
 
 _FIRST = "Restart the kernel (or the program), and call `sublet.lease` before anything else."
 _MOST_RECONNECTS = 20
@@ -79,7 +82,7 @@ class Lease(Struct, frozen=True):
 class _Held:
     """What this process holds, and what it had asked for."""
 
-    def __init__(self, lease: Lease, inside: InsideLease, token: str, asked: Tree, home: Home):
+    def __init__(self, lease: Lease, inside: InsideLease, token: str, asked: "Tree", home: Home):
         self.lease = lease
         self.inside = inside
         self.token = token
@@ -135,7 +138,7 @@ def lease(
         return _ask(asked, cpus, name, timeout)
 
 
-def _same(held: _Held, asked: Tree) -> Lease:
+def _same(held: _Held, asked: "Tree") -> Lease:
     """The lease that this process has, if that is what it asks for."""
     known = asked["device"] in (None, held.asked["device"], held.inside.device, held.inside.uuid)
     if known and asked["memory"] in (held.asked["memory"], {"type": "auto"}):
@@ -152,7 +155,7 @@ def _outer() -> InsideLease | None:
     return outer if outer is not None and os.path.isdir(outer.dir) else None
 
 
-def _within(outer: InsideLease, asked: Tree) -> Lease:
+def _within(outer: InsideLease, asked: "Tree") -> Lease:
     """Leases nest, they do not add."""
     given = Lease(outer.ceiling, outer.device, outer.job, "the program it is in")
     memory = asked["memory"]
@@ -169,7 +172,7 @@ def _within(outer: InsideLease, asked: Tree) -> Lease:
     return given
 
 
-def _ask(asked: Tree, cpus: int | None, name: str | None, timeout: float | None) -> Lease:
+def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | None) -> Lease:
     global _held
     path, args = _program()
     name = name or os.path.basename(path) or path
@@ -225,7 +228,7 @@ def _give_back() -> None:
 class _Asking:
     """One request, through the death of any broker. Closing it withdraws what was not taken."""
 
-    def __init__(self, spec: Tree, home: Home, timeout: float | None) -> None:
+    def __init__(self, spec: "Tree", home: Home, timeout: float | None) -> None:
         self.home = home
         self.token = os.urandom(16).hex()
         self._request = pack(
