@@ -319,8 +319,9 @@ class _Asking:
             time.sleep(min(0.01 * self._reconnects, 0.2))
 
     def _time_is_up(self) -> None:
+        when = f"in {format_seconds(self._timeout)}" if self._timeout else "at once"
         raise TimedOut(
-            f"No lease in {format_seconds(self._timeout or 0.0)}: {self._reason}.",
+            f"No lease {when}: {self._reason}.",
             "Ask for less, give it more time, or see in `sublet status` who could end.",
         )
 
