@@ -90,6 +90,19 @@ def test_a_runtime_that_has_started_is_refused_with_the_fix(
     assert not own_box.home.exists()
 
 
+def test_gpus_that_were_looked_for_are_too_late_for_a_lease(resident: MakeResident) -> None:
+    """The driver reads which of them it may show only once."""
+    one = resident()
+    one.do(
+        "import tensorflow as tf; import sublet\n"
+        "from tensorflow.python.eager import context\n"
+        "tf.config.list_physical_devices()\n"
+        "gpu = context.PhysicalDevice('/physical_device:GPU:0', 'GPU')\n"
+        "context.context()._physical_devices.append(gpu)"
+    )
+    assert "TensorFlow has looked for the GPUs" in one.fails("sublet.lease('64MiB')")
+
+
 def test_a_lease_ends_with_its_process_however_that_ends(
     own_box: Box, resident: MakeResident
 ) -> None:
@@ -221,6 +234,39 @@ def test_waiting_ends_with_the_time_for_it_or_with_ctrl_c(
     assert second.answer()["error"] == "KeyboardInterrupt"
     wait_for(lambda: not own_box.status()["waiting"], "nobody waits")
     assert second.do(LEASE.format("'64MiB'")) == "5"
+
+
+def test_one_that_dies_while_it_waits_is_dropped_though_its_child_has_its_socket(
+    own_box: Box, resident: MakeResident
+) -> None:
+    """So that the line goes on."""
+    first, second, third = resident(), resident(), resident()
+    first.do(LEASE.format("'1GiB'"))
+    second.begin(
+        "import os, threading, time, sublet\n"
+        "def fork():\n"
+        "    while not sublet.status().waiting: time.sleep(0.02)\n"
+        "    if (child := os.fork()) == 0: time.sleep(1000)\n"
+        "    open('child', 'w').write(str(child) + ' ')\n"
+        "threading.Thread(target=fork).start()\n"
+        "sublet.lease('1GiB')"
+    )
+    child = wait_for(lambda: _words(own_box.work / "child"), "it has a child")
+    try:
+        second.process.kill()
+        second.process.wait()
+        third.begin(LEASE.format("'1GiB'"))
+        wait_for(lambda: len(own_box.status()["waiting"]) == 2, "the third waits, too")
+        first.end()
+        assert third.answer() == {"said": "3\n", "error": None}
+        assert row(own_box, 2)["state"] == "finished"
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+def _words(path: Path) -> str:
+    text = path.read_text() if path.exists() else ""
+    return text.strip() if text.endswith(" ") else ""
 
 
 def test_what_can_never_be_granted_is_refused_at_once(resident: MakeResident) -> None:

@@ -15,7 +15,8 @@ import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -343,8 +344,8 @@ class _Voice:
     """A few words about waiting, for a person: nobody else reads them."""
 
     def __init__(self) -> None:
-        notebook = _shell() is not None
-        self._heard = notebook or (sys.stderr is not None and sys.stderr.isatty())
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._heard = terminal or _in_notebook()
         self._since = time.monotonic()
         self._said: tuple[float, str] | None = None
 
@@ -364,9 +365,10 @@ class _Voice:
                 print(f"sublet: {text}", file=sys.stderr, flush=True)
 
 
-def _shell() -> Any:
-    """IPython's shell, if this is one: a notebook or a terminal's."""
-    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of one."""
+    shell: Callable[[], object] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    return "ipykernel" in sys.modules and shell() is not None
 
 
 def _program() -> tuple[str, tuple[bytes, ...]]:
@@ -374,8 +376,8 @@ def _program() -> tuple[str, tuple[bytes, ...]]:
     main = sys.modules.get("__main__")
     if (notebook := getattr(main, "__vsc_ipynb_file__", None)) is not None:
         return str(notebook), ()
-    if _shell() is not None:
-        # Set by Jupyter's server, in the kernel's environment.
+    if _in_notebook():
+        # Jupyter's server names the notebook in the environment of its kernel.
         return os.environ.get("JPY_SESSION_NAME") or "notebook", ()
     if (file := getattr(main, "__file__", None)) is not None:
         return os.path.abspath(file), tuple(os.fsencode(word) for word in sys.argv[1:])
