@@ -37,6 +37,7 @@ def test_a_storm_of_kills_leaves_no_lease_behind_and_loses_none(
             # Any moment will do: the wait is the dice's, and nothing depends on its length.
             wait_for(lambda: dice.random() < 0.3, "the dice say so")
             os.kill(broker, signal.SIGKILL)
+            wait_for(lambda dead=broker: dead not in box.processes(), "it is dead")
         answers = [one.answer() for one in four]
         assert [answer["error"] for answer in answers] == [None] * 4
         expected = {(int(a["said"]), one.pid) for a, one in zip(answers, four, strict=True)}

@@ -65,8 +65,7 @@ PIDS = 8192
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NAME = 15
-SAMPLES = (0.5, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each look at what a tree holds; the last one from then on."""
+_SAMPLES = (0.5, 0.5, 1.0, 2.0, 4.0)
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTSTP)
 
 
@@ -211,7 +210,7 @@ class _Keeper:
         self.peak = 0
         self.maxrss = 0
         self.sampled = 0
-        self.next_sample = time.monotonic() + SAMPLES[0]
+        self.next_sample = time.monotonic() + _SAMPLES[0]
         self.stopped = ""
         self.ending = ""
         """How far the end of the tree has come: lingering, asked, forced; empty while it runs."""
@@ -338,7 +337,7 @@ class _Keeper:
 
     def sample(self) -> None:
         """Measure what the tree adds to the machine."""
-        self.next_sample = time.monotonic() + SAMPLES[min(self.sampled, len(SAMPLES) - 1)]
+        self.next_sample = time.monotonic() + _SAMPLES[min(self.sampled, len(_SAMPLES) - 1)]
         self.sampled += 1
         pids = _descendants()
         now = tree.added_memory(pids) + tree.added_memory([os.getpid()])

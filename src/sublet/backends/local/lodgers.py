@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 
 from sublet.backends.local import records, tree
-from sublet.backends.local.keeper import SAMPLES
 from sublet.backends.local.launcher import Ending, Reports
 from sublet.domain.job import Process
 from sublet.hub import Hub
@@ -20,6 +19,11 @@ from sublet.inside.measure import read_boards
 
 HOW = "in its own process"
 _AGAIN = 1.0
+_SAMPLES = (0.5, 0.5, *(1.0,) * 30, 4.0)
+"""Seconds between looks at what a lodger holds: often at first, for TensorFlow is still to come."""
+_MATTERS = 4 << 20
+"""A change of what is resident, in bytes, after which it is worth measuring what that adds: reading
+all mappings of a process takes 20 ms, and a notebook stands still for most of its life."""
 
 
 class _Lodger:
@@ -29,6 +33,7 @@ class _Lodger:
         self.process = process
         self.taken = False
         self.pidfd: int | None = None
+        self.resident = -_MATTERS
         self.peak = 0
         self.sampled = 0
 
@@ -131,14 +136,17 @@ class Lodgers:
             self._sample(lodger)
 
     def _sample(self, lodger: _Lodger) -> None:
-        """Look at what it holds, as often as a keeper does."""
+        """Look at what it holds, again and again."""
         if self._lodgers.get(lodger.run) is not lodger or lodger.pidfd is None:
             return
         pids = [lodger.process.pid, *tree.descendants(lodger.process.pid)]
-        now = tree.added_memory(pids)
-        lodger.peak = max(lodger.peak, now)
-        self._reports.sampled(lodger.run, now, lodger.peak, pids[:500])
-        pause = SAMPLES[min(lodger.sampled, len(SAMPLES) - 1)]
+        resident = sum(map(tree.resident_memory, pids))
+        if abs(resident - lodger.resident) >= _MATTERS:
+            lodger.resident = resident
+            now = tree.added_memory(pids)
+            lodger.peak = max(lodger.peak, now)
+            self._reports.sampled(lodger.run, now, lodger.peak, pids[:500])
+        pause = _SAMPLES[min(lodger.sampled, len(_SAMPLES) - 1)]
         lodger.sampled += 1
         self._hub.later(pause, lambda: self._sample(lodger))
 
