@@ -21,6 +21,12 @@ print(mine.job)
 """
 
 
+def _kill_broker(box: Box) -> None:
+    pid = int(box.status()["pid"])
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: pid not in box.processes(), "it is dead")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_storm_of_kills_leaves_no_lease_behind_and_loses_none(
@@ -33,11 +39,9 @@ def test_a_storm_of_kills_leaves_no_lease_behind_and_loses_none(
         for one in four:
             one.begin(TURNS)
         for _ in range(10):
-            broker = int(box.status()["pid"])
             # Any moment will do: the wait is the dice's, and nothing depends on its length.
             wait_for(lambda: dice.random() < 0.3, "the dice say so")
-            os.kill(broker, signal.SIGKILL)
-            wait_for(lambda dead=broker: dead not in box.processes(), "it is dead")
+            _kill_broker(box)
         answers = [one.answer() for one in four]
         assert [answer["error"] for answer in answers] == [None] * 4
         expected = {(int(a["said"]), one.pid) for a, one in zip(answers, four, strict=True)}

@@ -9,41 +9,30 @@ once it is made: the broker may die, and the next one finds the process by its n
 """
 
 import contextlib
-import math
 import os
-import socket
 import sys
 import threading
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from sublet.backends.local import records
-from sublet.client.connection import Connection, connect, connect_or_start
+from sublet.client.application import PATIENCE, Application, in_notebook
+from sublet.client.connection import connect
 from sublet.client.program import surroundings, this_process
 from sublet.domain.asking import read_memory
-from sublet.domain.lease import Lease as Granted
-from sublet.errors import BadRequest, BrokerGone, TimedOut, WorldError
+from sublet.errors import BadRequest, WorldError
 from sublet.home import Home
 from sublet.inside import lease as leases
 from sublet.inside import lodging
 from sublet.inside.lease import Lease as InsideLease
-from sublet.units import format_bytes, format_seconds
-from sublet.wire import PROTOCOL
+from sublet.units import format_bytes
 from sublet.wire import messages as say
-from sublet.wire.pack import pack
 
 if TYPE_CHECKING:
     from sublet.wire.pack import Tree
 
 _FIRST = "Restart the kernel (or the program), and call `sublet.lease` before anything else."
-_MOST_RECONNECTS = 20
-_LOOK_FOR_BROKER = 0.25
-_PATIENCE = 5.0
-_SAY_AGAIN = 10.0
-"""Seconds between two lines about waiting."""
 
 
 class Lease(Struct, frozen=True):
@@ -141,7 +130,8 @@ def lease(
 
 def _same(held: _Held, asked: "Tree") -> Lease:
     """The lease that this process has, if that is what it asks for."""
-    known = asked["device"] in (None, held.asked["device"], held.inside.device, held.inside.uuid)
+    inside = held.inside
+    known = asked["device"] in (None, inside.device, inside.kind, inside.uuid)
     if known and asked["memory"] in (held.asked["memory"], {"type": "auto"}):
         return held.lease
     raise BadRequest(
@@ -158,7 +148,6 @@ def _outer() -> InsideLease | None:
 
 def _within(outer: InsideLease, asked: "Tree") -> Lease:
     """Leases nest, they do not add."""
-    given = Lease(outer.ceiling, outer.device, outer.job, "the program it is in")
     memory = asked["memory"]
     wanted = memory.get("bytes", int(memory.get("share", 0) * outer.capacity))
     what = f"This process runs under the lease of job #{outer.job}: "
@@ -170,7 +159,7 @@ def _within(outer: InsideLease, asked: "Tree") -> Lease:
             f"{what}, less than the {format_bytes(wanted)} it asks for.",
             "Start the program with more: `sublet run --memory`. Leases nest, they do not add.",
         )
-    return given
+    return Lease(outer.ceiling, outer.device, outer.job, "(of the program around it)")
 
 
 def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | None) -> Lease:
@@ -186,25 +175,25 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
         "cpus": cpus,
         "cold": "it runs already",
     }
-    asking = _Asking(spec, Home.find(), timeout)
+    application = Application(spec, Home.find(), timeout)
     try:
         while _held is None:
-            inside, granted = asking.wait()
+            inside, granted = application.wait()
             mine = Lease(inside.ceiling, inside.device, inside.job, spec["name"])
             # Before the claim: a Ctrl-C right after it must find what there is to give back.
-            _held = _Held(mine, inside, asking.token, asked, asking.home)
+            _held = _Held(mine, inside, application.token, asked, application.home)
             if not _claim(inside):
                 _held = None
         lodging.take(inside, granted.cpus)
         if why := lodging.too_late():
             raise BadRequest(f"{why} while it waited for a lease.", _FIRST)
-        asking.settle()
+        application.settle()
     except BaseException:
         if _held is not None:
             _give_back()
         raise
     finally:
-        asking.close()
+        application.close()
     return _held.lease
 
 
@@ -220,111 +209,10 @@ def _give_back() -> None:
     with contextlib.suppress(OSError, WorldError):
         connection = connect(held.home)
         if connection is not None:
-            connection.frames.sock.settimeout(_PATIENCE)
+            connection.frames.sock.settimeout(PATIENCE)
             connection.send(say.GiveBack(held.inside.job, held.token))
             connection.receive()
             connection.close()
-
-
-class _Asking:
-    """One request, through the death of any broker. Closing it withdraws what was not taken."""
-
-    def __init__(self, spec: "Tree", home: Home, timeout: float | None) -> None:
-        self.home = home
-        self.token = os.urandom(16).hex()
-        self._request = pack(
-            {"type": "lodge", "spec": spec, "token": self.token, "protocol": PROTOCOL}
-        )
-        self._timeout = timeout
-        self._deadline = time.monotonic() + timeout if timeout is not None else math.inf
-        self._reason = ""
-        self._voice = _Voice()
-        self._reconnects = 0
-        self._left = False
-        self._connection: Connection | None = None
-
-    def wait(self) -> tuple[InsideLease, Granted]:
-        """Until a lease is there to be taken."""
-        granted: Granted | None = None
-        while True:
-            match self._hear():
-                case say.Waits(reason=reason):
-                    self._reason = reason
-                    self._voice.waits(reason)
-                case say.Granted(lease=lease):
-                    granted = lease
-                case say.Offered(lease=text):
-                    assert granted is not None  # The broker says that first.
-                    self._voice.granted()
-                    return InsideLease.from_json(text), granted
-                case say.Leaving():
-                    self._left = True
-                case say.Ended(outcome=told):
-                    raise WorldError(
-                        f"The lease was not granted: {told.message or told.cause}.",
-                        "Ask again; `sublet status` shows who holds what.",
-                    )
-                case None:
-                    self._reconnect()
-
-    def settle(self) -> None:
-        """Hang up, and stay until the broker has seen whose lease it is."""
-        if self._connection is not None:
-            sock = self._connection.frames.sock
-            sock.settimeout(_PATIENCE)
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_WR)
-                while self._connection.receive() is not None:
-                    pass
-
-    def close(self) -> None:
-        """Hang up: shut down, for a child forked meanwhile has the socket too."""
-        if self._connection is not None:
-            with contextlib.suppress(OSError):
-                self._connection.frames.sock.shutdown(socket.SHUT_RDWR)
-            self._connection.close()
-
-    def _hear(self) -> "say.Reply | None":
-        """The next word of the broker; None if it is gone."""
-        if self._connection is None:
-            self._connection = connect_or_start(self.home)
-            with contextlib.suppress(OSError):  # Found out when its answer does not come.
-                self._connection.send(self._request)
-        # Time is up only once it is known what there is to wait for.
-        left = self._deadline - time.monotonic() if self._reason else math.inf
-        self._connection.frames.sock.settimeout(max(left, 0.001) if left < math.inf else None)
-        try:
-            return self._connection.receive()
-        except TimeoutError:
-            self._time_is_up()
-        except OSError:
-            pass
-        return None
-
-    def _reconnect(self) -> None:
-        """The broker is gone; the request is in its ledger, and the next one knows its token."""
-        self.close()
-        self._connection = None
-        self._reconnects += 1
-        if self._left:
-            # Somebody wanted it to end: wait for the next one, and start none.
-            while (found := connect(self.home)) is None:
-                if time.monotonic() >= self._deadline:
-                    self._time_is_up()
-                time.sleep(_LOOK_FOR_BROKER)
-            found.close()
-            self._left = False
-        elif self._reconnects > _MOST_RECONNECTS:
-            raise BrokerGone("The broker ends again and again.", f"See {self.home.log}.")
-        else:
-            time.sleep(min(0.01 * self._reconnects, 0.2))
-
-    def _time_is_up(self) -> None:
-        when = f"in {format_seconds(self._timeout)}" if self._timeout else "at once"
-        raise TimedOut(
-            f"No lease {when}: {self._reason}.",
-            "Ask for less, give it more time, or see in `sublet status` who could end.",
-        )
 
 
 def _claim(inside: InsideLease) -> bool:
@@ -340,43 +228,12 @@ def _claim(inside: InsideLease) -> bool:
         ) from error
 
 
-class _Voice:
-    """A few words about waiting, for a person: nobody else reads them."""
-
-    def __init__(self) -> None:
-        terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._heard = terminal or _in_notebook()
-        self._since = time.monotonic()
-        self._said: tuple[float, str] | None = None
-
-    def waits(self, reason: str) -> None:
-        now = time.monotonic()
-        if self._said is None or (self._said[1] != reason and now - self._said[0] > _SAY_AGAIN):
-            self._said = (now, reason)
-            self._say(f"waiting: {reason}")
-
-    def granted(self) -> None:
-        if self._said is not None:
-            self._say(f"granted after {format_seconds(time.monotonic() - self._since)}")
-
-    def _say(self, text: str) -> None:
-        if self._heard:
-            with contextlib.suppress(OSError, ValueError):
-                print(f"sublet: {text}", file=sys.stderr, flush=True)
-
-
-def _in_notebook() -> bool:
-    """Whether this process is the kernel of one."""
-    shell: Callable[[], object] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
-    return "ipykernel" in sys.modules and shell() is not None
-
-
 def _program() -> tuple[str, tuple[bytes, ...]]:
     """What this process is, for people and for what is learned of it: a path and arguments."""
     main = sys.modules.get("__main__")
     if (notebook := getattr(main, "__vsc_ipynb_file__", None)) is not None:
         return str(notebook), ()
-    if _in_notebook():
+    if in_notebook():
         # Jupyter's server names the notebook in the environment of its kernel.
         return os.environ.get("JPY_SESSION_NAME") or "notebook", ()
     if (file := getattr(main, "__file__", None)) is not None:
