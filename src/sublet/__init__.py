@@ -7,6 +7,7 @@ TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is no
 if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
+    from sublet.client.lease import Lease, lease
     from sublet.errors import CallFailed, LeaseExceeded, RemoteError, SubletError, WorkerDied
     from sublet.pool.pool import Pool
 
@@ -14,6 +15,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CallFailed",
     "Job",
+    "Lease",
     "LeaseExceeded",
     "Pool",
     "RemoteError",
@@ -21,6 +23,7 @@ __all__ = [
     "SubletError",
     "WorkerDied",
     "__version__",
+    "lease",
     "run",
     "status",
     "submit",
@@ -34,8 +37,10 @@ _HOMES = {
     "RemoteError": "sublet.errors",
     "WorkerDied": "sublet.errors",
     "Job": "sublet.client.jobs",
+    "Lease": "sublet.client.lease",
     "Report": "sublet.client.api",
     "SubletError": "sublet.errors",
+    "lease": "sublet.client.lease",
     "run": "sublet.client.api",
     "status": "sublet.client.api",
     "submit": "sublet.client.jobs",

@@ -5,7 +5,8 @@
     │   └── TooLarge        the device can never give that much
     ├── WorldError          the world's: a disk, a socket, a process
     │   ├── BrokerGone      no broker answers and none could be started
-    │   └── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
+    │   ├── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
+    │   └── TimedOut        no room in the time that was given; a TimeoutError, too
     ├── CallFailed          a call's in a pool: its function, or the worker it ran in
     │   ├── RemoteError     the function raised what cannot be had here
     │   └── WorkerDied      the worker ended before the function did
@@ -78,6 +79,10 @@ class LeaseExceeded(WorkerDied):
     ) -> None:
         super().__init__(message, hint, code)
         self.suggest = suggest
+
+
+class TimedOut(WorldError, TimeoutError):
+    """There was no room in the time that was given; nothing is held."""
 
 
 class InternalError(SubletError):

@@ -11,7 +11,17 @@ from sublet.broker.ledger import Ledger
 from sublet.broker.requests import Requests
 from sublet.broker.state import AttemptEnded, Granted, Submitted, Withdrawn, WorkerStarted
 from sublet.devices import Probe
-from sublet.domain.job import Again, Finished, Job, JobSpec, Outcome, Paused, Waiting
+from sublet.domain.job import (
+    Again,
+    Finished,
+    Job,
+    JobSpec,
+    Outcome,
+    Paused,
+    Process,
+    Program,
+    Waiting,
+)
 from sublet.domain.memory import Exactly
 from sublet.home import Home
 from sublet.hub import Hub
@@ -225,6 +235,20 @@ def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: HandC
     assert isinstance(reply, say.Done)
     assert isinstance(later.state(1), Waiting)
     later.close()
+
+
+def test_a_lease_for_a_process_needs_the_process_and_no_program(office: Office) -> None:
+    """And a program that is to run is one."""
+    program = Program("process", b"/home/someone/train.py")
+    for request, says in (
+        (say.Lodge(wanted(client=KEEPER), "t"), "of its own"),
+        (say.Lodge(wanted(program=program), "t"), "of its own"),
+        (say.Lodge(wanted(program=program, client=Process(1, 12345)), "t"), "the process 1"),
+        (say.Submit(wanted(program=program), "t"), "no program"),
+    ):
+        assert says in refusal(office.ask(request)).message
+    assert office.ask(say.GiveBack(7, "t")) == [say.Done(())]
+    assert len(office.broker.state) == 0
 
 
 def test_a_submission_that_makes_no_sense_is_refused_whole(office: Office) -> None:

@@ -94,7 +94,7 @@ asks: st.SearchStrategy[MemoryAsk] = st.one_of(
 _words = st.lists(st.binary(max_size=30), max_size=4).map(tuple)
 programs = st.builds(
     Program,
-    st.sampled_from(["script", "module", "code", "command"]),
+    st.sampled_from(["script", "module", "code", "command", "process"]),
     st.binary(min_size=1, max_size=60),
     _words,
     _words,

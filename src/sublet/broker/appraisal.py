@@ -21,8 +21,9 @@ _ELSEWHERE = 1.5
 """What a forecast from one kind of device is multiplied with on another."""
 _MATTERS = 16 * MiB
 """A change of what a process usually costs that is worth working out all offers again."""
-_USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB}
-"""What a process costs beside its pool, before any was measured."""
+_USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB, "lodger": 384 * MiB}
+"""What a process costs beside its pool, before any was measured. Those that hold a lease themselves
+are told apart: a notebook's own data is no cost of starting programs cold."""
 
 
 class _Known(NamedTuple):
@@ -113,6 +114,8 @@ class Appraiser:
         if device.kind == "gpu":
             return context_overhead(device.compute, device.capacity)
         start = "cold" if job.spec.cold or not job.spec.program.python else "warm"
+        if job.spec.lodger is not None:
+            start = "lodger"
         known = self._measurements.evidence(job, "cpu").outside
         if known is None:
             known = self._measurements.usual_outside("cpu", start)

@@ -13,6 +13,7 @@ import msgspec
 
 from sublet.backends.local import logs, tree
 from sublet.backends.local.launcher import Ending, Launcher
+from sublet.backends.local.lodgers import Lodgers
 from sublet.backends.local.nurseries import NurseryKey
 from sublet.broker import rooms as fullness
 from sublet.broker.appraisal import Appraiser
@@ -20,7 +21,7 @@ from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.ledger import Ledger
-from sublet.broker.orders import mark, text_environment, worker_spec
+from sublet.broker.orders import inside_lease, mark, text_environment, worker_spec
 from sublet.broker.picture import Picture
 from sublet.broker.queue import Queue
 from sublet.broker.rooms import Sample, Strangers
@@ -72,6 +73,8 @@ _MOST_FINISHED = 10_000
 """So many finished jobs are remembered; older ones go when a broker starts."""
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
+_COMES_BACK = 10.0
+"""Seconds in which a process that waits for a lease of its own finds the next broker."""
 
 
 class Broker:
@@ -92,6 +95,7 @@ class Broker:
         self.askers: dict[int, Session] = {}
         """Who is to hear that the jobs up to this one were accepted."""
         self.launcher = Launcher(hub, home.runs, home.log, self)
+        self.lodgers = Lodgers(hub, home.runs, self)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
         self.appraiser = Appraiser(ledger, self.devices)
         self.dependencies = Dependencies(self.books)
@@ -129,10 +133,14 @@ class Broker:
     def close(self) -> None:
         """End the nurseries and the ledger; workers and keepers go on."""
         self.launcher.close()
+        self.lodgers.close()
         self.books.ledger.close()
 
     def down(self, session: Session, stop: bool) -> None:
-        """End; programs go on unless they are to be stopped, and the queue stays in the ledger."""
+        """End; programs go on unless they are to be stopped, and the queue stays in the ledger.
+
+        Lodgers go on in any case: they are somebody's notebook.
+        """
         snapshot = self.picture.snapshot()
         session.reply(say.Downed(snapshot.leases, snapshot.waiting))
         self.closing = True
@@ -142,13 +150,14 @@ class Broker:
             return
         for job in self.state.jobs():
             if job.holds is not None:
-                self.stop(job, _DOWN)
+                if job.spec.lodger is None:
+                    self.stop(job, _DOWN)
             elif job.spec.client is not None:
                 self.withdraw(job, f"{_DOWN} came first")
         self._end_when_idle()
 
     def _end_when_idle(self) -> None:
-        if self.state.holding():
+        if any(job.spec.lodger is None for job in self.state.holding()):
             self.hub.later(0.05, self._end_when_idle)
         else:
             self.ending = True
@@ -184,7 +193,7 @@ class Broker:
         if lease.device in self.devices and ending.status is not None:
             warm = isinstance(job.holds, Running) and job.holds.how == "warm"
             kind = self.devices[lease.device].kind
-            start = "warm" if warm else "cold"
+            start = "lodger" if job.spec.lodger else "warm" if warm else "cold"
             self.books.measured(job, kind, lease.ceiling, told, start, at)
             self.books.when_written(lambda: self._learned(job))
         self.strangers.lease_ended(lease.device, lease.charge, self.clock.now())
@@ -225,8 +234,10 @@ class Broker:
                 self.withdraw(job, "`sublet cancel`", "cancelled")
         elif self.closing:
             self.withdraw(job, f"{_DOWN} came first")
-        elif job.id not in self.clients and not _client_lives(job):
+        elif not _client_lives(job) and (job.id not in self.clients or job.spec.lodger):
             self.withdraw(job, self.CLIENT_GONE)
+        elif job.id not in self.clients and job.spec.lodger:
+            self._await_client(job)
 
     def nurseries_changed(self) -> None:
         """What could not start may be able to now."""
@@ -421,6 +432,9 @@ class Broker:
             # The client left between the grant and here; the attempt was never made.
             self.never_ran(job.run, "its client left")
             return
+        if job.spec.lodger is not None:
+            self._offer(job, job.state.lease, job.spec.lodger)
+            return
         lease = job.state.lease
         try:
             if streams is None:
@@ -435,12 +449,25 @@ class Broker:
                 key=_nursery_key(job),
             )
         except OSError as error:
-            told = Outcome("stopped", 126, message=f"it could not be started: {error.strerror}")
-            event = AttemptEnded(job.id, job.attempt, self.clock.wall(), told)
-            self._close_job(self.books.happened(event))
+            self._not_started(job, error)
         finally:
             if own and streams is not None:
                 close(streams)
+
+    def _offer(self, job: Job, lease: Lease, lodger: Process) -> None:
+        """Nothing is to be started: the process that waits takes its lease itself."""
+        try:
+            self.lodgers.offer(job.run, msgspec.json.encode(job), lodger)
+        except OSError as error:
+            self._not_started(job, error)
+            return
+        inside = inside_lease(job, lease, self.devices[lease.device], self.home)
+        self.clients.tell(job.id, say.Offered(inside.to_json()))
+
+    def _not_started(self, job: Job, error: OSError) -> None:
+        told = Outcome("stopped", 126, message=f"it could not be started: {error.strerror}")
+        event = AttemptEnded(job.id, job.attempt, self.clock.wall(), told)
+        self._close_job(self.books.happened(event))
 
     def stop(self, job: Job, why: str) -> None:
         """Ask a job's tree to end; its lease ends when the exit is seen."""
@@ -466,7 +493,10 @@ class Broker:
         ledger.note("boot", boot)
         ledger.commit()
         for job in self.state.jobs():
-            if job.holds is not None:
+            if job.holds is not None and job.spec.lodger is not None:
+                taken = isinstance(job.holds, Running)
+                self.lodgers.adopt(job.run, job.spec.lodger, taken, rebooted)
+            elif job.holds is not None:
                 self._expect(job, job.holds.tick)
                 self.launcher.adopt(job.run, mark(job), rebooted)
                 # The ledger decides: its keeper may have heard what was never written down.
@@ -493,14 +523,22 @@ class Broker:
     def _await_client(self, job: Job) -> None:
         """A waiting job whose client has not come back: it is dropped if the client ends."""
         assert job.spec.client is not None
+
+        def drop() -> None:
+            now = self.state.get(job.id)
+            if now is not None and isinstance(now.state, Waiting) and job.id not in self.clients:
+                self.withdraw(job, self.CLIENT_GONE)
+
+        if job.spec.lodger is not None:
+            # A process goes on when it has given up waiting, so it is known by not coming back.
+            self.hub.later(_COMES_BACK, drop)
+            return
         descriptor = os.pidfd_open(job.spec.client.pid)
 
         def gone() -> None:
             self.hub.unwatch(descriptor)
             os.close(descriptor)
-            now = self.state.get(job.id)
-            if now is not None and isinstance(now.state, Waiting) and job.id not in self.clients:
-                self.withdraw(job, self.CLIENT_GONE)
+            drop()
 
         self.hub.watch(descriptor, gone)
 

@@ -24,12 +24,9 @@ def log_paths(job: Job, home: Home) -> list[str]:
     return logs.paths(str(home.logs), job.run, job.spec.split)
 
 
-def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str, Any]:
-    """The contents of an attempt's spec.json: all that a worker takes on."""
-    program = job.spec.program
-    around = job.spec.surroundings
-    client = job.spec.client
-    inside = InsideLease(
+def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLease:
+    """The lease as the program's side sees it."""
+    return InsideLease(
         job=job.id,
         attempt=job.attempt,
         token=mark(job),
@@ -41,6 +38,14 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         dir=str(home.runs / job.run),
         tight=lease.tight,
     )
+
+
+def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str, Any]:
+    """The contents of an attempt's spec.json: all that a worker takes on."""
+    program = job.spec.program
+    around = job.spec.surroundings
+    client = job.spec.client
+    inside = inside_lease(job, lease, device, home)
     if job.spec.task is not None:
         program = _fill_in(program, job.spec.task.index)
     environ, notes = leased_environment(inside, text_environment(job))

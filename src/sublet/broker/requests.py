@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sublet.backends.local import tree
 from sublet.broker.clients import close
 from sublet.broker.sessions import Session
 from sublet.broker.state import Held, Released, Reopened, Submitted
@@ -37,6 +38,10 @@ class Requests:
                     self._run(session, spec, token)
                 case say.Submit():
                     self._submit(session, request)
+                case say.Lodge(spec=spec, token=token):
+                    self._lodge(session, spec, token)
+                case say.GiveBack(job=number, token=token):
+                    self._give_back(session, number, token)
                 case say.Attach(job=number, token=token):
                     self._attach(session, number, token)
                 case say.Signal(number=number):
@@ -66,7 +71,7 @@ class Requests:
             session.refuse(InternalError(bug, f"Please report it; details are in {log}."))
 
     def left(self, session: Session) -> None:
-        """A client that is gone takes its job with it."""
+        """A client that is gone takes its job with it, unless it has taken its lease itself."""
         broker = self.broker
         broker.watchers.leave(session)
         number = broker.clients.speaks_for(session)
@@ -74,7 +79,12 @@ class Requests:
         if job is None:
             return
         broker.clients.part(job.id)
-        if job.holds is None:
+        if job.spec.lodger is not None:
+            broker.lodgers.settle(job.run)
+            now = broker.state.get(job.id)
+            if now is not None and now.holds is None:
+                broker.withdraw(now, "it waits no longer")
+        elif job.holds is None:
             broker.withdraw(job, broker.CLIENT_GONE)
         else:
             broker.stop(job, "its client ended")
@@ -95,6 +105,7 @@ class Requests:
                 raise BadRequest("This connection has a job already.")
             if spec.client is None:
                 raise BadRequest("A program in the foreground needs a client.")
+            self._check_program(spec)
             self._check(spec)
         except SubletError:
             close(streams)
@@ -114,6 +125,7 @@ class Requests:
         spec = request.spec
         if spec.client is not None or spec.task is not None:
             raise BadRequest("A job that is submitted has no client.")
+        self._check_program(spec)
         if len(request.indexes) > MOST_TASKS:
             raise BadRequest(
                 f"An array of {len(request.indexes)} jobs is too large.",
@@ -135,6 +147,36 @@ class Requests:
         self.broker.books.decided(
             None, Submitted(jobs[-1]), lambda: self._tell_queued(jobs[-1].id, queued)
         )
+
+    def _lodge(self, session: Session, spec: JobSpec, token: str) -> None:
+        twin = self._twin(token)
+        if twin is not None:
+            session.reply(say.Accepted(twin.id))
+            self._attach(session, twin.id, token)
+            return
+        lodger = spec.lodger
+        if lodger is None or session.job is not None:
+            raise BadRequest("A process asks for a lease of its own, once in a connection.")
+        if not tree.is_alive(lodger.pid, lodger.start):
+            raise BadRequest(
+                f"The broker does not see the process {lodger.pid}.",
+                "Both must run in the same container.",
+            )
+        self._check(spec)
+        job = self._new(spec, token)
+        self.broker.clients.join(job.id, session, [])
+        self.broker.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
+
+    def _give_back(self, session: Session, number: int, token: str) -> None:
+        job = self.broker.state.get(number)
+        if job is not None and secrets.compare_digest(job.token, token) and job.spec.lodger:
+            self.broker.lodgers.settle(job.run)
+        session.reply(say.Done(()))
+
+    @staticmethod
+    def _check_program(spec: JobSpec) -> None:
+        if spec.program.kind == "process":
+            raise BadRequest("There is no program to start.", "Call `sublet.lease` in the process.")
 
     def _twin(self, token: str) -> Job | None:
         """The job of the same request, sent before: to us, or to a broker that died over it."""
@@ -258,6 +300,13 @@ class Requests:
 def _check_act(verb: say.Verb, job: Job) -> None:
     """Refuse what cannot be done to a job as it is."""
     what = f"#{job.id} {job.name}"
+    if job.spec.lodger is not None and (job.holds is not None or isinstance(job.state, Finished)):
+        if job.holds is None:
+            raise BadRequest(f"{what} has ended.", "Call `sublet.lease` in a new process.")
+        raise BadRequest(
+            f"{what} is held by the process {job.spec.lodger.pid} itself.",
+            "End that one: it is somebody's notebook or script, and the lease ends with it.",
+        )
     if isinstance(job.state, Finished):
         if verb == "retry":
             if job.spec.client is not None:

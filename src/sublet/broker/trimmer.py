@@ -59,9 +59,13 @@ class Trimmer:
 
 
 def _may_be_trimmed(job: Job) -> bool:
-    """All that was free was given, and it was not trimmed yet."""
+    """All that was free was given, and it was not trimmed yet.
+
+    A notebook that stands still has not settled: its owner reads.
+    """
     return (
         isinstance(job.spec.memory, Grow)
+        and job.spec.lodger is None
         and isinstance(job.state, Running)
         and not job.state.lease.trimmed
     )

@@ -153,4 +153,5 @@ def _lease_row(
         how=running.how if running else "starting",
         basis=lease.basis,
         over=held is not None and held > lease.charge,
+        lodger=job.spec.lodger is not None,
     )

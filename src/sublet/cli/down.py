@@ -11,7 +11,8 @@ from sublet.wire.messages import Down, Downed
 @click.command("down", short_help="End the broker and its nurseries.")
 @click.option("--stop", is_flag=True, help="Also end the programs that run under it.")
 def command(stop: bool) -> int:
-    """End the broker and its nurseries. Programs that run go on, unless --stop is given.
+    """End the broker and its nurseries. Programs that run go on, unless --stop is given;
+    notebooks that hold a lease themselves go on in any case.
 
     The next `sublet` command starts a new broker, which finds them again.
     """
@@ -30,7 +31,7 @@ def command(stop: bool) -> int:
     if not isinstance(reply, Downed):
         return 1
     for row in reply.running:
-        fate = "stopped" if stop else f"goes on (pid {row.pid})"
+        fate = "stopped" if stop and not row.lodger else f"goes on (pid {row.pid})"
         click.echo(f"#{row.job} {row.name}: {fate}, lease {format_bytes(row.ceiling)}")
     for waiting in reply.waiting:
         where = "in its terminal" if waiting.foreground else "in the queue, for the next broker"

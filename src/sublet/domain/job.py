@@ -20,7 +20,8 @@ class Process(Struct, frozen=True):
 class Program(Struct, frozen=True):
     """What to run. Text is kept as the bytes the operating system gave."""
 
-    kind: Literal["script", "module", "code", "command"]
+    kind: Literal["script", "module", "code", "command", "process"]
+    """`process`: nothing is to be run; the client itself is to hold the lease."""
     target: bytes
     """The script's path, the module's name, the code, or the command itself."""
     args: tuple[bytes, ...] = ()
@@ -31,7 +32,7 @@ class Program(Struct, frozen=True):
 
     def argv(self) -> list[bytes]:
         """The command line that starts this program cold."""
-        if self.kind == "command":
+        if self.kind in ("command", "process"):
             return [self.target, *self.args]
         option = {"script": [], "module": [b"-m"], "code": [b"-c"]}[self.kind]
         return [self.python, *self.flags, *option, self.target, *self.args]
@@ -95,6 +96,11 @@ class JobSpec(Struct, frozen=True):
     split: bool = False
     """Whether its two streams are logged apart."""
     task: Task | None = None
+
+    @property
+    def lodger(self) -> Process | None:
+        """The process that is to hold the lease itself; None if a program is to be started."""
+        return self.client if self.program.kind == "process" else None
 
 
 class Tenant(Struct, frozen=True):

@@ -7,6 +7,7 @@
                      ──▶ oom           what is written down when an allocation fails
                      ──▶ probe         a short run, where one was asked for
                      ──▶ trim          a ceiling that is made smaller on the way
+    lodging                            a process that takes a lease itself, on the way
     evidence                           reads what `measure` and `oom` left, from outside
 
 It needs the standard library and TensorFlow, nothing else of Sublet, and Python 3.9: it is also

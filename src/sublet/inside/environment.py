@@ -1,8 +1,8 @@
 """The environment of a leased program: what TensorFlow and CUDA read before they start.
 
-Owns the choice between what the lease needs and what the user set. Pure: takes an environment
-and gives a new one, so it serves the parent before the start and the program itself just before
-the runtime starts, and the second time changes nothing.
+Owns the choice between what the lease needs and what the user set. Pure but for `impose`: takes an
+environment and gives a new one, so it serves the parent before the start and the program itself
+just before the runtime starts, and the second time changes nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +40,17 @@ def leased_environment(
     env[PATH] = _python_path(env.get(PATH, ""))
     env[VARIABLE] = lease.to_json()
     return env, notes
+
+
+def impose(lease: Lease) -> list[str]:
+    """Change this process's own environment so; the lines for what was answered."""
+    wanted, notes = leased_environment(lease, os.environ)
+    for name in [name for name in os.environ if name not in wanted]:
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    return notes
 
 
 def dump_prefix(lease: Lease) -> str:

@@ -101,6 +101,12 @@ def current() -> Lease | None:
     return _current
 
 
+def forget() -> None:
+    """This process holds no lease any more; its environment does not name one."""
+    global _seen, _current
+    _seen = _current = None
+
+
 _said: set[str] = set()
 
 

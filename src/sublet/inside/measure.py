@@ -105,12 +105,13 @@ _sampled_pid = 0
 
 
 def board() -> Board | None:
-    """The board of this process, None without a lease. A forked child gets one of its own."""
+    """The board of this process, None without a lease. A forked child gets one of its own, and so
+    does a process that has given its lease back and holds another."""
     global _board
-    if _board is None or _board.pid != os.getpid():
-        lease = leases.current()
-        if lease is None:
-            return None
+    lease = leases.current()
+    if lease is None:
+        return None
+    if _board is None or _board.pid != os.getpid() or _board.lease != lease:
         _board = Board(lease, os.getpid())
     return _board
 

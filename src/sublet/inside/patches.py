@@ -16,7 +16,7 @@ from typing import Any
 
 from . import logs, measure, oom, pool, probe
 from .config import bound, see_leased_gpu, spare_processors
-from .environment import leased_environment
+from .environment import impose
 from .lease import Lease, current, say
 
 
@@ -133,13 +133,7 @@ def _settle() -> None:
     lease = current()
     if lease is None:
         return
-    wanted, notes = leased_environment(lease, os.environ)
-    for name in [name for name in os.environ if name not in wanted]:
-        del os.environ[name]
-    for name, value in wanted.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-    for note in notes:
+    for note in impose(lease):
         say(note)
     logs.follow(os.environ)
 

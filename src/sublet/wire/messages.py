@@ -41,6 +41,26 @@ class Submit(Struct, frozen=True, tag="submit"):
     protocol: int = PROTOCOL
 
 
+class Lodge(Struct, frozen=True, tag="lodge"):
+    """Grant me a lease that I hold myself: the spec's client is this process, and nothing is run.
+
+    Hanging up withdraws it, unless I have taken what was `Offered`; then it is mine until I end.
+    The token makes the same request, sent twice, one job.
+    """
+
+    spec: JobSpec
+    token: str
+    protocol: int = PROTOCOL
+
+
+class GiveBack(Struct, frozen=True, tag="give back"):
+    """I have written down that I do not want the lease I hold myself any more: look."""
+
+    job: int
+    token: str
+    protocol: int = PROTOCOL
+
+
 class AskJobs(Struct, frozen=True, tag="jobs"):
     """These jobs; without numbers, the live ones and those that ended last."""
 
@@ -117,6 +137,8 @@ class KeepForecast(Struct, frozen=True, tag="forecast"):
 Request = (
     Run
     | Submit
+    | Lodge
+    | GiveBack
     | Attach
     | Signal
     | AskStatus
@@ -146,6 +168,13 @@ class Granted(Struct, frozen=True, tag="granted"):
 
     lease: Lease
     attempt: int
+
+
+class Offered(Struct, frozen=True, tag="offered"):
+    """The lease is there for whoever makes the `claim` in its directory first: take it so."""
+
+    lease: str
+    """What the environment of its programs holds, see `inside.lease`."""
 
 
 class Started(Struct, frozen=True, tag="started"):
@@ -206,6 +235,8 @@ class LeaseRow(Struct, frozen=True):
     basis: str
     over: bool
     """More is in use than was charged."""
+    lodger: bool = False
+    """Whether the process holds it itself: nothing of ours ends or pauses it."""
 
 
 class WaitingRow(Struct, frozen=True):
@@ -340,6 +371,7 @@ Reply = (
     Accepted
     | Waits
     | Granted
+    | Offered
     | Started
     | Ended
     | Retried

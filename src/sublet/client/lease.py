@@ -1,0 +1,241 @@
+"""`sublet.lease`: a lease for the process that asks, before TensorFlow starts in it.
+
+    not held ──Lodge──▶ waiting ──Offered, claim──▶ held, to the end of the process
+       ▲                   │ Ctrl-C, timeout          │ release, while TensorFlow has not started
+       └───────────────────┴──────────────────────────┘
+
+The claim in the attempt's directory decides who has the lease, so nothing depends on the connection
+once it is made: the broker may die, and the next one finds the process by its number and start.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from sublet.backends.local import records
+from sublet.client.application import PATIENCE, Application, in_notebook
+from sublet.client.connection import connect
+from sublet.client.program import surroundings, this_process
+from sublet.domain.asking import read_memory
+from sublet.errors import BadRequest, WorldError
+from sublet.home import Home
+from sublet.inside import lease as leases
+from sublet.inside import lodging
+from sublet.inside.lease import Lease as InsideLease
+from sublet.units import format_bytes
+from sublet.wire import messages as say
+
+if TYPE_CHECKING:
+    from sublet.wire.pack import Tree
+
+_FIRST = "Restart the kernel (or the program), and call `sublet.lease` before anything else."
+
+
+class Lease(Struct, frozen=True):
+    """The lease of this process. It ends with the process, not with this object.
+
+    There is no `with sublet.lease(...)`: TensorFlow gives memory back only when its process ends.
+    """
+
+    memory: int
+    """The ceiling in bytes: TensorFlow's allocator gives no more."""
+    device: str
+    job: int
+    """Its number in `sublet status` and `sublet ps`."""
+    name: str
+
+    def __repr__(self) -> str:
+        return (
+            f"<sublet.Lease {format_bytes(self.memory)} on {self.device}, #{self.job} {self.name}>"
+        )
+
+    def release(self) -> None:
+        """Give it back. Only before TensorFlow starts; afterwards end the process."""
+        with _lock:
+            if _held is None or _held.lease is not self or _held.pid != os.getpid():
+                raise BadRequest(
+                    f"{self!r} is not this process's own to give back.",
+                    "It ends with the process that holds it.",
+                )
+            if why := lodging.too_late():
+                raise BadRequest(
+                    f"{why}, and gives no memory back before the process ends.",
+                    "Restart the kernel or end the program; the lease ends with it.",
+                )
+            _give_back()
+
+
+class _Held:
+    """What this process holds, and what it had asked for."""
+
+    def __init__(self, lease: Lease, inside: InsideLease, token: str, asked: "Tree", home: Home):
+        self.lease = lease
+        self.inside = inside
+        self.token = token
+        self.asked = asked
+        self.home = home
+        self.pid = os.getpid()
+
+
+_held: _Held | None = None
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def lease(
+    memory: str = "auto",
+    *,
+    device: str | None = None,
+    cpus: int | None = None,
+    name: str | None = None,
+    timeout: float | None = None,
+) -> Lease:
+    """Hold a lease in this process: `sublet.lease("2GiB")`, before TensorFlow starts.
+
+    Waits until there is room, at most `timeout` seconds; then TimedOut, a TimeoutError, is raised.
+    Memory and the other options as those of `sublet run`. Called again for the same, it returns the
+    same lease; in a program that Sublet has started, the lease of that program.
+    """
+    if not isinstance(memory, str):
+        raise BadRequest(f"memory={memory!r} is no text.", 'Write memory="2GiB", "40%" or "auto".')
+    if timeout is not None and not timeout >= 0:
+        raise BadRequest(f"timeout={timeout!r}: it is 0 or more.", "Leave it out to wait.")
+    asked: Tree = {"memory": read_memory(memory), "device": device}
+    if _held is not None and _held.pid != os.getpid():
+        raise BadRequest(
+            f"This process was forked from {_held.pid}, which holds {_held.lease!r} for itself.",
+            "Start it fresh instead: multiprocessing's `spawn`, or `sublet.run`.",
+        )
+    with _lock:
+        if _held is not None:
+            return _same(_held, asked)
+        if (outer := _outer()) is not None:
+            return _within(outer, asked)
+        if why := lodging.too_late():
+            raise BadRequest(f"{why}: it is too late for a lease.", _FIRST)
+        return _ask(asked, cpus, name, timeout)
+
+
+def _same(held: _Held, asked: "Tree") -> Lease:
+    """The lease that this process has, if that is what it asks for."""
+    inside = held.inside
+    known = asked["device"] in (None, inside.device, inside.kind, inside.uuid)
+    if known and asked["memory"] in (held.asked["memory"], {"type": "auto"}):
+        return held.lease
+    raise BadRequest(
+        f"This process holds {held.lease!r} already, and can have only one.",
+        "Restart the kernel to ask for another, or `.release()` it before TensorFlow starts.",
+    )
+
+
+def _outer() -> InsideLease | None:
+    """The lease under which somebody has started this process; None if it has ended by now."""
+    outer = leases.current()
+    return outer if outer is not None and os.path.isdir(outer.dir) else None
+
+
+def _within(outer: InsideLease, asked: "Tree") -> Lease:
+    """Leases nest, they do not add."""
+    memory = asked["memory"]
+    wanted = memory.get("bytes", int(memory.get("share", 0) * outer.capacity))
+    what = f"This process runs under the lease of job #{outer.job}: "
+    what += f"{format_bytes(outer.ceiling)} on {outer.device}"
+    if asked["device"] not in (None, outer.device, outer.kind, outer.uuid):
+        raise BadRequest(f"{what}, not {asked['device']}.", "Start the program on that device.")
+    if wanted > outer.ceiling:
+        raise BadRequest(
+            f"{what}, less than the {format_bytes(wanted)} it asks for.",
+            "Start the program with more: `sublet run --memory`. Leases nest, they do not add.",
+        )
+    return Lease(outer.ceiling, outer.device, outer.job, "(of the program around it)")
+
+
+def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | None) -> Lease:
+    global _held
+    path, args = _program()
+    name = name or os.path.basename(path) or path
+    spec: Tree = asked | {
+        "name": os.fsencode(name).decode(errors="replace"),
+        "program": {"kind": "process", "target": os.fsencode(path), "args": args},
+        # Nothing is started, so nothing needs the environment.
+        "surroundings": surroundings() | {"environ": {}},
+        "client": this_process(),
+        "cpus": cpus,
+        "cold": "it runs already",
+    }
+    application = Application(spec, Home.find(), timeout)
+    try:
+        while _held is None:
+            inside, granted = application.wait()
+            mine = Lease(inside.ceiling, inside.device, inside.job, spec["name"])
+            # Before the claim: a Ctrl-C right after it must find what there is to give back.
+            _held = _Held(mine, inside, application.token, asked, application.home)
+            if not _claim(inside):
+                _held = None
+        lodging.take(inside, granted.cpus)
+        if why := lodging.too_late():
+            raise BadRequest(f"{why} while it waited for a lease.", _FIRST)
+        application.settle()
+    except BaseException:
+        if _held is not None:
+            _give_back()
+        raise
+    finally:
+        application.close()
+    return _held.lease
+
+
+def _give_back() -> None:
+    """Write down that the lease is not wanted, then have the broker look, if there is one."""
+    global _held
+    assert _held is not None
+    held, _held = _held, None
+    lodging.leave(held.inside)
+    record = {"status": 0, "note": "given back before TensorFlow started"}
+    with contextlib.suppress(OSError):
+        records.write(held.inside.dir, "exit.json", record, sync=True)
+    with contextlib.suppress(OSError, WorldError):
+        connection = connect(held.home)
+        if connection is not None:
+            connection.frames.sock.settimeout(PATIENCE)
+            connection.send(say.GiveBack(held.inside.job, held.token))
+            connection.receive()
+            connection.close()
+
+
+def _claim(inside: InsideLease) -> bool:
+    """Take what was offered; False if the broker has given it up."""
+    try:
+        return records.claim(inside.dir, this_process())
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise WorldError(
+            f"The lease could not be taken: {error.strerror}: {inside.dir}.",
+            "Free some space there, and restart the kernel or the program.",
+        ) from error
+
+
+def _program() -> tuple[str, tuple[bytes, ...]]:
+    """What this process is, for people and for what is learned of it: a path and arguments."""
+    main = sys.modules.get("__main__")
+    if (notebook := getattr(main, "__vsc_ipynb_file__", None)) is not None:
+        return str(notebook), ()
+    if in_notebook():
+        # Jupyter's server names the notebook in the environment of its kernel.
+        return os.environ.get("JPY_SESSION_NAME") or "notebook", ()
+    if (file := getattr(main, "__file__", None)) is not None:
+        return os.path.abspath(file), tuple(os.fsencode(word) for word in sys.argv[1:])
+    return "python", ()
