@@ -22,6 +22,13 @@ class Errand:
         self.number = number
         self.name = name
         self.notes: dict[str, Any] = {}
+        self.waits_for = ""
+        self.ended = False
+
+    def end(self) -> None:
+        """Whoever still holds on to the call (a thread, a graph) keeps none of its state."""
+        self.ended = True
+        self.notes.clear()
 
     def __str__(self) -> str:
         return f"call {self.number} ({self.name})"
