@@ -15,7 +15,7 @@ from typing import Any
 
 from . import errand
 from .lease import say
-from .turn import TURN, FunctionLock, taking
+from .turn import TURN, UNFINISHED, FunctionLock, taking
 
 
 class _Untraced(Exception):
@@ -28,7 +28,7 @@ def share_tensorflow() -> None:
     from tensorflow.python.eager.polymorphic_function import tracing_compilation as tracing
     from tensorflow.python.ops import script_ops
 
-    polymorphic.Function._lock = property(_function_lock, _set_function_lock)
+    _share_functions(polymorphic.Function)
     create, trace = tracing._create_concrete_function, tracing.trace_function
 
     @functools.wraps(create)
@@ -58,6 +58,41 @@ def share_tensorflow() -> None:
         return call_python(errand.bound(func) if callable(func) else func, *args, **kwargs)
 
     script_ops._internal_py_func = internal_py_func
+
+
+def _share_functions(function_class: Any) -> None:
+    """Have a function's first tracing and the variables that it makes in one turn.
+
+    TensorFlow gives the function's lock back before it initialises them, and a second thread would
+    find a function that is ready with variables that are not.
+    """
+    initialize = function_class._initialize
+    initialize_variables = function_class._initialize_uninitialized_variables
+    initialization_function = function_class.get_initialization_function
+
+    @functools.wraps(initialize)
+    def keep_turn(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = initialize(self, *args, **kwargs)
+        if self._created_variables:
+            TURN.acquire()
+            vars(self)[UNFINISHED] = True
+        return result
+
+    def finishing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                if vars(self).pop(UNFINISHED, False):
+                    TURN.release()
+
+        return run
+
+    function_class._initialize = keep_turn
+    function_class._initialize_uninitialized_variables = finishing(initialize_variables)
+    function_class.get_initialization_function = finishing(initialization_function)
+    function_class._lock = property(_function_lock, _set_function_lock)
 
 
 def _function_lock(function: Any) -> Any:
@@ -157,7 +192,8 @@ def _patch_new_layers() -> None:
 
 
 def replace_everywhere(original: Any, name: str, other: Any) -> None:
-    """Keras offers a function under many names; each module of it that has it gets the other."""
+    """A function is offered under many names; each module of its package that has it gets the
+    other."""
     top = original.__module__.partition(".")[0]
     for path, module in list(sys.modules.items()):
         if path.partition(".")[0] == top and vars(module).get(name) is original:

@@ -61,7 +61,7 @@ class Crew:
             raise ValueError(f"isolation is {isolation!r}: it can be {' or '.join(ISOLATIONS)}")
         if threads < 1:
             raise ValueError(f"threads is {threads}: a crew needs at least one")
-        self._session = isolation == "session"
+        self._graph_mode = isolation == "session"
         self._free = threads
         self._done = done
         self._told = told
@@ -110,7 +110,7 @@ class Crew:
             self._threads.add(thread)
 
     def _run(self, order: _Order) -> None:
-        call = Errand(order.number, _name(order.function))
+        call = Errand(order.number, _name(order.function), self._graph_mode)
         threading.current_thread().name = f"call-{order.number}"
         try:
             self._done(order.number, self._outcome(order, call))
@@ -125,7 +125,7 @@ class Crew:
 
     def _outcome(self, order: _Order, call: Errand) -> Outcome:
         try:
-            with self._watch.over(call), sharing.apart(call, order.carried, self._session):
+            with self._watch.over(call), sharing.apart(call, order.carried):
                 return Outcome(value=order.function(*order.args, **order.kwargs))
         except BaseException as error:
             return Outcome(error=error)

@@ -47,12 +47,12 @@ def _careful(package: str, share: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def apart(call: errand.Errand, taken_over: carried.Carried, session: bool) -> Iterator[None]:
+def apart(call: errand.Errand, taken_over: carried.Carried) -> Iterator[None]:
     """Around a call, on a thread of its own."""
     with errand.working_for(call):
         try:
             taken_over.put_on()
-            with sessions.own_session() if session else contextlib.nullcontext():
+            with sessions.own_session() if call.graph_mode else contextlib.nullcontext():
                 yield
         finally:
             call.end()

@@ -95,12 +95,16 @@ def taking(
     return run
 
 
+UNFINISHED = "_sublet_unfinished"
+"""On a `tf.function` whose variables are being initialised by whoever has the turn."""
+
+
 class FunctionLock:
     """Stands in for the lock of one `tf.function`.
 
     TensorFlow takes it for a moment in every call, to find what it has traced, and keeps it while
     it traces for the first time. So it brings the turn only until the function has been traced
-    once, and steps of others go on while somebody builds.
+    once and its variables are there, and steps of others go on while somebody builds.
     """
 
     def __init__(self, function: Any, lock: Any) -> None:
@@ -113,6 +117,7 @@ class FunctionLock:
         function = self._function()
         # Once it is set it stays, so whoever comes without the turn finds nothing to trace here.
         first = getattr(function, "_variable_creation_config", None) is None
+        first = first or hasattr(function, UNFINISHED)
         if first:
             TURN.acquire()
         self._lock.acquire()
