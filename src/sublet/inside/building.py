@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from . import errand
 from .lease import say
 from .turn import TURN, UNFINISHED, FunctionLock, taking
+
+_wrapping = threading.Lock()
 
 
 class _Untraced(Exception):
@@ -100,8 +103,11 @@ def _function_lock(function: Any) -> Any:
     if lock is None:
         raise AttributeError("_lock")
     if not isinstance(lock, FunctionLock):
-        # Made before the patch. Two threads may wrap it at once: the lock inside is the same one.
-        lock = vars(function).setdefault("_sublet_lock", FunctionLock(function, lock))
+        # Made before the patch; threads that come at once must get the same one.
+        with _wrapping:
+            lock = vars(function)["_lock"]
+            if not isinstance(lock, FunctionLock):
+                lock = vars(function)["_lock"] = FunctionLock(function, lock)
     return lock
 
 

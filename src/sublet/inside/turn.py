@@ -32,7 +32,7 @@ class Turn:
     """A re-entrant lock that a call holds."""
 
     def __init__(self) -> None:
-        self._change = threading.Condition(threading.Lock())
+        self._change = threading.Condition()
         self._owner: object | None = None
         self._depth = 0
         self._stranger = _Stranger()
