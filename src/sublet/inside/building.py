@@ -53,6 +53,9 @@ def share_tensorflow() -> None:
     tracing._create_concrete_function = create_concrete_function
     tracing.trace_function = trace_function
 
+    polymorphic._frequent_tracing_detector_manager = _Detectors(
+        polymorphic._frequent_tracing_detector_manager
+    )
     call_python = script_ops._internal_py_func
 
     @functools.wraps(call_python)
@@ -61,6 +64,20 @@ def share_tensorflow() -> None:
         return call_python(errand.bound(func) if callable(func) else func, *args, **kwargs)
 
     script_ops._internal_py_func = internal_py_func
+
+
+class _Detectors:
+    """TensorFlow warns of functions that are traced again and again, by where they are written.
+    Many calls that each trace once would look like it, so they are counted for each call."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+
+    def __getattr__(self, name: str) -> Any:
+        call = errand.current()
+        if call is None:
+            return getattr(self._manager, name)
+        return getattr(call.notes.setdefault("tracings", type(self._manager)()), name)
 
 
 def _share_functions(function_class: Any) -> None:
@@ -194,7 +211,7 @@ def _patch_new_layers() -> None:
         layer.build = taking(layer.build)
         return layer
 
-    Layer.__new__ = new_layer
+    Layer.__new__ = staticmethod(new_layer)
 
 
 def replace_everywhere(original: Any, name: str, other: Any) -> None:

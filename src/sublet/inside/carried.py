@@ -78,9 +78,29 @@ def share_keras() -> None:
     replace_everywhere(clear, "clear_session", clear_session)
 
 
+def share_tf_keras() -> None:
+    """The same for Keras 2, which counts names by graph: a new graph is all that a call needs."""
+    from tf_keras.src import backend
+
+    clear = backend.clear_session
+
+    @functools.wraps(clear)
+    def clear_session() -> None:
+        if errand.current() is None:
+            clear()
+            return
+        backend._GRAPH.graph = None
+        _reset_default_graph()
+        if backend._SESSION.session is not None:
+            backend._SESSION.session.close()
+            backend._SESSION.session = None
+
+    replace_everywhere(clear, "clear_session", clear_session)
+
+
 def _reset_default_graph() -> None:
     from tensorflow.python.framework import ops
 
     # The stack is this thread's own.
     if ops._default_graph_stack.is_cleared():
-        ops._default_graph_stack.reset()
+        ops.reset_default_graph()

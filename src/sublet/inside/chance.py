@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -173,11 +174,34 @@ def _start_anew(context: Any, call: Errand) -> None:
     are in the middle of a sequence. A function that is taken out and put back loses its own.
     """
     call.notes.pop(_DRAWN, None)
-    for name in call.notes.get(_FUNCTIONS, ()):
-        if context.has_function(name):
-            definition = context.get_function_def(name)
-            context.remove_function(name)
-            context.add_function_def(definition)
+    made = [name for name in call.notes.get(_FUNCTIONS, ()) if context.has_function(name)]
+    definitions = {name: context.get_function_def(name) for name in made}
+    for name in _random(definitions):
+        context.remove_function(name)
+        context.add_function_def(definitions[name])
+
+
+_RANDOM = re.compile("(Random|Truncated|Parameterized|Multinomial|SampleDistorted).*|.*Sampler")
+"""Names of ops whose kernels keep a sequence."""
+
+
+def _random(definitions: dict[str, Any]) -> set[str]:
+    """Those functions that have random ops, or call one that has."""
+    uses = {name: _used(definition) for name, definition in definitions.items()}
+    found = {name for name, used in uses.items() if any(map(_RANDOM.fullmatch, used))}
+    while more := {name for name, used in uses.items() if used & found} - found:
+        found |= more
+    return found
+
+
+def _used(definition: Any) -> set[str]:
+    """The ops and functions that a function calls."""
+    names = set()
+    for node in definition.node_def:
+        names.add(node.op)
+        for value in node.attr.values():
+            names.update(one.name for one in (value.func, *value.list.func) if one.name)
+    return names
 
 
 def _note_functions(module: Any) -> None:

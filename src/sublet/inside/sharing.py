@@ -32,6 +32,7 @@ def install() -> None:
         ("keras", building.share_keras),
         ("keras", carried.share_keras),
         ("tf_keras", building.share_tf_keras),
+        ("tf_keras", carried.share_tf_keras),
     ):
         when_imported(package, _careful(package, share))
 
