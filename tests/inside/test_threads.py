@@ -73,7 +73,10 @@ PROGRAMS = {
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(tf.nn.dropout(row @ weights, 0.5) ** 2)
             weights.assign_sub(0.1 * tape.gradient(loss, weights))
-            return loss
+            return loss + random.random() * np.random.rand()
+
+        random.seed(seed)
+        np.random.seed(seed)
 
         made = []
         for _ in range(2):
@@ -328,7 +331,7 @@ def told(start: Callable[..., Any]) -> Callable[[str], dict[str, Any]]:
         ended = running[name].wait()
         assert ended.code == 0, ended.err
         found: dict[str, Any] = json.loads(ended.out.splitlines()[-1])
-        return {**found, "out": ended.out.splitlines()[:-1], "said": ended.said}
+        return {**found, "out": ended.out.splitlines()[:-1], "err": ended.err, "said": ended.said}
 
     return functools.cache(wait)
 
@@ -344,6 +347,7 @@ def test_calls_side_by_side_give_what_each_gives_alone_in_a_process(
     equal = told(isolation)["equal"]
     assert equal["found"] == equal["expected"]
     assert told(isolation)["out"] == []
+    assert "AutoGraph" not in told(isolation)["err"]
 
 
 def test_builds_never_overlap_and_steps_do(told: Told) -> None:

@@ -27,10 +27,16 @@ class _Untraced(Exception):
 
 def share_tensorflow() -> None:
     """Serialise tracing. Needs `tensorflow` to be imported."""
+    from tensorflow.python.autograph.core import config as autograph
     from tensorflow.python.eager.polymorphic_function import polymorphic_function as polymorphic
     from tensorflow.python.eager.polymorphic_function import tracing_compilation as tracing
     from tensorflow.python.ops import script_ops
 
+    # What stands in for a function here is not the user's code, which AutoGraph rewrites.
+    autograph.CONVERSION_RULES = (
+        autograph.DoNotConvert(__package__),
+        *autograph.CONVERSION_RULES,
+    )
     _share_functions(polymorphic.Function)
     create, trace = tracing._create_concrete_function, tracing.trace_function
 

@@ -61,6 +61,8 @@ def _dispatched(
             _seeded.add(kind)
         return original(*args, **kwargs)
 
+    # Where AutoGraph looks when it decides whether to rewrite it.
+    draw.__module__ = __name__
     return draw
 
 
