@@ -8,6 +8,13 @@
                      ──▶ probe         a short run, where one was asked for
                      ──▶ trim          a ceiling that is made smaller on the way
     lodging                            a process that takes a lease itself, on the way
+    calls ──▶ parcels                  a pool's worker: calls, and what travels with them
+    crew ──▶ sharing ──▶ building      whose turn it is to build (`turn`)
+                     ──▶ chance        random numbers for each call
+                     ──▶ carried       Keras settings for each call
+                     ──▶ sessions      a graph and a session for each call of TensorFlow 1
+         ──▶ watch                     calls that do not move
+    errand                             which call a thread works for
     evidence                           reads what `measure` and `oom` left, from outside
 
 It needs the standard library and TensorFlow, nothing else of Sublet, and Python 3.9: it is also

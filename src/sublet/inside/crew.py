@@ -1,20 +1,19 @@
 """The crew: the threads of one worker process that run calls side by side on one runtime.
 
-Owns the threads, the order of arrival and how a call ends. What keeps calls apart is in `sharing`
-(one runtime for all) and `sessions` (a graph and a session for each). Never ends a call by force:
-a thread cannot be ended, only told about.
+Owns the threads, the order of arrival and how a call ends; what keeps calls apart is in `sharing`.
+Never ends a call by force: a thread cannot be ended, only told about.
 """
 
 from __future__ import annotations
 
-import contextlib
+import collections
 import dataclasses
-import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import errand, lease
+from . import lease, sharing
+from .carried import Carried
 from .errand import Errand
 from .watch import Watch
 
@@ -38,13 +37,16 @@ class _Order:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    carried: Carried
 
 
 class Crew:
-    """Runs each call on one of `threads` threads, in order of arrival.
+    """Runs calls in order of arrival, at most `threads` at a time, each on a thread of its own: a
+    call finds nothing that an earlier one left in its thread.
 
-    `done(number, outcome)` is called on the thread that ran the call, once for each call. `start`
-    and `close` may be called from any thread but the crew's own.
+    A call sees the Keras settings, the seeds and the execution mode of the thread that calls
+    `start`. `done(number, outcome)` is called on the thread that ran the call, once for each call.
+    `close` may be called from any thread that runs no call.
     """
 
     def __init__(
@@ -59,17 +61,16 @@ class Crew:
             raise ValueError(f"isolation is {isolation!r}: it can be {' or '.join(ISOLATIONS)}")
         if threads < 1:
             raise ValueError(f"threads is {threads}: a crew needs at least one")
-        self._most = threads
+        self._graph_mode = isolation == "session"
+        self._free = threads
         self._done = done
         self._told = told
         self._watch = Watch(stuck_after, told)
-        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._unended = 0
+        self._change = threading.Condition()
+        self._orders: collections.deque[_Order] = collections.deque()
+        self._threads: set[threading.Thread] = set()
         self._closed = False
-        errand.hand_on()
-        self._apart = _ways_apart(isolation)
+        sharing.install()
 
     def start(
         self,
@@ -78,56 +79,56 @@ class Crew:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """Have `function` called when a thread is free. Never blocks."""
-        with self._lock:
+        """Have `function` called as soon as a thread is free. Never blocks."""
+        order = _Order(number, function, args, kwargs or {}, Carried())
+        with self._change:
             if self._closed:
                 raise RuntimeError(f"call {number} came after the crew was closed")
-            self._orders.put(_Order(number, function, args, kwargs or {}))
-            self._unended += 1
-            if len(self._threads) < min(self._most, self._unended):
-                thread = threading.Thread(
-                    target=self._run, name=f"crew-{len(self._threads) + 1}", daemon=True
-                )
-                self._threads.append(thread)
-                thread.start()
+            self._orders.append(order)
+            self._fill()
 
     def close(self) -> None:
         """Take no more calls, and return when all that were started have ended."""
-        with self._lock:
+        with self._change:
             self._closed = True
-            threads = list(self._threads)
-        for _ in threads:
-            self._orders.put(None)
-        for thread in threads:
-            thread.join()
+            self._change.wait_for(lambda: not self._threads)
         self._watch.close()
 
-    def _run(self) -> None:
-        while (order := self._orders.get()) is not None:
-            self._serve(order)
-            # Or what the call was given lives until the next one comes.
-            del order
+    def _fill(self) -> None:
+        """Start threads for those who wait, as long as there may be more."""
+        while self._orders and self._free:
+            thread = threading.Thread(target=self._run, args=(self._orders[0],), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # The machine has no thread for us now; whoever ends next tries again.
+                if not self._threads:
+                    raise
+                return
+            self._orders.popleft()
+            self._free -= 1
+            self._threads.add(thread)
 
-    def _serve(self, order: _Order) -> None:
-        call = Errand(order.number, _name(order.function))
-        outcome = self._outcome(order, call)
-        with self._lock:
-            self._unended -= 1
+    def _run(self, order: _Order) -> None:
+        call = Errand(order.number, _name(order.function), self._graph_mode)
+        threading.current_thread().name = f"call-{order.number}"
         try:
-            self._done(order.number, outcome)
+            self._done(order.number, self._outcome(order, call))
         except BaseException as wrong:
             self._told(f"the end of {call} could not be reported: {wrong!r}")
+        finally:
+            with self._change:
+                self._free += 1
+                self._threads.discard(threading.current_thread())
+                self._fill()
+                self._change.notify_all()
 
     def _outcome(self, order: _Order, call: Errand) -> Outcome:
         try:
-            with errand.working_for(call), self._watch.over(call), self._apart(call):
+            with self._watch.over(call), sharing.apart(call, order.carried):
                 return Outcome(value=order.function(*order.args, **order.kwargs))
         except BaseException as error:
             return Outcome(error=error)
-
-
-def _ways_apart(isolation: str) -> Callable[[Errand], contextlib.AbstractContextManager[None]]:
-    return lambda call: contextlib.nullcontext()
 
 
 def _name(function: Any) -> str:

@@ -18,10 +18,18 @@ class Errand:
     """One call while it runs. `notes` belongs to the modules that keep something for each call,
     under their own names; it ends with the call."""
 
-    def __init__(self, number: int, name: str) -> None:
+    def __init__(self, number: int, name: str, graph_mode: bool = False) -> None:
         self.number = number
         self.name = name
+        self.graph_mode = graph_mode
         self.notes: dict[str, Any] = {}
+        self.waits_for = ""
+        self.ended = False
+
+    def end(self) -> None:
+        """Whoever still holds on to the call (a thread, a graph) keeps none of its state."""
+        self.ended = True
+        self.notes.clear()
 
     def __str__(self) -> str:
         return f"call {self.number} ({self.name})"

@@ -10,43 +10,61 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
 def install() -> None:
     """Patch TensorFlow now if it is imported, else when it will be. Once is enough."""
-    module = sys.modules.get("tensorflow")
+    if not any(act is _patch for finder in _finders() for _, act in finder.waiting):
+        when_imported("tensorflow", _patch)
+
+
+def when_imported(name: str, act: Callable[[], object]) -> None:
+    """Call `act` now if the package `name` is imported, else when it has been."""
+    module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
-        _patch()
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+        act()
+        return
+    for finder in _finders():
+        finder.waiting.append((name, act))
+        return
+    sys.meta_path.insert(0, _Finder([(name, act)]))
+
+
+def _finders() -> list[_Finder]:
+    return [finder for finder in sys.meta_path if isinstance(finder, _Finder)]
 
 
 class _Finder:
-    """Finds nothing itself: lets the others find `tensorflow`, and acts when it has been loaded."""
+    """Finds nothing itself: lets the others find a package, and acts when it has been loaded."""
+
+    def __init__(self, waiting: list[tuple[str, Callable[[], object]]]) -> None:
+        self.waiting = waiting
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "tensorflow":
+        if not any(name == awaited for awaited, _ in self.waiting):
             return None
         for finder in sys.meta_path:
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                self._act_after(spec.loader)
+                self._act_after(name, spec.loader)
                 return spec
         return None
 
-    @staticmethod
-    def _act_after(loader: Any) -> None:
+    def _act_after(self, name: str, loader: Any) -> None:
         load = getattr(loader, "exec_module", None)
         if load is None:
             return
 
         def exec_module(module: Any) -> None:
             load(module)
-            _patch()
+            for awaited, act in self.waiting:
+                if awaited == name:
+                    act()
 
         loader.exec_module = exec_module
 

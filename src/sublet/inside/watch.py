@@ -105,7 +105,9 @@ class Watch:
         if still < watched.tell_after:
             return None
         watched.tell_after = 2 * max(still, watched.tell_after)
-        return f"{watched.errand} has not moved for {_span(still)}: it is at {_top(frame)}"
+        waits = watched.errand.waits_for
+        why = f"it waits for {waits}" if waits else f"it is at {_top(frame)}"
+        return f"{watched.errand} has not moved for {_span(still)}: {why}"
 
 
 def _shape(frame: FrameType | None) -> tuple[tuple[int, int], ...]:
@@ -128,11 +130,10 @@ def _used(native: int) -> str:
 
 def _top(frame: FrameType | None) -> str:
     """The innermost places of a stack, innermost first."""
-    places = []
+    places: list[str] = []
     while frame is not None and len(places) < FRAMES:
         code = frame.f_code
-        place = f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
-        places.append(place)
+        places.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}")
         frame = frame.f_back
     return ", from ".join(places)
 
