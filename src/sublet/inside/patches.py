@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from . import logs, measure, oom, pool, probe
@@ -63,17 +65,16 @@ def _patch_context(context_class: Any) -> None:
 
     @functools.wraps(initialize)
     def ensure_initialized(self: Any) -> None:
-        if self._initialized:
+        if self._initialized and _ready_pid == os.getpid():
             return
-        _settle()
-        initialize(self)
-        lease = _first_start()
-        if lease is not None:
+        with _starting:
+            if self._initialized:
+                return
+            _settle()
+            initialize(self)
             # With a cluster, `CPU:0` may be a device of another process.
-            if self._server_def is None:
-                pool.prime(lease, self)
-            measure.start()
-            probe.install()
+            primes = self._server_def is None
+            _started(lambda lease: pool.prime(lease, self) if primes else None)
 
     context_class.config = property(config)
     context_class._initialize_physical_devices = initialize_physical_devices
@@ -87,13 +88,13 @@ def _patch_session(session_class: Any) -> None:
     @functools.wraps(original)
     def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
         _settle()
-        original(self, target, graph, _bounded_copy(config))
-        # Another target is another process's runtime.
-        lease = None if target else _first_start()
-        if lease is not None:
-            pool.prime(lease)
-            measure.start()
-            probe.install()
+        if target or _ready_pid == os.getpid():
+            # Another target is another process's runtime.
+            original(self, target, graph, _bounded_copy(config))
+            return
+        with _starting:
+            original(self, target, graph, _bounded_copy(config))
+            _started(pool.prime)
 
     session_class.__init__ = init
 
@@ -187,15 +188,28 @@ def _copy(proto: Any) -> Any:
     return copy
 
 
-_started_pid = 0
+_ready_pid = 0
+"""The process in which the runtime has started and its pool is primed."""
+_starting = threading.RLock()
+"""Held while the runtime starts for the first time: until the pool is primed, which takes all of it
+for a moment, no other thread may come by and find nothing left."""
 
 
-def _first_start() -> Lease | None:
-    """The lease, the first time the runtime has started in this process; None ever after. A forked
-    child starts anew."""
-    global _started_pid
+def _forked() -> None:
+    """A child starts anew, whoever held the lock in its parent."""
+    global _starting
+    _starting = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _started(prime: Callable[[Lease], object]) -> None:
+    """The runtime runs; the first time in this process, prime its pool and begin to measure."""
+    global _ready_pid
     lease = current()
-    if lease is None or _started_pid == os.getpid():
-        return None
-    _started_pid = os.getpid()
-    return lease
+    if lease is not None and _ready_pid != os.getpid():
+        prime(lease)
+        measure.start()
+        probe.install()
+    _ready_pid = os.getpid()
