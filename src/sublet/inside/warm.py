@@ -29,13 +29,21 @@ _FIRST_FIT = (
     "tensorflow.python.data.ops.take_op",
     "tensorflow.python.data.ops.options",
 )
+_FIRST_CALL = (
+    "cloudpickle",
+    "runpy",
+    "sublet.inside.crew",
+    "sublet.inside.evidence",
+    "sublet.inside.parcels",
+)
+"""What `calls`, the program of a pool's worker, imports."""
 
 
 def preload() -> str:
     """Import what programs need; returns TensorFlow's version."""
     tensorflow = importlib.import_module("tensorflow")
     hook.install()
-    for name in ("keras", "cloudpickle", *_FIRST_FIT):
+    for name in ("keras", *_FIRST_FIT, *_FIRST_CALL):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _fill_registries(tensorflow)

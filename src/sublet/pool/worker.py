@@ -14,6 +14,7 @@ from sublet.client import request
 from sublet.client.following import Following
 from sublet.home import Home
 from sublet.inside import calls, parcels
+from sublet.inside.lease import say
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended, Granted, Retried, Started
@@ -138,7 +139,9 @@ class Worker:
         self._told("")
 
     def started(self, message: "Started") -> None:
-        """From the broker: it runs."""
+        """From the broker: it runs. A cold start costs seconds, so that is said, once."""
+        if message.how != "warm":
+            say(f"workers of this pool start {message.how}")
 
     def retried(self, message: "Retried") -> None:
         """From the broker: it ran out of memory, and another attempt with more follows."""
