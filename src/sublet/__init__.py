@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sublet.client.lease import Lease, lease
     from sublet.errors import CallFailed, LeaseExceeded, RemoteError, SubletError, WorkerDied
     from sublet.pool.pool import Pool
+    from sublet.pool.task import task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "status",
     "submit",
     "submit_array",
+    "task",
 ]
 
 _HOMES = {
@@ -45,6 +47,7 @@ _HOMES = {
     "status": "sublet.client.api",
     "submit": "sublet.client.jobs",
     "submit_array": "sublet.client.jobs",
+    "task": "sublet.pool.task",
 }
 
 

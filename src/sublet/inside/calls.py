@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing.process
 import os
 import pickle
 import socket
@@ -45,6 +46,8 @@ def main() -> None:
         leave(0)
     setup = pickle.loads(opening.body)
     sys.path[:] = setup["path"] + [entry for entry in sys.path if entry not in setup["path"]]
+    if setup["authkey"] is not None:
+        multiprocessing.process.current_process().authkey = setup["authkey"]
     worker = _Worker(channel, setup)
     packet: parcels.Packet | None = first
     while packet is not None:

@@ -19,6 +19,7 @@ from sublet.domain.asking import read_memory
 from sublet.errors import BadRequest
 from sublet.inside import parcels
 from sublet.pool.call import Call, name_of
+from sublet.pool.chunk import Chunk, chunks
 from sublet.pool.progress import Bar
 from sublet.pool.seat import Seat
 from sublet.pool.worker import Terms, Worker
@@ -35,6 +36,10 @@ class Pool(Executor):
     call after call (a number says how many), and is replaced when it has gained much memory.
     With `isolation="thread"` or `"session"` there is one worker with one lease, and calls run in
     its threads; a session pool gives each call a TF1 graph and session of its own.
+
+    Takes the place of a `ProcessPoolExecutor` with its own arguments: `max_tasks_per_child` is
+    another word for `reuse`, and `mp_context` says nothing here, as workers are started in
+    Sublet's own way, as clean as spawned ones.
 
     May be used from any thread. What was submitted is done before the `with` block ends; on
     Ctrl-C what runs is ended.
@@ -55,6 +60,8 @@ class Pool(Executor):
         cpus: int | None = None,
         name: str | None = None,
         cold: bool = False,
+        mp_context: object = None,
+        max_tasks_per_child: int | None = None,
     ) -> None:
         if isolation not in _ISOLATIONS:
             raise BadRequest(
@@ -62,6 +69,13 @@ class Pool(Executor):
             )
         if max_workers is not None and max_workers < 1:
             raise BadRequest(f"max_workers={max_workers}: at least one.", "Leave it out for all.")
+        if max_tasks_per_child is not None:
+            if reuse is not False or max_tasks_per_child < 1:
+                raise BadRequest(
+                    f"max_tasks_per_child={max_tasks_per_child} with reuse={reuse}.",
+                    "Say once how many calls a worker takes, at least one.",
+                )
+            reuse = max_tasks_per_child
         if reuse < 0:
             raise BadRequest(f"reuse={reuse}: calls for one worker.", "Write True or a number.")
         if initializer is not None and not callable(initializer):
@@ -131,8 +145,8 @@ class Pool(Executor):
         if chunksize == 1:
             futures = [bar.follow(self.submit(fn, *row)) for row in rows]
         else:
-            while chunk := list(itertools.islice(rows, chunksize)):
-                futures.append(bar.follow(self.submit(_Chunk(fn), chunk), len(chunk)))
+            for chunk in chunks(rows, chunksize):
+                futures.append(bar.follow(self.submit(Chunk(fn), chunk), len(chunk)))
         return _in_order(futures, deadline, bar, chunked=chunksize > 1)
 
     async def call_async(
@@ -162,13 +176,13 @@ class Pool(Executor):
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-            if cancel_futures:
-                self._cancel_waiting()
+            dropped = self._drop_waiting() if cancel_futures else []
             if idle:
                 self._see_off(idle)
             for seat in self._seats:
                 seat.wake()
             threads = list(self._threads)
+        _cancel(dropped)
         if wait and self._pid == os.getpid():
             for thread in threads:
                 if thread is not threading.current_thread():
@@ -178,12 +192,13 @@ class Pool(Executor):
         """Cancel what waits, end what runs: those calls fail. The pool takes no more."""
         with self._lock:
             self._closed = True
-            self._cancel_waiting()
+            dropped = self._drop_waiting()
             for worker in self._idle:
                 worker.close()
             self._idle.clear()
             for seat in self._seats:
                 seat.stop()
+        _cancel(dropped)
 
     def __exit__(
         self,
@@ -285,11 +300,10 @@ class Pool(Executor):
             seat.adopt(worker)
         self._add_seat(seat)
 
-    def _cancel_waiting(self) -> None:
-        for call in self._waiting:
-            call.future.cancel()
-            call.begin()
+    def _drop_waiting(self) -> list[Call]:
+        dropped = list(self._waiting)
         self._waiting.clear()
+        return dropped
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
@@ -302,14 +316,11 @@ class Pool(Executor):
             raise RuntimeError("cannot schedule new futures after shutdown")
 
 
-class _Chunk:
-    """Several calls of one function in one."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.func = function
-
-    def __call__(self, rows: list[tuple[Any, ...]]) -> list[Any]:
-        return [self.func(*row) for row in rows]
+def _cancel(calls: list[Call]) -> None:
+    """Not under the pool's lock: a callback of a future may use the pool."""
+    for call in calls:
+        call.future.cancel()
+        call.begin()
 
 
 def _in_order(

@@ -57,6 +57,7 @@ class Worker:
                 "threads": terms.threads,
                 "calls": terms.calls,
                 "initializer": terms.initializer,
+                "authkey": _authkey(),
             }
         )
         self._opened = False
@@ -153,3 +154,9 @@ class Worker:
         if self._null >= 0:
             os.close(self._null)
             self._null = -1
+
+
+def _authkey() -> bytes | None:
+    """What a worker needs to use what a `multiprocessing.Manager` of this process holds."""
+    process = sys.modules.get("multiprocessing.process")
+    return None if process is None else bytes(process.current_process().authkey)
