@@ -1,11 +1,18 @@
 """Pools in the test's own process, with workers of the shared home."""
 
 import os
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
 from support.box import Box
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tracker() -> None:
+    """multiprocessing's helper lives as long as this process: it must not get a test's home."""
+    resource_tracker.ensure_running()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """joblib's parallel calls in leased workers, through joblib itself."""
 
+import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_an_error_ends_the_call_and_leaves_no_worker(home: Box) -> None:
 @pytest.mark.usefixtures("config")
 def test_a_call_that_takes_too_long_is_ended(home: Box, tmp_path: Path) -> None:
     never = str(tmp_path / "never")
-    with pytest.raises(TimeoutError):
+    with pytest.raises(multiprocessing.TimeoutError):
         joblib.Parallel(n_jobs=2, timeout=0.1)(
             joblib.delayed(chores.wait_for_file)(never) for _ in range(2)
         )

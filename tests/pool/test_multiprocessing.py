@@ -5,7 +5,6 @@ import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from support import chores
 from support.box import Box, wait_for
 
 MakePool = Callable[..., Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tracker() -> None:
-    """multiprocessing's own helper lives as long as this process: it must not get a test's home."""
-    resource_tracker.ensure_running()
 
 
 @pytest.fixture(params=["stdlib", "sublet"])

@@ -52,6 +52,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 class Task(Generic[P, T]):
     """A function and the pool for its calls. Can be pickled, as functions can."""
 
+    __name__: str
     __qualname__: str
 
     def __init__(self, function: Callable[P, T], options: dict[str, Any]) -> None:
