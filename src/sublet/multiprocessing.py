@@ -187,7 +187,7 @@ class Pool:
         return f"<sublet.multiprocessing.Pool {self._state}, {self._processes} processes>"
 
     def _map(self, function: Callable[..., T], rows: Iterable[Row], size: int | None) -> list[T]:
-        bar = Bar(name_of(function), self._executor.reason, None)
+        bar = Bar(name_of(function), self._executor.reason)
         result = self._start(function, rows, size, None, None, bar)
         with bar:
             return result.get()

@@ -8,20 +8,23 @@ import signal
 import struct
 import termios
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.box import SUBLET, Box
 
 
 class Terminal:
-    """A command as session leader on a terminal of its own."""
+    """A command as session leader on a terminal of its own: `sublet`, unless it is said."""
 
-    def __init__(self, box: Box, *words: str, cwd: Path | None = None) -> None:
+    def __init__(
+        self, box: Box, *words: str, cwd: Path | None = None, command: Sequence[str] = SUBLET
+    ) -> None:
         self.screen = ""
         self.pid, self.master = pty.fork()
         if self.pid == 0:
             os.chdir(cwd or box.work)
-            os.execve(SUBLET[0], [*SUBLET, *words], box.environ)
+            os.execve(command[0], [*command, *words], box.environ)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
 
     def expect(self, text: str, seconds: float = 60.0) -> str:

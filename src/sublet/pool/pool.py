@@ -132,7 +132,7 @@ class Pool(Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
-        progress: bool | None = None,
+        progress: bool = True,
     ) -> Iterator[T]:
         """Results in the order of the arguments. With `chunksize`, so many calls go to a worker
         at once. A bar shows the progress on a terminal or in a notebook, unless it is False."""

@@ -1,96 +1,130 @@
-"""The bar of `Pool.map`: how many calls are done, and why others wait.
+"""The bar of `Pool.map`: how many calls are done, how many failed, and why others wait.
 
-Drawn on stderr, and only for a person who looks: on a terminal or in a notebook. It appears when
-the work has taken a moment. Loads rich when there is something to draw.
+Only for a person who looks, on a terminal or in a notebook, and only when the work has taken a
+moment. Otherwise nothing is counted, started or loaded.
 """
 
-import sys
+import atexit
+import contextvars
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from sublet.pool import canvas
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
 _SOON = 0.5
 """Seconds before anything is drawn."""
 _AGAIN = 0.2
+_LONGEST_NAME = 16
 
 
 class Bar:
-    """Follows futures; drawn while it is open. `reason` says why a call waits for a lease."""
+    """Follows futures, and is drawn while it is open. `reason` says why a call waits for a lease.
 
-    def __init__(self, name: str, reason: Callable[[], str], wanted: bool | None) -> None:
+    When all went well its last state stays to be read; after an error nothing is left of it.
+    """
+
+    def __init__(self, name: str, reason: Callable[[], str], wanted: bool = True) -> None:
         self._name = name
         self._reason = reason
-        self._drawn = somebody_looks() if wanted is None else wanted
+        self._canvas = canvas.here() if wanted else None
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
         self._total = 0
         self._done = 0
-        self._lock = threading.Lock()
+        self._failed = 0
         self._over = threading.Event()
+        self._well = False
         self._thread: threading.Thread | None = None
 
     def follow(self, future: Future[T], steps: int = 1) -> Future[T]:
         """Count this one, which stands for so many calls."""
-        self._total += steps
+        if self._canvas is None:
+            return future
 
-        def done(_: Any) -> None:
+        def ended(future: Future[T]) -> None:
+            if future.cancelled():
+                return
             with self._lock:
                 self._done += steps
+                if future.exception() is not None:
+                    self._failed += steps
 
-        if self._drawn:
-            future.add_done_callback(done)
+        self._total += steps
+        future.add_done_callback(ended)
         return future
 
     def __enter__(self) -> "Bar":
-        if self._drawn and self._total:
-            self._thread = threading.Thread(target=self._draw, name="sublet-bar", daemon=True)
+        if self._total:
+            # A notebook knows by the context which cell its output belongs to.
+            context = contextvars.copy_context()
+            self._thread = threading.Thread(
+                target=context.run, args=(self._draw,), name="sublet-bar", daemon=True
+            )
             self._thread.start()
+            atexit.register(self.close)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(well=kind is None)
+
+    def close(self, well: bool = False) -> None:
+        """Stop drawing. Also if nobody takes the last results: the terminal is left as it was."""
+        self._well = well
         self._over.set()
         if self._thread is not None:
+            atexit.unregister(self.close)
             self._thread.join()
 
     def _draw(self) -> None:
-        if self._over.wait(_SOON):
+        if self._canvas is None or self._over.wait(_SOON):
             return
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("[dim]{task.fields[reason]}"),
-        )
-        with Progress(*columns, console=console, refresh_per_second=8) as progress:
-            task = progress.add_task(self._name, total=self._total, reason="")
+        picture = self._picture()
+        try:
             while True:
-                over = self._over.wait(_AGAIN)
-                progress.update(task, completed=self._done, reason=self._reason()[:60])
-                if over:
-                    return
+                self._canvas.show(self._updated(picture))
+                if self._over.wait(_AGAIN):
+                    break
+        finally:
+            self._canvas.close(self._updated(picture) if self._well else None)
 
+    def _picture(self) -> "Progress":
+        """Loads rich, which takes longer than a short map."""
+        from rich import progress
+        from rich.table import Column
 
-def somebody_looks() -> bool:
-    """Whether stderr is a terminal, or this is a notebook."""
-    try:
-        if sys.stderr.isatty():
-            return True
-    except (AttributeError, ValueError):
-        return False
-    shell = sys.modules.get("IPython")
-    current = shell.get_ipython() if shell is not None else None
-    return current is not None and hasattr(current, "kernel")
+        name = Column(no_wrap=True, overflow="ellipsis", max_width=_LONGEST_NAME)
+        rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        picture = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False, table_column=name),
+            progress.BarColumn(bar_width=12),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[failed]}", style="red", markup=False),
+            progress.TextColumn(
+                "{task.fields[reason]}", style="dim", markup=False, table_column=rest
+            ),
+            expand=True,
+            auto_refresh=False,
+            get_time=time.monotonic,
+            # One call may take long: all of them say how long the rest will take.
+            speed_estimate_period=float("inf"),
+        )
+        picture.add_task(self._name, total=self._total, failed="", reason="")
+        picture.tasks[0].start_time = self._began
+        return picture
+
+    def _updated(self, picture: "Progress") -> "Progress":
+        failed = f"{self._failed} failed" if self._failed else ""
+        picture.update(
+            picture.task_ids[0], completed=self._done, failed=failed, reason=self._reason()
+        )
+        return picture

@@ -87,7 +87,7 @@ class Task(Generic[P, T]):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
-        progress: bool | None = None,
+        progress: bool = True,
     ) -> Iterator[T]:
         """Call it for each of the arguments, as `Pool.map` does."""
         if in_a_worker():
