@@ -32,6 +32,7 @@ class Terminal:
         self._descriptor = descriptor
         self._rows = 0
         """Of the terminal when the line was set apart; 0 while it is not."""
+        self._shown = ""
 
     def show(self, content: "RenderableType") -> None:
         """Draw this in place of what was there."""
@@ -41,7 +42,9 @@ class Terminal:
         apart = "" if rows == self._rows else self._free() + _set_apart(rows)
         self._rows = rows
         line = self._text(content, columns)
-        self._write(f"{apart}{_SAVE}{_to(rows)}{line}{_RESTORE}")
+        if apart or line != self._shown:
+            self._shown = line
+            self._write(f"{apart}{_SAVE}{_to(rows)}{line}{_RESTORE}")
 
     def close(self, last: "RenderableType | None") -> None:
         """Take the line away; leave this among what was written."""
