@@ -37,6 +37,11 @@ class Terminal:
                 assert text in self.screen, f"{text!r} never came; the screen: {self.screen!r}"
         return self.screen
 
+    def look(self) -> str:
+        """What has been on the screen until now."""
+        self._read(0.02)
+        return self.screen
+
     def type(self, text: str) -> None:
         """Press keys."""
         os.write(self.master, text.encode())

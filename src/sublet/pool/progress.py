@@ -124,7 +124,7 @@ class Bar:
 
     def _updated(self, picture: "Progress") -> "Progress":
         failed = f"{self._failed} failed" if self._failed else ""
-        picture.update(
-            picture.task_ids[0], completed=self._done, failed=failed, reason=self._reason()
-        )
+        # Who waits for a result may have it before we have heard of it.
+        done = self._total if self._well else self._done
+        picture.update(picture.task_ids[0], completed=done, failed=failed, reason=self._reason())
         return picture
