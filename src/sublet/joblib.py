@@ -54,6 +54,9 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
         workers = self.effective_n_jobs(n_jobs)
         if workers == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        if self._pool is not None:
+            # Another call under the same configuration still runs, and will end its own pool.
+            raise FallbackToBackend(type(self)(self.nesting_level, **self._options))
         mine = {name: value for name, value in options.items() if name not in _JOBLIBS_OWN}
         settings = {**self._options, **mine}
         self.parallel = parallel

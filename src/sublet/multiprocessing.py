@@ -239,6 +239,8 @@ class Pool:
         try:
             for row in rows:
                 ahead.acquire()
+                if not threading.main_thread().is_alive():
+                    break  # The program ends when what was submitted is done; no more of it.
                 future = self._executor.submit(function, *row)
                 results.add(future)
                 future.add_done_callback(lambda _: ahead.release())

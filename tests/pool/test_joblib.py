@@ -62,6 +62,15 @@ def test_each_call_has_a_clean_worker_if_asked(home: Box) -> None:
 
 
 @pytest.mark.usefixtures("config")
+def test_a_call_may_begin_before_another_has_ended() -> None:
+    """Under one configuration; neither ends the workers of the other."""
+    first = joblib.Parallel(n_jobs=2, return_as="generator")(squares(20))
+    assert next(first) == 0
+    assert joblib.Parallel(n_jobs=2)(squares(5)) == [0, 1, 4, 9, 16]
+    assert list(first) == [n * n for n in range(1, 20)]
+
+
+@pytest.mark.usefixtures("config")
 def test_arrays_go_and_come() -> None:
     arrays = [np.full(200_000, n, "float64") for n in range(4)]
     doubled = joblib.Parallel(n_jobs=2)(joblib.delayed(lambda a: a * 2)(a) for a in arrays)

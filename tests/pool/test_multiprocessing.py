@@ -3,6 +3,8 @@
 import itertools
 import multiprocessing
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,14 @@ from support import chores
 from support.box import Box, wait_for
 
 MakePool = Callable[..., Any]
+
+ENDLESS = """
+import itertools
+from sublet.multiprocessing import Pool
+
+results = Pool(2, memory="64MiB").imap(abs, itertools.count(1))
+print(next(results))
+"""
 
 
 @pytest.fixture(params=["stdlib", "sublet"])
@@ -218,13 +228,32 @@ def test_a_worker_that_dies_fails_its_own_call(pool: sublet.multiprocessing.Pool
 def test_an_endless_iterable_is_read_as_far_as_it_is_needed(
     pool: sublet.multiprocessing.Pool, tmp_path: Path
 ) -> None:
-    """While no call ends, nothing more is read."""
-    read = itertools.count()
-    results = pool.imap(chores.square, read)
-    assert [next(results) for _ in range(3)] == [0, 1, 4]
-    halt = pool.imap(chores.wait_for_file, (str(tmp_path / f"{n}") for n in itertools.count()))
-    with pytest.raises(multiprocessing.TimeoutError):
-        halt.next(timeout=0.01)  # type: ignore[attr-defined]  # As in the standard library.
+    """A few calls ahead of those that have ended."""
+    squares = pool.imap(chores.square, itertools.count())
+    assert [next(squares) for _ in range(3)] == [0, 1, 4]
+    pool.terminate()
+    read: list[int] = []
+
+    def paths() -> Iterator[str]:
+        for number in itertools.count():
+            read.append(number)
+            yield str(tmp_path / "never")
+
+    with sublet.multiprocessing.Pool(1, memory="64MiB") as other:
+        other.imap(chores.wait_for_file, paths())
+        wait_for(lambda: len(read) == 5, "four calls wait, and the next one is at hand")
+    wait_for(lambda: not _feeds(), "nobody reads any more")
+    assert len(read) == 5
+
+
+def test_a_program_ends_without_ending_its_pool(box: Box) -> None:
+    """Although there would be something to do for ever."""
+    program = box.write("program.py", ENDLESS)
+    ran = subprocess.run(
+        [sys.executable, program], cwd=box.work, env=box.environ, text=True, capture_output=True
+    )
+    assert (ran.stdout, ran.stderr) == ("1\n", "")
+    wait_for(lambda: not box.status()["leases"], "no worker is left")
 
 
 def test_a_callback_may_use_the_pool(pool: sublet.multiprocessing.Pool) -> None:
@@ -259,3 +288,7 @@ def test_all_else_is_the_standard_library() -> None:
     assert sublet.multiprocessing.TimeoutError is multiprocessing.TimeoutError
     with pytest.raises(AttributeError):
         _ = sublet.multiprocessing.nonsense
+
+
+def _feeds() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "sublet-imap"]
