@@ -229,7 +229,7 @@ class Pool:
         with self._lock:
             self._check_running()
             self._feeds.add(thread)
-        thread.start()
+            thread.start()
         return results if size == 1 else itertools.chain.from_iterable(results)
 
     def _read(
