@@ -116,6 +116,13 @@ def test_a_pool_that_was_shut_down_takes_no_calls(make_pool: MakePool) -> None:
         pool.map(chores.square, [2])
 
 
+@pytest.mark.parametrize("reuse", [True, False])
+def test_nothing_is_left_when_a_shutdown_returns(home: Box, reuse: bool) -> None:
+    with sublet.Pool(2, memory="64MiB", reuse=reuse) as pool:
+        assert list(pool.map(chores.square, range(4))) == [0, 1, 4, 9]
+    assert home.status()["leases"] == []
+
+
 def test_an_event_loop_can_run_calls_in_it(make_pool: MakePool) -> None:
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()

@@ -54,6 +54,7 @@ class Seat:
         self._told: dict[int, dict[str, Any]] = {}
         """Failures for want of memory; how much would do is known when the worker has ended."""
         self._stopped = False
+        self._linger = _LINGER_MS
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Not a daemon: at the interpreter's end what was submitted is done first.
         self.thread = threading.Thread(target=self._run, name=name, daemon=False)
@@ -63,9 +64,15 @@ class Seat:
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
 
+    def finish(self) -> None:
+        """The pool is closed: do not wait for more when all is done."""
+        self._linger = 0
+        self.wake()
+
     def stop(self) -> None:
         """End all workers now; their calls fail."""
         self._stopped = True
+        self._linger = 0
         self.wake()
 
     def adopt(self, worker: Worker) -> None:
@@ -91,12 +98,23 @@ class Seat:
             self._end_all(WorkerDied("The pool was ended while the call ran.", "Make a new one."))
         while len(self._flights) < self._width and (call := self._desk.next_call(self)):
             self._take(call)
+        if not self._linger and not self._flights:
+            self._dismiss_all()
         busy = bool(self._flights) or any(worker.leaving for worker in self._workers)
-        heard = self._listen(None if busy else _LINGER_MS)
+        heard = self._listen(None if busy else self._linger)
         if busy or heard or not self._desk.may_leave(self):
             return True
         self._put_away()
         return False
+
+    def _dismiss_all(self) -> None:
+        """Let our workers go, and stay until they are gone. Who waits for a lease needs none."""
+        for worker in list(self._workers):
+            if not worker.ready:
+                self._workers.remove(worker)
+                worker.close()
+            elif not worker.leaving:
+                worker.dismiss()
 
     def _take(self, call: Call) -> None:
         try:
