@@ -189,6 +189,25 @@ def test_shutdown_can_cancel_what_has_not_begun(home: Box, tmp_path: Path) -> No
     assert first.result() == str(gate)
 
 
+def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Box, tmp_path: Path) -> None:
+    """By its future, or with the pool; nobody waits for the lease any more then."""
+    gate = tmp_path / "gate"
+    capacity = sublet.status().devices[0].device.capacity
+    with sublet.Pool(1, memory=int(capacity * 0.6)) as holder:
+        holds = holder.submit(functions.wait_for_file, str(gate))
+        wait_for(holds.running, "most of the device is held")
+        pool = sublet.Pool(1, memory=int(capacity * 0.6))
+        first = pool.submit(functions.double, 1)
+        assert "free" in wait_for(pool.reason, "it is said why the call waits")
+        assert first.cancel()
+        wait_for(lambda: not sublet.status().waiting, "nobody waits for a lease")
+        second = pool.submit(functions.double, 2)
+        wait_for(pool.reason, "the second call waits")
+        pool.shutdown(cancel_futures=True)
+        assert second.cancelled()
+        gate.touch()
+
+
 def test_a_pool_takes_nothing_after_its_end(home: Box) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         pass

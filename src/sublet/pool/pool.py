@@ -180,7 +180,7 @@ class Pool(Executor):
             if idle:
                 self._see_off(idle)
             for seat in self._seats:
-                seat.finish()
+                seat.finish(cancel_futures)
             threads = list(self._threads)
         _cancel(dropped)
         if wait and self._pid == os.getpid():

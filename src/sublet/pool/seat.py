@@ -55,18 +55,23 @@ class Seat:
         """Failures for want of memory; how much would do is known when the worker has ended."""
         self._stopped = False
         self._linger = _LINGER_MS
+        self._cancelled = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._waking = threading.Lock()
         # Not a daemon: at the interpreter's end what was submitted is done first.
         self.thread = threading.Thread(target=self._run, name=name, daemon=False)
 
     def wake(self) -> None:
         """There is something new."""
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        with self._waking:
+            # Once it is closed, its number may be another's.
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
-    def finish(self) -> None:
-        """The pool is closed: do not wait for more when all is done."""
+    def finish(self, cancel: bool = False) -> None:
+        """The pool is closed: do not wait for more when all is done, or let go what waits."""
         self._linger = 0
+        self._cancelled = cancel
         self.wake()
 
     def stop(self) -> None:
@@ -87,15 +92,21 @@ class Seat:
             bug = InternalError(f"A thread of the pool failed: {error!r}.", "Please report it.")
             bug.__cause__ = error
             self._end_all(bug)
+            while (call := self._desk.next_call(self)) or not self._desk.may_leave(self):
+                if call is not None:
+                    call.fail(bug)
             with contextlib.suppress(Exception):
                 sys.excepthook(type(error), error, error.__traceback__)
         finally:
-            os.close(self._wake)
+            with self._waking:
+                os.close(self._wake)
+                self._wake = -1
 
     def _turn(self) -> bool:
         """Take what waits, then listen; False when there is nothing left to do."""
         if self._stopped:
             self._end_all(WorkerDied("The pool was ended while the call ran.", "Make a new one."))
+        self._drop_cancelled()
         while len(self._flights) < self._width and (call := self._desk.next_call(self)):
             self._take(call)
         if not self._linger and not self._flights:
@@ -127,6 +138,23 @@ class Seat:
         self._flights[call.number] = call, worker
         if worker.ready:
             self._send(call, worker)
+        else:
+            # It may be cancelled while it waits for a lease.
+            call.future.add_done_callback(lambda _: self.wake())
+
+    def _drop_cancelled(self) -> None:
+        """Calls that wait for a lease and are not wanted any more."""
+        for call, worker in list(self._flights.values()):
+            if call.number in self._sent or worker.ready:
+                continue
+            if self._cancelled:
+                call.future.cancel()
+            if call.future.cancelled():
+                self._land(call)
+                call.begin()
+                if all(its is not worker for _, its in self._flights.values()):
+                    self._workers.remove(worker)
+                    worker.close()
 
     def _own_worker(self, call: Call) -> Worker | None:
         """One that we have, if the call has no terms of its own."""
