@@ -43,8 +43,8 @@ class Nests:
         return {job.id: self._taken(job) for job in (*self._state.outer(), *more)}
 
     def settle(self, number: int | None) -> None:
-        """Something was granted or has ended within this job's lease: name what is left of it to its
-        program. Call it before anybody is told: they may act on it at once."""
+        """Something was granted or has ended within this job's lease: name what is left of it to
+        its program. Call it before anybody is told: they may act on it at once."""
         job = self._state.get(number) if number is not None else None
         if job is None or job.lease is None:
             return

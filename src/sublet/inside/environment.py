@@ -22,6 +22,9 @@ GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
 DUMP = "TF_BFC_MEMORY_DUMP"
 PATH = "PYTHONPATH"
+LEFT = "SUBLET_LEFT"
+"""Has the limit of the CPU pool as its value where that is below the ceiling for the moment, because
+the rest is lent. So nobody takes it for the user's wish."""
 
 _NO_GPU = ("", "-1")
 
@@ -58,6 +61,8 @@ def _lease_cpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
     if env.get(USE_BFC, "1").lower() not in ("1", "true"):
         notes.append(f"{USE_BFC}={env[USE_BFC]} becomes 1: the lease is enforced by that allocator")
     env[USE_BFC] = "1"
+    if env.pop(LEFT, None) == env.get(BFC_LIMIT):
+        env.pop(BFC_LIMIT, None)
     asked, limit = env.get(BFC_LIMIT), lease.ceiling_mib
     wanted = _positive(asked)
     if asked is not None and (wanted is None or wanted > limit):

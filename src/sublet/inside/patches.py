@@ -10,13 +10,14 @@ before the fork. So each patch looks the lease up when it acts.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from typing import Any
 
-from . import logs, measure, oom, pool, probe
+from . import logs, measure, oom, pool, probe, trim
 from .config import bound, see_leased_gpu, spare_processors
-from .environment import leased_environment
+from .environment import BFC_LIMIT, LEFT, cpu_limit, leased_environment
 from .lease import Lease, current, say
 
 
@@ -141,6 +142,9 @@ def _settle() -> None:
             os.environ[name] = value
     for note in notes:
         say(note)
+    left = _left(lease)
+    if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
+        os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)
     logs.follow(os.environ)
 
 
@@ -154,7 +158,7 @@ def _bound(proto: Any, context: Any = None) -> None:
         # Only a GPU's devices are asked for: looking for them starts the driver.
         if not lease.on_gpu:
             return
-        for note in bound(proto, lease, _gpus(context)):
+        for note in bound(proto, _left(lease), _gpus(context)):
             say(note)
     except Exception as wrong:
         say(f"the lease could not be put into TensorFlow's configuration: {wrong!r}")
@@ -194,14 +198,29 @@ def _copy(proto: Any) -> Any:
 
 
 _started_pid = 0
+_started_with = 0
 
 
 def _first_start() -> Lease | None:
     """The lease, the first time the runtime has started in this process; None ever after. A forked
     child starts anew."""
-    global _started_pid
+    global _started_pid, _started_with
     lease = current()
     if lease is None or _started_pid == os.getpid():
         return None
-    _started_pid = os.getpid()
+    left = _left(lease)
+    _started_pid, _started_with = os.getpid(), left.ceiling
+    if left.ceiling < lease.ceiling:
+        say(
+            f"TensorFlow has {left.ceiling_mib} of this lease's {lease.ceiling_mib} MiB here: the "
+            "rest is lent to what this program has started, and was not back when it began"
+        )
     return lease
+
+
+def _left(lease: Lease) -> Lease:
+    """The lease without what is lent at the moment to jobs that this program has started itself. A
+    runtime keeps the ceiling with which it began."""
+    if _started_pid == os.getpid():
+        return dataclasses.replace(lease, ceiling=_started_with)
+    return dataclasses.replace(lease, ceiling=trim.asked(lease) or lease.ceiling)
