@@ -23,8 +23,8 @@ GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
 DUMP = "TF_BFC_MEMORY_DUMP"
 PATH = "PYTHONPATH"
 LEFT = "SUBLET_LEFT"
-"""Has the limit of the CPU pool as its value where that is below the ceiling for the moment, because
-the rest is lent. So nobody takes it for the user's wish."""
+"""Repeats the limit of the CPU pool where that is below the ceiling for the moment, because the rest
+is lent. So nobody takes it for the user's wish."""
 
 _NO_GPU = ("", "-1")
 
