@@ -89,6 +89,17 @@ PROGRAMS = {
 
         tf.constant(np.zeros(100 << 20, "uint8")[1:])
         """,
+    # Has lent 24 MiB to a job that it started itself; the broker has named the rest.
+    "lender": """
+        import os
+        from sublet.inside import lease, trim
+
+        trim.ask(lease.current().dir, 40 << 20)
+        import tensorflow as tf
+
+        tf.zeros([1])
+        print(os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"], os.environ["SUBLET_LEFT"])
+        """,
 }
 
 
@@ -176,3 +187,13 @@ def test_crash_on_a_feed_that_does_not_fit_is_known_as_want_of_memory(ending: En
     assert ended.evidence.unheard
     assert ended.evidence.failures == 1
     assert ended.evidence.limit == 64 * MIB
+
+
+def test_what_is_lent_is_not_there_for_the_program_that_lends_it(ending: Ending) -> None:
+    """Its runtime starts with what is left, and that is said."""
+    ended = ending("lender")
+    assert ended.code == 0, ended.err
+    assert ended.out.split() == ["40", "40"]
+    assert [board.limit for board in ended.boards] == [40 * MIB]
+    (line,) = ended.said
+    assert line.startswith("sublet: TensorFlow has 40 of this lease's 64 MiB here")

@@ -129,6 +129,18 @@ def test_a_lease_asked_for_inside_a_lease_is_not_narrowed_by_the_outer_one(
     assert (inner, notes) == leased_environment(lease, {"HOME": "/home/ada"})
 
 
+def test_what_is_left_of_an_outer_lease_for_the_moment_is_nobodys_wish(
+    on_cpu: Callable[..., Lease], on_gpu: Callable[..., Lease]
+) -> None:
+    """Neither for a lease within it nor for a child that starts when it is whole again."""
+    whole, _ = leased_environment(on_cpu("/run/a1"), {})
+    lent = whole | {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "40", "SUBLET_LEFT": "40"}
+    for lease in (on_cpu("/run/a1"), on_cpu("/run/a2", mib=50), on_gpu("/run/a2")):
+        assert leased_environment(lease, lent) == leased_environment(lease, {})
+    users = leased_environment(on_cpu("/run/a1"), lent | {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "30"})[0]
+    assert users["TF_CPU_BFC_MEM_LIMIT_IN_MB"] == "30"
+
+
 def test_ceiling_is_rounded_down_to_whole_mebibytes_but_never_to_none(
     on_cpu: Callable[..., Lease],
 ) -> None:

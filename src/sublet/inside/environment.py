@@ -61,8 +61,6 @@ def _lease_cpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
     if env.get(USE_BFC, "1").lower() not in ("1", "true"):
         notes.append(f"{USE_BFC}={env[USE_BFC]} becomes 1: the lease is enforced by that allocator")
     env[USE_BFC] = "1"
-    if env.pop(LEFT, None) == env.get(BFC_LIMIT):
-        env.pop(BFC_LIMIT, None)
     asked, limit = env.get(BFC_LIMIT), lease.ceiling_mib
     wanted = _positive(asked)
     if asked is not None and (wanted is None or wanted > limit):
@@ -95,6 +93,8 @@ def _lease_gpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
 def _without_outer_lease(lease: Lease, environ: Mapping[str, str]) -> dict[str, str]:
     """A program under a lease may ask for another: what the first imposed was no user's wish."""
     env = dict(environ)
+    if env.pop(LEFT, "") == env.get(BFC_LIMIT):
+        del env[BFC_LIMIT]
     try:
         outer = Lease.from_json(env.pop(VARIABLE, ""))
     except ValueError:
