@@ -64,6 +64,7 @@ class Appraiser:
             service=job.spec.service,
             expected=known.expected,
             held=held or known.otherwise,
+            spread=job.spec.spread,
         )
 
     def expected(self, job: Job) -> float | None:
@@ -170,8 +171,7 @@ class Appraiser:
         """Refuse what can never be done."""
         names = eligible(spec.device, rooms, spec.within)
         if not names:
-            known = ", ".join(self._devices)
-            raise BadRequest(f"There is no device {spec.device!r}.", f"There are: {known}.")
+            raise _unknown(spec.device, list(self._devices.values()))
         most = len(spec.surroundings.affinity)
         if spec.cpus is not None and not 1 <= spec.cpus <= most:
             raise BadRequest(
@@ -202,6 +202,15 @@ class Appraiser:
         wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
         chosen = min(wanted, most)
         return chosen if chosen > lease.ceiling else None
+
+
+def _unknown(name: str | None, devices: list[Device]) -> BadRequest:
+    """No device goes by this name: say which there are, by the names they go by."""
+    known = [one.id + (f" ({one.name}, {one.uuid})" if one.uuid else "") for one in devices]
+    what = "GPU here" if name == "gpu" else f"device {name!r}"
+    return BadRequest(
+        f"There is no {what}.", f"There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}."
+    )
 
 
 def _room(spec: JobSpec, device: str, rooms: tuple[Room, ...]) -> Room | None:

@@ -168,7 +168,7 @@ class Requests:
                 f"This program does not run under the lease of job {under.job}.",
                 "Unset SUBLET_LEASE: it is of another program.",
             )
-        if spec.device not in (None, device.id, device.kind, device.uuid):
+        if spec.device is not None and not device.goes_by(spec.device):
             return msgspec.structs.replace(spec, within=None)
         return msgspec.structs.replace(
             spec, within=outer.id, priority=outer.spec.priority, service=outer.spec.service

@@ -23,10 +23,11 @@ GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
 DUMP = "TF_BFC_MEMORY_DUMP"
 PATH = "PYTHONPATH"
 LEFT = "SUBLET_LEFT"
-"""Repeats the limit of the CPU pool where that is below the ceiling for the moment, because the rest
-is lent. So nobody takes it for the user's wish."""
+"""Repeats the limit of the CPU pool where that is below the ceiling for the moment, because the
+rest is lent. So nobody takes it for the user's wish."""
 
 _NO_GPU = ("", "-1")
+_CHOOSE = "`--device` or `gpu=` chooses another"
 
 
 def leased_environment(
@@ -43,6 +44,20 @@ def leased_environment(
     env[PATH] = _python_path(env.get(PATH, ""))
     env[VARIABLE] = lease.to_json()
     return env, notes
+
+
+def too_late(lease: Lease, environ: Mapping[str, str]) -> str | None:
+    """What to say of devices that a program has named after TensorFlow has started; None where it
+    has named none, or those it has."""
+    asked = environ.get(VISIBLE)
+    if asked is None or asked == (lease.uuid if lease.on_gpu else "-1"):
+        return None
+    if not lease.on_gpu and asked.strip() in _NO_GPU:
+        return None
+    return (
+        f"{VISIBLE}={asked} changes nothing: TensorFlow has started on {lease.device}, the device "
+        f"of this lease; {_CHOOSE}, before the start"
+    )
 
 
 def dump_prefix(lease: Lease) -> str:
@@ -69,7 +84,7 @@ def _lease_cpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
         limit = wanted
     env[BFC_LIMIT] = str(limit)
     if env.get(VISIBLE, "").strip() not in _NO_GPU:
-        notes.append(f"{VISIBLE}={env[VISIBLE]} becomes -1: this lease is on the CPU")
+        notes.append(f"{VISIBLE}={env[VISIBLE]} becomes -1: this lease is on the CPU; {_CHOOSE}")
     env[VISIBLE] = "-1"
 
 
@@ -79,7 +94,9 @@ def _lease_gpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
         notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.device} stays unused")
     elif lease.uuid is not None:
         if asked is not None and asked != lease.uuid:
-            notes.append(f"{VISIBLE}={asked} becomes {lease.uuid}: the device of this lease")
+            notes.append(
+                f"{VISIBLE}={asked} becomes {lease.uuid}: the device of this lease; {_CHOOSE}"
+            )
         env[VISIBLE] = lease.uuid
     env[ORDER] = "PCI_BUS_ID"
     if env.get(GROWTH, "true") != "true":

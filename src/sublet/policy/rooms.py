@@ -65,8 +65,4 @@ def eligible(device: str | None, rooms: tuple[Room, ...], within: int | None = N
         return [room.device.id for room in rooms if room.within == within]
     if device is None:
         device = "gpu" if any(room.device.kind == "gpu" for room in rooms) else "cpu"
-    return [
-        room.device.id
-        for room in rooms
-        if room.within is None and device in (room.device.id, room.device.kind, room.device.uuid)
-    ]
+    return [room.device.id for room in rooms if room.within is None and room.device.goes_by(device)]
