@@ -4,6 +4,7 @@ Owns the ceiling that is left for such a program, and what is known of how much 
 within whom is the state's, who gets what the policy's.
 """
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,9 @@ class Nests:
             return
         lent = sum(one.lease.charge for one in self._state.within(job.id) if one.lease)
         self._most[job.run] = max(lent, self._most.get(job.run, 0))
-        trim.ask(str(self._runs / job.run), max(MiB, job.lease.ceiling - lent))
+        # On a full disk it keeps its old ceiling; what it holds is counted all the same.
+        with contextlib.suppress(OSError):
+            trim.ask(str(self._runs / job.run), max(MiB, job.lease.ceiling - lent))
 
     def has_lent(self, job: Job) -> bool:
         """Whether anything has ever been within this attempt's lease."""
