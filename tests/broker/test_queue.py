@@ -49,13 +49,15 @@ class Desk:
         self.books = Books(Ledger.open(path))
         self.state = self.books.state
         self.dependencies = Dependencies(self.books)
-        self.queue = self.fresh()
+        self.queue = self._queue(self.dependencies)
         self.next = 1
 
     def fresh(self) -> Queue:
         """A queue that has seen nothing yet."""
+        return self._queue(Dependencies(self.books))
+
+    def _queue(self, dependencies: Dependencies) -> Queue:
         self.appraiser = Appraiser(self.books.ledger, {"cpu": CPU})
-        dependencies = Dependencies(self.books)
         return Queue(self.state, self.appraiser, dependencies, lambda one: "", lambda: self.now)
 
     def rooms(self) -> tuple[Room, ...]:

@@ -1,15 +1,25 @@
 """What clients want, put to a real broker that starts nothing: its device is full."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from sublet.backends.local.launcher import Ending
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
+from sublet.broker.orders import mark
 from sublet.broker.requests import Requests
-from sublet.broker.state import AttemptEnded, Granted, Submitted, Withdrawn, WorkerStarted
+from sublet.broker.state import (
+    AttemptEnded,
+    Granted,
+    State,
+    Submitted,
+    Withdrawn,
+    WorkerStarted,
+)
 from sublet.devices import Probe
 from sublet.domain.job import (
     Again,
@@ -22,7 +32,7 @@ from sublet.domain.job import (
     Program,
     Waiting,
 )
-from sublet.domain.memory import Exactly
+from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
 from sublet.home import Home
 from sublet.hub import Hub
 from sublet.units import GiB, MiB
@@ -58,6 +68,7 @@ class Office:
         self.broker = Broker(self.hub, home, Ledger.open(home.ledger), Probe.open(2 * GiB), clock)
         self.desk = Requests(self.broker)
         self.client = Client(self.hub)
+        self.guests: list[Client] = []
 
     def ask(self, *requests: say.Request) -> list[say.Reply]:
         """All of them in one turn of the broker, and what it says."""
@@ -74,11 +85,23 @@ class Office:
         assert isinstance(reply, say.Queued), reply
         return reply.jobs
 
-    def run(self, number: int) -> None:
+    def start(self, under: say.Under | None, **fields: object) -> say.Reply:
+        """A program in the foreground of a client that runs under this lease; the answer."""
+        client = Client(self.hub)
+        self.guests.append(client)
+        client.session.frames.descriptors = [os.dup(0) for _ in range(3)]
+        spec = wanted(client=Process(os.getpid(), 1), **fields)
+        self.desk.asked(client.session, say.Run(spec, f"{self.broker.next_id}", under))
+        self.broker.plan()
+        self.broker.books.write()
+        first, *_ = client.heard()
+        return first
+
+    def run(self, number: int, ceiling: int = MiB) -> None:
         """As if it had been granted a lease and had started."""
         at, tick = self.clock.wall(), self.clock.now()
         books, one = self.broker.books, self.broker.state[number]
-        books.decided(one, Granted(number, at, tick, lease(ceiling=MiB)))
+        books.decided(one, Granted(number, at, tick, lease(ceiling=ceiling)))
         books.happened(WorkerStarted(number, one.attempt, at, KEEPER, WORKER, "warm"))
 
     def end(self, number: int, told: Outcome, again: Again | None = None) -> None:
@@ -96,7 +119,8 @@ class Office:
         return self.broker.job(number).state
 
     def close(self) -> None:
-        self.client.close()
+        for client in (self.client, *self.guests):
+            client.close()
         self.broker.close()
         self.hub.close()
 
@@ -264,3 +288,106 @@ def test_a_submission_that_makes_no_sense_is_refused_whole(office: Office) -> No
         assert says in reply.message
     assert len(office.broker.state) == 0
     assert office.submit() == (1,)
+
+
+@pytest.fixture
+def outer(office: Office) -> say.Under:
+    """A job that runs under a lease of 1 GiB, as its own program could show it."""
+    office.submit(wanted(memory=Exactly(GiB), priority="low", service="opportunistic"))
+    office.run(1, ceiling=GiB)
+    (office.broker.home.runs / "1.1").mkdir(parents=True)
+    return say.Under(1, mark(office.broker.state[1]))
+
+
+def test_what_a_program_under_a_lease_starts_comes_out_of_that_lease(
+    office: Office, outer: say.Under
+) -> None:
+    assert office.start(outer) == say.Accepted(2)
+    spec = office.broker.state[2].spec
+    assert (spec.within, spec.priority, spec.service) == (1, "low", "opportunistic")
+    one = office.broker.queue.line.get(2)
+    assert one is not None
+    assert one.devices == ("the lease of #1",)
+
+
+def test_what_is_too_large_for_the_outer_lease_is_refused_though_the_device_could_give_it(
+    office: Office, outer: say.Under
+) -> None:
+    reply = office.start(outer, memory=Exactly(1536 * MiB))
+    assert isinstance(reply, say.Refused)
+    assert reply.message == (
+        "1.5 GiB will never fit on the lease of #1: it has 1.0 GiB, of which one program can be "
+        "given 640 MiB."
+    )
+    assert reply.hint == "Ask for at most 640MiB, or give #1 a larger lease."
+    assert isinstance(office.start(None, memory=Exactly(1536 * MiB)), say.Accepted)
+
+
+@pytest.mark.parametrize("memory", [Auto(), Grow(), Share(0.25)])
+def test_every_way_to_ask_for_memory_works_within_a_lease(
+    office: Office, outer: say.Under, memory: MemoryAsk
+) -> None:
+    assert office.start(outer, memory=memory) == say.Accepted(2)
+    (grant,) = office.broker.plan().grants
+    assert (grant.job, grant.device) == (2, "the lease of #1")
+    assert grant.size.ceiling == (640 if memory == Grow() else 256) * MiB
+
+
+def test_nobody_can_claim_the_lease_of_another(office: Office, outer: say.Under) -> None:
+    reply = office.start(say.Under(1, "guessed"))
+    assert isinstance(reply, say.Refused)
+    assert "does not run under the lease of job 1" in reply.message
+    assert office.start(None, within=1) == say.Accepted(2)
+    assert office.broker.state[2].spec.within is None
+    refused = refusal(office.ask(say.Submit(wanted(within=1), "t")))
+    assert "has no client" in refused.message
+
+
+def test_a_lease_that_has_ended_lends_nothing_and_hinders_nobody(
+    office: Office, outer: say.Under
+) -> None:
+    office.end(1, Outcome("exited", 0))
+    assert office.start(outer) == say.Accepted(2)
+    assert office.broker.state[2].spec.within is None
+
+
+def test_a_job_for_another_device_does_not_come_out_of_the_lease_on_this_one(
+    office: Office, outer: say.Under
+) -> None:
+    reply = office.start(outer, device="gpu")
+    assert isinstance(reply, say.Refused)
+    assert "no GPU here" in reply.message
+    assert office.start(outer, device="cpu") == say.Accepted(2)
+    assert office.broker.state[2].spec.within == 1
+
+
+def test_those_that_wait_within_a_lease_go_when_it_ends(office: Office, outer: say.Under) -> None:
+    office.start(outer)
+    office.broker.ended("1.1", Ending(0))
+    assert isinstance(office.state(2), Finished)
+    assert "#1, out of whose lease its own came, has ended" in office.broker.picture.row(2).reason
+
+
+def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
+    office: Office, outer: say.Under
+) -> None:
+    office.start(outer)
+    office.run(2, ceiling=256 * MiB)
+    broker = office.broker
+    broker.nests.settle(1)
+    one, lent = broker.state[1], broker.state[2].lease
+    assert lent is not None
+    broker.ended("1.1", Ending(0, system_peak=50 * MiB))
+    broker.books.write()
+    known = broker.books.ledger.measurements.evidence(one, "cpu")
+    assert (known.peak, known.outside) == (lent.charge, 50 * MiB)
+
+
+def test_the_next_broker_knows_who_is_within_whom(
+    office: Office, outer: say.Under, clock: HandClock, tmp_path: Path
+) -> None:
+    office.start(outer)
+    office.broker.books.write()
+    known = State(office.broker.books.ledger.live())
+    assert [one.id for one in known.within(1)] == [2]
+    assert [one.id for one in known.outer()] == [1]

@@ -28,6 +28,7 @@ rows = st.builds(
     since=spans,
     ran=spans,
     code=st.none() | st.integers(0, 255),
+    within=st.none() | st.integers(1, 10**18),
     cause=st.sampled_from(
         [None, "exited", "signalled", "lease exceeded", "time limit", "cancelled", "lost"]
     ),

@@ -89,6 +89,25 @@ PROGRAMS = {
 
         tf.constant(np.zeros(100 << 20, "uint8")[1:])
         """,
+    # Has lent 24 MiB to a job that it started itself; the broker has named the rest.
+    "lender": """
+        import os
+        from sublet.inside import lease, trim
+
+        trim.ask(lease.current().dir, 40 << 20)
+        import tensorflow as tf
+
+        tf.zeros([1])
+        print(os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"], os.environ["SUBLET_LEFT"])
+        """,
+    "late": """
+        import os
+        import tensorflow as tf
+
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        tf.zeros([1])
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        """,
 }
 
 
@@ -117,7 +136,8 @@ def test_settings_that_a_program_makes_after_its_start_are_answered_once(ending:
     """The parent and two children, two lines each: children inherit what the parent had set."""
     lines = [
         "sublet: TF_CPU_BFC_MEM_LIMIT_IN_MB=4096 becomes 64: the ceiling of this lease",
-        "sublet: CUDA_VISIBLE_DEVICES=0 becomes -1: this lease is on the CPU",
+        "sublet: CUDA_VISIBLE_DEVICES=0 becomes -1: this lease is on the CPU; "
+        "`--device` or `gpu=` chooses another",
     ]
     assert sorted(ending("eager").said) == sorted(lines * 3)
 
@@ -176,3 +196,23 @@ def test_crash_on_a_feed_that_does_not_fit_is_known_as_want_of_memory(ending: En
     assert ended.evidence.unheard
     assert ended.evidence.failures == 1
     assert ended.evidence.limit == 64 * MIB
+
+
+def test_what_is_lent_is_not_there_for_the_program_that_lends_it(ending: Ending) -> None:
+    """Its runtime starts with what is left, and that is said."""
+    ended = ending("lender")
+    assert ended.code == 0, ended.err
+    assert ended.out.split() == ["40", "40"]
+    assert [board.limit for board in ended.boards] == [40 * MIB]
+    (line,) = ended.said
+    assert line.startswith("sublet: TensorFlow has 40 of this lease's 64 MiB here")
+
+
+def test_devices_that_are_named_after_the_runtime_has_started_are_said_to_change_nothing(
+    ending: Ending,
+) -> None:
+    """And what to do instead. Hiding all GPUs from a program on the CPU is no mistake."""
+    assert ending("late").said == [
+        "sublet: CUDA_VISIBLE_DEVICES=1 changes nothing: TensorFlow has started on cpu, the device "
+        "of this lease; `--device` or `gpu=` chooses another, before the start"
+    ]

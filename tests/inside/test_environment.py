@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sublet.inside.environment import SITE, leased_environment
+from sublet.inside.environment import SITE, leased_environment, too_late
 from sublet.inside.lease import MIB, Lease
 
+CHOOSE = "`--device` or `gpu=` chooses another"
 CPU = {
     "TF_CPU_ALLOCATOR_USE_BFC": "1",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB": "64",
@@ -35,7 +36,7 @@ CPU_CASES: list[tuple[dict[str, str], dict[str, str], list[str]]] = [
     (
         {"CUDA_VISIBLE_DEVICES": "0,1"},
         {},
-        ["CUDA_VISIBLE_DEVICES=0,1 becomes -1: this lease is on the CPU"],
+        [f"CUDA_VISIBLE_DEVICES=0,1 becomes -1: this lease is on the CPU; {CHOOSE}"],
     ),
     (
         {"TF_CPU_ALLOCATOR_USE_BFC": "false"},
@@ -60,7 +61,7 @@ GPU_CASES: list[tuple[dict[str, str], dict[str, str], list[str]]] = [
     (
         {"CUDA_VISIBLE_DEVICES": "3"},
         {},
-        ["CUDA_VISIBLE_DEVICES=3 becomes GPU-aa: the device of this lease"],
+        [f"CUDA_VISIBLE_DEVICES=3 becomes GPU-aa: the device of this lease; {CHOOSE}"],
     ),
     (
         {"CUDA_VISIBLE_DEVICES": "-1"},
@@ -127,6 +128,40 @@ def test_a_lease_asked_for_inside_a_lease_is_not_narrowed_by_the_outer_one(
     lease = on_gpu("/run/a2")
     inner, notes = leased_environment(lease, outer)
     assert (inner, notes) == leased_environment(lease, {"HOME": "/home/ada"})
+
+
+def test_what_is_left_of_an_outer_lease_for_the_moment_is_nobodys_wish(
+    on_cpu: Callable[..., Lease], on_gpu: Callable[..., Lease]
+) -> None:
+    """Neither for a lease within it nor for a child that starts when it is whole again."""
+    whole, _ = leased_environment(on_cpu("/run/a1"), {})
+    lent = whole | {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "40", "SUBLET_LEFT": "40"}
+    for lease in (on_cpu("/run/a1"), on_cpu("/run/a2", mib=50), on_gpu("/run/a2")):
+        assert leased_environment(lease, lent) == leased_environment(lease, {})
+    users = leased_environment(on_cpu("/run/a1"), lent | {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "30"})[0]
+    assert users["TF_CPU_BFC_MEM_LIMIT_IN_MB"] == "30"
+
+
+@pytest.mark.parametrize(
+    ("named", "cpu", "gpu"),
+    [
+        (None, False, False),
+        ("-1", False, True),
+        ("", False, True),
+        ("GPU-aa", True, False),
+        ("0", True, True),
+    ],
+)
+def test_naming_other_devices_after_the_start_is_noticed(
+    named: str | None,
+    cpu: bool,
+    gpu: bool,
+    on_cpu: Callable[..., Lease],
+    on_gpu: Callable[..., Lease],
+) -> None:
+    environ = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
+    assert (too_late(on_cpu("/run/a1"), environ) is not None) == cpu
+    assert (too_late(on_gpu("/run/a1"), environ) is not None) == gpu
 
 
 def test_ceiling_is_rounded_down_to_whole_mebibytes_but_never_to_none(

@@ -162,7 +162,8 @@ def test_a_programs_own_gpu_settings_are_answered_within_its_lease(
         "listed": [True, [1024]],
     }
     assert [line for line in ended.stderr.splitlines() if line.startswith("sublet: ")] == [
-        "sublet: CUDA_VISIBLE_DEVICES=1 becomes GPU-aa: the device of this lease",
+        "sublet: CUDA_VISIBLE_DEVICES=1 becomes GPU-aa: the device of this lease;"
+        " `--device` or `gpu=` chooses another",
         "sublet: TF_GPU_ALLOCATOR=cuda_malloc_async is dropped: no lease can be enforced under it",
         "sublet: logical GPUs of 4096 MiB become 1024 MiB:"
         " together they fit the ceiling of this lease",

@@ -4,8 +4,11 @@ What only a card can prove is not claimed here: TensorFlow finds no CUDA driver 
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,3 +102,103 @@ def test_the_cpu_can_be_asked_for_beside_the_cards(gpu_box: Box) -> None:
     refused = gpu_box.sublet("run", "--memory", "20GiB", "dump.py")
     assert refused.returncode == 2
     assert "will never fit on gpu" in refused.stderr
+
+
+POOL = """
+import json, os, sys, time
+import sublet, sublet.errors
+
+def look(number=0, together=1):
+    tensorflow = sys.modules.get("tensorflow.python.eager.context")
+    with open("/proc/self/environ") as file:
+        born = dict(pair.split("=", 1) for pair in file.read().split(chr(0)) if "=" in pair)
+    open(f"here-{number}", "w").close()
+    while sum(name.startswith("here-") for name in os.listdir(".")) < together: time.sleep(0.02)
+    return {
+        "sees": os.environ["CUDA_VISIBLE_DEVICES"],
+        "born with": born.get("CUDA_VISIBLE_DEVICES"),
+        "imported": tensorflow is not None,
+        "started": getattr(getattr(tensorflow, "_context", None), "_initialized", False),
+    }
+
+def sees(**options):
+    try:
+        with sublet.Pool(1, "1GiB", **options) as pool:
+            return pool.submit(look).result()["sees"]
+    except sublet.errors.BadRequest as error:
+        return str(error)
+
+if __name__ == "__main__":
+    print(json.dumps(eval(sys.argv[1])))
+"""
+
+
+def pooled(box: Box, expression: str) -> Any:
+    """What this comes to in a program with a pool that runs without a lease itself."""
+    box.write("pool.py", POOL)
+    done = subprocess.run(
+        [sys.executable, "pool.py", expression],
+        cwd=box.work,
+        env=box.environ,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_calls_of_a_pool_go_to_the_cards_they_are_meant_for(gpu_box: Box) -> None:
+    """By index, by UUID, or in balance over all of them."""
+    by = pooled(gpu_box, "[sees(gpu=which) for which in (1, '0', 'GPU-aaaa', 'gpu1')]")
+    assert by == ["GPU-bbbb", "GPU-aaaa", "GPU-aaaa", "GPU-bbbb"]
+    nowhere = pooled(gpu_box, "[sees(gpu=which) for which in (2, -1, True)]")
+    assert nowhere == [
+        "There is no device 'gpu2'. There are: gpu0 (Card A, GPU-aaaa), "
+        "gpu1 (Card B, GPU-bbbb), cpu.",
+        'gpu=-1 names no GPU. Write an index, a UUID, or "any"; `status` shows them.',
+        'gpu=True names no GPU. Write an index, a UUID, or "any"; `status` shows them.',
+    ]
+    for name in gpu_box.work.glob("here-*"):
+        name.unlink()
+    four = pooled(
+        gpu_box,
+        "[row['sees'] for row in sublet.Pool(4, '1GiB', gpu='any').map(look, range(4), [4] * 4)]",
+    )
+    assert sorted(four) == ["GPU-aaaa", "GPU-aaaa", "GPU-bbbb", "GPU-bbbb"]
+
+
+def test_a_worker_sees_its_card_before_tensorflow_could_look(gpu_box: Box) -> None:
+    """A warm one before the runtime starts, a cold one before the import."""
+    warm, cold = pooled(
+        gpu_box,
+        "[sublet.Pool(1, '1GiB', gpu=1, cold=cold).submit(look).result() for cold in (0, 1)]",
+    )
+    assert warm["sees"] == cold["sees"] == cold["born with"] == "GPU-bbbb"
+    assert (warm["imported"], warm["started"]) == (True, False)
+    assert (cold["imported"], cold["started"]) == (False, False)
+
+
+def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
+    new_box: NewBox, tmp_path: Path
+) -> None:
+    """An index without an instance means any of them."""
+    driver = standin.build(tmp_path)
+    halves = (standin.Instance(0, "MIG-a"), standin.Instance(1, "MIG-b"))
+    config = standin.write_config(
+        tmp_path / "gpus.txt", [standin.Gpu(uuid="GPU-a", mig=True, instances=halves)]
+    )
+    box = new_box(**standin.environment(driver, config))
+    by = pooled(box, "[sees(gpu=which) for which in ('0.1', 'MIG-a', 'GPU-a')]")
+    assert by[:2] == ["MIG-b", "MIG-a"]
+    assert by[2].startswith("There is no device 'GPU-a'. There are: gpu0.0 (")
+    for name in box.work.glob("here-*"):
+        name.unlink()
+    two = pooled(
+        box, "[row['sees'] for row in sublet.Pool(2, '1GiB', gpu=0).map(look, (0, 1), (2, 2))]"
+    )
+    assert sorted(two) == ["MIG-a", "MIG-b"]
+
+
+def test_a_pool_that_wants_a_gpu_where_there_is_none_is_told_so(box: Box) -> None:
+    assert pooled(box, "sees(gpu='any')") == "There is no GPU here. There is: cpu."

@@ -3,6 +3,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sublet.policy.admission import Plan, Preemption, Rules, plan
@@ -36,6 +38,38 @@ def test_the_tightest_device_is_taken() -> None:
     rooms = (room("gpu0", 100), room("gpu1", 60), room("gpu2", 30))
     (grant,) = plan(rooms, Line([candidate(1, offer(40, "gpu0", "gpu1", "gpu2"))]), 0.0).grants
     assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 40 * MiB, 40 * MiB)
+
+
+def test_who_is_to_be_spread_goes_where_the_fewest_are_and_then_where_most_is_free() -> None:
+    rooms = (
+        room("gpu0", 500, strangers=1),
+        room("gpu1", 60, holdings=(held(9, 10),)),
+        room("gpu2", 30),
+        room("gpu3", 40),
+    )
+    everywhere = offer(20, "gpu0", "gpu1", "gpu2", "gpu3")
+    waiting = [candidate(number, everywhere, spread=True) for number in range(1, 6)]
+    made = plan(rooms, Line(waiting), 0.0)
+    assert [grant.device for grant in made.grants] == ["gpu3", "gpu2", "gpu0", "gpu1", "gpu3"]
+
+
+@given(
+    st.lists(st.integers(100, 400), min_size=1, max_size=5),
+    st.integers(1, 30),
+    st.integers(10, 60),
+)
+def test_calls_of_one_size_are_spread_evenly_over_the_devices_that_have_room(
+    capacities: list[int], count: int, size: int
+) -> None:
+    names = [f"gpu{number}" for number in range(len(capacities))]
+    rooms = [room(name, capacity) for name, capacity in zip(names, capacities, strict=True)]
+    waiting = [candidate(n, offer(size, *names), spread=True) for n in range(1, count + 1)]
+    made = plan(rooms, Line(waiting), 0.0)
+    chosen = [grant.device for grant in made.grants]
+    assert len(chosen) == min(count, sum(capacity // size for capacity in capacities))
+    most = max(map(chosen.count, chosen))
+    for name, capacity in zip(names, capacities, strict=True):
+        assert chosen.count(name) >= min(most - 1, capacity // size)
 
 
 def test_each_device_is_judged_by_its_own_offer() -> None:

@@ -30,6 +30,7 @@ class Queue(RuleBasedStateMachine):
         service=st.sampled_from(["guaranteed", "guaranteed", "opportunistic"]),
         expected=st.none() | st.integers(1, 60),
         grow=st.sampled_from([False, False, False, True]),
+        spread=st.booleans(),
     )
     def submit(
         self,
@@ -40,6 +41,7 @@ class Queue(RuleBasedStateMachine):
         service: Service,
         expected: int | None,
         grow: bool,
+        spread: bool,
     ) -> None:
         if alike:
             offers = [offer(min(sizes[0], 48), *where, grow=grow)]
@@ -56,6 +58,7 @@ class Queue(RuleBasedStateMachine):
                 priority=priority,
                 service=service,
                 expected=expected,
+                spread=spread,
             )
         )
         self.next += 1

@@ -44,6 +44,17 @@ def test_a_reason_says_what_is_needed_what_is_free_who_is_ahead_and_how_long() -
     assert reasons.start(2) == 780.0
 
 
+def test_a_reason_within_a_lease_names_that_lease_and_its_program() -> None:
+    lent = Room(
+        device("the lease of #8", 100 * MiB), 30 * MiB, 0, 20 * MiB, (held(9, 50),), within=8
+    )
+    line = Line([candidate(10, offer(60, "the lease of #8", beside=5))])
+    assert Reasons([lent], line, 0.0).why(10) == (
+        "needs 60.0 MiB + 5.0 MiB for its process, 30.0 MiB free of the 100 MiB that #8 holds; "
+        "held by #9 train.py 50.0 MiB, #8 itself 20.0 MiB"
+    )
+
+
 def test_the_three_largest_holders_are_named() -> None:
     holdings = [held(job, size) for job, size in ((1, 5), (2, 30), (3, 20), (4, 10))]
     why = Reasons([room(*holdings)], Line([candidate(9, offer(90))]), 0.0).why(9)

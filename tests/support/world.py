@@ -26,8 +26,9 @@ def candidate(
     service: Service = "guaranteed",
     expected: float | None = None,
     held: str = "",
+    spread: bool = False,
 ) -> Candidate:
-    return Candidate(job, job, offers, since, priority, service, expected, held)
+    return Candidate(job, job, offers, since, priority, service, expected, held, spread)
 
 
 class World:

@@ -65,6 +65,7 @@ class Appraiser:
             service=job.spec.service,
             expected=known.expected,
             held=held or known.otherwise,
+            spread=job.spec.spread,
         )
 
     def expected(self, job: Job) -> float | None:
@@ -88,7 +89,7 @@ class Appraiser:
     def outdated(self, rooms: tuple[Room, ...]) -> bool:
         """Whether all offers are to be worked out again: what stands on a device has changed, or
         what a process usually costs, by so much that it matters."""
-        stands = tuple((room.device.id, room.standing) for room in rooms)
+        stands = tuple((room.device.id, room.standing) for room in rooms if room.within is None)
         usual = {
             start: self._measurements.usual_outside("cpu", start) or 0 for start in _USUAL_OUTSIDE
         }
@@ -101,18 +102,20 @@ class Appraiser:
 
     def _appraise(self, job: Job, rooms: tuple[Room, ...]) -> tuple[tuple[Offer, ...], str]:
         kinds = {device.kind for device in self._devices.values()}
-        overhead = {d.id: self.overhead(job, d) for d in self._devices.values()}
+        overhead = {room.device.id: self.overhead(job, room.device) for room in rooms}
         evidence: dict[str, sizing.Evidence] = {
             kind: self._measurements.evidence(job, kind) for kind in kinds
         }
         ask = (job.spec.memory, job.spec.device, rooms, overhead)
-        possible = offers(*ask, evidence, job.least)
-        return possible, "" if possible else never(*ask, job.least)
+        possible = offers(*ask, evidence, job.least, job.spec.within)
+        return possible, "" if possible else never(*ask, job.least, job.spec.within)
 
     def overhead(self, job: Job, device: Device) -> int:
         """What one more process costs on a device, beside its ceiling."""
         if device.kind == "gpu":
-            return context_overhead(device.compute, device.capacity)
+            # Of a lease, the card's own size counts.
+            whole = (one.capacity for one in self._devices.values() if one.uuid == device.uuid)
+            return context_overhead(device.compute, next(whole, device.capacity))
         start = "cold" if job.spec.cold or not job.spec.program.python else "warm"
         if job.spec.lodger is not None:
             start = "lodger"
@@ -132,7 +135,8 @@ class Appraiser:
         if device is None:
             names = eligible(job.spec.device, rooms) or list(self._devices)
             device = self._devices[names[0]]
-        room = next(room for room in rooms if room.device.id == device.id)
+        room = _room(job.spec, device.id, rooms)
+        assert room is not None
         peak = None
         before: float | None = None
         match state:
@@ -146,8 +150,8 @@ class Appraiser:
             attempt=job.attempt,
             state=type(state).__name__.lower(),
             ask=str(job.spec.memory),
-            device=device.id,
-            capacity=device.capacity,
+            device=room.device.id,
+            capacity=room.device.capacity,
             ever=most_ever(room, self.overhead(job, device)),
             history=self._measurements.history(job, device.kind, before),
             lease=lease,
@@ -168,10 +172,9 @@ class Appraiser:
 
     def check(self, spec: JobSpec, rooms: tuple[Room, ...]) -> None:
         """Refuse what can never be done."""
-        names = eligible(spec.device, rooms)
+        names = eligible(spec.device, rooms, spec.within)
         if not names:
-            known = ", ".join(self._devices)
-            raise BadRequest(f"There is no device {spec.device!r}.", f"There are: {known}.")
+            raise _unknown(spec.device, list(self._devices.values()))
         most = len(spec.surroundings.affinity)
         if spec.cpus is not None and not 1 <= spec.cpus <= most:
             raise BadRequest(
@@ -185,6 +188,8 @@ class Appraiser:
             ever = most_ever(room, self.overhead(job, room.device))
             try:
                 sizing.check(spec.memory, room.device, ever)
+            except TooLarge as refusal:
+                refusals.append(_of_lease(refusal, room, ever))
             except BadRequest as refusal:
                 refusals.append(refusal)
             else:
@@ -193,10 +198,34 @@ class Appraiser:
 
     def suggest(self, job: Job, lease: Lease, told: Outcome, rooms: tuple[Room, ...]) -> int | None:
         """A larger ceiling that the device could give; None if it could give none."""
-        room = next((room for room in rooms if room.device.id == lease.device), None)
+        room = _room(job.spec, lease.device, rooms)
         if room is None:
             return None
         most = most_ever(room, self.overhead(job, room.device)) // MiB * MiB
         wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
         chosen = min(wanted, most)
         return chosen if chosen > lease.ceiling else None
+
+
+def _unknown(name: str | None, devices: list[Device]) -> BadRequest:
+    """No device goes by this name: say which there are, by the names they go by."""
+    known = [one.id + (f" ({one.name}, {one.uuid})" if one.uuid else "") for one in devices]
+    what = "GPU here" if name == "gpu" else f"device {name!r}"
+    return BadRequest(
+        f"There is no {what}.", f"There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}."
+    )
+
+
+def _room(spec: JobSpec, device: str, rooms: tuple[Room, ...]) -> Room | None:
+    """Where a lease on this device comes out of: another lease, if that is still there."""
+    outer = (room for room in rooms if spec.within is not None and room.within == spec.within)
+    return next(outer, next((room for room in rooms if room.device.id == device), None))
+
+
+def _of_lease(refusal: TooLarge, room: Room, most: int) -> TooLarge:
+    """Too large for a lease is not too large for the device: that lease could be larger."""
+    if room.within is None:
+        return refusal
+    less = most // MiB
+    smaller = f"Ask for at most {less}MiB, or give" if less * MiB >= sizing.SMALLEST else "Give"
+    return TooLarge(refusal.message, f"{smaller} #{room.within} a larger lease.")

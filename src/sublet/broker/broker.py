@@ -21,6 +21,7 @@ from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.ledger import Ledger
+from sublet.broker.nests import Nests
 from sublet.broker.orders import inside_lease, mark, text_environment, worker_spec
 from sublet.broker.picture import Picture
 from sublet.broker.queue import Queue
@@ -101,6 +102,7 @@ class Broker:
         self.dependencies = Dependencies(self.books)
         self.queue = Queue(self.state, self.appraiser, self.dependencies, self._unready, clock.now)
         self.strangers = Strangers()
+        self.nests = Nests(self.state, home.runs)
         self.began = clock.wall()
         self.ending = False
         self.closing = False
@@ -190,11 +192,12 @@ class Broker:
         lease = job.lease
         told = judge(job, ending, str(self.home.runs / run), self._neighbours(job, lease))
         at = self.clock.wall()
+        lent = self.nests.take_most(run)
         if lease.device in self.devices and ending.status is not None:
             warm = isinstance(job.holds, Running) and job.holds.how == "warm"
             kind = self.devices[lease.device].kind
             start = "lodger" if job.spec.lodger else "warm" if warm else "cold"
-            self.books.measured(job, kind, lease.ceiling, told, start, at)
+            self.books.measured(job, kind, lease.ceiling, _with_lent(told, lent), start, at)
             self.books.when_written(lambda: self._learned(job))
         self.strangers.lease_ended(lease.device, lease.charge, self.clock.now())
         again = self._second_try(job, lease, told)
@@ -208,9 +211,11 @@ class Broker:
         self._pause.discard(run)
         self._cancelled.discard(run)
         self.books.when_written(lambda: self.launcher.forget(run))
+        self._end_inner(job)
         if again is None:
             self._close_job(now)
         else:
+            self.nests.settle(job.spec.within)
             self.clients.tell(job.id, say.Retried(told, lease, again.least))
             self._wake_after(job.id, again.delay)
 
@@ -226,6 +231,7 @@ class Broker:
             return
         self.books.happened(NeverRan(job.id, job.attempt, self.clock.wall(), self.clock.now()))
         self.samples.pop(run, None)
+        self.nests.settle(job.spec.within)
         self.books.when_written(lambda: self.launcher.forget(run))
         stopping = job.holds.stopping if isinstance(job.holds, Running) else ""
         if job.spec.client is None:
@@ -265,8 +271,9 @@ class Broker:
 
     # Deciding.
 
-    def rooms(self) -> tuple[Room, ...]:
-        """How full the devices are now."""
+    def rooms(self, *outer: int) -> tuple[Room, ...]:
+        """How full the devices are now, and the leases with others within. `outer` are jobs whose
+        leases are wanted though nobody is within yet."""
         nurseries = [n for n in self.launcher.nurseries.all() if n.state != "off"]
         standing = sum(nursery.holds for nursery in nurseries)
         return fullness.rooms(
@@ -277,6 +284,7 @@ class Broker:
             self.strangers,
             self.clock.now(),
             self.ends,
+            self.nests.lenders(*outer),
         )
 
     def plan(self) -> Plan:
@@ -286,6 +294,9 @@ class Broker:
             self.queue.touch(number)
         for job in self.queue.update(rooms):
             self.withdraw(job, self.dependencies.hopeless(job), "dependency")
+        for job, why in list(self.nests.cramped(rooms, self.queue.line, self.clock.now())):
+            self.queue.line.take(job.id)
+            self.withdraw(job, why)
         return admission.plan(rooms, self.queue.line, self.clock.now())
 
     def _settle(self) -> None:
@@ -319,7 +330,9 @@ class Broker:
     def _trim(self) -> None:
         """The room that settled programs do not need goes to those that wait."""
         self._trimming = False
-        for job, ceiling in self._trimmer.look(self.state.holding(), self.clock.now()):
+        # What is lent now and then looks like room that is never needed.
+        whole = [job for job in self.state.holding() if not self.nests.has_lent(job)]
+        for job, ceiling in self._trimmer.look(whole, self.clock.now()):
             self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
 
     def _revise(self) -> None:
@@ -363,8 +376,9 @@ class Broker:
                 self.clients.tell(number, say.Waits(reason))
 
     def _grant(self, job: Job, grant: Grant) -> None:
+        outer = self.state[job.spec.within].lease if job.spec.within is not None else None
         lease = Lease(
-            device=grant.device,
+            device=grant.device if outer is None else outer.device,
             ceiling=grant.size.ceiling,
             charge=grant.charge,
             basis=grant.size.basis,
@@ -376,6 +390,7 @@ class Broker:
         self.books.decided(
             job,
             Granted(job.id, self.clock.wall(), self.clock.now(), lease),
+            lambda: self.nests.settle(job.spec.within),
             lambda: self.clients.tell(job.id, say.Granted(lease, job.attempt)),
             lambda: self._start(job.id),
         )
@@ -486,6 +501,15 @@ class Broker:
         told = Outcome(cause, 143, message=why)
         self._close_job(self.books.happened(Withdrawn(job.id, self.clock.wall(), told)))
 
+    def _end_inner(self, outer: Job) -> None:
+        """What came out of a lease goes with it."""
+        why = f"#{outer.id}, out of whose lease its own came, has ended"
+        for job in self.state.within(outer.id):
+            if job.holds is not None:
+                self.stop(job, why)
+            else:
+                self.withdraw(job, why)
+
     def _boot(self, ledger: Ledger) -> None:
         """Take over what an earlier broker has left, of this boot of the machine or another."""
         boot = tree.boot()
@@ -508,6 +532,7 @@ class Broker:
                 self.withdraw(job, self.CLIENT_GONE)
             else:
                 self._await_client(job)
+        self.nests.adopt()
 
     def _prune(self) -> None:
         """Forget the oldest of the finished jobs, and what they have said."""
@@ -559,6 +584,7 @@ class Broker:
 
     def _close_job(self, job: Job) -> None:
         """The job has finished: let its streams go, then say so."""
+        self.nests.settle(job.spec.within)
         self._told.pop(job.id, None)
         session = self.clients.part(job.id)
         if session is not None:
@@ -583,6 +609,14 @@ class Broker:
         """The live job whose current attempt this is; late news of an old one is no news."""
         job = self.state.get(int(run.partition(".")[0]))
         return job if job is not None and job.run == run else None
+
+
+def _with_lent(told: Outcome, lent: int) -> Outcome:
+    """What a lease was needed for: its program, and what that lent to others."""
+    if not lent:
+        return told
+    system = None if told.system_peak is None else told.system_peak + lent
+    return msgspec.structs.replace(told, peak=(told.peak or 0) + lent, system_peak=system)
 
 
 def _nursery_key(job: Job) -> NurseryKey | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from sublet.backends.local import tree
 from sublet.broker.clients import close
+from sublet.broker.orders import mark
 from sublet.broker.sessions import Session
 from sublet.broker.state import Held, Released, Reopened, Submitted
 from sublet.domain.history import Forecast
@@ -34,8 +35,8 @@ class Requests:
         broker = self.broker
         try:
             match request:
-                case say.Run(spec=spec, token=token):
-                    self._run(session, spec, token)
+                case say.Run():
+                    self._run(session, request)
                 case say.Submit():
                     self._submit(session, request)
                 case say.Lodge(spec=spec, token=token):
@@ -89,7 +90,8 @@ class Requests:
         else:
             broker.stop(job, "its client ended")
 
-    def _run(self, session: Session, spec: JobSpec, token: str) -> None:
+    def _run(self, session: Session, request: say.Run) -> None:
+        spec, token = request.spec, request.token
         twin = self._twin(token)
         if twin is not None:
             session.reply(say.Accepted(twin.id))
@@ -106,6 +108,7 @@ class Requests:
             if spec.client is None:
                 raise BadRequest("A program in the foreground needs a client.")
             self._check_program(spec)
+            spec = self._within(spec, request.under)
             self._check(spec)
         except SubletError:
             close(streams)
@@ -123,7 +126,7 @@ class Requests:
             session.reply(say.Queued(tuple(range(first, first + count))))
             return
         spec = request.spec
-        if spec.client is not None or spec.task is not None:
+        if spec.client is not None or spec.task is not None or spec.within is not None:
             raise BadRequest("A job that is submitted has no client.")
         self._check_program(spec)
         if len(request.indexes) > MOST_TASKS:
@@ -190,8 +193,28 @@ class Requests:
     def _check(self, spec: JobSpec) -> None:
         if self.broker.closing:
             raise BadRequest("The broker is ending.", "Try again in a moment.")
-        self.broker.appraiser.check(spec, self.broker.rooms())
+        outer = () if spec.within is None else (spec.within,)
+        self.broker.appraiser.check(spec, self.broker.rooms(*outer))
         self.broker.dependencies.check(spec, self.broker.next_id)
+
+    def _within(self, spec: JobSpec, under: say.Under | None) -> JobSpec:
+        """With the lease out of which its own comes: the one that its client runs under, if that is
+        on the device it asks for. It then has the same class, or a program could leave its own."""
+        outer = self.broker.state.get(under.job) if under is not None else None
+        device = self.broker.devices.get(outer.lease.device) if outer and outer.lease else None
+        if under is None or outer is None or device is None:
+            # An outer lease that has ended has nothing to give.
+            return msgspec.structs.replace(spec, within=None)
+        if not secrets.compare_digest(mark(outer), under.token):
+            raise BadRequest(
+                f"This program does not run under the lease of job {under.job}.",
+                "Unset SUBLET_LEASE: it is of another program.",
+            )
+        if spec.device is not None and not device.goes_by(spec.device):
+            return msgspec.structs.replace(spec, within=None)
+        return msgspec.structs.replace(
+            spec, within=outer.id, priority=outer.spec.priority, service=outer.spec.service
+        )
 
     def _new(self, spec: JobSpec, token: str) -> Job:
         at = self.broker.clock.wall()

@@ -9,12 +9,16 @@ What strangers take counts at once; what they give back counts only after it has
 could as well be ours (a lease that has just ended and that the driver still shows, or one that grew
 since it was last looked at) is not free either as long as it is shown, but it is no stranger's and
 so does not have to settle.
+
+A lease within another counts there and not on the device: the device counts the outer one once,
+with its charge, or with what its program and the leases within it come to where that is more.
 """
 
 from collections import deque
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Job, Paused, Running
@@ -72,25 +76,30 @@ def rooms(
     strangers: Strangers | None = None,
     now: float = 0.0,
     ends: Mapping[int, float] | None = None,
+    lenders: Mapping[int, int] | None = None,
 ) -> tuple[Room, ...]:
-    """One room for each device. `standing` is what the nurseries hold, on the CPU device.
+    """One room for each device, and one for each lease within which others may be: `lenders` says
+    of whose leases, and what TensorFlow has taken of them for the program itself.
+
+    `standing` is what the nurseries hold, on the CPU device.
 
     A worker's sample leaves out the pages it shares with its nursery, so nothing counts twice.
     Without a memory of strangers, what they hold at this moment counts. `ends` says when jobs are
     expected to end, in monotonic time.
     """
-    return tuple(
-        _room(
-            fact,
-            holding,
-            samples,
-            standing if fact.device.kind == "cpu" else 0,
-            strangers,
-            now,
-            ends or {},
-        )
+    tenants = _Tenants(holding, samples, ends or {})
+    devices = [
+        _room(fact, tenants, standing if fact.device.kind == "cpu" else 0, strangers, now)
         for fact in facts.values()
-    )
+    ]
+    leases = [
+        _lease_room(facts[job.lease.device], tenants, job, taken)
+        for job in holding
+        if job.lease is not None
+        and job.lease.device in facts
+        and (taken := (lenders or {}).get(job.id)) is not None
+    ]
+    return (*devices, *leases)
 
 
 def in_use(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int | None:
@@ -103,58 +112,92 @@ def in_use(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int | No
     return sum(amounts) if amounts else None
 
 
+class _Tenants:
+    """Who holds leases at this moment, and within whose leases."""
+
+    def __init__(
+        self, holding: list[Job], samples: dict[str, Sample], ends: Mapping[int, float]
+    ) -> None:
+        self.samples = samples
+        self._ends = ends
+        live = {job.id for job in holding}
+        self._inner: dict[int | None, list[Job]] = {}
+        for job in holding:
+            # One whose outer lease has ended before it counts on the device, like any other.
+            outer = job.spec.within if job.spec.within in live else None
+            self._inner.setdefault(outer, []).append(job)
+        self.everyone = holding
+
+    def of(self, outer: int | None, facts: DeviceFacts) -> tuple[Holding, ...]:
+        """Those on this device that are within the lease of a job, or within none."""
+        return tuple(
+            Holding(
+                job=job.id,
+                charge=self._counts(job, facts),
+                name=job.spec.name,
+                service=job.spec.service,
+                since=job.holds.tick if job.holds is not None else None,
+                end=None if isinstance(job.state, Paused) else self._ends.get(job.id),
+                stopping=isinstance(job.holds, Running) and bool(job.holds.stopping),
+            )
+            for job in self._inner.get(outer, ())
+            if job.lease is not None and job.lease.device == facts.device.id
+        )
+
+    def within(self, job: Job, facts: DeviceFacts) -> int:
+        """What the leases within this job's come to."""
+        return sum(one.charge for one in self.of(job.id, facts))
+
+    def _counts(self, job: Job, facts: DeviceFacts) -> int:
+        assert job.lease is not None
+        own = in_use(job, facts, self.samples) or 0
+        return max(job.lease.charge, own + self.within(job, facts))
+
+
 def _room(
-    facts: DeviceFacts,
-    holding: list[Job],
-    samples: dict[str, Sample],
-    standing: int,
-    strangers: Strangers | None,
-    now: float,
-    ends: Mapping[int, float],
+    facts: DeviceFacts, tenants: _Tenants, standing: int, strangers: Strangers | None, now: float
 ) -> Room:
     device = facts.device
-    here = [job for job in holding if job.lease is not None and job.lease.device == device.id]
+    here = [job for job in tenants.everyone if job.lease and job.lease.device == device.id]
     if device.kind == "gpu":
-        seen = {job.id: _on_gpu(job, facts, samples) for job in here}
+        seen = sum(_on_gpu(job, facts, tenants) for job in here)
         used = facts.used
     else:
-        seen = {job.id: in_use(job, facts, samples) or 0 for job in here}
+        seen = sum(in_use(job, facts, tenants.samples) or 0 for job in here)
         used = device.capacity - facts.available
-    shown = max(0, used - standing - sum(seen.values()))
+    holdings = tenants.of(None, facts)
+    shown = max(0, used - standing - seen)
     if strangers is not None:
-        unseen = sum(max(0, job.lease.charge - seen[job.id]) for job in here if job.lease)
+        unseen = max(0, sum(one.charge for one in holdings) - seen)
         shown = strangers.settled(device.id, shown, unseen, now)
-    holdings = _holdings(here, facts, samples, ends)
     free = device.capacity - sum(one.charge for one in holdings) - standing - shown
     return Room(device, free, standing, shown, holdings)
 
 
-def _on_gpu(job: Job, facts: DeviceFacts, samples: dict[str, Sample]) -> int:
+def _lease_room(facts: DeviceFacts, tenants: _Tenants, outer: Job, taken: int) -> Room:
+    """What is left of a lease for others. Its program has what TensorFlow has taken of it, and what
+    its processes hold beyond what they were charged for beside it."""
+    assert outer.lease is not None
+    ceiling, beside = outer.lease.ceiling, outer.lease.charge - outer.lease.ceiling
+    own = max(taken, (in_use(outer, facts, tenants.samples) or 0) - beside, 0)
+    inner = tenants.of(outer.id, facts)
+    device = replace(
+        facts.device, id=f"the lease of #{outer.id}", capacity=ceiling, source="a lease"
+    )
+    free = ceiling - own - sum(one.charge for one in inner)
+    return Room(device, free, 0, own, inner, outer.id)
+
+
+def _on_gpu(job: Job, facts: DeviceFacts, tenants: _Tenants) -> int:
     """What of the device's use is this job's. Where the driver shows the process and not its
     bytes, the charge is the best guess: otherwise the job would count twice."""
-    known = in_use(job, facts, samples)
+    known = in_use(job, facts, tenants.samples)
     if known is not None or job.lease is None:
         return known or 0
-    pids = _pids(job, samples)
-    return job.lease.charge if any(holder.pid in pids for holder in facts.holders) else 0
-
-
-def _holdings(
-    here: list[Job], facts: DeviceFacts, samples: dict[str, Sample], ends: Mapping[int, float]
-) -> tuple[Holding, ...]:
-    return tuple(
-        Holding(
-            job=job.id,
-            charge=max(job.lease.charge, in_use(job, facts, samples) or 0),
-            name=job.spec.name,
-            service=job.spec.service,
-            since=job.holds.tick if job.holds is not None else None,
-            end=None if isinstance(job.state, Paused) else ends.get(job.id),
-            stopping=isinstance(job.holds, Running) and bool(job.holds.stopping),
-        )
-        for job in here
-        if job.lease is not None
-    )
+    pids = _pids(job, tenants.samples)
+    if not any(holder.pid in pids for holder in facts.holders):
+        return 0
+    return max(0, job.lease.charge - tenants.within(job, facts))
 
 
 def _pids(job: Job, samples: dict[str, Sample]) -> set[int]:

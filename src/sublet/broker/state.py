@@ -146,6 +146,7 @@ class State:
         self._holding: dict[int, Job] = {}
         self._paused: dict[int, Job] = {}
         self._tokens: dict[str, int] = {}
+        self._inner: dict[int, dict[int, Job]] = {}
         for job in jobs:
             self._keep(job)
 
@@ -187,6 +188,14 @@ class State:
         """Those that are not to go on for now."""
         return [self._paused[number] for number in sorted(self._paused)]
 
+    def within(self, number: int) -> list[Job]:
+        """The live jobs whose leases come, or are to come, out of this job's."""
+        return list(self._inner.get(number, {}).values())
+
+    def outer(self) -> list[Job]:
+        """The jobs that hold a lease and have others within it."""
+        return [self._holding[number] for number in sorted(self._inner) if number in self._holding]
+
     def apply(self, event: Event) -> Job | None:
         """Take one event in; returns the job as it is now, for the ledger.
 
@@ -215,6 +224,8 @@ class State:
             return
         self._jobs[job.id] = job
         self._tokens.setdefault(job.token, job.id)
+        if job.spec.within is not None:
+            self._inner.setdefault(job.spec.within, {})[job.id] = job
         for index, belongs in (
             (self._waiting, isinstance(job.state, Waiting)),
             (self._holding, job.holds is not None),
@@ -232,6 +243,10 @@ class State:
         self._paused.pop(number, None)
         if job is not None and self._tokens.get(job.token) == number:
             del self._tokens[job.token]
+        if job is not None and job.spec.within is not None:
+            self._inner[job.spec.within].pop(number, None)
+            if not self._inner[job.spec.within]:
+                del self._inner[job.spec.within]
 
     def _next(self, event: Event) -> Job:
         assert not isinstance(event, Submitted | Reopened | Undone)

@@ -22,6 +22,7 @@ def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:
             free=max(0, room.free),
         )
         for room in rooms
+        if room.within is None
     )
 
 
@@ -125,6 +126,7 @@ def job_row(
         after=(*spec.after, *spec.after_ok),
         split=spec.split,
         foreground=spec.client is not None,
+        within=spec.within,
     )
 
 
@@ -154,4 +156,5 @@ def _lease_row(
         basis=lease.basis,
         over=held is not None and held > lease.charge,
         lodger=job.spec.lodger is not None,
+        within=job.spec.within,
     )

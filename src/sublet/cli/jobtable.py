@@ -35,6 +35,8 @@ def line(row: JobRow, now: float) -> str:
     tail = format_seconds(span)
     if row.ends_in is not None:
         tail += f", {format_seconds(row.ends_in)} left"
+    if row.within is not None:
+        tail += f", in #{row.within}"
     fits = _width(text) + 2 + len(tail) <= _WIDTH
     lines = [f"{text}  {tail}"] if fits else [text, _with("", tail)]
     failed = row.state == "finished" and not (row.cause == "exited" and row.code == 0)

@@ -84,7 +84,7 @@ def _leases(snapshot: Snapshot, now: float) -> Table:
         table.add_row(
             f"#{row.job}",
             row.name[:20],
-            row.device,
+            row.device if row.within is None else f"#{row.within}",
             format_bytes(row.ceiling),
             format_bytes(row.charge),
             "-" if row.now is None else format_bytes(row.now),

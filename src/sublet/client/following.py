@@ -7,6 +7,7 @@ over. It never looks at signals or at what the program says.
 import contextlib
 import os
 import select
+import sys
 import time
 
 from sublet.backends.local import tree
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
             """It ran out of memory and is tried again."""
 
 
+_LEASE = "SUBLET_LEASE"
+"""As in `sublet.inside.lease`, which takes a while to load."""
 _MOST_RECONNECTS = 20
 _LOOK_FOR_BROKER = 0.25
 
@@ -126,6 +129,8 @@ class Following:
         request: Tree = {"type": "run", "spec": self._spec}
         if self.job is not None:
             request = {"type": "attach", "job": self.job}
+        elif (under := _under(self._home)) is not None:
+            request["under"] = under
         request |= {"token": self._token, "protocol": PROTOCOL}
         with contextlib.suppress(OSError):  # Found out when its answer does not come.
             connection.send(pack(request), self._streams)
@@ -155,3 +160,17 @@ class Following:
             if self.program is not None and tree.start_time(self.program) is None:
                 return
         found.close()
+
+
+def _under(home: "Home") -> "Tree | None":
+    """The lease of this home that this process runs under, if it does."""
+    if _LEASE not in os.environ and "sublet.inside.lease" not in sys.modules:
+        return None
+    from sublet.inside.lease import current
+
+    lease = current()
+    try:
+        ours = lease is not None and os.path.samefile(os.path.dirname(lease.dir), home.runs)
+    except OSError:
+        ours = False
+    return {"job": lease.job, "token": lease.token} if lease is not None and ours else None

@@ -21,6 +21,11 @@ class Device(msgspec.Struct, frozen=True):
     source: str
     compute: tuple[int, int] | None = None
 
+    def goes_by(self, name: str) -> bool:
+        """Whether this name means it: its own, its kind's, its UUID, or for an instance its
+        card's."""
+        return name in (self.id, self.kind, self.uuid, f"{self.kind}{self.index}")
+
 
 class Holder(msgspec.Struct, frozen=True):
     """A process on a device. `bytes` is None where the driver does not say (WSL, no permission)."""

@@ -96,6 +96,11 @@ class JobSpec(Struct, frozen=True):
     split: bool = False
     """Whether its two streams are logged apart."""
     task: Task | None = None
+    within: int | None = None
+    """The job out of whose lease this one's comes; None for one that comes out of a device. The
+    broker fills it in: who asks can only show the lease it runs under."""
+    spread: bool = False
+    """Whether it goes to the device with the most room instead of the one it fills best."""
 
     @property
     def lodger(self) -> Process | None:

@@ -22,8 +22,12 @@ GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
 DUMP = "TF_BFC_MEMORY_DUMP"
 PATH = "PYTHONPATH"
+LEFT = "SUBLET_LEFT"
+"""Repeats the limit of the CPU pool where that is below the ceiling for the moment, because the
+rest is lent. So nobody takes it for the user's wish."""
 
 _NO_GPU = ("", "-1")
+_CHOOSE = "`--device` or `gpu=` chooses another"
 
 
 def leased_environment(
@@ -53,6 +57,20 @@ def impose(lease: Lease) -> list[str]:
     return notes
 
 
+def too_late(lease: Lease, environ: Mapping[str, str]) -> str | None:
+    """What to say of devices that a program has named after TensorFlow has started; None where it
+    has named none, or those it has."""
+    asked = environ.get(VISIBLE)
+    if asked is None or asked == (lease.uuid if lease.on_gpu else "-1"):
+        return None
+    if not lease.on_gpu and asked.strip() in _NO_GPU:
+        return None
+    return (
+        f"{VISIBLE}={asked} changes nothing: TensorFlow has started on {lease.device}, the device "
+        f"of this lease; {_CHOOSE}, before the start"
+    )
+
+
 def dump_prefix(lease: Lease) -> str:
     """Each allocation that fails leaves files of this name and a suffix."""
     return os.path.join(lease.dir, "dump")
@@ -77,7 +95,7 @@ def _lease_cpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
         limit = wanted
     env[BFC_LIMIT] = str(limit)
     if env.get(VISIBLE, "").strip() not in _NO_GPU:
-        notes.append(f"{VISIBLE}={env[VISIBLE]} becomes -1: this lease is on the CPU")
+        notes.append(f"{VISIBLE}={env[VISIBLE]} becomes -1: this lease is on the CPU; {_CHOOSE}")
     env[VISIBLE] = "-1"
 
 
@@ -87,7 +105,9 @@ def _lease_gpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
         notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.device} stays unused")
     elif lease.uuid is not None:
         if asked is not None and asked != lease.uuid:
-            notes.append(f"{VISIBLE}={asked} becomes {lease.uuid}: the device of this lease")
+            notes.append(
+                f"{VISIBLE}={asked} becomes {lease.uuid}: the device of this lease; {_CHOOSE}"
+            )
         env[VISIBLE] = lease.uuid
     env[ORDER] = "PCI_BUS_ID"
     if env.get(GROWTH, "true") != "true":
@@ -101,6 +121,8 @@ def _lease_gpu(lease: Lease, env: dict[str, str], notes: list[str]) -> None:
 def _without_outer_lease(lease: Lease, environ: Mapping[str, str]) -> dict[str, str]:
     """A program under a lease may ask for another: what the first imposed was no user's wish."""
     env = dict(environ)
+    if env.pop(LEFT, "") == env.get(BFC_LIMIT):
+        del env[BFC_LIMIT]
     try:
         outer = Lease.from_json(env.pop(VARIABLE, ""))
     except ValueError:

@@ -1,7 +1,8 @@
 """The board: what a process of a leased program uses, in a small file that outlives it.
 
-Owns the file `inside-<pid>` in the attempt's directory and the thread that keeps it fresh. One
-process writes one board; anybody may read all of them. Never starts TensorFlow's runtime, and
+Owns the file `inside-<pid>` in the attempt's directory and the thread that keeps it fresh, which
+also tells the program of devices that it names too late. One process writes one board; anybody may
+read all of them. Never starts TensorFlow's runtime, and
 never raises into the program.
 """
 
@@ -15,8 +16,8 @@ import sys
 import threading
 import time
 
+from . import environment, pool, trim
 from . import lease as leases
-from . import pool, trim
 from .lease import Lease
 
 VERSION = 1
@@ -130,6 +131,7 @@ def mark_exit(code: int) -> None:
         return
     if mine.reading.runtime_started_ns:
         mine.note_usage()
+        _answer_late(mine.lease)
     mine.note(exit_code=code)
 
 
@@ -176,12 +178,21 @@ def _sample(mine: Board) -> None:
     while not never.wait(pauses.pop(0) if pauses else _PAUSE):
         mine.note_usage()
         mine.follow_ceiling()
+        _answer_late(mine.lease)
         _prune_dumps(mine.lease)
 
 
 def _last_reading(mine: Board) -> None:
     if mine.pid == os.getpid():
         mine.note_usage()
+        _answer_late(mine.lease)
+
+
+def _answer_late(lease: Lease) -> None:
+    """The classic mistake: CUDA has read its variables, and a program sets one of them."""
+    line = environment.too_late(lease, os.environ)
+    if line is not None:
+        leases.say(line)
 
 
 def _prune_dumps(lease: Lease) -> None:

@@ -10,15 +10,16 @@ before the fork. So each patch looks the lease up when it acts.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import logs, measure, oom, pool, probe
+from . import logs, measure, oom, pool, probe, trim
 from .config import bound, see_leased_gpu, spare_processors
-from .environment import impose
+from .environment import BFC_LIMIT, LEFT, cpu_limit, impose
 from .lease import Lease, current, say
 
 
@@ -136,6 +137,9 @@ def _settle() -> None:
         return
     for note in impose(lease):
         say(note)
+    left = _left(lease)
+    if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
+        os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)
     logs.follow(os.environ)
 
 
@@ -149,7 +153,7 @@ def _bound(proto: Any, context: Any = None) -> None:
         # Only a GPU's devices are asked for: looking for them starts the driver.
         if not lease.on_gpu:
             return
-        for note in bound(proto, lease, _gpus(context)):
+        for note in bound(proto, _left(lease), _gpus(context)):
             say(note)
     except Exception as wrong:
         say(f"the lease could not be put into TensorFlow's configuration: {wrong!r}")
@@ -190,6 +194,8 @@ def _copy(proto: Any) -> Any:
 
 _ready_pid = 0
 """The process in which the runtime has started and its pool is primed."""
+_started_with = 0
+"""The ceiling with which it has, in bytes."""
 _starting = threading.RLock()
 """Held while the runtime starts for the first time: until the pool is primed, which takes all of it
 for a moment, no other thread may come by and find nothing left."""
@@ -206,10 +212,25 @@ os.register_at_fork(after_in_child=_forked)
 
 def _started(prime: Callable[[Lease], object]) -> None:
     """The runtime runs; the first time in this process, prime its pool and begin to measure."""
-    global _ready_pid
+    global _ready_pid, _started_with
     lease = current()
     if lease is not None and _ready_pid != os.getpid():
+        left = _left(lease)
+        if left.ceiling < lease.ceiling:
+            say(
+                f"TensorFlow has {left.ceiling_mib} of this lease's {lease.ceiling_mib} MiB here: "
+                "the rest is lent to what this program has started, and was not back when it began"
+            )
+        _started_with = left.ceiling
         prime(lease)
         measure.start()
         probe.install()
     _ready_pid = os.getpid()
+
+
+def _left(lease: Lease) -> Lease:
+    """The lease without what is lent at the moment to jobs that this program has started itself. A
+    runtime keeps the ceiling with which it began."""
+    if _ready_pid == os.getpid():
+        return dataclasses.replace(lease, ceiling=_started_with or lease.ceiling)
+    return dataclasses.replace(lease, ceiling=trim.asked(lease) or lease.ceiling)

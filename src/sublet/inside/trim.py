@@ -35,6 +35,11 @@ def ask(directory: str, ceiling: int) -> None:
     os.replace(f"{path}.new", path)
 
 
+def is_asked(directory: str) -> bool:
+    """Whether a ceiling was ever named for the attempt of this directory."""
+    return os.path.exists(os.path.join(directory, NAME))
+
+
 def asked(lease: Lease) -> int | None:
     """The ceiling that the broker has named since the start; None if it has not."""
     try:

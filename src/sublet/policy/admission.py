@@ -7,7 +7,8 @@ The rules, in the order in which they win:
 2. Room for which others were stopped belongs to the job they were stopped for.
 3. Guaranteed jobs before opportunistic ones; these only get what no guaranteed job can use now, and
    are stopped again for one that could use it: as few as will do, then as little as will do.
-4. The order of the line (`sublet.policy.line`), on the device that is left with the least room.
+4. The order of the line (`sublet.policy.line`), on the device that is left with the least room; one
+   that is to be spread, on the device with the fewest others, and of these with the most room.
 5. Whoever does not fit may be passed by whoever does. The first of those who wait for the same
    devices is passed freely for `patience` seconds; then, until `limit`, only by jobs that leave its
    start as it is, as far as anybody can tell; then by nobody. The room is kept on the device where
@@ -130,6 +131,9 @@ class _Desk:
         self.free = {name: room.free for name, room in self.rooms.items()}
         self.reachable = {name: room.reachable for name, room in self.rooms.items()}
         self.coming = dict.fromkeys(self.rooms, 0)
+        self.company = {
+            name: len(room.holdings) + (room.strangers > 0) for name, room in self.rooms.items()
+        }
         self.victims: dict[str, list[Holding]] = {}
         for name, room in self.rooms.items():
             for one in room.holdings:
@@ -239,15 +243,17 @@ class _Desk:
         return one.service == "guaranteed" and self.yielding and self._make_room(one)
 
     def _fit(self, one: Candidate) -> bool:
-        """Grant it where it leaves the least, if it fits anywhere."""
-        best: tuple[int, str, Offer] | None = None
+        """Grant it where it leaves the least, or has the least company, if it fits anywhere."""
+        best: tuple[tuple[int, int], str, Offer] | None = None
         for offer in one.offers:
             for name in offer.devices:
                 left = self.free.get(name, -1) - offer.charge
                 if left < 0 or not self._open(one, offer, name):
                     continue
                 # The tightest fit; for who takes all there is, the most.
-                rank = -left - offer.ceiling if offer.grow else left
+                rank = (0, -left - offer.ceiling if offer.grow else left)
+                if one.spread:
+                    rank = (self.company[name], -left)
                 if best is None or (rank, name) < best[:2]:
                     best = (rank, name, offer)
         if best is None:
@@ -329,6 +335,7 @@ class _Desk:
         if kept is not None and not kept.before(one, self.now):
             kept.spare -= charge
         self.free[name] -= charge
+        self.company[name] += 1
         self.grants.append(Grant(one.job, name, Size(ceiling, offer.basis), charge))
 
     def _promise(

@@ -62,6 +62,8 @@ class Candidate(Struct, frozen=True):
     """How many seconds it is expected to run; None where nobody can tell."""
     held: str = ""
     """Why it cannot start, whatever is free; empty if it can."""
+    spread: bool = False
+    """Goes where the fewest are, instead of where it leaves the least."""
 
     @property
     def place(self) -> tuple[float, int, int]:

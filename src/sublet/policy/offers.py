@@ -18,6 +18,7 @@ def offers(
     overhead: Mapping[str, int],
     evidence: Mapping[str, Evidence],
     least: int = 0,
+    within: int | None = None,
 ) -> tuple[Offer, ...]:
     """One offer for each size; none where the empty device could not give it.
 
@@ -25,7 +26,7 @@ def offers(
     by kind of device. Who is on the devices does not matter, so an offer holds until the evidence
     or what stands on a device changes.
     """
-    names = set(eligible(device, rooms))
+    names = set(eligible(device, rooms, within))
     found: dict[tuple[int, int, str], list[str]] = {}
     for room in rooms:
         name = room.device.id
@@ -55,9 +56,12 @@ def never(
     rooms: tuple[Room, ...],
     overhead: Mapping[str, int],
     least: int = 0,
+    within: int | None = None,
 ) -> str:
     """Why there is no offer."""
-    names = eligible(device, rooms)
+    names = eligible(device, rooms, within)
+    if not names and within is not None:
+        return f"the lease of #{within}, out of which it was to come, has ended"
     if not names:
         return f"there is no device {device!r} any more"
     most = {

@@ -81,7 +81,8 @@ class Reasons:
         needs = f"needs {format_bytes(offer.ceiling)}"
         if beside := offer.charge - offer.ceiling:
             needs += f" + {format_bytes(beside)} for its process"
-        text = f"{needs} on {name}, {self._free[name]}"
+        where = f" on {name}" if room.within is None else ""
+        text = f"{needs}{where}, {self._free[name]}"
         kept = self._line.kept.get(name)
         if self._line.promised.get(one.job) == name:
             return f"{text}; others are making room for it"
@@ -97,6 +98,9 @@ class Reasons:
 
 
 def _free(room: Room) -> str:
+    if room.within is not None:
+        held = f"{format_bytes(room.device.capacity)} that #{room.within} holds"
+        return f"{format_bytes(max(room.free, 0))} free of the {held}"
     return f"{format_bytes(max(room.free, 0))} of {format_bytes(room.device.capacity)} free"
 
 
@@ -130,5 +134,6 @@ def _holders(room: Room) -> str:
     largest = sorted(room.holdings, key=lambda one: (-one.charge, one.job))[:_NAMED]
     named = [f"#{one.job} {one.name} {format_bytes(one.charge)}" for one in largest]
     if room.strangers:
-        named.append(f"other programs {format_bytes(room.strangers)}")
+        others = "other programs" if room.within is None else f"#{room.within} itself"
+        named.append(f"{others} {format_bytes(room.strangers)}")
     return ", ".join(named)

@@ -1,4 +1,8 @@
-"""What a plan looks at: devices with what is left of them, and who holds the rest."""
+"""What a plan looks at: devices with what is left of them, and who holds the rest.
+
+A lease can be a room too: for the jobs that its own program starts. It then has the lease's ceiling
+for a capacity, and what the program uses itself counts as a stranger's.
+"""
 
 from typing import Literal
 
@@ -27,7 +31,7 @@ class Holding(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True):
-    """A device and what is left of it."""
+    """A device, or a lease on one, and what is left of it."""
 
     device: Device
     free: int
@@ -35,6 +39,8 @@ class Room(Struct, frozen=True):
     standing: int = 0
     strangers: int = 0
     holdings: tuple[Holding, ...] = ()
+    within: int | None = None
+    """The job whose lease this is; None for a device."""
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
@@ -52,12 +58,11 @@ def most_ever(room: Room, overhead: int) -> int:
     return room.device.capacity - room.standing - overhead
 
 
-def eligible(device: str | None, rooms: tuple[Room, ...]) -> list[str]:
-    """The devices a job may go to: those it names, else the GPUs, else the CPU."""
+def eligible(device: str | None, rooms: tuple[Room, ...], within: int | None = None) -> list[str]:
+    """The devices a job may go to: those it names, else the GPUs, else the CPU. One within another
+    goes into that one's lease and nowhere else."""
+    if within is not None:
+        return [room.device.id for room in rooms if room.within == within]
     if device is None:
         device = "gpu" if any(room.device.kind == "gpu" for room in rooms) else "cpu"
-    return [
-        room.device.id
-        for room in rooms
-        if device in (room.device.id, room.device.kind, room.device.uuid)
-    ]
+    return [room.device.id for room in rooms if room.within is None and room.device.goes_by(device)]

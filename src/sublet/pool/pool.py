@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import re
 import sys
 import threading
 import time
@@ -36,6 +37,9 @@ class Pool(Executor):
     call after call (a number says how many), and is replaced when it has gained much memory.
     With `isolation="thread"` or `"session"` there is one worker with one lease, and calls run in
     its threads; a session pool gives each call a TF1 graph and session of its own.
+
+    `gpu` is an index, a UUID or "any"; workers that may go to several GPUs are spread over them. In
+    a program that runs under a lease, the workers' leases come out of that one.
 
     Takes the place of a `ProcessPoolExecutor` with its own arguments: `max_tasks_per_child` is
     another word for `reuse`, and `mp_context` says nothing here, as workers are started in
@@ -353,9 +357,13 @@ def _device(gpu: int | str | None, device: str | None) -> str | None:
         return device
     if device is not None:
         raise BadRequest("gpu= and device= cannot both be given.", "Leave one out.")
-    if isinstance(gpu, int):
-        return f"gpu{gpu}"
-    return "gpu" if gpu == "any" else gpu
+    if gpu == "any":
+        return "gpu"
+    if isinstance(gpu, bool) or not re.fullmatch(r"\d+(\.\d+)?|[A-Za-z][\w.-]*", str(gpu)):
+        raise BadRequest(
+            f"gpu={gpu!r} names no GPU.", 'Write an index, a UUID, or "any"; `status` shows them.'
+        )
+    return f"gpu{gpu}" if str(gpu)[0].isdigit() else str(gpu)
 
 
 def _packed(initializer: Callable[..., object], arguments: tuple[Any, ...]) -> bytes:

@@ -72,6 +72,8 @@ class Worker:
             name=terms.name or label,
             cold=terms.cold,
         )
+        # Calls are alike, so what balances their number balances the devices.
+        spec["spread"] = True
         self.channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:

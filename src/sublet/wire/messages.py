@@ -17,14 +17,23 @@ from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
 
 
+class Under(Struct, frozen=True):
+    """The lease that a client runs under itself, and the secret that only its program knows."""
+
+    job: int
+    token: str
+
+
 class Run(Struct, frozen=True, tag="run"):
     """Accept this job and tell me of it; its three streams come along as file descriptors.
 
-    The token is the client's own secret: the same request sent twice makes one job.
+    The token is the client's own secret: the same request sent twice makes one job. Where the
+    client runs under a lease, the job's lease comes out of that one.
     """
 
     spec: JobSpec
     token: str
+    under: Under | None = None
     protocol: int = PROTOCOL
 
 
@@ -237,6 +246,8 @@ class LeaseRow(Struct, frozen=True):
     """More is in use than was charged."""
     lodger: bool = False
     """Whether the process holds it itself: nothing of ours ends or pauses it."""
+    within: int | None = None
+    """The job out of whose lease this one comes; the device counts only that one."""
 
 
 class WaitingRow(Struct, frozen=True):
@@ -331,6 +342,7 @@ class JobRow(Struct, frozen=True):
     after: tuple[int, ...] = ()
     split: bool = False
     foreground: bool = False
+    within: int | None = None
 
 
 class Jobs(Struct, frozen=True, tag="rows"):

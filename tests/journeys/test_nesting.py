@@ -1,0 +1,116 @@
+"""A program under a lease that starts others: their leases come out of its own."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from sublet.backends.local import tree
+from support.box import Box, wait_for
+
+NewBox = Callable[..., Box]
+
+POOL = """
+import json, os, sys, time
+import sublet, sublet.errors
+
+def train(number):
+    import tensorflow as tf
+    open(f"began-{number}", "w").close()
+    names = os.listdir(".")
+    at_once = sum(name.startswith("began") for name in names)
+    at_once -= sum(name.startswith("done") for name in names)
+    tf.zeros([1024, 1024, 8])
+    # The first two wait for each other: they do run at the same time.
+    while number < 2 and not os.path.exists(f"began-{1 - number}"): time.sleep(0.02)
+    while number < 2 and not os.path.exists("go"): time.sleep(0.02)
+    open(f"done-{number}", "w").close()
+    return at_once, os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"]
+
+if __name__ == "__main__":
+    with sublet.Pool(4, memory="360MiB") as pool:
+        results = pool.map(train, range(4))
+        try:
+            pool.submit(train, 9, memory="1100MiB").result()
+        except sublet.errors.TooLarge as error:
+            print(error, file=sys.stderr)
+        print(json.dumps(list(results)), flush=True)
+    import tensorflow as tf
+    tf.zeros([1])
+    print(os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"])
+"""
+
+
+def rows(box: Box, running: int) -> list[dict[str, Any]]:
+    """The leases, once so many of them are in use."""
+
+    def found() -> list[dict[str, Any]] | None:
+        leases = [row for row in box.status()["leases"] if row["state"] == "running"]
+        return leases if len(leases) == running else None
+
+    return wait_for(found, f"{running} programs run")  # type: ignore[no-any-return]
+
+
+def outer(box: Box) -> Any:
+    """A pool in a program that has nearly all of the device."""
+    box.write("pool.py", POOL)
+    return box.start("run", "--memory", "1GiB", "pool.py")
+
+
+def test_a_pool_in_a_leased_program_runs_within_its_lease(new_box: NewBox) -> None:
+    """Two fit at a time; beside the lease there would be room for none."""
+    box = new_box(SUBLET_CPU_MEMORY="1500MiB")
+    client = outer(box)
+    first, *inner = rows(box, 3)
+    assert [row["within"] for row in (first, *inner)] == [None, 1, 1]
+    assert sum(row["charge"] for row in inner) <= first["ceiling"]
+    status = box.status()
+    assert status["devices"][0]["leased"] == first["charge"]
+    assert {row["job"] for row in status["waiting"]} <= {4, 5, 6}
+    assert "free of the 1.0 GiB that #1 holds" in status["waiting"][0]["reason"]
+    assert ", in #1" in box.sublet("ps", check=True).stdout
+    box.write("go", "")
+    out, said = client.communicate(timeout=60)
+    assert client.returncode == 0, said
+    results, left = out.splitlines()
+    assert [limit for _, limit in json.loads(results)] == ["360"] * 4
+    assert max(at_once for at_once, _ in json.loads(results)) == 2
+    assert left == "1024"
+    assert "1.1 GiB will never fit on the lease of #1" in said
+    assert "give #1 a larger lease" in said
+    assert box.status()["leases"] == []
+
+
+def test_what_a_killed_program_has_started_goes_with_it(new_box: NewBox) -> None:
+    """Workers and leases, those that wait too."""
+    box = new_box(SUBLET_CPU_MEMORY="1500MiB")
+    client = outer(box)
+    leases = rows(box, 3)
+    os.kill(leases[0]["pid"], signal.SIGKILL)
+    client.communicate(timeout=60)
+    assert client.returncode == 137
+    wait_for(lambda: not box.status()["leases"], "no lease is left")
+    assert box.status()["waiting"] == []
+    assert all(tree.start_time(row["pid"]) is None for row in leases)
+
+
+def test_leases_stay_within_each_other_when_the_broker_is_killed(new_box: NewBox) -> None:
+    """The next one counts them as the last one did, and all comes to its end."""
+    box = new_box(SUBLET_CPU_MEMORY="1500MiB")
+    client = outer(box)
+    before = rows(box, 3)
+    broker = box.status()["pid"]
+    os.kill(broker, signal.SIGKILL)
+    wait_for(lambda: tree.start_time(broker) is None, "the broker is dead")
+    after = rows(box, 3)
+    assert [(row["job"], row["within"]) for row in after] == [
+        (row["job"], row["within"]) for row in before
+    ]
+    assert box.status()["devices"][0]["leased"] == before[0]["charge"]
+    box.write("go", "")
+    out, said = client.communicate(timeout=60)
+    assert client.returncode == 0, said
+    assert out.splitlines()[-1] == "1024"
+    jobs = json.loads(box.sublet("ps", "--json", check=True).stdout)
+    assert {row["within"] for row in jobs["rows"]} >= {None, 1}
