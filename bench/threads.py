@@ -20,15 +20,17 @@ KINDS = ("small training", "large training", "inference")
 IN_TURN, THREADS, PROCESSES = "in turn", "threads", "processes"
 WAYS = (IN_TURN, THREADS, PROCESSES)
 _COUNTS = (2, 4, 8)
+_ROUNDS = 3
 
-Runs = Mapping[tuple[str, int], Mapping[str, Sequence[tuple[float, int]]]]
-"""Seconds and bytes of each round: by kind and number of calls, by way."""
+Runs = Mapping[tuple[str, int], Mapping[str, Sequence[tuple[float, float, int]]]]
+"""Seconds on the clock, seconds on processors and bytes of each round: by kind and number of calls,
+by way."""
 
 
 def measure(quick: bool) -> Result:
     """Round after round, the ways in turn: what drifts falls on all of them."""
-    counts, rounds = ((2,), 1) if quick else (_COUNTS, 3)
-    runs: dict[tuple[str, int], dict[str, list[tuple[float, int]]]] = {
+    counts, rounds = ((2,), 1) if quick else (_COUNTS, _ROUNDS)
+    runs: dict[tuple[str, int], dict[str, list[tuple[float, float, int]]]] = {
         (kind, count): {way: [] for way in WAYS} for kind in KINDS for count in counts
     }
     with household() as home, home.log.open("ab") as log:
@@ -50,8 +52,8 @@ def measure(quick: bool) -> Result:
                         answer = child.stdout.readline()
                         if not answer:
                             raise processes.Failed(f"{kind}, {way}: {processes.tail(home.log)}")
-                        seconds, held = json.loads(answer)
-                        by[way].append((seconds, held))
+                        clock, processors, held = json.loads(answer)
+                        by[way].append((clock, processors, held))
     return result(runs)
 
 
@@ -59,32 +61,37 @@ def result(runs: Runs) -> Result:
     """The table and the bars for these runs."""
     rows = []
     for (kind, count), by in runs.items():
-        clocks = {way: [seconds for seconds, _ in by[way]] for way in WAYS}
-        held = {way: figures.median([size for _, size in by[way]]) for way in WAYS}
+        clock, processors, held = ({way: _of(by[way], place) for way in WAYS} for place in range(3))
         rows.append(
             (
                 f"{kind}, {count}",
-                *(figures.seconds(figures.median(clocks[way])) for way in WAYS),
-                figures.times(figures.paired_ratio(clocks[THREADS], clocks[PROCESSES])),
-                *(f"{held[way] / _MiB:.0f}" for way in (THREADS, PROCESSES)),
+                *(figures.seconds(figures.median(clock[way])) for way in WAYS),
+                figures.times(figures.paired_ratio(clock[THREADS], clock[PROCESSES])),
+                figures.times(figures.paired_ratio(processors[THREADS], processors[PROCESSES])),
+                *(f"{figures.median(held[way]) / _MiB:.0f}" for way in (THREADS, PROCESSES)),
             )
         )
     table = Table(
         "calls side by side: seconds until all are done, MiB (PSS) that they hold then",
-        ("calls", *WAYS, "thr/proc", "MiB thr", "MiB proc"),
+        ("calls", *WAYS, "clock", "cpu", "thr", "proc"),
         tuple(rows),
         (
             "in turn and threads: one process with one runtime. processes: one for each call. All"
             " are forks of one process that has TensorFlow imported.",
-            "thr/proc: the median of the ratios of seconds, round by round.",
+            "clock, cpu: threads / processes, seconds on the clock and on processors; medians of"
+            " the ratios round by round. thr, proc: MiB in threads and in processes.",
         ),
     )
+    most = max(count for _, count in runs)
     bars = []
-    for kind, count in runs:
-        if count != max(count for _, count in runs):
-            continue
-        by = runs[kind, count]
-        memory = [figures.median([size for _, size in by[way]]) for way in (THREADS, PROCESSES)]
-        bars.append(Bar(f"{count} x {kind}: memory", memory[0] / memory[1], 0.5, "at most"))
+    for kind in KINDS:
+        threads, apart = (
+            figures.median(_of(runs[kind, most][way], 2)) for way in (THREADS, PROCESSES)
+        )
+        bars.append(Bar(f"{most} x {kind}: memory of processes", threads / apart, 0.5, "at most"))
     samples = {f"{kind}, {count}": dict(by) for (kind, count), by in runs.items()}
     return Result("threads", (table,), tuple(bars), samples)
+
+
+def _of(rounds: Sequence[tuple[float, float, int]], place: int) -> list[float]:
+    return [one[place] for one in rounds]

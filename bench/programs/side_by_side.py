@@ -6,6 +6,7 @@ Preloads TensorFlow and never starts its runtime: each measurement is made in fo
 import contextlib
 import json
 import os
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import tensorflow as tf
 from sublet.inside.crew import Crew, Outcome
 
 Kept = Any
+_DOUBLE = struct.calcsize("d")
 
 
 def _fit(layers: int, width: int, rows: int, batch: int) -> Kept:
@@ -41,15 +43,15 @@ def small_training() -> Kept:
 
 def large_training() -> Kept:
     """Two layers of 1024: a step is all arithmetic, without the interpreter."""
-    return _fit(2, 1024, 1024, 256)
+    return _fit(2, 1024, 512, 256)
 
 
 def inference() -> Kept:
-    """A thousand requests of one row to a traced function."""
+    """Five hundred requests of one row to a traced function."""
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256), keras.layers.Dense(8)])
     call = tf.function(model)
     row = tf.ones([1, 64])
-    for _ in range(1000):
+    for _ in range(500):
         call(row).numpy()
     return model, call
 
@@ -83,8 +85,9 @@ def in_threads(kind: str, count: int) -> Kept:
 
 
 @contextlib.contextmanager
-def _forks(work: Callable[[], Kept], count: int) -> Iterator[list[int]]:
-    """That many forks that have done the work and hold on to what it made."""
+def _forks(work: Callable[[], Kept], count: int) -> Iterator[tuple[list[int], float]]:
+    """That many forks that have done the work and hold on to what it made; and the seconds that
+    all of them were on a processor."""
     begun, ended = os.pipe(), os.pipe()
     pids = []
     for _ in range(count):
@@ -94,20 +97,22 @@ def _forks(work: Callable[[], Kept], count: int) -> Iterator[list[int]]:
             try:
                 os.close(ended[1])
                 kept = work()
-                os.write(begun[1], b".")
+                os.write(begun[1], struct.pack("d", time.process_time()))
                 os.read(ended[0], 1)
                 code = 0 if kept else 1
             finally:
                 os._exit(code)
         pids.append(pid)
     os.close(begun[1])
-    ready = b""
-    while len(ready) < count and (more := os.read(begun[0], count)):
-        ready += more
+    told = b""
+    while more := os.read(begun[0], 4096):
+        told += more
+        if len(told) == count * _DOUBLE:
+            break
     try:
-        if len(ready) < count:
+        if len(told) < count * _DOUBLE:
             raise RuntimeError("a fork has failed")
-        yield pids
+        yield pids, sum(struct.unpack(f"{count}d", told))
     finally:
         os.close(ended[1])
         for pid in pids:
@@ -121,8 +126,9 @@ def _pss(pid: str) -> int:
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
-def measure(kind: str, way: str, count: int) -> tuple[float, int]:
-    """Seconds until all are done, and bytes that all processes together hold more than before."""
+def measure(kind: str, way: str, count: int) -> tuple[float, float, int]:
+    """Seconds until all are done, on the clock and on processors, and bytes that all processes
+    together hold more than before."""
     before = _pss("self")
     began = time.perf_counter()
     if way == "processes":
@@ -130,13 +136,13 @@ def measure(kind: str, way: str, count: int) -> tuple[float, int]:
     else:
         work = in_threads if way == "threads" else in_turn
         forks = _forks(lambda: work(kind, count), 1)
-    with forks as pids:
+    with forks as (pids, processors):
         took = time.perf_counter() - began
-        return took, _pss("self") + sum(_pss(str(pid)) for pid in pids) - before
+        return took, processors, _pss("self") + sum(_pss(str(pid)) for pid in pids) - before
 
 
 def main(answers: TextIO) -> None:
-    """For each line asked, `kind,way,count`, answer with the seconds and the bytes."""
+    """For each line asked, `kind,way,count`, answer with both times and the bytes."""
     for line in sys.stdin:
         kind, way, count = line.strip().split(",")
         print(json.dumps(measure(kind, way, int(count))), file=answers, flush=True)

@@ -17,6 +17,7 @@ from bench import (
     sizing,
     startup,
     step,
+    threads,
     ways,
 )
 
@@ -83,6 +84,16 @@ RESULTS = (
                 classes.NEIGHBOUR: [(0.0, 100.0)],
             }
             for kind in classes.KINDS
+        }
+    ),
+    threads.result(
+        {
+            (kind, count): {
+                way: [(123.4, 234.5, 1234 * MiB * (1 + (way == threads.PROCESSES)))]
+                for way in threads.WAYS
+            }
+            for kind in threads.KINDS
+            for count in (2, 8)
         }
     ),
 )

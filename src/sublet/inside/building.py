@@ -26,8 +26,9 @@ class _Untraced(Exception):
 
 
 def share_tensorflow() -> None:
-    """Serialise tracing. Needs `tensorflow` to be imported."""
+    """Serialise the start of the runtime, and tracing. Needs `tensorflow` to be imported."""
     from tensorflow.python.autograph.core import config as autograph
+    from tensorflow.python.eager import context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function as polymorphic
     from tensorflow.python.eager.polymorphic_function import tracing_compilation as tracing
     from tensorflow.python.ops import script_ops
@@ -37,6 +38,7 @@ def share_tensorflow() -> None:
         autograph.DoNotConvert(__package__),
         *autograph.CONVERSION_RULES,
     )
+    context.Context.ensure_initialized = alone_at_first(context.Context.ensure_initialized)
     _share_functions(polymorphic.Function)
     create, trace = tracing._create_concrete_function, tracing.trace_function
 
@@ -136,6 +138,28 @@ def _function_lock(function: Any) -> Any:
 
 def _set_function_lock(function: Any, lock: Any) -> None:
     vars(function)["_lock"] = FunctionLock(function, lock)
+
+
+def alone_at_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original` by one thread at a time until it has ended once, and for no call.
+
+    What starts the runtime also primes its memory, which nobody may use yet, and starts threads
+    that outlive the call that came first.
+    """
+    starting = threading.RLock()
+    started = False
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal started
+        if started:
+            return original(*args, **kwargs)
+        with starting, errand.working_for(None):
+            result = original(*args, **kwargs)
+            started = True
+            return result
+
+    return run
 
 
 def _unbuilt(layer: Any) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import errand
-from .building import replace_everywhere
+from .building import alone_at_first, replace_everywhere
 from .lease import say
 
 _OPENED = "sessions"
@@ -58,7 +58,7 @@ def _begin() -> None:
 
 
 def share_tensorflow() -> None:
-    """Needs `tensorflow` to be imported."""
+    """Keep graphs, sessions and switches of calls apart. Needs `tensorflow` to be imported."""
     _guard_graphs()
     _note_sessions()
     _answer_resets()
@@ -120,7 +120,7 @@ def _note_sessions() -> None:
     """Remember which sessions a call has opened, and close what it leaves open."""
     from tensorflow.python.client import session as sessions
 
-    original = sessions.BaseSession.__init__
+    original = alone_at_first(sessions.BaseSession.__init__)
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
