@@ -4,12 +4,10 @@ One job holds the device, so that all others wait. They come one by one through 
 each over a connection of its own, as from ten thousand shells.
 """
 
-import contextlib
-import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +63,7 @@ def measure(quick: bool) -> Result:
     count = 1000 if quick else 10_000
     with household() as home:
         home.env["SUBLET_CPU_MEMORY"] = f"{_CAPACITY}B"
-        with _environment(home):
+        with home.entered():
             starts = {0: _start(home)}
             sublet.submit(["sleep", "100000"], memory=_HOLDER)
             pid = home.status()["pid"]
@@ -149,19 +147,6 @@ def result(told: Figures) -> Result:
         "starts": {str(count): span for count, span in told.starts.items()},
     }
     return Result("queue", (times, memory, starts), bars, samples)
-
-
-@contextlib.contextmanager
-def _environment(home: Household) -> Iterator[None]:
-    """This process's environment is the household's: `sublet.submit` works there."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(home.env)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _look(home: Household) -> float:

@@ -19,6 +19,7 @@ from sublet.broker.appraisal import Appraiser
 from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
 from sublet.broker.dependencies import Dependencies
+from sublet.broker.guests import Guests
 from sublet.broker.ledger import Ledger
 from sublet.broker.orders import mark, text_environment, worker_spec
 from sublet.broker.picture import Picture
@@ -62,7 +63,6 @@ from sublet.policy import admission, retry
 from sublet.policy.admission import Grant, Plan
 from sublet.policy.reasons import Reasons
 from sublet.policy.rooms import Room
-from sublet.policy.service import Occupant, stances
 from sublet.wire import messages as say
 
 _DOWN = "`sublet down --stop`"
@@ -93,6 +93,7 @@ class Broker:
         """Who is to hear that the jobs up to this one were accepted."""
         self.launcher = Launcher(hub, home.runs, home.log, self)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
+        self.guests = Guests(self.launcher, self.devices)
         self.appraiser = Appraiser(ledger, self.devices)
         self.dependencies = Dependencies(self.books)
         self.queue = Queue(self.state, self.appraiser, self.dependencies, self._unready, clock.now)
@@ -111,8 +112,6 @@ class Broker:
         """When the jobs that run are expected to end, in monotonic time."""
         self._cancelled: set[str] = set()
         """Attempts that are not wanted any more and have not said yet that they run."""
-        self._turns: dict[str, float] = {}
-        """The share of the time that opportunistic attempts were given, if not all of it."""
         self._pause: set[str] = set()
         """Attempts to pause as soon as they run."""
         self._boot(ledger)
@@ -168,9 +167,10 @@ class Broker:
             self.books.happened(Held(job.id, at))
             self.launcher.pause(run, True)
 
-    def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
-        """What a tree holds has changed."""
-        self.samples[run] = Sample(now, peak, tuple(pids))
+    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
+        """What a tree holds and does has changed."""
+        self.samples[run] = Sample(now, peak, tuple(pids), busy)
+        self.guests.hold(self.state.holding(), self.samples)
 
     def ended(self, run: str, ending: Ending) -> None:
         """The exit was seen: the lease ends here, and nowhere else."""
@@ -195,7 +195,7 @@ class Broker:
         now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
         self.samples.pop(run, None)
         self.ends.pop(job.id, None)
-        self._turns.pop(run, None)
+        self.guests.forget(run)
         self._pause.discard(run)
         self._cancelled.discard(run)
         self.books.when_written(lambda: self.launcher.forget(run))
@@ -293,7 +293,7 @@ class Broker:
                 self.hub.later(_RETRY_WRITING, self._look_again)
                 break
             self.watchers.tell(changed, self.picture.row)
-            self._give_turns()
+            self.guests.hold(self.state.holding(), self.samples)
         if self.queue.behind and not self._revising and not self.closing:
             self._revising = True
             self.hub.later(0.0, self._revise)
@@ -315,19 +315,6 @@ class Broker:
         """Go on with what the last plan has left for later; clients are heard in between."""
         self._revising = False
         self.books.changed = True
-
-    def _give_turns(self) -> None:
-        """Opportunistic programs on a GPU run in turns while a guaranteed one is there."""
-        for device in self.devices.values():
-            here = [
-                Occupant(job.run, job.spec.service, 1.0)
-                for job in self.state.holding()
-                if isinstance(job.holds, Running) and job.holds.lease.device == device.id
-            ]
-            for stance in stances(device.kind, tuple(here)):
-                if self._turns.get(stance.run, 1.0) != stance.share:
-                    self._turns[stance.run] = stance.share
-                    self.launcher.duty(stance.run, stance.share)
 
     def _look_again(self) -> None:
         self._looking = False
@@ -453,6 +440,12 @@ class Broker:
     def pause_when_started(self, run: str) -> None:
         """Pause this attempt as soon as it runs."""
         self._pause.add(run)
+
+    def resume(self, job: Job) -> None:
+        """Let a paused tree go on; what it did before says nothing of what it does now."""
+        if (sample := self.samples.get(job.run)) is not None:
+            self.samples[job.run] = msgspec.structs.replace(sample, busy=None)
+        self.launcher.pause(job.run, False)
 
     def withdraw(self, job: Job, why: str, cause: Cause = "stopped") -> None:
         """A job that holds nothing is not wanted any more."""

@@ -235,7 +235,7 @@ class Requests:
         self.broker.books.happened(Released(job.id, clock.wall(), clock.now()))
         if job.holds is None:
             return f"#{job.id} {job.name} is in the queue again"
-        self.broker.launcher.pause(job.run, False)
+        self.broker.resume(job)
         return f"#{job.id} {job.name} goes on"
 
     def _retry(self, job: Job) -> str:

@@ -30,6 +30,8 @@ class Sample(Struct, frozen=True):
     now: int
     peak: int
     pids: tuple[int, ...]
+    busy: float | None = None
+    """How many processors it kept busy; None after a pause, until it is looked at again."""
 
 
 class Strangers:
