@@ -497,6 +497,21 @@ def _all(box: Box) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.parametrize("words", [["ps"], ["status", "--json"], ["wait", "FINISHED"]])
+def test_a_pipe_that_nobody_reads_any_more_ends_a_command_quietly(
+    queue: Box, standing: dict[str, int], words: list[str]
+) -> None:
+    """As `| head` does, with the code that other tools end with."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        named = [str(standing.get(word, word)) for word in words]
+        answer = queue.sublet(*named, stdout=writing, stderr=subprocess.PIPE)
+    finally:
+        os.close(writing)
+    assert (answer.returncode, answer.stderr) == (141, "")
+
+
 def test_a_job_with_an_odd_name_does_not_break_the_table(queue: Box) -> None:
     number = shell(queue, "exit 0", "--name", "a\nb\x1b[31m" + "long" * 20)
     ended(queue, number)

@@ -29,7 +29,6 @@ from sublet.broker.sessions import Session
 from sublet.broker.state import (
     AttemptEnded,
     Granted,
-    Held,
     LeaseTrimmed,
     NeverRan,
     StopAsked,
@@ -110,10 +109,6 @@ class Broker:
         self._told: dict[int, str] = {}
         self.ends: dict[int, float] = {}
         """When the jobs that run are expected to end, in monotonic time."""
-        self._cancelled: set[str] = set()
-        """Attempts that are not wanted any more and have not said yet that they run."""
-        self._pause: set[str] = set()
-        """Attempts to pause as soon as they run."""
         self._boot(ledger)
         self._prune()
 
@@ -157,15 +152,11 @@ class Broker:
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
         """A worker runs; a broker that has adopted it knew that already."""
         job = self._of(run)
-        if job is None or not isinstance(job.state, Starting):
+        if job is None or not isinstance(job.holds, Starting):
             return
         at = self.clock.wall()
         self.books.happened(WorkerStarted(job.id, job.attempt, at, keeper, worker, how))
         self.clients.tell(job.id, say.Started(worker.pid, how))
-        if run in self._pause:
-            self._pause.discard(run)
-            self.books.happened(Held(job.id, at))
-            self.launcher.pause(run, True)
 
     def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
         """What a tree holds and does has changed."""
@@ -196,8 +187,6 @@ class Broker:
         self.samples.pop(run, None)
         self.ends.pop(job.id, None)
         self.guests.forget(run)
-        self._pause.discard(run)
-        self._cancelled.discard(run)
         self.books.when_written(lambda: self.launcher.forget(run))
         if again is None:
             self._close_job(now)
@@ -218,10 +207,8 @@ class Broker:
         self.books.happened(NeverRan(job.id, job.attempt, self.clock.wall(), self.clock.now()))
         self.samples.pop(run, None)
         self.books.when_written(lambda: self.launcher.forget(run))
-        stopping = job.holds.stopping if isinstance(job.holds, Running) else ""
         if job.spec.client is None:
-            if stopping == "cancelled" or run in self._cancelled:
-                self._cancelled.discard(run)
+            if job.holds is not None and job.holds.stopping == "cancelled":
                 self.withdraw(job, "`sublet cancel`", "cancelled")
         elif self.closing:
             self.withdraw(job, f"{_DOWN} came first")
@@ -431,15 +418,8 @@ class Broker:
 
     def stop(self, job: Job, why: str) -> None:
         """Ask a job's tree to end; its lease ends when the exit is seen."""
-        if isinstance(job.holds, Running):
-            self.books.happened(StopAsked(job.id, why))
-        elif why == "cancelled":
-            self._cancelled.add(job.run)
+        self.books.happened(StopAsked(job.id, why))
         self.launcher.stop(job.run, why, job.spec.grace)
-
-    def pause_when_started(self, run: str) -> None:
-        """Pause this attempt as soon as it runs."""
-        self._pause.add(run)
 
     def resume(self, job: Job) -> None:
         """Let a paused tree go on; what it did before says nothing of what it does now."""
@@ -462,8 +442,11 @@ class Broker:
             if job.holds is not None:
                 self._expect(job, job.holds.tick)
                 self.launcher.adopt(job.run, mark(job), rebooted)
-                # The ledger decides: its keeper may have heard what was never written down.
+                # The ledger decides: its keeper may have heard what was never written down, and not
+                # have heard what was.
                 self.launcher.pause(job.run, isinstance(job.state, Paused))
+                if job.holds.stopping:
+                    self.launcher.stop(job.run, job.holds.stopping, job.spec.grace)
             elif job.spec.client is None:
                 if isinstance(job.state, Waiting):
                     self._wake_after(job.id, self.queue.delay(job))

@@ -152,7 +152,7 @@ def _holdings(
             service=job.spec.service,
             since=job.holds.tick if job.holds is not None else None,
             end=None if isinstance(job.state, Paused) else ends.get(job.id),
-            stopping=isinstance(job.holds, Running) and bool(job.holds.stopping),
+            stopping=job.holds is not None and bool(job.holds.stopping),
         )
         for job in here
         if job.lease is not None
