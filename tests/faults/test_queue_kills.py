@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,11 +193,15 @@ def test_a_job_that_is_paused_as_soon_as_it_was_submitted_stays_so_whoever_dies(
         now = row(box, number)
         assert now["state"] == "paused"
         if now["pid"] is not None:
-            wait_for(lambda number=number: stands(box, row(box, number)), "it stands")
+            wait_for(partial(_stands_now, box, number), "it stands")
         made.resume()
     box.write("go", "")
     assert {one["code"] for one in ended(box, *range(1, 6))} == {0}
     assert count(box, "ran") == 5
+
+
+def _stands_now(box: Box, number: int) -> bool:
+    return stands(box, row(box, number))
 
 
 def test_a_pause_that_was_never_written_down_does_not_outlive_its_broker(
