@@ -2,7 +2,8 @@
 
 It wakes what the keeper held in turns, keeps a pause, the time limit, the processors and the bound
 on output, and passes SIGTERM on. Not kept up are turns (`duty`) and the look for processes that
-leave their class of service: the class itself stays, as the kernel knows it.
+leave their class of service: the class itself stays, as the kernel knows it. A tree that lost its
+broker as well stays on the processors it was left on, until it is confined anew.
 """
 
 from __future__ import annotations
