@@ -1,55 +1,79 @@
 """A guaranteed training beside an opportunistic one on the same processors.
 
 What the guaranteed one loses, and what the opportunistic one still gets: while the first one
-trains without a break, waits for its input half of the time, or only holds its memory.
+trains without a break, waits for its input half of the time, or only holds its memory; and beside
+a neighbour that streams through memory, which no scheduler can take back.
 """
 
 import contextlib
 import os
-import socket
 import struct
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import sublet
 from bench import figures, processes
-from bench.household import PROGRAMS, SUBLET, Household, household
+from bench.household import PROGRAMS, Household, household
 from bench.report import Bar, Result, Table
-from sublet.backends.local import packets
 
 _PROGRAM = PROGRAMS / "steady.py"
-_SETTLE = 0.4
+_SETTLE = 0.3
 """Seconds after a change that are not measured."""
-BUSY, INPUT, IDLE = "busy", "input", "idle"
-KINDS = {BUSY: "trains without a break", INPUT: "waits for input", IDLE: "only holds memory"}
+_OTHERS = 0.05
+"""Processors that others may use, or the machine's host keep, in a round that counts."""
 ALONE, EQUAL, GUEST, NEIGHBOUR = "alone", "beside equal", "beside guest", "neighbour alone"
 
-Rates = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
-"""Steps a second of the guaranteed program and of its neighbour in each round, by kind of the
-guaranteed one, by who runs."""
+
+@dataclass(frozen=True)
+class Case:
+    """What the two trainings do; see `steady`."""
+
+    title: str
+    first: str
+    neighbour: str = "busy"
+
+
+BUSY, INPUT, STREAM, IDLE = "busy", "input", "stream", "idle"
+CASES = {
+    BUSY: Case("trains without a break", "busy"),
+    INPUT: Case("waits for input", "input"),
+    STREAM: Case("beside a memory-bound one", "busy", "stream"),
+    IDLE: Case("only holds memory", "idle"),
+}
+
+Pairs = Sequence[tuple[float, float]]
+Rates = Mapping[str, Mapping[str, Pairs]]
+"""Steps a second of the guaranteed program and of its neighbour in each round, by case, by who
+runs."""
 
 
 def measure(quick: bool) -> Result:
-    """Who runs changes every few seconds: what drifts in the machine cancels in each round."""
-    rounds, window = (2, 1.0) if quick else (10, 2.5)
+    """Who runs changes every second or so: what drifts in the machine cancels in each round."""
+    rounds, window = (2, 0.5) if quick else (24, 0.8)
     rates: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    with household() as home:
+    again: dict[str, int] = {}
+    with household() as home, home.entered():
         home.warm_up()
-        for kind in KINDS:
+        for name, case in CASES.items():
             with (
-                _trainer(home, kind) as first,
-                _trainer(home, BUSY) as equal,
-                _trainer(home, BUSY) as guest,
+                _trainer(home, case.first, "guaranteed") as first,
+                _trainer(home, case.neighbour, "guaranteed") as equal,
+                _trainer(home, case.neighbour, "opportunistic") as guest,
             ):
-                guest.tell({"service": "opportunistic"})
-                rates[kind] = _rounds(first, equal, guest, rounds, window)
-    return result(rates)
+                rates[name], again[name] = _rounds(first, equal, guest, rounds, window)
+    return result(rates, again)
 
 
 def _rounds(
     first: "_Trainer", equal: "_Trainer", guest: "_Trainer", rounds: int, window: float
-) -> dict[str, list[tuple[float, float]]]:
+) -> tuple[dict[str, list[tuple[float, float]]], int]:
+    """The rates by scene, and how many rounds were measured again since others came in between.
+
+    As many at most as there are rounds: a machine that is never quiet is measured as it is.
+    """
     scenes: list[tuple[str, list[_Trainer], _Trainer]] = [
         (ALONE, [first], guest),
         (GUEST, [first, guest], guest),
@@ -57,39 +81,65 @@ def _rounds(
         (NEIGHBOUR, [equal], equal),
     ]
     told: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in scenes}
+    again = 0
     for number in range(rounds):
         turn = number % len(scenes)
-        for name, running, neighbour in scenes[turn:] + scenes[:turn]:
-            for one in (first, equal, guest):
-                one.tell({"pause": one not in running})
-            time.sleep(_SETTLE)
-            began, before = time.monotonic(), (first.steps(), neighbour.steps())
-            time.sleep(window)
-            after, took = (first.steps(), neighbour.steps()), time.monotonic() - began
-            mine, theirs = ((b - a) / took for a, b in zip(before, after, strict=True))
-            told[name].append((mine, theirs))
-    return told
+        while True:
+            found = {}
+            others = 0.0
+            for name, running, neighbour in scenes[turn:] + scenes[:turn]:
+                for one in (first, equal, guest):
+                    one.let_run(one in running)
+                time.sleep(_SETTLE)
+                steps, foreign = _watch([first, equal, guest], window)
+                found[name] = (steps[first], steps[neighbour])
+                others = max(others, foreign)
+            if others <= _OTHERS or again == rounds:
+                break
+            again += 1
+        for name, pair in found.items():
+            told[name].append(pair)
+    return told, again
 
 
-def result(rates: Rates) -> Result:
+def _watch(trainers: list["_Trainer"], window: float) -> tuple[dict["_Trainer", float], float]:
+    """Steps a second of each, and the processors that others used meanwhile."""
+    began, busy = time.monotonic(), _busy() - sum(one.worked() for one in trainers)
+    before = [one.steps() for one in trainers]
+    time.sleep(window)
+    after, took = [one.steps() for one in trainers], time.monotonic() - began
+    busy = _busy() - sum(one.worked() for one in trainers) - busy
+    rates = ((b - a) / took for a, b in zip(before, after, strict=True))
+    return dict(zip(trainers, rates, strict=True)), busy / took
+
+
+def _busy() -> float:
+    """Seconds for which the processors had work, or were kept by the machine's host."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, irq, soft, steal = map(int, file.readline().split()[1:9])
+    return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def result(rates: Rates, again: Mapping[str, int]) -> Result:
     """The table and the bars for these rounds."""
     rows, bars = [], []
-    for kind, by in rates.items():
-        keeps = "–"
-        beside_equal = "–"
-        if kind != IDLE:
+    for name, by in rates.items():
+        title = CASES[name].title
+        keeps = beside_equal = "–"
+        if name != IDLE:
             alone = [mine for mine, _ in by[ALONE]]
-            ratio = figures.paired_ratio([mine for mine, _ in by[GUEST]], alone)
+            low, ratio, high = figures.paired_interval([mine for mine, _ in by[GUEST]], alone)
             equal = figures.paired_ratio([mine for mine, _ in by[EQUAL]], alone)
             keeps, beside_equal = (f"{value * 100:.1f} %" for value in (ratio, equal))
+            ends = ((1 - high) * 100, (1 - low) * 100)
             cost = (1 - ratio) * 100
-            bars.append(Bar(f"guaranteed one {KINDS[kind]}: loses", cost, 5, "at most", "%"))
+            bars.append(Bar(f"guaranteed loses, {title}", cost, 5, "at most", "%", ends))
         full = [theirs for _, theirs in by[NEIGHBOUR]]
         gets = figures.paired_ratio([theirs for _, theirs in by[GUEST]], full)
-        rows.append((KINDS[kind], str(len(full)), beside_equal, keeps, f"{gets * 100:.1f} %"))
-        if kind == IDLE:
-            name = "opportunistic one gets of an idle machine"
-            bars.append(Bar(name, gets * 100, 90, "at least", "%"))
+        rows.append((title, str(len(full)), beside_equal, keeps, f"{gets * 100:.1f} %"))
+        if name == IDLE:
+            bar = "opportunistic one gets of an idle machine"
+            bars.append(Bar(bar, gets * 100, 90, "at least", "%"))
     table = Table(
         "speed of two trainings, each as a share of its own speed alone",
         ("guaranteed one", "rounds", "beside equal", "guaranteed", "opportunistic"),
@@ -98,81 +148,57 @@ def result(rates: Rates) -> Result:
             "Medians of the ratios within each round; alone: the others are paused, and"
             " the neighbour is of the ordinary class.",
             "beside equal: what the guaranteed one keeps beside a neighbour of its own class.",
+            f"{sum(again.values())} rounds were measured again: others used the machine.",
         ),
     )
     samples = {
-        kind: {name: list(pairs) for name, pairs in by.items()} for kind, by in rates.items()
+        **{name: {scene: list(pairs) for scene, pairs in by.items()} for name, by in rates.items()},
+        "again": dict(again),
     }
     return Result("classes", (table,), tuple(bars), samples)
 
 
 class _Trainer:
-    """A leased program that counts its steps, and a link to its keeper."""
+    """A leased program that counts its steps."""
 
-    def __init__(self, counter: Path, link: socket.socket) -> None:
-        self.counter = counter
-        self.link = link
+    def __init__(self, job: sublet.Job, counter: Path) -> None:
+        self._job = job
+        self._counter = counter
+        self._runs = True
+        processes.wait_for(lambda: job.status().pid is not None, "a worker")
+        self._pid = job.status().pid or 0
+        processes.wait_for(counter.exists, "a board")
+        processes.wait_for(lambda: self.steps() >= 1, "the first step")
 
     def steps(self) -> int:
         """So many until now."""
-        count: int = struct.unpack("q", self.counter.read_bytes())[0]
+        count: int = struct.unpack("q", self._counter.read_bytes().ljust(8, b"\0"))[0]
         return count
 
-    def tell(self, packet: dict[str, Any]) -> None:
-        """What a broker tells a keeper."""
-        if not packets.send(self.link, packet):
-            raise processes.Failed("a program has ended before its time")
+    def worked(self) -> float:
+        """Seconds that it kept a processor busy."""
+        return processes.cpu_seconds(self._pid)
+
+    def let_run(self, on: bool) -> None:
+        """Pause it or let it go on."""
+        if on != self._runs:
+            self._runs = on
+            (self._job.resume if on else self._job.pause)()
 
 
 @contextlib.contextmanager
-def _trainer(home: Household, kind: str) -> Iterator[_Trainer]:
-    known = {row["job"] for row in home.status()["leases"]}
-    counter = home.directory / f"steps-{len(known)}-{kind}"
-    words: list[str | Path] = [SUBLET, "run", "-q", "--memory", "512MiB", _PROGRAM, counter, kind]
-    child = processes.start(words, home.env, home.log)
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _trainer(home: Household, kind: str, service: str) -> Iterator[_Trainer]:
+    counter = home.directory / f"steps-{kind}-{service}-{time.monotonic_ns()}"
+    job = sublet.submit(
+        [str(_PROGRAM), str(counter), kind],
+        memory="512MiB",
+        service=service,
+        python=sys.executable,
+    )
     try:
-        run = _await(lambda: _new_run(home, known), "a lease")
-        directory = os.open(home.directory / "home" / "runs" / run, os.O_RDONLY)
-        try:
-            _await(lambda: _connected(link, f"/proc/self/fd/{directory}/keeper.sock"), "a keeper")
-        finally:
-            os.close(directory)
-        trainer = _Trainer(counter, link)
-        _await(lambda: counter.exists() and counter.stat().st_size == 8, "a board")
-        _await(lambda: trainer.steps() >= 1, "the first step")
-        trainer.tell({"pause": True})
+        trainer = _Trainer(job, counter)
+        trainer.let_run(False)
         yield trainer
     finally:
-        packets.send(link, {"stop": 5.0, "why": "measured"})
-        try:
-            processes.wait_for(lambda: child.poll() is not None, "the end of a program")
-        finally:
-            # Not before: what we have not read would make the kernel drop what we have said.
-            link.close()
-
-
-def _new_run(home: Household, known: set[int]) -> str:
-    for row in home.status()["leases"]:
-        if row["job"] not in known and row["state"] == "running":
-            return f"{row['job']}.{row['attempt']}"
-    return ""
-
-
-def _connected(link: socket.socket, path: str) -> bool:
-    try:
-        link.connect(path)
-    except OSError:
-        return False
-    return True
-
-
-def _await(condition: Callable[[], Any], what: str) -> Any:
-    found: list[Any] = []
-
-    def holds() -> bool:
-        found[:] = [condition()]
-        return bool(found[0])
-
-    processes.wait_for(holds, what)
-    return found[0]
+        job.cancel()
+        job.wait(60)

@@ -37,6 +37,18 @@ class Household:
         """Run a `sublet` command to its end; Failed if it fails."""
         processes.run([SUBLET, *words], self.env, self.log, timeout=timeout)
 
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within, this process's environment is the household's: `sublet.submit` works there."""
+        before = dict(os.environ)
+        os.environ.clear()
+        os.environ.update(self.env)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
     def warm_up(self) -> None:
         """Start the broker and wait until its nursery can fork: one program has run."""
         self.sublet("run", PROGRAMS / "first_op.py", self.directory / "warm-up")

@@ -4,12 +4,11 @@ One job holds the device, so that all others wait. They come one by one through 
 each over a connection of its own, as from ten thousand shells.
 """
 
-import contextlib
-import os
+import gc
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import sublet
 from bench import figures, processes
 from bench.household import SUBLET, Household, household
 from bench.report import Bar, Result, Table
+from sublet.broker.__main__ import collect_rarely
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
 from sublet.clock import SystemClock
@@ -65,7 +65,7 @@ def measure(quick: bool) -> Result:
     count = 1000 if quick else 10_000
     with household() as home:
         home.env["SUBLET_CPU_MEMORY"] = f"{_CAPACITY}B"
-        with _environment(home):
+        with home.entered():
             starts = {0: _start(home)}
             sublet.submit(["sleep", "100000"], memory=_HOLDER)
             pid = home.status()["pid"]
@@ -151,19 +151,6 @@ def result(told: Figures) -> Result:
     return Result("queue", (times, memory, starts), bars, samples)
 
 
-@contextlib.contextmanager
-def _environment(home: Household) -> Iterator[None]:
-    """This process's environment is the household's: `sublet.submit` works there."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(home.env)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 def _look(home: Household) -> float:
     began = time.perf_counter()
     subprocess.run([SUBLET, "ps"], env=home.env, stdout=subprocess.DEVNULL, check=True)
@@ -183,6 +170,8 @@ def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]
     shutil.copyfile(Path(home.env["SUBLET_HOME"]) / copy.ledger.name, copy.ledger)
     ledger = Ledger.open(copy.ledger)
     broker = _Still(Hub(), copy, ledger, Probe.open(_CAPACITY), SystemClock())
+    before = gc.get_threshold()
+    collect_rarely()
     try:
         first = _timed(broker)
         waiting = [job.id for job in broker.state.waiting()]
@@ -203,6 +192,8 @@ def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]
         return first, one, whole, lessons
     finally:
         broker.close()
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def _timed(broker: Broker) -> float:

@@ -24,6 +24,7 @@ _SMALLEST = 8 * _MiB
 _PATIENCE = 120
 """A run that takes longer hangs, and counts as one that died."""
 _HUNG = 124
+_BAR = 1.3
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,14 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
             " that any run held. died: runs under a learned lease. probe: the interval of the"
             " first round; held: how often the first run's peak lay within it.",
             "–: a peak under 8 MiB, the smallest lease that is given.",
+            f"{sum(one <= _BAR for one in strict)} of {len(strict)} second runs had at most {_BAR}"
+            " times what they held themselves.",
         ),
     )
     bars = [
-        Bar("second lease, of the peak: the worst", worst, 1.3, "at most"),
+        Bar("second lease, of the peak: the worst", worst, _BAR, "at most"),
         # By the strict reading; the same program's peak varies by more than the margin is wide.
-        Bar("the same, of each run's own peak", max(strict, default=0.0), 1.3, "at most"),
+        Bar("the same, of each run's own peak", max(strict, default=0.0), _BAR, "at most"),
         Bar("programs that count", counted, 12, "at least", "programs"),
         Bar("deaths under a learned lease", died, 0, "at most", "runs"),
     ]

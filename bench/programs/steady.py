@@ -1,7 +1,8 @@
 """A training loop that never ends and counts its steps where another process can see them.
 
 `busy` trains without a break, `input` waits for as long as a step takes before each one, as a
-program does whose data come slowly, and `idle` only holds its model.
+program does whose data come slowly, `idle` only holds its model, and `stream` reads and writes more
+memory in each step than the caches hold.
 """
 
 import mmap
@@ -16,6 +17,8 @@ from keras import layers
 
 WAIT = 0.005
 """Seconds; a step of this model takes about as long on two processors."""
+_WIDE = 6 << 20
+"""Numbers of four bytes each."""
 
 
 def cnn() -> keras.Model:
@@ -46,7 +49,16 @@ def main(counter: str, kind: str) -> None:
     x = tf.random.normal((64, 28, 28, 1))
     y = tf.random.uniform((64,), maxval=10, dtype=tf.int32)
 
+    wide = [tf.Variable(tf.zeros(_WIDE)) for _ in range(2 if kind == "stream" else 0)]
+
     # TensorFlow ships no types.
+    @tf.function  # type: ignore[untyped-decorator]
+    def stream() -> tf.Tensor:
+        """As an optimizer goes over a large table."""
+        slot, table = wide
+        slot.assign(slot * 0.9 + 0.1)
+        return table.assign_sub(slot * 0.01)[0]
+
     # TensorFlow ships no types.
     @tf.function  # type: ignore[untyped-decorator]
     def step() -> tf.Tensor:
@@ -63,7 +75,7 @@ def main(counter: str, kind: str) -> None:
         elif kind == "idle" and count:
             time.sleep(1)
             continue
-        step().numpy()
+        (stream() if kind == "stream" else step()).numpy()
         count += 1
         struct.pack_into("q", board, 0, count)
 

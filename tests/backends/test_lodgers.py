@@ -32,8 +32,9 @@ class House:
         assert keeper == worker
         self.heard.append("started")
 
-    def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
+    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
         assert now <= peak
+        assert busy >= 0
         self.pids = pids
 
     def ended(self, run: str, ending: Ending) -> None:

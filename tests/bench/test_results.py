@@ -77,14 +77,15 @@ RESULTS = (
     ),
     classes.result(
         {
-            kind: {
+            name: {
                 classes.ALONE: [(100.0, 0.0)],
                 classes.GUEST: [(98.0, 30.0)],
                 classes.EQUAL: [(60.0, 60.0)],
                 classes.NEIGHBOUR: [(0.0, 100.0)],
             }
-            for kind in classes.KINDS
-        }
+            for name in classes.CASES
+        },
+        dict.fromkeys(classes.CASES, 12),
     ),
     threads.result(
         {

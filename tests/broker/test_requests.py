@@ -99,10 +99,16 @@ class Office:
 
     def run(self, number: int, ceiling: int = MiB) -> None:
         """As if it had been granted a lease and had started."""
+        self.grant(number, ceiling)
+        at, attempt = self.clock.wall(), self.broker.state[number].attempt
+        event = WorkerStarted(number, attempt, at, KEEPER, WORKER, "warm")
+        self.broker.books.happened(event)
+
+    def grant(self, number: int, ceiling: int = MiB) -> None:
+        """As if it had been granted a lease, and its worker had not come yet."""
         at, tick = self.clock.wall(), self.clock.now()
-        books, one = self.broker.books, self.broker.state[number]
-        books.decided(one, Granted(number, at, tick, lease(ceiling=ceiling)))
-        books.happened(WorkerStarted(number, one.attempt, at, KEEPER, WORKER, "warm"))
+        one = self.broker.state[number]
+        self.broker.books.decided(one, Granted(number, at, tick, lease(ceiling=ceiling)))
 
     def end(self, number: int, told: Outcome, again: Again | None = None) -> None:
         event = AttemptEnded(
@@ -163,15 +169,23 @@ def test_the_same_request_gets_the_same_numbers_though_the_first_has_ended(
     assert len(office.broker.state) == 2
 
 
-def test_two_who_cancel_the_same_job_at_once_hear_that_it_was_and_that_it_is_done(
-    office: Office,
-) -> None:
+def test_two_who_cancel_the_same_job_both_hear_that_it_is(office: Office) -> None:
+    """At once, and later: a request may be put again to the next broker."""
     office.submit()
-    done, refused = sorted(
-        office.ask(say.Act("cancel", (1,)), say.Act("cancel", (1,))), key=lambda r: str(type(r))
-    )
-    assert isinstance(done, say.Done)
-    assert "has finished already" in refusal([refused]).message
+    office.submit()
+    office.run(2)
+    replies = office.ask(*[say.Act("cancel", (1, 2))] * 2)
+    assert [type(reply) for reply in replies] == [say.Done] * 2
+    office.end(2, Outcome("cancelled", 143))
+    (done,) = office.ask(say.Act("cancel", (2, 1)))
+    assert done == say.Done(("#2 train.py was cancelled", "#1 train.py was cancelled"))
+
+
+def test_a_job_that_has_ended_of_itself_was_not_cancelled(office: Office) -> None:
+    office.submit()
+    office.run(1)
+    office.end(1, Outcome("exited", 0))
+    assert "has finished already" in refusal(office.ask(say.Act("cancel", (1,)))).message
 
 
 def test_an_act_is_done_to_all_or_to_none(office: Office) -> None:
@@ -273,6 +287,27 @@ def test_a_lease_for_a_process_needs_the_process_and_no_program(office: Office) 
         assert says in refusal(office.ask(request)).message
     assert office.ask(say.GiveBack(7, "t")) == [say.Done(())]
     assert len(office.broker.state) == 0
+
+
+def test_what_was_asked_of_a_job_that_was_being_started_is_known_to_the_next_broker(
+    tmp_path: Path, clock: HandClock
+) -> None:
+    """Its worker never came: it waits, paused, or is cancelled."""
+    office = Office(tmp_path / "home", clock)
+    office.submit()
+    office.submit()
+    office.grant(1)
+    office.grant(2)
+    replies = office.ask(say.Act("pause", (1,)), say.Act("cancel", (2,)))
+    assert [type(reply) for reply in replies] == [say.Done] * 2
+    office.close()
+    later = Office(tmp_path / "home", clock)
+    assert isinstance(later.state(1), Paused)
+    assert later.broker.state[1].holds is None
+    told = later.state(2)
+    assert isinstance(told, Finished)
+    assert told.outcome.cause == "cancelled"
+    later.close()
 
 
 def test_a_submission_that_makes_no_sense_is_refused_whole(office: Office) -> None:

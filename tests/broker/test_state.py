@@ -38,19 +38,19 @@ from support.jobs import KEEPER, WORKER, job, lease
 DONE = Outcome("exited", 0)
 LARGER = Again("ran out of memory", least=768 * MiB, forgiven=True)
 OOM = Outcome("lease exceeded", 1)
-NAMES = ("waiting", "starting", "running", "held", "stopped", "gone")
-"""Held and stopped are both paused: the one while it waited, the other while it ran."""
+NAMES = ("waiting", "starting", "running", "held", "caught", "stopped", "gone")
+"""Held, caught and stopped are paused: while it waited, while it was started, while it ran."""
 
 # Which events fit a job in which state: the drawing at the top of the module, as a table.
 FITTING = {
     Granted: ("waiting",),
     Withdrawn: ("waiting", "held"),
-    WorkerStarted: ("starting",),
-    NeverRan: ("starting", "running", "stopped"),
-    AttemptEnded: ("starting", "running", "stopped"),
-    StopAsked: ("running", "stopped"),
-    Held: ("waiting", "running"),
-    Released: ("held", "stopped"),
+    WorkerStarted: ("starting", "caught"),
+    NeverRan: ("starting", "running", "caught", "stopped"),
+    AttemptEnded: ("starting", "running", "caught", "stopped"),
+    StopAsked: ("starting", "running", "caught", "stopped"),
+    Held: ("waiting", "starting", "running"),
+    Released: ("held", "caught", "stopped"),
 }
 
 
@@ -73,7 +73,7 @@ def name_of(one: Job | None) -> str:
     if one is None:
         return "gone"
     if isinstance(one.state, Paused):
-        return "held" if one.holds is None else "stopped"
+        return {Waiting: "held", Starting: "caught", Running: "stopped"}[type(one.state.was)]
     return type(one.state).__name__.lower()
 
 
@@ -86,6 +86,7 @@ def state_with(name: str) -> State:
         "starting": events(1, 1)[:1],
         "running": [events(1, 1)[0], events(1, 1)[2]],
         "held": [Held(1, 6.0)],
+        "caught": [events(1, 1)[0], Held(1, 6.0)],
         "stopped": [events(1, 1)[0], events(1, 1)[2], Held(1, 6.0)],
         "gone": events(1, 1)[1:2],
     }
@@ -179,6 +180,9 @@ def test_a_paused_job_keeps_what_it_holds_and_goes_on_as_before() -> None:
     assert state.waiting() == []
     state.apply(Released(1, 7.0, 9.0))
     assert name_of(state[1]) == "running"
+    state = state_with("caught")
+    state.apply(Released(1, 7.0, 9.0))
+    assert state[1] == state_with("starting")[1]
     state = state_with("held")
     assert (state.holding(), state.waiting()) == ([], [])
     state.apply(Released(1, 7.0, 9.0))
@@ -245,6 +249,19 @@ def test_the_first_reason_to_stop_is_the_one_that_is_kept() -> None:
     running = state[1].state
     assert isinstance(running, Running)
     assert running.stopping == "its client ended"
+
+
+def test_what_was_asked_of_a_job_that_is_started_holds_when_it_runs() -> None:
+    """And when it never ran: then it waits, paused."""
+    state = state_with("caught")
+    state.apply(StopAsked(1, "cancelled"))
+    state.apply(WorkerStarted(1, 1, 3.0, KEEPER, WORKER, "warm"))
+    assert name_of(state[1]) == "stopped"
+    assert isinstance(state[1].holds, Running)
+    assert state[1].holds.stopping == "cancelled"
+    state = state_with("caught")
+    state.apply(NeverRan(1, 1, 3.0))
+    assert name_of(state[1]) == "held"
 
 
 def test_a_clock_that_was_set_back_gives_no_negative_wait() -> None:
@@ -328,7 +345,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def a_lease_is_held_exactly_while_starting_and_running_paused_or_not(self) -> None:
-        holding = ("starting", "running", "stopped")
+        holding = ("starting", "running", "caught", "stopped")
         jobs = self.state.jobs()
         assert [one for one in jobs if name_of(one) in holding] == self.state.holding()
         for one in jobs:

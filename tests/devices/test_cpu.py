@@ -1,12 +1,13 @@
 """The CPU of this machine, and containers laid out as files."""
 
+import os
 from pathlib import Path
 
 import psutil
 import pytest
 
 from sublet.devices.cgroup import Limit, memory_limit
-from sublet.devices.cpu import _memory, cpu_device, cpu_facts
+from sublet.devices.cpu import _memory, cpu_device, cpu_facts, processors
 from sublet.units import GiB, MiB
 
 UNLIMITED_V1 = 9223372036854771712
@@ -142,6 +143,18 @@ def test_no_limit_is_understood_in_the_words_of_both_versions(container: Contain
     container.belongs("4:memory:/b\n", container.mounted("cgroup cgroup rw,memory"))
     container.v1("b", most=UNLIMITED_V1, used=MiB)
     assert memory_limit(container.proc) is None
+
+
+def test_processors_that_share_a_core_stand_side_by_side(tmp_path: Path) -> None:
+    """As the kernel tells it; one of which it tells nothing is a core of its own."""
+    mine = sorted(os.sched_getaffinity(0))
+    assert sorted(processors()) == mine
+    assert list(processors(tmp_path)) == mine
+    topology = tmp_path / f"cpu{mine[-1]}" / "topology"
+    topology.mkdir(parents=True)
+    (topology / "thread_siblings_list").write_text(f"{mine[0]},{mine[-1]}\n")
+    ordered = processors(tmp_path)
+    assert ordered.index(mine[-1]) - ordered.index(mine[0]) == min(1, len(mine) - 1)
 
 
 def test_the_limit_of_this_very_process_can_be_read() -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,31 @@ def test_a_paused_job_is_still_paused_for_the_next_broker(new_box: NewBox) -> No
     assert ended(box, running)[0]["code"] == 4
     box.sublet("resume", str(waiting), check=True)
     assert ended(box, waiting)[0]["code"] == 5
+
+
+def test_a_job_that_is_paused_as_soon_as_it_was_submitted_stays_so_whoever_dies(
+    new_box: NewBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of them are just being started, with no line of the program run."""
+    box = new_box()
+    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    monkeypatch.chdir(box.work)
+    for number in range(1, 6):
+        made = sublet.submit(["sh", "-c", f"echo x >> ran; {HOLD.format('go')}"], memory="64MiB")
+        made.pause()
+        kill_broker(box)
+        now = row(box, number)
+        assert now["state"] == "paused"
+        if now["pid"] is not None:
+            wait_for(partial(_stands_now, box, number), "it stands")
+        made.resume()
+    box.write("go", "")
+    assert {one["code"] for one in ended(box, *range(1, 6))} == {0}
+    assert count(box, "ran") == 5
+
+
+def _stands_now(box: Box, number: int) -> bool:
+    return stands(box, row(box, number))
 
 
 def test_a_pause_that_was_never_written_down_does_not_outlive_its_broker(

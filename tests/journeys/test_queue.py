@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import time
@@ -300,11 +301,36 @@ def test_priority_decides_who_starts_first(new_box: NewBox) -> None:
     assert (box.work / "order").read_text().split() == ["high", "normal", "low"]
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part needs two processors")
+def test_an_opportunistic_job_leaves_processors_to_a_guaranteed_one_while_that_one_works(
+    new_box: NewBox,
+) -> None:
+    """A pause is no work."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    every = os.sched_getaffinity(0)
+    polite = shell(box, HOLD.format("go"), "--opportunistic")
+    pid = reached(box, polite, "running")["pid"]
+    os.mkfifo(box.work / "work")
+    worker = shell(box, "read word < work; while :; do :; done")
+    reached(box, worker, "running")
+    wait_for(lambda: os.sched_getaffinity(pid) == every, "a guaranteed one that idles leaves all")
+    box.write("work", "now\n")
+    wait_for(lambda: os.sched_getaffinity(pid) < every, "one that works does not")
+    box.sublet("pause", str(worker), check=True)
+    wait_for(lambda: os.sched_getaffinity(pid) == every, "a pause leaves all")
+    box.sublet("resume", str(worker), check=True)
+    wait_for(lambda: os.sched_getaffinity(pid) < every, "it works again")
+    box.sublet("cancel", str(worker), check=True)
+    wait_for(lambda: os.sched_getaffinity(pid) == every, "its end leaves all")
+    go(box)
+    assert ended(box, polite)[0]["code"] == 0
+
+
 def test_an_opportunistic_job_makes_room_and_comes_back(new_box: NewBox) -> None:
     box = new_box(SUBLET_CPU_MEMORY="1GiB")
-    polite = shell(box, f"echo x >> ran; {HOLD.format('go')}", "--opportunistic", memory="400MiB")
+    polite = shell(box, f"echo x >> ran; {HOLD.format('go')}", "--opportunistic", memory="600MiB")
     wait_for((box.work / "ran").exists, "it has begun")
-    urgent = shell(box, HOLD.format("done"), memory="400MiB")
+    urgent = shell(box, HOLD.format("done"), memory="600MiB")
     reached(box, urgent, "running")
     waiting = row(box, polite)
     assert (waiting["state"], waiting["attempt"]) == ("waiting", 2)
@@ -469,6 +495,21 @@ def _all(box: Box) -> list[tuple[Any, ...]]:
         (one["id"], one["state"], one["attempt"], one["code"])
         for one in json.loads(answer.stdout)["rows"]
     ]
+
+
+@pytest.mark.parametrize("words", [["ps"], ["status", "--json"], ["wait", "FINISHED"]])
+def test_a_pipe_that_nobody_reads_any_more_ends_a_command_quietly(
+    queue: Box, standing: dict[str, int], words: list[str]
+) -> None:
+    """As `| head` does, with the code that other tools end with."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        named = [str(standing.get(word, word)) for word in words]
+        answer = queue.sublet(*named, stdout=writing, stderr=subprocess.PIPE)
+    finally:
+        os.close(writing)
+    assert (answer.returncode, answer.stderr) == (141, "")
 
 
 def test_a_job_with_an_odd_name_does_not_break_the_table(queue: Box) -> None:

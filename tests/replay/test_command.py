@@ -1,12 +1,14 @@
 """`sublet replay`, as it is typed."""
 
 import json
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
 
+from sublet.cli import main
 from sublet.cli.replay import command
 from sublet.errors import BadRequest, WorldError
 
@@ -50,6 +52,19 @@ def test_all_clusters_can_be_replayed_together_on_several_devices() -> None:
     told = typed("--cluster", "all", "--devices", "2", "--policies", "ours").stdout
     assert "222 jobs on 2 devices" in told
     assert "89 jobs for several GPUs left out" in told
+
+
+def test_a_table_of_something_else_is_told_the_columns_and_that_fits_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cars.csv").write_text("name,doors\n2CV,4\n")
+    monkeypatch.setattr(sys, "argv", ["sublet", "replay", "cars.csv"])
+    assert main() == 2
+    told = capsys.readouterr().err
+    assert "submit,duration,memory[,gpus,priority]" in told
+    assert "timestamp,duration,num_gpus,cluster" in told
+    assert max(map(len, told.splitlines())) <= 80
 
 
 def test_bad_words_are_answered_with_what_to_write(tmp_path: Path) -> None:

@@ -194,8 +194,8 @@ class _Foreman:
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
         _say({"event": "started", "run": run, "keeper": keeper.pid, "worker": worker.pid})
 
-    def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
-        pass
+    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
+        _say({"event": "sampled", "run": run, "busy": busy})
 
     def ended(self, run: str, ending: Ending) -> None:
         _say({"event": "ended", "run": run, "status": ending.status, "stopped": ending.stopped})

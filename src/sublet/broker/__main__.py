@@ -20,7 +20,7 @@ from sublet.hub import Hub
 from sublet.units import parse_bytes
 
 _PR_SET_CHILD_SUBREAPER = 36
-_RARELY = (20_000, 20, 50)
+_RARELY = (2_000, 100, 100)
 
 
 def main() -> int:
@@ -49,11 +49,18 @@ def _open(home: Home) -> tuple[Broker, Door]:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     hub = Hub()
     broker = Broker(hub, home, ledger, probe, SystemClock())
-    # Records have no cycles, and ten thousand of them would be looked through again and again.
-    gc.freeze()
-    gc.set_threshold(*_RARELY)
+    collect_rarely()
     _hear_signals(hub, broker)
     return broker, Door(hub, home.socket, Requests(broker))
+
+
+def collect_rarely() -> None:
+    """Have the garbage collector look at what is young only, and little of it at a time.
+
+    Records have no cycles, and ten thousand of them would be looked through again and again.
+    """
+    gc.freeze()
+    gc.set_threshold(*_RARELY)
 
 
 def _cpu_memory() -> int | None:

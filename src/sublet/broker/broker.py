@@ -20,6 +20,7 @@ from sublet.broker.appraisal import Appraiser
 from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
 from sublet.broker.dependencies import Dependencies
+from sublet.broker.guests import Guests
 from sublet.broker.ledger import Ledger
 from sublet.broker.nests import Nests
 from sublet.broker.orders import inside_lease, mark, text_environment, worker_spec
@@ -30,7 +31,6 @@ from sublet.broker.sessions import Session
 from sublet.broker.state import (
     AttemptEnded,
     Granted,
-    Held,
     LeaseTrimmed,
     NeverRan,
     StopAsked,
@@ -64,7 +64,6 @@ from sublet.policy import admission, retry
 from sublet.policy.admission import Grant, Plan
 from sublet.policy.reasons import Reasons
 from sublet.policy.rooms import Room
-from sublet.policy.service import Occupant, stances
 from sublet.wire import messages as say
 
 _DOWN = "`sublet down --stop`"
@@ -98,6 +97,7 @@ class Broker:
         self.launcher = Launcher(hub, home.runs, home.log, self)
         self.lodgers = Lodgers(hub, home.runs, self)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
+        self.guests = Guests(self.launcher, self.devices)
         self.appraiser = Appraiser(ledger, self.devices)
         self.dependencies = Dependencies(self.books)
         self.queue = Queue(self.state, self.appraiser, self.dependencies, self._unready, clock.now)
@@ -115,12 +115,6 @@ class Broker:
         self._told: dict[int, str] = {}
         self.ends: dict[int, float] = {}
         """When the jobs that run are expected to end, in monotonic time."""
-        self._cancelled: set[str] = set()
-        """Attempts that are not wanted any more and have not said yet that they run."""
-        self._turns: dict[str, float] = {}
-        """The share of the time that opportunistic attempts were given, if not all of it."""
-        self._pause: set[str] = set()
-        """Attempts to pause as soon as they run."""
         self._boot(ledger)
         self._prune()
 
@@ -169,19 +163,16 @@ class Broker:
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
         """A worker runs; a broker that has adopted it knew that already."""
         job = self._of(run)
-        if job is None or not isinstance(job.state, Starting):
+        if job is None or not isinstance(job.holds, Starting):
             return
         at = self.clock.wall()
         self.books.happened(WorkerStarted(job.id, job.attempt, at, keeper, worker, how))
         self.clients.tell(job.id, say.Started(worker.pid, how))
-        if run in self._pause:
-            self._pause.discard(run)
-            self.books.happened(Held(job.id, at))
-            self.launcher.pause(run, True)
 
-    def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
-        """What a tree holds has changed."""
-        self.samples[run] = Sample(now, peak, tuple(pids))
+    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
+        """What a tree holds and does has changed."""
+        self.samples[run] = Sample(now, peak, tuple(pids), busy)
+        self.guests.hold(self.state.holding(), self.samples)
 
     def ended(self, run: str, ending: Ending) -> None:
         """The exit was seen: the lease ends here, and nowhere else."""
@@ -207,9 +198,7 @@ class Broker:
         now = self.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
         self.samples.pop(run, None)
         self.ends.pop(job.id, None)
-        self._turns.pop(run, None)
-        self._pause.discard(run)
-        self._cancelled.discard(run)
+        self.guests.forget(run)
         self.books.when_written(lambda: self.launcher.forget(run))
         self._end_inner(job)
         if again is None:
@@ -233,10 +222,8 @@ class Broker:
         self.samples.pop(run, None)
         self.nests.settle(job.spec.within)
         self.books.when_written(lambda: self.launcher.forget(run))
-        stopping = job.holds.stopping if isinstance(job.holds, Running) else ""
         if job.spec.client is None:
-            if stopping == "cancelled" or run in self._cancelled:
-                self._cancelled.discard(run)
+            if job.holds is not None and job.holds.stopping == "cancelled":
                 self.withdraw(job, "`sublet cancel`", "cancelled")
         elif self.closing:
             self.withdraw(job, f"{_DOWN} came first")
@@ -315,7 +302,7 @@ class Broker:
                 self.hub.later(_RETRY_WRITING, self._look_again)
                 break
             self.watchers.tell(changed, self.picture.row)
-            self._give_turns()
+            self.guests.hold(self.state.holding(), self.samples)
         if self.queue.behind and not self._revising and not self.closing:
             self._revising = True
             self.hub.later(0.0, self._revise)
@@ -339,19 +326,6 @@ class Broker:
         """Go on with what the last plan has left for later; clients are heard in between."""
         self._revising = False
         self.books.changed = True
-
-    def _give_turns(self) -> None:
-        """Opportunistic programs on a GPU run in turns while a guaranteed one is there."""
-        for device in self.devices.values():
-            here = [
-                Occupant(job.run, job.spec.service, 1.0)
-                for job in self.state.holding()
-                if isinstance(job.holds, Running) and job.holds.lease.device == device.id
-            ]
-            for stance in stances(device.kind, tuple(here)):
-                if self._turns.get(stance.run, 1.0) != stance.share:
-                    self._turns[stance.run] = stance.share
-                    self.launcher.duty(stance.run, stance.share)
 
     def _look_again(self) -> None:
         self._looking = False
@@ -486,15 +460,14 @@ class Broker:
 
     def stop(self, job: Job, why: str) -> None:
         """Ask a job's tree to end; its lease ends when the exit is seen."""
-        if isinstance(job.holds, Running):
-            self.books.happened(StopAsked(job.id, why))
-        elif why == "cancelled":
-            self._cancelled.add(job.run)
+        self.books.happened(StopAsked(job.id, why))
         self.launcher.stop(job.run, why, job.spec.grace)
 
-    def pause_when_started(self, run: str) -> None:
-        """Pause this attempt as soon as it runs."""
-        self._pause.add(run)
+    def resume(self, job: Job) -> None:
+        """Let a paused tree go on; what it did before says nothing of what it does now."""
+        if (sample := self.samples.get(job.run)) is not None:
+            self.samples[job.run] = msgspec.structs.replace(sample, busy=None)
+        self.launcher.pause(job.run, False)
 
     def withdraw(self, job: Job, why: str, cause: Cause = "stopped") -> None:
         """A job that holds nothing is not wanted any more."""
@@ -523,8 +496,11 @@ class Broker:
             elif job.holds is not None:
                 self._expect(job, job.holds.tick)
                 self.launcher.adopt(job.run, mark(job), rebooted)
-                # The ledger decides: its keeper may have heard what was never written down.
+                # The ledger decides: its keeper may have heard what was never written down, and not
+                # have heard what was.
                 self.launcher.pause(job.run, isinstance(job.state, Paused))
+                if job.holds.stopping:
+                    self.launcher.stop(job.run, job.holds.stopping, job.spec.grace)
             elif job.spec.client is None:
                 if isinstance(job.state, Waiting):
                     self._wake_after(job.id, self.queue.delay(job))

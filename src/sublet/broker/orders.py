@@ -13,6 +13,8 @@ from sublet.home import Home
 from sublet.inside.environment import leased_environment
 from sublet.inside.lease import Lease as InsideLease
 
+_POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
 
 def mark(job: Job) -> str:
     """What tells this attempt's processes apart from all others."""
@@ -49,6 +51,11 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
     if job.spec.task is not None:
         program = _fill_in(program, job.spec.task.index)
     environ, notes = leased_environment(inside, text_environment(job))
+    if job.spec.service == "opportunistic":
+        # TensorFlow sizes its pools once, by the processors of that moment; it may be confined just
+        # then, and is to use all of them later.
+        for name in _POOLS:
+            environ.setdefault(name, str(len(lease.cpus or around.affinity)))
     return {
         "run": job.run,
         "kind": program.kind,

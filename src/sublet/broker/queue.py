@@ -16,7 +16,7 @@ from sublet.policy.line import Line
 from sublet.policy.rooms import Room
 
 _NAMED = 3
-_SLICE = 100
+_SLICE = 25
 """So many sizes are worked out again at a time: that asks the ledger, and others wait."""
 
 

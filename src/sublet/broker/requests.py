@@ -281,6 +281,8 @@ class Requests:
         session.reply(self._explain(Job(0, "", spec, clock.wall(), Waiting(clock.wall()))))
 
     def _cancel(self, job: Job) -> str:
+        if isinstance(job.state, Finished):
+            return f"#{job.id} {job.name} was cancelled"
         if job.holds is None:
             self.broker.withdraw(job, "`sublet cancel`", "cancelled")
             return f"#{job.id} {job.name} is cancelled; it had not started"
@@ -288,13 +290,12 @@ class Requests:
         return f"#{job.id} {job.name} is being stopped"
 
     def _pause(self, job: Job) -> str:
-        if isinstance(job.state, Starting):
-            self.broker.pause_when_started(job.run)
-            return f"#{job.id} {job.name} is starting, and is paused as soon as it runs"
         self.broker.books.happened(Held(job.id, self.broker.clock.wall()))
         if job.holds is None:
             return f"#{job.id} {job.name} waits, and is not started before `sublet resume {job.id}`"
         self.broker.launcher.pause(job.run, True)
+        if isinstance(job.state, Starting):
+            return f"#{job.id} {job.name} is starting, and is paused as soon as it runs"
         return f"#{job.id} {job.name} is paused; it keeps its lease"
 
     def _resume(self, job: Job) -> str:
@@ -302,7 +303,7 @@ class Requests:
         self.broker.books.happened(Released(job.id, clock.wall(), clock.now()))
         if job.holds is None:
             return f"#{job.id} {job.name} is in the queue again"
-        self.broker.launcher.pause(job.run, False)
+        self.broker.resume(job)
         return f"#{job.id} {job.name} goes on"
 
     def _retry(self, job: Job) -> str:
@@ -337,6 +338,9 @@ def _check_act(verb: say.Verb, job: Job) -> None:
                     f"{what} ran in the foreground of a terminal that is gone.",
                     "Run the command again.",
                 )
+            return
+        if verb == "cancel" and job.state.outcome.cause == "cancelled":
+            # Perhaps by this very request, put to a broker that died over it.
             return
         raise BadRequest(f"{what} has finished already.", f"`sublet ps {job.id}` says how.")
     if verb == "retry":

@@ -34,6 +34,8 @@ class Sample(Struct, frozen=True):
     now: int
     peak: int
     pids: tuple[int, ...]
+    busy: float | None = None
+    """How many processors it kept busy; None after a pause, until it is looked at again."""
 
 
 class Strangers:
@@ -138,7 +140,7 @@ class _Tenants:
                 service=job.spec.service,
                 since=job.holds.tick if job.holds is not None else None,
                 end=None if isinstance(job.state, Paused) else self._ends.get(job.id),
-                stopping=isinstance(job.holds, Running) and bool(job.holds.stopping),
+                stopping=job.holds is not None and bool(job.holds.stopping),
             )
             for job in self._inner.get(outer, ())
             if job.lease is not None and job.lease.device == facts.device.id

@@ -3,7 +3,7 @@
 Waiting ──Granted──▶ Starting ──WorkerStarted──▶ Running ──AttemptEnded──▶ Finished
    ▲                    │ NeverRan                 │ AttemptEnded, to be tried again
    └────────────────────┴──────────────────────────┘
-Waiting and Running ──Held──▶ Paused ──Released──▶ as before;  Finished ──Reopened──▶ Waiting
+Any of these but Finished ──Held──▶ Paused ──Released──▶ as before;  Finished ──Reopened──▶ Waiting
 """
 
 from msgspec import Struct
@@ -262,23 +262,24 @@ class State:
                 known = 0 < was.tick <= tick
                 waited = tick - was.tick if known else max(0.0, at - was.since)
                 return job.evolve(Starting(at, lease, waited, tick))
-            case WorkerStarted(at=at, keeper=keeper, worker=worker, how=how), Starting() as was:
-                running = Running(at, was.lease, was.waited, was.tick, keeper, worker, how)
-                return job.evolve(running)
-            case StopAsked(why=why), Running() as running:
-                return job.evolve(replace(running, stopping=running.stopping or why))
+            case WorkerStarted(), Starting() as was:
+                return job.evolve(_started(was, event))
+            case WorkerStarted(), Paused(was=Starting() as was) as paused:
+                return job.evolve(replace(paused, was=_started(was, event)))
+            case StopAsked(why=why), Starting() | Running() as was:
+                return job.evolve(replace(was, stopping=was.stopping or why))
             case LeaseTrimmed(ceiling=ceiling), Running(lease=lease) as running:
                 return job.evolve(replace(running, lease=lease.trim(ceiling)))
-            case StopAsked(why=why), Paused(was=Running() as running) as paused:
-                running = replace(running, stopping=running.stopping or why)
-                return job.evolve(replace(paused, was=running))
-            case Held(at=at), Waiting() | Running() as was:
+            case StopAsked(why=why), Paused(was=Starting() | Running() as was) as paused:
+                was = replace(was, stopping=was.stopping or why)
+                return job.evolve(replace(paused, was=was))
+            case Held(at=at), Waiting() | Starting() | Running() as was:
                 return job.evolve(Paused(at, was))
-            case Released(), Paused(was=Running() as running):
-                return job.evolve(running)
+            case Released(), Paused(was=Starting() | Running() as was):
+                return job.evolve(was)
             case Released(tick=tick), Paused(was=Waiting() as waiting):
                 return job.evolve(replace(waiting, tick=tick, delay=0.0))
-            case NeverRan(at=at, tick=tick), Paused(was=Running()):
+            case NeverRan(at=at, tick=tick), Paused(was=Starting() | Running()):
                 return job.again(Paused(at, Waiting(at, tick)))
             case NeverRan(at=at, tick=tick), Starting() | Running():
                 return job.again(Waiting(at, tick))
@@ -294,3 +295,16 @@ class State:
             case Withdrawn(at=at, outcome=outcome), Waiting() | Paused(was=Waiting()):
                 return job.evolve(Finished(at, outcome))
         raise InternalError(f"{event} does not fit a job that is {type(job.state).__name__}")
+
+
+def _started(was: Starting, event: WorkerStarted) -> Running:
+    return Running(
+        since=event.at,
+        lease=was.lease,
+        waited=was.waited,
+        tick=was.tick,
+        keeper=event.keeper,
+        worker=event.worker,
+        how=event.how,
+        stopping=was.stopping,
+    )

@@ -3,7 +3,7 @@
 from sublet.backends.local.nurseries import Nursery
 from sublet.broker.rooms import Sample, in_use
 from sublet.domain.device import DeviceFacts
-from sublet.domain.job import Finished, Job, Paused, Running, Waiting
+from sublet.domain.job import Finished, Job, Paused, Running, Starting, Waiting
 from sublet.home import Home
 from sublet.inside.measure import read_boards
 from sublet.policy.retry import ending
@@ -66,7 +66,7 @@ def nursery_rows(nurseries: list[Nursery]) -> tuple[NurseryRow, ...]:
 
 def state_name(job: Job) -> str:
     """The state in one word."""
-    if isinstance(job.state, Running) and job.state.stopping:
+    if isinstance(job.state, Starting | Running) and job.state.stopping:
         return "stopping"
     return type(job.state).__name__.lower()
 
@@ -90,7 +90,7 @@ def job_row(
         if told.message and told.message != reason:
             reason += f": {told.message.splitlines()[0]}"
     elif held is not None:
-        reason = running.stopping if running else ""
+        reason = held.stopping
     elif isinstance(state, Paused):
         reason = f"`sublet resume {job.id}` lets it go on"
     return JobRow(

@@ -12,11 +12,18 @@ def main() -> int:
         return _run(sys.argv[1:])
     except SubletError as error:
         print(f"sublet: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"        {error.hint}", file=sys.stderr)
+        for line in error.hint.splitlines():
+            print(f"        {line}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        return 141
+        return pipe_closed()
+
+
+def pipe_closed() -> int:
+    """Nobody reads any more, as after `| head`: end quietly, with the code that others end with."""
+    # So that nothing is flushed into the broken pipe again on the way out.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 141
 
 
 def _run(words: list[str]) -> int:

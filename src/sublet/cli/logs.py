@@ -1,12 +1,12 @@
 """`sublet logs`: what a submitted job has written."""
 
-import os
 import sys
 from typing import BinaryIO
 
 import click
 
 from sublet.backends.local.logs import Gap
+from sublet.cli import pipe_closed
 from sublet.client import jobs
 from sublet.client.logs import JobLogs, Output, Stream
 from sublet.home import Home
@@ -39,9 +39,7 @@ def command(
             run = output.run
             _write(output, only)
     except BrokenPipeError:
-        # So that nothing is flushed into the broken pipe again on the way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 141
+        return pipe_closed()
     return 0
 
 

@@ -5,6 +5,7 @@ import importlib
 import click
 
 from sublet import __version__
+from sublet.cli import pipe_closed
 
 VERBS = (
     "run",
@@ -35,6 +36,13 @@ class _Verbs(click.Group):
         module = importlib.import_module(f"sublet.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Click would end with 1, as after an error.
+            return pipe_closed()
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,12 +4,12 @@ Probe ─┬─ cpu ── psutil, cgroup
        └─ nvml ─ pynvml, where there is a driver
 """
 
-from sublet.devices.cpu import cpu_device, cpu_facts
+from sublet.devices.cpu import cpu_device, cpu_facts, processors
 from sublet.devices.nvml import Nvml, NvmlAbsent, open_nvml
 from sublet.devices.overhead import context_overhead
 from sublet.domain.device import Device, DeviceFacts
 
-__all__ = ["Probe", "context_overhead"]
+__all__ = ["Probe", "context_overhead", "processors"]
 
 
 class Probe:

@@ -3,6 +3,7 @@
 Reports, never decides. psutil is imported on first use.
 """
 
+import os
 import platform
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,20 @@ def cpu_facts(device: Device) -> DeviceFacts:
     """What the whole machine uses: it may be more than the capacity that the user set."""
     there = _memory()
     return DeviceFacts(device, used=there.total - there.available, available=there.available)
+
+
+def processors(root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+    """The processors that we may use, those that share a core side by side."""
+    return tuple(sorted(os.sched_getaffinity(0), key=lambda number: (_core(root, number), number)))
+
+
+def _core(root: Path, number: int) -> int:
+    """The first processor of the core that this one belongs to."""
+    try:
+        siblings = (root / f"cpu{number}/topology/thread_siblings_list").read_text()
+        return int(siblings.replace("-", ",").split(",")[0])
+    except (OSError, ValueError):
+        return number
 
 
 def _memory(proc: Path = Path("/proc/self")) -> _Memory:

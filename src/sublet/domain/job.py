@@ -172,6 +172,8 @@ class Starting(Struct, frozen=True, tag="starting"):
     waited: float
     tick: float
     """Monotonic seconds at the grant."""
+    stopping: str = ""
+    """Why it is not wanted any more; empty if it is."""
 
 
 class Running(Struct, frozen=True, tag="running"):
@@ -193,7 +195,7 @@ class Paused(Struct, frozen=True, tag="paused"):
     """Not to go on for now. One that ran keeps its lease: its memory is still there."""
 
     since: float
-    was: Waiting | Running
+    was: Waiting | Starting | Running
 
 
 class Finished(Struct, frozen=True, tag="finished"):

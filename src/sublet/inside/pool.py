@@ -31,7 +31,10 @@ WHOLE = 1024
 in 280 and 300 MiB, in which it had run without; so a first region is for pools several times its
 size."""
 WHOLE_TIGHT = 4096
-FIRST = 256
+FIRST = 512
+"""MiB, of a pool at least four times as large. A large piece takes all of a free chunk that leaves
+less than 128 MiB over, and the peak counts that: in a first region of 256 MiB two programs that
+hold 240 and 245 showed 256."""
 
 _UINT8 = 4
 _SPARE = 2
@@ -123,7 +126,9 @@ def _primed_mib(lease: Lease) -> int | None:
     ceiling = cpu_limit(os.environ)
     if lease.on_gpu or ceiling is None or ceiling < 2 * _SPARE:
         return None
-    return ceiling - _SPARE if ceiling <= (WHOLE_TIGHT if lease.tight else WHOLE) else FIRST
+    if ceiling <= (WHOLE_TIGHT if lease.tight else WHOLE):
+        return ceiling - _SPARE
+    return min(FIRST, ceiling // 4)
 
 
 _own: tuple[int, Any] | None = None

@@ -26,7 +26,7 @@ PHILLY = ("timestamp", "duration", "num_gpus", "cluster")
 PLAIN = ("submit", "duration", "memory")
 QUANTILES = ((0.0, 0.05), (0.1, 0.23), (0.5, 0.47), (0.9, 0.81), (1.0, 1.0))
 """Shares of a device that real fractional requests asked for; straight lines between."""
-_FORMATS = f"Wanted are the columns {','.join(PLAIN)}[,gpus,priority] or {','.join(PHILLY)}."
+_FORMATS = f"Its columns: {','.join(PLAIN)}[,gpus,priority],\nor: {','.join(PHILLY)}."
 
 
 class TraceJob(Struct, frozen=True):

@@ -2,8 +2,9 @@
 
 It owns the worker's process tree: everything the program starts, however it detaches, stays
 below it. It ends that tree when it is asked to, when its time is up or when the job's client is
-gone; pauses it; keeps it in its class of service and its output within bounds; leaves an exit
-record on disk, and outlives both the broker and the nursery. It never decides about leases.
+gone; pauses it; keeps it in its class of service and on its processors, and its output within
+bounds; leaves an exit record on disk, and outlives both the broker and the nursery. It never
+decides about leases.
 
 All that concerns this module in spec.json beside the program and its surroundings:
 
@@ -12,6 +13,7 @@ All that concerns this module in spec.json beside the program and its surroundin
     grace     seconds between SIGTERM and SIGKILL when they are over
     service   "guaranteed" or "opportunistic"
     duty      the share of the time that it may run, above 0 and up to 1
+    affinity  the processors that it may use; a broker may confine it to some of them for a while
     paused    whether it begins with a pause
     pids      the most processes and threads, where a control group can hold them
     logs      {"paths", "limit"}: files of its output to keep within so many bytes; null for none
@@ -37,6 +39,7 @@ from . import packets, records, service, tree
 from .brake import Brake
 from .cgroup import Cgroup
 from .logs import LIMIT, Trimmer
+from .processors import Processors
 from .runtime import WHY, Runtime
 
 Spec = dict[str, Any]
@@ -219,6 +222,8 @@ class _Keeper:
         self.peak = 0
         self.maxrss = 0
         self.sampled = 0
+        self.looked = self.began
+        self.worked = 0.0
         self.next_sample = time.monotonic() + _SAMPLES[0]
         self.stopped = ""
         self.ending = ""
@@ -228,6 +233,7 @@ class _Keeper:
         self.service = service.Service(
             _descendants, spec.get("service", service.GUARANTEED), spec["nice"]
         )
+        self.processors = Processors(_descendants, spec["affinity"])
         logs = spec.get("logs") or {}
         self.trimmer = Trimmer(logs.get("paths", []), logs.get("limit", LIMIT))
         self.runtime = Runtime(spec.get("time"))
@@ -258,7 +264,7 @@ class _Keeper:
             self.reap()
             self.press()
             now = time.monotonic()
-            for chore in (self.brake, self.service, self.trimmer):
+            for chore in (self.brake, self.service, self.processors, self.trimmer):
                 if now >= chore.due:
                     chore.turn(now)
             if now >= self.next_sample:
@@ -320,6 +326,10 @@ class _Keeper:
         with contextlib.suppress(OSError):
             self.runtime.pause(on, self.directory)
         self.brake.pause(on)
+        if not on:
+            # The pause is no part of what it does from now on.
+            self._busy(_descendants())
+            self.next_sample = time.monotonic() + _SAMPLES[0]
 
     def press(self) -> None:
         """End what was left behind, and by force what was asked to end and is still there."""
@@ -345,13 +355,22 @@ class _Keeper:
         self.press_at = time.monotonic() + patience
 
     def sample(self) -> None:
-        """Measure what the tree adds to the machine."""
+        """Measure what the tree adds to the machine, and how many processors it keeps busy."""
         self.next_sample = time.monotonic() + _SAMPLES[min(self.sampled, len(_SAMPLES) - 1)]
         self.sampled += 1
         pids = _descendants()
         now = tree.added_memory(pids) + tree.added_memory([os.getpid()])
         self.peak = max(self.peak, now)
-        self.tell({"event": "sampled", "now": now, "peak": self.peak, "pids": pids[:500]})
+        told = {"now": now, "peak": self.peak, "pids": pids[:500], "busy": self._busy(pids)}
+        self.tell({"event": "sampled", **told})
+
+    def _busy(self, pids: list[int]) -> float:
+        """How many processors the tree has kept busy since this was last asked."""
+        since, before = self.looked, self.worked
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.looked = time.monotonic()
+        self.worked = tree.processor_time(pids) + usage.ru_utime + usage.ru_stime
+        return max(0.0, self.worked - before) / max(self.looked - since, 0.001)
 
     def leave_record(self) -> None:
         """Write down how it ended, then say so."""
@@ -407,6 +426,7 @@ class _Keeper:
             self.press_at,
             self.brake.due,
             self.service.due,
+            self.processors.due,
             self.trimmer.due,
             time.monotonic() + self.runtime.left() if not self.ending else float("inf"),
         )
@@ -446,6 +466,8 @@ class _Keeper:
         if "service" in packet:
             self.service.change(str(packet["service"]))
             self.tell({"event": "stance", **self.stance()})
+        if "processors" in packet:
+            self.processors.confine(packet["processors"])
         if "signal" in packet and self.status is None:
             # Not reaped yet, so the number cannot have gone to another group.
             with contextlib.suppress(OSError):

@@ -46,8 +46,8 @@ class Reports(Protocol):
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
         """The worker exists, and its program runs now."""
 
-    def sampled(self, run: str, now: int, peak: int, pids: list[int]) -> None:
-        """What its tree adds to the machine."""
+    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
+        """What its tree adds to the machine, and how many processors it has kept busy."""
 
     def ended(self, run: str, ending: Ending) -> None:
         """The last process of the tree was seen to end."""
@@ -73,7 +73,7 @@ class _Kept:
         self.pidfd: int | None = None
         self.peak = 0
         self.wishes: dict[str, Any] = {}
-        """What we have asked of the keeper that lasts: pause, duty, service."""
+        """What we have asked of the keeper that lasts: pause, duty, service, processors."""
         self.stance: dict[str, Any] = {}
         """What the keeper last said of that."""
         self.group: Cgroup | None = None
@@ -170,6 +170,10 @@ class Launcher:
     def service(self, run: str, name: str) -> None:
         """Put a tree into a class of service: `guaranteed` or `opportunistic`."""
         self._wish(run, "service", name)
+
+    def confine(self, run: str, processors: tuple[int, ...]) -> None:
+        """Keep a tree on some of its processors, or let it have all of them again."""
+        self._wish(run, "processors", list(processors))
 
     def is_paused(self, run: str) -> bool:
         """Whether a tree was told to pause, by us or by a broker before us."""
@@ -272,7 +276,8 @@ class Launcher:
                 self._know(kept, packet)
             case "sampled":
                 kept.peak = packet["peak"]
-                self.reports.sampled(kept.run, packet["now"], packet["peak"], packet["pids"])
+                told = (packet["now"], packet["peak"], packet["pids"], packet["busy"])
+                self.reports.sampled(kept.run, *told)
             case "stance":
                 kept.stance = packet
             case "ended":

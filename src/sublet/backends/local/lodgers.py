@@ -9,6 +9,7 @@ on a lodger needs no connection: the broker sees its end through a descriptor of
 """
 
 import os
+import time
 from pathlib import Path
 
 from sublet.backends.local import records, tree
@@ -34,8 +35,17 @@ class _Lodger:
         self.taken = False
         self.pidfd: int | None = None
         self.resident = -_MATTERS
+        self.now = 0
         self.peak = 0
         self.sampled = 0
+        self._looked = time.monotonic()
+        self._worked = tree.processor_time([process.pid])
+
+    def busy(self, pids: list[int]) -> float:
+        """How many processors these have kept busy since this was last asked."""
+        since, before = self._looked, self._worked
+        self._looked, self._worked = time.monotonic(), tree.processor_time(pids)
+        return max(0.0, self._worked - before) / max(self._looked - since, 0.001)
 
 
 class Lodgers:
@@ -143,9 +153,10 @@ class Lodgers:
         resident = sum(map(tree.resident_memory, pids))
         if abs(resident - lodger.resident) >= _MATTERS:
             lodger.resident = resident
-            now = tree.added_memory(pids)
-            lodger.peak = max(lodger.peak, now)
-            self._reports.sampled(lodger.run, now, lodger.peak, pids[:500])
+            lodger.now = tree.added_memory(pids)
+            lodger.peak = max(lodger.peak, lodger.now)
+        busy = lodger.busy(pids)
+        self._reports.sampled(lodger.run, lodger.now, lodger.peak, pids[:500], busy)
         pause = _SAMPLES[min(lodger.sampled, len(_SAMPLES) - 1)]
         lodger.sampled += 1
         self._hub.later(pause, lambda: self._sample(lodger))

@@ -1,8 +1,9 @@
 """What a broker goes on doing for a tree whose keeper was killed.
 
-It wakes what the keeper held in turns, keeps a pause, the time limit and the bound on output, and
-passes SIGTERM on. Not kept up are turns (`duty`) and the look for processes that leave their class
-of service: the class itself stays, as the kernel knows it.
+It wakes what the keeper held in turns, keeps a pause, the time limit, the processors and the bound
+on output, and passes SIGTERM on. Not kept up are turns (`duty`) and the look for processes that
+leave their class of service: the class itself stays, as the kernel knows it. A tree that lost its
+broker as well stays on the processors it was left on, until it is confined anew.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from . import brake, records, tree
 from .cgroup import Cgroup
 from .keeper import GRACE
 from .logs import LIMIT, Trimmer
+from .processors import Processors
 from .runtime import Runtime
 from .service import GUARANTEED, Service
 
@@ -38,6 +40,7 @@ class Orphan:
         self._group = group
         self._nice = int(spec.get("nice", 0))
         self._brake = brake.Brake(members, group)
+        self._processors = Processors(members, spec.get("affinity", ()))
         self._trimmer = Trimmer(logs.get("paths", []), logs.get("limit", LIMIT))
         if self.runtime.paused:
             self._brake.pause(True)
@@ -52,6 +55,8 @@ class Orphan:
             if not wishes["pause"]:
                 # The keeper knew which of them it had stopped; we do not.
                 brake.release(self._members(), self._group)
+        if "processors" in wishes:
+            self._processors.confine(wishes["processors"])
         if "service" in wishes:
             Service(self._members, GUARANTEED, self._nice).change(wishes["service"])
 
@@ -65,10 +70,10 @@ class Orphan:
     def turn(self) -> float:
         """Do what is due; the seconds until something is again."""
         now = time.monotonic()
-        for chore in (self._brake, self._trimmer):
+        for chore in (self._brake, self._processors, self._trimmer):
             if now >= chore.due:
                 chore.turn(now)
-        due = min(self._brake.due, self._trimmer.due, now + 1.0) - now
+        due = min(self._brake.due, self._processors.due, self._trimmer.due, now + 1.0) - now
         return max(0.01, min(due, self.runtime.left()))
 
     def close(self) -> None:

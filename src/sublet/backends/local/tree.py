@@ -97,6 +97,13 @@ def resident_memory(pid: int) -> int:
         return 0
 
 
+def processor_time(pids: list[int]) -> float:
+    """Seconds that these processes, and their children that have ended, kept a processor busy."""
+    found = (_stat(pid) for pid in pids)
+    ticks = sum(int(number) for fields in found if fields is not None for number in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def shared_memory(pid: int) -> int:
     """A process's proportional share of the machine's memory (PSS)."""
     return _memory(pid)[0]

@@ -1,0 +1,119 @@
+"""A tree is kept on the processors it was given for now, with all its threads, and let go again."""
+
+import os
+
+import pytest
+
+from sublet.backends.local import tree
+from sublet.backends.local.processors import Processors
+from sublet.policy.service import WORKS
+from support.box import wait_for
+from support.workshop import Shift, Workshop
+
+ALL = sorted(os.sched_getaffinity(0))
+THREADS = """
+import os, subprocess, threading, time
+def sleep():
+    while True: time.sleep(1)
+threading.Thread(target=sleep, daemon=True).start()
+subprocess.Popen(['sleep', '1000'], start_new_session=True)
+print('up', flush=True)
+while not os.path.exists('more'): time.sleep(0.01)
+threading.Thread(target=sleep, daemon=True).start()
+subprocess.Popen(['sleep', '1000'], start_new_session=True)
+print('more', flush=True)
+sleep()
+"""
+
+pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="a part needs two processors")
+
+
+def _stands(shift: Shift, where: list[int]) -> bool:
+    members = [pid for pid in shift.members() if pid != shift.keeper]
+    found = {frozenset(os.sched_getaffinity(t)) for pid in members for t in tree.threads(pid)}
+    return found == {frozenset(where)}
+
+
+def test_a_confined_tree_stays_there_with_all_it_starts_until_it_is_let_go(shop: Workshop) -> None:
+    """Its keeper, which has to be quick, may run anywhere."""
+    shift = shop.start("1.1", THREADS)
+    shift.says("up")
+    shift.call("confine", ALL[-1:])
+    wait_for(lambda: _stands(shift, ALL[-1:]), "it is confined")
+    (shop.work / "more").touch()
+    shift.says("more")
+    assert _stands(shift, ALL[-1:])
+    assert sorted(os.sched_getaffinity(shift.keeper)) == ALL
+    shift.call("confine", ALL)
+    wait_for(lambda: _stands(shift, ALL), "it has all of them again")
+
+
+def test_a_program_that_leaves_its_part_is_put_back(shop: Workshop) -> None:
+    code = (
+        "import os, time\n"
+        "print('up', flush=True)\n"
+        "while not os.path.exists('more'): time.sleep(0.01)\n"
+        f"os.sched_setaffinity(0, {ALL})\n"
+        "print('left', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    shift = shop.start("1.1", code)
+    shift.says("up")
+    shift.call("confine", ALL[:1])
+    wait_for(lambda: _stands(shift, ALL[:1]), "it is confined")
+    (shop.work / "more").touch()
+    shift.says("left")
+    wait_for(lambda: _stands(shift, ALL[:1]), "it is back")
+
+
+def test_a_tree_stays_confined_when_its_keeper_is_killed_and_can_be_let_go(shop: Workshop) -> None:
+    shift = shop.start("1.1", THREADS)
+    shift.says("up")
+    shift.call("confine", ALL[:1])
+    wait_for(lambda: _stands(shift, ALL[:1]), "it is confined")
+    shift.kill_keeper()
+    (shop.work / "more").touch()
+    shift.says("more")
+    assert _stands(shift, ALL[:1])
+    shift.call("confine", ALL)
+    wait_for(lambda: _stands(shift, ALL), "it has all of them again")
+
+
+def test_a_keeper_tells_how_many_processors_its_tree_keeps_busy(shop: Workshop) -> None:
+    """The work of children that have ended counts, too."""
+    code = (
+        "import os, subprocess, sys, time\n"
+        "while not os.path.exists('go'): time.sleep(0.1)\n"
+        "while True: subprocess.run([sys.executable, '-S', '-c', 'pass'])\n"
+    )
+    shop.start("1.1", code)
+    while shop.await_report("sampled", "1.1")["busy"] >= WORKS:
+        pass
+    (shop.work / "go").touch()
+    while shop.await_report("sampled", "1.1")["busy"] < WORKS:
+        pass
+
+
+def test_what_a_thread_chose_within_its_part_is_left_alone() -> None:
+    """On this very thread: it is put back afterwards."""
+    me = os.getpid()
+    held = Processors(lambda: [me], ALL)
+    try:
+        held.confine(ALL[:1])
+        assert sorted(os.sched_getaffinity(0)) == ALL[:1]
+        held.confine(ALL)
+        assert sorted(os.sched_getaffinity(0)) == ALL
+        os.sched_setaffinity(0, ALL[-1:])
+        held.turn(0.0)
+        assert sorted(os.sched_getaffinity(0)) == ALL[-1:]
+        held.confine(ALL[:1])
+        assert sorted(os.sched_getaffinity(0)) == ALL[:1]
+    finally:
+        os.sched_setaffinity(0, ALL)
+
+
+def test_processors_that_are_not_its_own_confine_nothing() -> None:
+    held = Processors(list, ALL)
+    held.confine([max(ALL) + 1])
+    assert held.part == held.whole
+    assert held.due == float("inf")
