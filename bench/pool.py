@@ -3,6 +3,7 @@
     python -m bench.pool HELD WAY DIRECTORY     the memory of workers that are held
     python -m bench.pool TRIPS WAY DIRECTORY    empty calls and large arguments
     python -m bench.pool FLAT WAY DIRECTORY     many trainings through one pool
+    python -m bench.pool SAME WAY DIRECTORY     calls in threads, beside each alone
 
 Each is a process of its own, so that nothing of one way is left when the next begins.
 """
@@ -59,7 +60,12 @@ def measure(quick: bool) -> Result:
     for way in ("pool", "pool-reused"):
         with _noted(failures, f"many trainings, {way}"):
             flat[way] = _apart("FLAT", way, {"count": 40 if quick else 200})["bytes"]
-    return result(drives, held, trips, flat, tuple(failures))
+    same: dict[str, list[int]] = {}
+    for way in ("thread", "session"):
+        with _noted(failures, f"calls beside each alone, {way}"):
+            told = _apart("SAME", way, {"rounds": 3 if quick else 50})
+            same[way] = [told["calls"], told["unequal"]]
+    return result(drives, held, trips, flat, same, tuple(failures))
 
 
 def result(
@@ -67,10 +73,12 @@ def result(
     held: Mapping[str, float],
     trips: Mapping[str, Mapping[str, Sequence[float]]],
     flat: Mapping[str, Sequence[int]],
+    same: Mapping[str, Sequence[int]],
     failures: tuple[str, ...] = (),
 ) -> Result:
     """Tables and bars for what was measured."""
     tables = [_training_table(drives), _held_table(held), _trip_table(trips), _flat_table(flat)]
+    tables.append(_same_table(same))
     bars = [*_training_bars(drives), *_held_bars(held), *_trip_bars(trips), *_flat_bars(flat)]
     samples = {
         "trainings": {
@@ -80,7 +88,12 @@ def result(
         "held": dict(held),
         "trips": {way: dict(by) for way, by in trips.items()},
         "flat": {way: list(values) for way, values in flat.items()},
+        "same": {way: list(values) for way, values in same.items()},
     }
+    for way, (_, unequal) in same.items():
+        bars.append(
+            Bar(f"{way} pool: calls that differ from alone", unequal, 0, "at most", "calls")
+        )
     return Result("pool", tuple(tables), tuple(bars), samples, failures)
 
 
@@ -302,6 +315,65 @@ def _flat_bars(flat: Mapping[str, Sequence[int]]) -> Iterator[Bar]:
         yield Bar(f"growth of memory, {way}", _growth(told) * 100, 5, "at most", "%")
 
 
+# Calls in threads and sessions, beside each alone.
+
+
+def train(seed: int) -> list[float]:
+    """A short training whose losses depend on its seed only."""
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(seed)
+    layers = [keras.layers.Dense(16, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((8,)), *layers])
+    model.compile("adam", "mse")
+    x, y = np.random.rand(64, 8), np.random.rand(64, 1)
+    told = model.fit(x, y, epochs=2, batch_size=16, verbose=0)
+    return [float(loss) for loss in told.history["loss"]]
+
+
+def descend(seed: int) -> list[float]:
+    """The same for TensorFlow 1: a graph and a session of the function's own."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    v1.set_random_seed(seed)
+    weights = v1.get_variable("weights", (8, 1), initializer=v1.random_normal_initializer())
+    rows = v1.random_uniform((64, 8))
+    loss = tf.reduce_mean(tf.square(rows @ weights - 1.0))
+    step = v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        return [float(session.run([loss, step])[0]) for _ in range(10)]
+
+
+def _same(way: str, directory: Path, options: dict[str, Any]) -> dict[str, Any]:
+    import sublet
+
+    function = train if way == "thread" else descend
+    alone: dict[int, list[float]] = {}
+    single = "process" if way == "thread" else "session"
+    for seed in range(4):
+        # A pool each, so that each is the first and only call of its process.
+        with sublet.Pool(1, memory="256MiB", isolation=single) as pool:
+            alone[seed] = pool.submit(function, seed).result()
+    unequal = 0
+    for _ in range(options["rounds"]):
+        with sublet.Pool(4, memory="512MiB", isolation=way) as pool:  # type: ignore[arg-type]
+            told = list(pool.map(function, range(4)))
+        unequal += sum(told[seed] != alone[seed] for seed in range(4))
+    return {"calls": 4 * options["rounds"], "unequal": unequal}
+
+
+def _same_table(same: Mapping[str, Sequence[int]]) -> Table:
+    rows = [(f"{way} pool", str(calls), str(unequal)) for way, (calls, unequal) in same.items()]
+    return Table(
+        "calls four at a time in one process, beside each alone in one",
+        ("pool", "calls", "different results"),
+        tuple(rows),
+    )
+
+
 # What they have in common.
 
 
@@ -343,5 +415,5 @@ def _write(directory: Path, told: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _work = {"HELD": _held, "TRIPS": _trips, "FLAT": _flat}[sys.argv[1]]
+    _work = {"HELD": _held, "TRIPS": _trips, "FLAT": _flat, "SAME": _same}[sys.argv[1]]
     _write(Path(sys.argv[3]), _work(sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4])))
