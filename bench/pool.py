@@ -25,6 +25,7 @@ from bench.driver import Drive, drive
 from bench.household import ROOT, Household, household
 from bench.report import Bar, Result, Table
 from bench.ways import BY_KEY, perform
+from sublet.pool.pool import Isolation
 
 _MiB = 2**20
 _COUNT, _WIDTH = 24, 2
@@ -352,7 +353,7 @@ def _same(way: str, directory: Path, options: dict[str, Any]) -> dict[str, Any]:
 
     function = train if way == "thread" else descend
     alone: dict[int, list[float]] = {}
-    single = "process" if way == "thread" else "session"
+    single: Isolation = "process" if way == "thread" else "session"
     for seed in range(4):
         # A pool each, so that each is the first and only call of its process.
         with sublet.Pool(1, memory="256MiB", isolation=single) as pool:
