@@ -8,7 +8,19 @@ import time
 
 from bench import machine, processes, report
 
-NAMES = ("startup", "jobs", "memory", "rest", "step", "plan", "queue", "sizing", "classes", "pool")
+NAMES = (
+    "startup",
+    "jobs",
+    "memory",
+    "rest",
+    "step",
+    "plan",
+    "queue",
+    "sizing",
+    "classes",
+    "pool",
+    "threads",
+)
 
 
 def main() -> int:

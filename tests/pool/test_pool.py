@@ -7,7 +7,7 @@ import os
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -132,7 +132,10 @@ def test_reused_workers_take_call_after_call(home: Box) -> None:
     assert len(set(pids)) == 2
 
 
-def test_a_reused_worker_that_has_gained_memory_is_replaced(home: Box) -> None:
+@pytest.mark.parametrize("isolation", ["process", "thread"])
+def test_a_reused_worker_that_has_gained_memory_is_replaced(
+    home: Box, isolation: Literal["process", "thread"]
+) -> None:
     def hoard() -> int:
         import builtins
 
@@ -140,7 +143,7 @@ def test_a_reused_worker_that_has_gained_memory_is_replaced(home: Box) -> None:
         kept.append(bytearray(os.urandom(1 << 20)) * 400)
         return os.getpid()
 
-    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+    with sublet.Pool(1, memory="64MiB", reuse=True, isolation=isolation) as pool:
         first = pool.submit(functions.pid).result()
         assert pool.submit(hoard).result() == first
         assert pool.submit(functions.pid).result() != first

@@ -29,10 +29,10 @@ CHANNEL = 3
 """The descriptor of the worker's end."""
 OPENING, CALL, RESULT, FAILURE, TOLD = range(1, 6)
 LAST = 0x80
-"""Set in the kind of an answer after which the worker ends."""
+"""Set in the kind of an answer after which the worker takes no more calls."""
 _GROWTH = 64 << 20
-"""Bytes beside TensorFlow's pool that a reused worker may gain after its first call, before it is
-replaced. A new one costs some 50 ms; a training in Keras leaves 3 MiB behind."""
+"""Bytes beside TensorFlow's pool, for each thread, that a reused worker may gain after its first
+call before it is replaced. A new one costs some 50 ms; a training in Keras leaves 3 to 5 MiB."""
 _WEIGH = 0.1
 """Seconds between two looks at that: a look takes longer than an empty call."""
 
@@ -79,6 +79,7 @@ class _Worker:
         self._writing = threading.Lock()
         self._outside: int | None = None
         self._weighed = float("-inf")
+        self._growth = _GROWTH * setup["threads"]
         self._crew: Crew | None = None
         if setup["isolation"] != "process":
             self._crew = Crew(setup["isolation"], setup["threads"], self._done, told=self._tell)
@@ -129,7 +130,8 @@ class _Worker:
             # It cannot be pickled, or there is no memory to send it in.
             self._fail(number, error, "result", last)
             return
-        if last:
+        # A crew has other calls; it ends when the client, which has been told, sends no more.
+        if last and self._crew is None:
             leave(0)
 
     def _fail(self, number: int, error: BaseException, where: str, last: int = 0) -> None:
@@ -139,7 +141,7 @@ class _Worker:
         told["memory"] = memory
         last = last or (LAST if memory and self._crew is None else self._is_last())
         self._send(FAILURE | last, number, parcels.pack(told))
-        if last:
+        if last and self._crew is None:
             leave(1)
 
     def _send(self, kind: int, number: int, parcel: parcels.Parcel) -> None:
@@ -154,8 +156,6 @@ class _Worker:
 
     def _is_last(self) -> int:
         """Whether the worker has done its share: enough calls, or too much memory left behind."""
-        if self._crew is not None:
-            return 0
         if self._left:
             self._left -= 1
             if not self._left:
@@ -167,7 +167,7 @@ class _Worker:
         outside = _outside_the_pool()
         if self._outside is None:
             self._outside = outside
-        return LAST if outside > self._outside + _GROWTH else 0
+        return LAST if outside > self._outside + self._growth else 0
 
     def _end_if_forked(self) -> None:
         """A function that forks comes back twice; its child has no call to answer."""

@@ -93,7 +93,7 @@ class Pool(Executor):
             memory=_memory(memory),
             name=name,
             isolation=isolation,
-            threads=workers,
+            threads=workers if threads else 1,
             calls=0 if threads or reuse is True else int(reuse) or 1,
             initializer=None if initializer is None else _packed(initializer, initargs),
             device=_device(gpu, device),

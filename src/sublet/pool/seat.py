@@ -236,7 +236,7 @@ class Seat:
         while (packet := worker.receive_nowait()) is not None:
             kind = packet.kind & ~calls.LAST
             if packet.kind & calls.LAST:
-                worker.leaving = True
+                worker.retire()
             if kind == calls.TOLD:
                 print(f"sublet: {parcels.unpack(packet)}", file=sys.stderr, flush=True)
                 continue

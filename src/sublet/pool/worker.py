@@ -48,6 +48,7 @@ class Worker:
         self.leaving = False
         """Whether it takes no more calls, and is only watched until it has ended."""
         self.reusable = terms.calls != 1
+        self._has_threads = terms.isolation != "process"
         self.served = 0
         """Calls that it has answered."""
         self._opening = pickle.dumps(
@@ -119,6 +120,12 @@ class Worker:
             return parcels.receive(self._theirs, wait=False) is None
         except OSError:
             return True
+
+    def retire(self) -> None:
+        """It has said that it takes no more calls. One with threads has others to finish first."""
+        if self._has_threads:
+            self.dismiss()
+        self.leaving = True
 
     def dismiss(self) -> None:
         """No more calls: it ends when it has answered those that it has."""
