@@ -49,7 +49,8 @@ def rows(box: Box, running: int) -> list[dict[str, Any]]:
         leases = [row for row in box.status()["leases"] if row["state"] == "running"]
         return leases if len(leases) == running else None
 
-    return wait_for(found, f"{running} programs run")  # type: ignore[no-any-return]
+    # TensorFlow is loaded first, which takes long on a busy machine.
+    return wait_for(found, f"{running} programs run", seconds=90)  # type: ignore[no-any-return]
 
 
 def outer(box: Box) -> Any:
