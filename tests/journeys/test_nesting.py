@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sublet.backends.local import tree
@@ -133,3 +135,52 @@ def test_leases_stay_within_each_other_when_the_broker_is_killed(new_box: NewBox
     assert out.splitlines()[-1] == str(lease)
     jobs = json.loads(box.sublet("ps", "--json", check=True).stdout)
     assert {row["within"] for row in jobs["rows"]} >= {None, before[0]["job"]}
+
+
+def test_a_broker_that_a_leased_program_needs_outlives_it(new_box: NewBox) -> None:
+    """It is no part of the program's tree, and neither are the workers of others."""
+    box = new_box(SUBLET_CPU_MEMORY="4GiB")
+    box.write(
+        "needy.py",
+        """
+import os, signal, sublet
+first = sublet.status().pid
+os.kill(first, signal.SIGKILL)
+while (broker := sublet.status().pid) == first: pass
+with open("draft", "w") as file: file.write(f"{os.getpid()} {broker}")
+os.rename("draft", "told")
+""",
+    )
+    box.write("other.py", "import time\nwhile True: time.sleep(0.1)\n")
+    box.sublet("submit", "--memory", "64MiB", "other.py", check=True)
+    rows(box, 1)
+    # Submitted, so that no client of theirs is there to start the next broker.
+    box.sublet("submit", "--memory", "64MiB", "needy.py", check=True)
+    told = box.work / "told"
+    wait_for(told.exists, "the program has a new broker")
+    program, broker = map(int, told.read_text().split())
+    wait_for(lambda: tree.start_time(program) is None, "the program has ended")
+    assert b"SUBLET_LEASE" not in Path(f"/proc/{broker}/environ").read_bytes()
+    (lease,) = rows(box, 1)
+    assert lease["name"] == "other.py"
+    box.warm()
+    assert box.status()["pid"] == broker
+
+
+def test_a_process_that_holds_a_lease_itself_lends_from_it_too(new_box: NewBox) -> None:
+    box = new_box(SUBLET_CPU_MEMORY="3GiB")
+    lodge = "import sublet; sublet.lease('1GiB')\nimport"
+    box.write("lodger.py", POOL.replace("import sublet,", lodge))
+    box.write("go", "")
+    done = subprocess.run(
+        [sys.executable, "lodger.py", "360MiB", "1025MiB"],
+        cwd=box.work,
+        env=box.environ,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "1024"
+    jobs = json.loads(box.sublet("ps", "--json", check=True).stdout)
+    assert {row["within"] for row in jobs["rows"]} == {None, 1}

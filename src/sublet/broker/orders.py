@@ -1,6 +1,7 @@
 """From a granted job to what a keeper needs to start its worker."""
 
 import os
+import sys
 from typing import Any
 
 from msgspec.structs import replace
@@ -75,6 +76,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         "time": job.spec.time,
         "grace": job.spec.grace,
         "service": job.spec.service,
+        "broker": [sys.executable, "-m", "sublet.broker"],
         "logs": None if client is not None else {"paths": log_paths(job, home)},
     }
 

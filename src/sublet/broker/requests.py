@@ -165,6 +165,7 @@ class Requests:
                 f"The broker does not see the process {lodger.pid}.",
                 "Both must run in the same container.",
             )
+        spec = self._within(spec, None)
         self._check(spec)
         job = self._new(spec, token)
         self.broker.clients.join(job.id, session, [])

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from sublet.client import request
-from sublet.client.connection import conversation
+from sublet.client.jobs import ask
 from sublet.client.run import run_in_foreground
 from sublet.domain.job import Cause
 from sublet.home import Home
@@ -121,9 +121,7 @@ def run(
 
 def status() -> Snapshot:
     """Devices, leases, who holds what, who waits and why."""
-    with conversation(Home.find()) as connection:
-        connection.send(AskStatus())
-        reply = connection.receive()
+    reply = ask(AskStatus())
     assert isinstance(reply, Snapshot)
     return reply
 

@@ -117,8 +117,6 @@ def _start(home: "Home") -> bool:
 
     False if it died on the way without a word; raises what it said otherwise.
     """
-    import subprocess  # Rarely needed, and not free.
-
     home.make()
     _rotate(home)
     reading, writing = os.pipe()
@@ -132,16 +130,8 @@ def _start(home: "Home") -> bool:
             "Make it writable, or set SUBLET_HOME to a directory that is.",
         ) from error
     with log:
-        # Through a shell-less middle process, so that the broker is nobody's child.
-        subprocess.run(
-            [sys.executable, "-S", "-E", "-c", _MIDDLE, str(writing)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[writing],
-            check=False,
-            env={**os.environ, "SUBLET_HOME": str(home.path)},
-        )
+        if not _ask_keeper(home, writing):
+            _start_detached(home, log.fileno(), writing)
     os.close(writing)
     with open(reading, encoding="utf-8", errors="replace") as pipe:
         report = pipe.read()
@@ -155,6 +145,43 @@ def _start(home: "Home") -> bool:
         time.sleep(0.02)
         return True
     raise getattr(errors, kind, errors.WorldError)(message, hint.strip())
+
+
+def _start_detached(home: "Home", log: int, report: int) -> None:
+    """Through a shell-less middle process, so that the broker is nobody's child."""
+    import subprocess  # Rarely needed, and not free.
+
+    environ = {**os.environ, "SUBLET_HOME": str(home.path)}
+    # It would be taken for a part of the job whose lease this is.
+    environ.pop("SUBLET_LEASE", None)
+    subprocess.run(
+        [sys.executable, "-S", "-E", "-c", _MIDDLE, str(report)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=[report],
+        check=False,
+        env=environ,
+    )
+
+
+def _ask_keeper(home: "Home", report: int) -> bool:
+    """In a program that has a keeper, whatever we start is its to end: let it start the broker."""
+    if "SUBLET_LEASE" not in os.environ:
+        return False
+    from sublet.backends.local import packets
+    from sublet.inside.lease import current
+
+    lease = current()
+    if lease is None:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper:
+        try:
+            at(f"{lease.dir}/keeper.sock", keeper.connect)
+        except OSError:
+            return False  # It was killed, or this process holds its lease itself.
+        wanted = {"broker": str(home.path), "log": str(home.log)}
+        return packets.send(keeper, wanted, [report])
 
 
 def _rotate(home: "Home") -> None:

@@ -16,6 +16,7 @@ All that concerns this module in spec.json beside the program and its surroundin
     affinity  the processors that it may use; a broker may confine it to some of them for a while
     paused    whether it begins with a pause
     pids      the most processes and threads, where a control group can hold them
+    broker    the command that starts a broker
     logs      {"paths", "limit"}: files of its output to keep within so many bytes; null for none
 """
 
@@ -35,7 +36,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from . import packets, records, service, tree
+from . import apart, packets, records, service, tree
 from .brake import Brake
 from .cgroup import Cgroup
 from .logs import LIMIT, Trimmer
@@ -456,7 +457,9 @@ class _Keeper:
             self.links.remove(link)
             link.close()
             return
-        packet, _ = heard
+        packet, descriptors = heard
+        if "broker" in packet:
+            self._start_broker(packet["broker"], packet["log"], descriptors)
         if "stop" in packet:
             self.stop(str(packet.get("why", "it was told to")), float(packet["stop"]))
         if "pause" in packet:
@@ -472,6 +475,14 @@ class _Keeper:
             # Not reaped yet, so the number cannot have gone to another group.
             with contextlib.suppress(OSError):
                 os.killpg(self.worker, int(packet["signal"]))
+
+    def _start_broker(self, home: str, log: str, descriptors: list[int]) -> None:
+        """Our program needs a broker that is not part of our tree; it waits for the report."""
+        environ = {**os.environ, "SUBLET_HOME": home}
+        for report in descriptors:
+            with contextlib.suppress(OSError):
+                apart.start(self.spec["broker"], environ, log, report)
+            os.close(report)
 
 
 def run_cold(spec: Spec) -> NoReturn:
