@@ -195,20 +195,30 @@ def test_shutdown_can_cancel_what_has_not_begun(home: Box, tmp_path: Path) -> No
 def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Box, tmp_path: Path) -> None:
     """By its future, or with the pool; nobody waits for the lease any more then."""
     gate = tmp_path / "gate"
-    capacity = sublet.status().devices[0].device.capacity
-    with sublet.Pool(1, memory=int(capacity * 0.6)) as holder:
+    most = int(sublet.status().devices[0].free * 0.6)
+    with sublet.Pool(1, memory=most) as holder:
         holds = holder.submit(functions.wait_for_file, str(gate))
-        wait_for(holds.running, "most of the device is held")
-        pool = sublet.Pool(1, memory=int(capacity * 0.6))
-        first = pool.submit(functions.double, 1)
-        assert "free" in wait_for(pool.reason, "it is said why the call waits")
-        assert first.cancel()
-        wait_for(lambda: not sublet.status().waiting, "nobody waits for a lease")
-        second = pool.submit(functions.double, 2)
-        wait_for(pool.reason, "the second call waits")
-        pool.shutdown(cancel_futures=True)
+        pool = sublet.Pool(1, memory=most)
+        try:
+            wait_for(holds.running, "most of the device is held")
+            first = pool.submit(functions.double, 1)
+            assert "free" in wait_for(pool.reason, "it is said why the call waits")
+            assert first.cancel()
+            wait_for(lambda: not sublet.status().waiting, "nobody waits for a lease")
+            second = pool.submit(functions.double, 2)
+            wait_for(pool.reason, "the second call waits")
+        finally:
+            pool.shutdown(cancel_futures=True)
+            gate.touch()
         assert second.cancelled()
-        gate.touch()
+
+
+def test_a_pool_that_nobody_has_holds_no_lease(home: Box) -> None:
+    pool = sublet.Pool(1, memory="64MiB", reuse=True)
+    worker = pool.submit(functions.pid).result()
+    wait_for(lambda: "sublet-pool-0" not in map(_name, threading.enumerate()), "its seat has left")
+    del pool
+    wait_for(lambda: not _lives(worker), "the idle worker has ended")
 
 
 def test_a_pool_takes_nothing_after_its_end(home: Box) -> None:
@@ -358,6 +368,10 @@ def test_terminate_ends_what_runs(home: Box, tmp_path: Path) -> None:
             running.result()
     pid = int(next(tmp_path.iterdir()).name)
     wait_for(lambda: not _lives(pid), "the worker is gone")
+
+
+def _name(thread: threading.Thread) -> str:
+    return thread.name
 
 
 def _lives(pid: int) -> bool:

@@ -216,6 +216,12 @@ class Pool(Executor):
         self.shutdown(wait=True)
         return False
 
+    def __del__(self) -> None:
+        """A pool that nobody has any more holds no leases, closed or not."""
+        if getattr(self, "_pid", 0) == os.getpid():
+            for worker in self._idle:
+                worker.close()
+
     async def __aenter__(self) -> "Pool":
         return self
 
