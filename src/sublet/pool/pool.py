@@ -271,11 +271,14 @@ class Pool(Executor):
                 if self._idle:
                     return self._idle.pop()
 
+        # Not the seat itself: an idle worker must not keep its pool alive.
+        reasons, number = seat.reasons, call.number
+
         def told(reason: str) -> None:
             if reason:
-                seat.reasons[call.number] = reason
+                reasons[number] = reason
             else:
-                seat.reasons.pop(call.number, None)
+                reasons.pop(number, None)
 
         return Worker(terms, call.name, told)
 
