@@ -289,9 +289,12 @@ def test_out_of_memory_is_told_with_a_size_worth_trying(home: Box) -> None:
         assert pool.submit(functions.make_tensor, 1, memory=raised.value.suggest).result() == 2**18
 
 
-def test_a_call_is_tried_again_with_more_memory_when_asked(home: Box) -> None:
-    with sublet.Pool(1, memory="32MiB", on_oom="grow") as pool:
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_call_is_tried_again_with_more_memory_when_asked(home: Box, reuse: bool) -> None:
+    with sublet.Pool(1, memory="32MiB", on_oom="grow", reuse=reuse) as pool:
+        assert pool.submit(functions.double, 1).result() == 2
         assert pool.submit(functions.make_tensor, 64).result() == 64 * 2**18
+        assert pool.submit(functions.double, 2).result() == 4
 
 
 @pytest.mark.parametrize("reuse", [False, True])

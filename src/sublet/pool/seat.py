@@ -212,25 +212,29 @@ class Seat:
 
     def _hear(self, worker: Worker) -> None:
         """The broker has something to say about a worker."""
+        attempts = worker.attempts
         try:
             ended = worker.hear()
         except SubletError as error:
             self._lose(worker, error)
             return
+        # A worker may say its last word and go: its answers come before the news of its end.
+        self._hear_answers(worker)
         if ended is not None:
-            # A worker may say its last word and go: its answers come before the news of its end.
-            self._hear_answers(worker)
             self._see_off(worker, ended)
             return
+        again = worker.attempts > attempts
+        if again:
+            worker.leaving = False
         for call, its in list(self._flights.values()):
             if its is not worker:
                 continue
+            if again:
+                # What the last attempt had not done, the next one does.
+                self._sent.discard(call.number)
+                self._told.pop(call.number, None)
             if worker.ready and call.number not in self._sent:
                 self._send(call, worker)
-            elif not worker.ready and call.number in self._told:
-                # It is tried again with more memory.
-                del self._told[call.number]
-                self._sent.discard(call.number)
 
     def _hear_answers(self, worker: Worker) -> None:
         while (packet := worker.receive_nowait()) is not None:
@@ -255,7 +259,7 @@ class Seat:
 
     def _see_off(self, worker: Worker, ended: "Ended") -> None:
         """A worker has ended; so have the calls that it had."""
-        unread = not worker.has_read_all()
+        unread = worker.unread()
         self._workers.remove(worker)
         worker.close()
         for call, its in list(self._flights.values()):
@@ -265,7 +269,7 @@ class Seat:
             self._land(call)
             if told is not None:
                 call.fail(failure(call, told, ended))
-            elif unread and worker.served:
+            elif call.number in unread and worker.served:
                 # It ended after its last answer and before it had seen this call.
                 self._take(call)
             else:

@@ -51,6 +51,7 @@ class Worker:
         self._has_threads = terms.isolation != "process"
         self.served = 0
         """Calls that it has answered."""
+        self.attempts = 1
         self._opening = pickle.dumps(
             {
                 "path": sys.path,
@@ -111,15 +112,16 @@ class Worker:
         """What the broker says; how the worker ended, once it has. Raises what was refused."""
         return self._job.hear()
 
-    def has_read_all(self) -> bool:
-        """Of a worker that has ended: whether it had taken every call that was sent to it.
+    def unread(self) -> set[int]:
+        """Of a worker that has ended: the calls that it had not taken.
 
         We hold its end of the channel too, so what it has not read can still be seen.
         """
-        try:
-            return parcels.receive(self._theirs, wait=False) is None
-        except OSError:
-            return True
+        found = set()
+        with contextlib.suppress(OSError):
+            while (packet := parcels.receive(self._theirs, wait=False)) is not None:
+                found.add(packet.call)
+        return found
 
     def retire(self) -> None:
         """It has said that it takes no more calls. One with threads has others to finish first."""
@@ -156,6 +158,7 @@ class Worker:
     def retried(self, message: "Retried") -> None:
         """From the broker: it ran out of memory, and another attempt with more follows."""
         self.ready = self._opened = False
+        self.attempts += 1
 
     def _close_streams(self) -> None:
         self.channel.close()
