@@ -31,6 +31,7 @@ _FIRST_FIT = (
 )
 _FIRST_CALL = (
     "cloudpickle",
+    "multiprocessing.process",
     "runpy",
     "sublet.inside.crew",
     "sublet.inside.evidence",
