@@ -203,8 +203,9 @@ def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Box, tmp_path: Pat
             wait_for(holds.running, "most of the device is held")
             first = pool.submit(functions.double, 1)
             assert "free" in wait_for(pool.reason, "it is said why the call waits")
+            assert "double" in _waiting()
             assert first.cancel()
-            wait_for(lambda: not sublet.status().waiting, "nobody waits for a lease")
+            wait_for(lambda: "double" not in _waiting(), "it waits for no lease any more")
             second = pool.submit(functions.double, 2)
             wait_for(pool.reason, "the second call waits")
         finally:
@@ -371,6 +372,10 @@ def test_terminate_ends_what_runs(home: Box, tmp_path: Path) -> None:
             running.result()
     pid = int(next(tmp_path.iterdir()).name)
     wait_for(lambda: not _lives(pid), "the worker is gone")
+
+
+def _waiting() -> set[str]:
+    return {row.name for row in sublet.status().waiting}
 
 
 def _name(thread: threading.Thread) -> str:
