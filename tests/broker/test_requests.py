@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sublet.backends.local import tree
 from sublet.backends.local.launcher import Ending
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
@@ -308,6 +309,22 @@ def test_what_was_asked_of_a_job_that_was_being_started_is_known_to_the_next_bro
     assert isinstance(told, Finished)
     assert told.outcome.cause == "cancelled"
     later.close()
+
+
+def test_a_job_whose_client_hung_up_while_it_was_started_does_not_wait_again(
+    office: Office,
+) -> None:
+    """Though the client lives: a pool lets go of one worker and goes on."""
+    living = Process(os.getpid(), tree.start_time(os.getpid()) or 0)
+    client = Client(office.hub)
+    office.guests.append(client)
+    client.session.frames.descriptors = [os.dup(0) for _ in range(3)]
+    office.desk.asked(client.session, say.Run(wanted(client=living), "a token"))
+    office.grant(1)
+    office.desk.left(client.session)
+    office.broker.never_ran(office.broker.state[1].run, "its keeper never came")
+    office.broker.books.write()
+    assert isinstance(office.state(1), Finished)
 
 
 def test_a_submission_that_makes_no_sense_is_refused_whole(office: Office) -> None:

@@ -222,9 +222,13 @@ class Broker:
         self.samples.pop(run, None)
         self.nests.settle(job.spec.within)
         self.books.when_written(lambda: self.launcher.forget(run))
+        stopping = job.holds.stopping if job.holds is not None else ""
         if job.spec.client is None:
-            if job.holds is not None and job.holds.stopping == "cancelled":
+            if stopping == "cancelled":
                 self.withdraw(job, "`sublet cancel`", "cancelled")
+        elif stopping and job.id not in self.clients:
+            # Its client lives, as that of a pool does, and has hung up on this job.
+            self.withdraw(job, self.CLIENT_GONE)
         elif self.closing:
             self.withdraw(job, f"{_DOWN} came first")
         elif not _client_lives(job) and (job.id not in self.clients or job.spec.lodger):

@@ -16,7 +16,7 @@ from .cgroup import Cgroup
 
 PERIOD = 0.1
 """Seconds of one turn: a share of it running, the rest standing."""
-_PASSES = 5
+_PASSES = 6
 _LOOK_SOON = 0.02
 _LOOK_LATER = 1.0
 
@@ -78,8 +78,14 @@ class Brake:
         if self._frozen or (self._group is not None and self._group.freeze(True)):
             self._frozen = True
             return True
-        # A tree that forks meanwhile: until a whole pass has found nobody running.
-        return any(not self._stop_running() for _ in range(_PASSES))
+        # A tree that forks meanwhile: until two passes in a row have found nobody running. One
+        # may miss a child whose parent ends in the middle of it: that child moves up the tree.
+        quiet = 0
+        for _ in range(_PASSES):
+            quiet = 0 if self._stop_running() else quiet + 1
+            if quiet == 2:
+                return True
+        return False
 
     def _stop_running(self) -> list[int]:
         running = [pid for pid in self._members() if not tree.stands(pid)]
