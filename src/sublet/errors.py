@@ -11,6 +11,7 @@
     │   ├── RemoteError     the function raised what cannot be had here
     │   └── WorkerDied      the worker ended before the function did
     │       └── LeaseExceeded   it needed more memory than its lease
+    ├── ServingError        a served model's answer to one request; `code` is gRPC's
     └── InternalError       ours: a bug to report
 
 A message says what is wrong; a hint says what to do next.
@@ -83,6 +84,17 @@ class LeaseExceeded(WorkerDied):
 
 class TimedOut(WorldError, TimeoutError):
     """There was no room in the time that was given; nothing is held."""
+
+
+class ServingError(SubletError):
+    """A request to a served model was not answered; `code` is a `sublet.channel.codes.Code`."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.code)
 
 
 class InternalError(SubletError):

@@ -1,0 +1,1 @@
+"""Tensors between processes of one machine, through shared memory."""

@@ -1,0 +1,1 @@
+"""The engine: a worker that holds models and runs their batches."""

@@ -1,0 +1,88 @@
+"""What is served: models, their versions, labels and signatures, as frozen records.
+
+The server makes it; every front end has a copy, and answers from it. Pure: no I/O, no TensorFlow.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from msgspec import Struct, field
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+
+class State(IntEnum):
+    """Where a version is in its life; the numbers are TensorFlow Serving's."""
+
+    START = 10
+    LOADING = 20
+    AVAILABLE = 30
+    UNLOADING = 40
+    END = 50
+
+
+class TensorSpec(Struct, frozen=True):
+    """One input or output of a signature."""
+
+    name: str
+    """Of the tensor in the graph, as `x:0`."""
+    dtype: int
+    """As in TensorFlow's DataType."""
+    shape: tuple[int, ...] | None = None
+    """-1 for a dimension of any size; None for any rank."""
+
+
+class Signature(Struct, frozen=True):
+    """One way to call a model."""
+
+    method: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+
+class Version(Struct, frozen=True):
+    """One version of a model. AVAILABLE means that it can be called, not that it is in memory."""
+
+    model: str
+    number: int
+    state: State = State.START
+    code: Code = Code.OK
+    error: str = ""
+    engine: str = ""
+    """The socket of the engine that has it."""
+    signatures: Mapping[str, Signature] | None = None
+    """None while nobody has looked into the model."""
+
+
+class Model(Struct, frozen=True):
+    """All versions of a model that are known, and its labels."""
+
+    name: str
+    versions: Mapping[int, Version] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)
+
+
+class Catalogue(Struct, frozen=True):
+    """All models."""
+
+    models: Mapping[str, Model] = field(default_factory=dict)
+
+    def find(self, name: str, version: int | None = None, label: str | None = None) -> Version:
+        """The version that a request means; the newest available one if it names none."""
+        model = self.models.get(name)
+        if label is not None:
+            number = None if model is None else model.labels.get(label)
+            if number is None:
+                raise ServingError(
+                    f"Unrecognized servable version label: {label}", Code.INVALID_ARGUMENT
+                )
+            version = number
+        wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+        if model is not None:
+            ready = [v for v in model.versions.values() if v.state is State.AVAILABLE]
+            if version is not None:
+                ready = [v for v in ready if v.number == version]
+            if ready:
+                return max(ready, key=lambda v: v.number)
+        raise ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)

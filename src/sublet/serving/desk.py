@@ -1,0 +1,45 @@
+"""What a front end can ask: the one door behind which models, engines and the server are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sublet.channel.answer import Answer
+from sublet.serving.catalogue import Catalogue, Signature, Version
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+class Desk(Protocol):
+    """Everything raises ServingError, whose code and text are the client's answer."""
+
+    catalogue: Catalogue
+    """As it is now; replaced as a whole."""
+
+    async def describe(self, version: Version) -> Mapping[str, Signature]:
+        """The signatures of a version; looks into the model if nobody has yet."""
+
+    async def run(
+        self,
+        version: Version,
+        signature: str,
+        inputs: Arrays,
+        outputs: Sequence[str] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> Answer:
+        """Run rows of a model, batched with everyone else's.
+
+        The caller has checked the inputs against the signature. `outputs` are the wanted ones, in
+        their order; all if empty. `deadline` is a time of `time.monotonic`.
+        """
+
+    async def reload(self, config: bytes) -> None:
+        """Replace what is served by a ModelServerConfig (a serialized message)."""
+
+    def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
+        """Note a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
+
+    def exposition(self) -> "Any":
+        """Awaitable: the metrics of all front ends and engines, as Prometheus reads them."""
