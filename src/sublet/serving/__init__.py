@@ -1,1 +1,1 @@
-"""Many models on one device: front ends, the catalogue of models, and the server that keeps them."""
+"""Many models on one device: front ends, the catalogue of models, and the server of both."""
