@@ -1,0 +1,137 @@
+"""The sockets that the server listens on. The server keeps them, so a front end's end loses nobody.
+
+They are bound before anything else is done, so that a used port is said at once, and listen only
+when the models are ready, so that whoever connects is served.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterable
+
+from sublet.errors import BadRequest, WorldError
+
+_BACKLOG = 1024
+
+
+class Listeners:
+    """Sockets for some front ends: each has one of its own for every TCP port.
+
+    So the kernel spreads connections over them. A Unix socket is shared.
+    """
+
+    def __init__(self, frontends: int) -> None:
+        self.frontends = frontends
+        self._tcp: list[list[socket.socket]] = []
+        self._unix: list[tuple[str, socket.socket]] = []
+
+    def open_tcp(self, host: str, port: int, flag: str) -> tuple[int, int]:
+        """Take a port, 0 for any free one; the index of its sockets, and the port."""
+        try:
+            facts = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except (OSError, UnicodeError) as error:
+            raise BadRequest(
+                f"--host {host}: {getattr(error, 'strerror', None) or error}.",
+                "Write 127.0.0.1 for this machine only, or 0.0.0.0 for everybody.",
+            ) from None
+        family, address = facts[0][0], facts[0][4]
+        sockets: list[socket.socket] = []
+        try:
+            # Without SO_REUSEPORT, so that another server on this port is found.
+            first = _bound(family, address, share=False)
+            if self.frontends > 1:
+                address = (address[0], first.getsockname()[1], *address[2:])
+                first.close()
+                sockets += [_bound(family, address, share=True) for _ in range(self.frontends)]
+            else:
+                sockets.append(first)
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            raise _refusal(f"{host}:{port}", flag, error) from None
+        self._tcp.append(sockets)
+        return len(self._tcp) - 1, int(sockets[0].getsockname()[1])
+
+    def open_unix(self, path: str, flag: str) -> int:
+        """Take a path, also from a server that has gone; the index of its socket."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _remove_stale(path)
+            sock.bind(path)
+        except OSError as error:
+            sock.close()
+            raise _refusal(path, flag, error) from None
+        self._unix.append((path, sock))
+        return len(self._unix) - 1
+
+    def listen(self) -> None:
+        """From now on whoever connects waits for a front end."""
+        for sock in self._all():
+            try:
+                sock.listen(_BACKLOG)
+            except OSError as error:
+                raise _refusal(str(sock.getsockname()), "--port", error) from None
+
+    def tcp(self, index: int, frontend: int) -> int:
+        """The descriptor of this front end's socket."""
+        return self._tcp[index][frontend].fileno()
+
+    def unix(self, index: int) -> int:
+        """The descriptor of the Unix socket."""
+        return self._unix[index][1].fileno()
+
+    def close(self) -> None:
+        """Let go of them; front ends that have them still listen."""
+        for sock in self._all():
+            sock.close()
+        for path, _ in self._unix:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._tcp, self._unix = [], []
+
+    def _all(self) -> Iterable[socket.socket]:
+        for sockets in self._tcp:
+            yield from sockets
+        for _, sock in self._unix:
+            yield sock
+
+
+def _bound(family: int, address: tuple[object, ...], share: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_stale(path: str) -> None:
+    """A socket that nobody listens on was left behind by a server that was killed."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+
+
+def _refusal(where: str, flag: str, error: OSError) -> WorldError:
+    if error.errno == errno.EADDRINUSE:
+        return WorldError(
+            f"{where} is in use.", f"End the server that has it, or choose another with {flag}."
+        )
+    if error.errno == errno.EACCES:
+        return WorldError(
+            f"{where}: permission denied.", f"Choose a port above 1023 or your own path: {flag}."
+        )
+    return WorldError(f"{where}: {error.strerror or error}.", f"Choose another with {flag}.")
