@@ -26,7 +26,6 @@ class Opening(Struct, frozen=True, tag="opening"):
     rest: tuple[int, ...] = ()
     grpc: tuple[int, ...] = ()
     rest_timeout: float = 30.0
-    largest_body: int | None = None
     metrics_path: str | None = None
 
 

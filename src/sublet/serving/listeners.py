@@ -9,7 +9,6 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterable
 
 from sublet.errors import BadRequest, WorldError
 
@@ -17,54 +16,54 @@ _BACKLOG = 1024
 
 
 class Listeners:
-    """Sockets for some front ends: each has one of its own for every TCP port.
+    """Sockets for some front ends, by protocol: `rest` or `grpc`.
 
-    So the kernel spreads connections over them. A Unix socket is shared.
+    Each front end has one of its own for every TCP port, so that the kernel spreads connections
+    over them. A Unix socket is shared.
     """
 
     def __init__(self, frontends: int) -> None:
-        self.frontends = frontends
-        self._tcp: list[list[socket.socket]] = []
-        self._unix: list[tuple[str, socket.socket]] = []
+        self._frontends = frontends
+        self._sockets: dict[str, list[list[socket.socket]]] = {}
+        """By protocol: for each address, one socket for all or one for each front end."""
+        self._paths: list[str] = []
 
-    def open_tcp(self, host: str, port: int, flag: str) -> tuple[int, int]:
-        """Take a port, 0 for any free one; the index of its sockets, and the port."""
+    def open_tcp(self, protocol: str, host: str, port: int, flag: str) -> int:
+        """Take a port, 0 for any free one; the port."""
         try:
             facts = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        except (OSError, UnicodeError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:
             raise BadRequest(
                 f"--host {host}: {getattr(error, 'strerror', None) or error}.",
                 "Write 127.0.0.1 for this machine only, or 0.0.0.0 for everybody.",
             ) from None
         family, address = facts[0][0], facts[0][4]
-        sockets: list[socket.socket] = []
         try:
             # Without SO_REUSEPORT, so that another server on this port is found.
-            first = _bound(family, address, share=False)
-            if self.frontends > 1:
-                address = (address[0], first.getsockname()[1], *address[2:])
-                first.close()
-                sockets += [_bound(family, address, share=True) for _ in range(self.frontends)]
-            else:
-                sockets.append(first)
+            sockets = [_bound(family, address, share=False)]
+            if self._frontends > 1:
+                address = (address[0], sockets[0].getsockname()[1], *address[2:])
+                sockets.pop().close()
+                for _ in range(self._frontends):
+                    sockets.append(_bound(family, address, share=True))
         except OSError as error:
-            for one in sockets:
-                one.close()
+            self.close()
             raise _refusal(f"{host}:{port}", flag, error) from None
-        self._tcp.append(sockets)
-        return len(self._tcp) - 1, int(sockets[0].getsockname()[1])
+        self._sockets.setdefault(protocol, []).append(sockets)
+        return int(sockets[0].getsockname()[1])
 
-    def open_unix(self, path: str, flag: str) -> int:
-        """Take a path, also from a server that has gone; the index of its socket."""
+    def open_unix(self, protocol: str, path: str, flag: str) -> None:
+        """Take a path, also from a server that has gone."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             _remove_stale(path)
             sock.bind(path)
         except OSError as error:
             sock.close()
+            self.close()
             raise _refusal(path, flag, error) from None
-        self._unix.append((path, sock))
-        return len(self._unix) - 1
+        self._paths.append(path)
+        self._sockets.setdefault(protocol, []).append([sock])
 
     def listen(self) -> None:
         """From now on whoever connects waits for a front end."""
@@ -74,28 +73,23 @@ class Listeners:
             except OSError as error:
                 raise _refusal(str(sock.getsockname()), "--port", error) from None
 
-    def tcp(self, index: int, frontend: int) -> int:
-        """The descriptor of this front end's socket."""
-        return self._tcp[index][frontend].fileno()
-
-    def unix(self, index: int) -> int:
-        """The descriptor of the Unix socket."""
-        return self._unix[index][1].fileno()
+    def numbers(self, protocol: str, frontend: int) -> tuple[int, ...]:
+        """The descriptors that this front end listens on."""
+        return tuple(
+            sockets[frontend % len(sockets)].fileno() for sockets in self._sockets.get(protocol, ())
+        )
 
     def close(self) -> None:
         """Let go of them; front ends that have them still listen."""
         for sock in self._all():
             sock.close()
-        for path, _ in self._unix:
+        for path in self._paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        self._tcp, self._unix = [], []
+        self._sockets, self._paths = {}, []
 
-    def _all(self) -> Iterable[socket.socket]:
-        for sockets in self._tcp:
-            yield from sockets
-        for _, sock in self._unix:
-            yield sock
+    def _all(self) -> list[socket.socket]:
+        return [sock for groups in self._sockets.values() for sockets in groups for sock in sockets]
 
 
 def _bound(family: int, address: tuple[object, ...], share: bool) -> socket.socket:

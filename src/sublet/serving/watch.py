@@ -70,7 +70,7 @@ def is_model(path: Path) -> bool:
 def has_versions(path: Path) -> bool:
     """Whether this is a directory of versions."""
     try:
-        return any(_NUMBER.fullmatch(entry.name) and entry.is_dir() for entry in os.scandir(path))
+        return any(_NUMBER.fullmatch(name) and (path / name).is_dir() for name in os.listdir(path))
     except OSError:
         return False
 
