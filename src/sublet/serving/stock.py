@@ -173,22 +173,31 @@ class Stock:
         First all are made known, so that calls wait for a load and do not fail; then those are
         loaded that a call would have to wait for.
         """
-        known = []
+        known: list[Version] = []
         for version in self._of(host):
             name, number = version.model, version.number
             place, config = self._wanted.get(name, {}).get(number), self.configs.get(name)
             if place is None or config is None:
                 self._put(replace(version, state=State.END))
                 continue
-            await host.add(name, number, place.path, self._options(config, place.path))
+            try:
+                await host.add(name, number, place.path, self._options(config, place.path))
+            except SubletError as error:
+                await self._failed(host, (name, number), place, error)
+                continue
+            except EngineLost:
+                return
             self._put(replace(version, engine=host.path))
             known.append(version)
         self._publish()
         for version in known:
             try:
                 await host.load(version.model, version.number)
+                self._strikes.pop((version.model, version.number), None)
             except ServingError as error:
                 self._tell(f"{version.model} version {version.number}: {error}")
+            except EngineLost:
+                return
 
     def close(self) -> None:
         """Do nothing more."""
