@@ -17,15 +17,21 @@ _FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 class Packet(NamedTuple):
     """One packet; its descriptors are the receiver's to close."""
 
-    data: bytearray
+    data: bytes | bytearray
     descriptors: list[int]
 
 
 class Inbox:
-    """Packets from one socket. Used by one thread at a time."""
+    """Packets from one socket, as `make` has them: arrays in a bytearray can be written to.
 
-    def __init__(self, sock: socket.socket) -> None:
+    Used by one thread at a time.
+    """
+
+    def __init__(
+        self, sock: socket.socket, make: type[bytes] | type[bytearray] = bytearray
+    ) -> None:
         self._sock = sock
+        self._make = make
         # Received into one buffer and copied from there: a new one of this size for each packet
         # would have its pages cleared again and again.
         self._buffer = bytearray(LARGEST_PACKET + 1)
@@ -47,7 +53,7 @@ class Inbox:
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             _close(descriptors)
             raise Malformed("a packet is too large")
-        return Packet(bytearray(self._view[:size]), descriptors)
+        return Packet(self._make(self._view[:size]), descriptors)
 
 
 def _descriptors(beside: list[tuple[int, int, bytes]]) -> list[int]:

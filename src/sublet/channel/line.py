@@ -121,8 +121,6 @@ class Line:
     def close(self) -> None:
         """Hang up; calls in flight fail."""
         with self._lock:
-            if self.closed:
-                return
             self.closed = True
             self._wanted.notify_all()
         with contextlib.suppress(OSError):

@@ -36,7 +36,7 @@ class Port:
         self._inbox = Inbox(sock)
         self._outbox = Outbox(sock)
         self._session = Session(self._put)
-        self._flushing = False
+        self._flushing = self._behind = False
         self._loop.add_reader(sock.fileno(), self._read)
 
     @classmethod
@@ -68,7 +68,12 @@ class Port:
         number = self._session.call(
             future, model, version, signature, inputs, outputs, deadline, priority
         )
-        future.add_done_callback(lambda done: done.cancelled() and self._cancel(number))
+
+        def cancel(done: asyncio.Future[Answer]) -> None:
+            if done.cancelled() and not self.closed:
+                self._session.cancel(number)
+
+        future.add_done_callback(cancel)
         return future
 
     def ask(self, question: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
@@ -114,15 +119,11 @@ class Port:
             self.close()
             return
         # While the engine is behind, what comes meanwhile waits for the same wake-up.
-        self._flushing = behind
-        if behind:
+        if behind and not self._behind:
             self._loop.add_writer(self._sock.fileno(), self._flush)
-        else:
+        elif self._behind and not behind:
             self._loop.remove_writer(self._sock.fileno())
-
-    def _cancel(self, number: int) -> None:
-        if not self.closed:
-            self._session.cancel(number)
+        self._flushing = self._behind = behind
 
     def _read(self) -> None:
         try:

@@ -15,8 +15,9 @@ record begins with HEAD and is a multiple of 8 bytes long:
     FAILED    engine   call, the code in `more`; text.
     EVENT     engine   JSON.
 
-Descriptors of a packet are taken by its records in their order. Every CALL and ASK is answered exactly once, by ANSWER, REPLY or FAILED, also after a CANCEL: until
-then the client leaves the memory alone that the call lives in.
+Descriptors of a packet are taken by its records in their order. Every CALL and ASK is answered
+exactly once, by ANSWER, REPLY or FAILED, also after a CANCEL: until then the client leaves the
+memory alone that the call lives in.
 """
 
 from __future__ import annotations

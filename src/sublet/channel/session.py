@@ -8,7 +8,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -213,7 +212,7 @@ class Session:
         return segment, lent is None
 
     def _take(
-        self, record: records.Record, data: bytearray, beside: Iterator[int]
+        self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]
     ) -> Finished | None:
         kind = record.kind
         if kind == records.LANE:
@@ -249,7 +248,7 @@ class Session:
         return None if pending.owner is None else (pending.owner, result)
 
     def _arrays(
-        self, record: records.Record, data: bytearray, at: int, beside: Iterator[int]
+        self, record: records.Record, data: bytes | bytearray, at: int, beside: Iterator[int]
     ) -> list[Array]:
         layout = tensors.layout(bytes(data[at : at + record.more]))
         at += record.more
@@ -275,7 +274,7 @@ class Session:
         return found
 
 
-def _attach(layout: tuple[Tensor, ...], data: bytearray, at: int, descriptor: int) -> Any:
+def _attach(layout: tuple[Tensor, ...], data: bytes | bytearray, at: int, descriptor: int) -> Any:
     """Map the memory of an answer, which is as large as its tensors need."""
     if descriptor < 0:
         raise Malformed("an answer's memory is missing")
@@ -296,5 +295,3 @@ def _code(number: int) -> Code:
         return Code(number)
     except ValueError:
         return Code.UNKNOWN
-
-
