@@ -200,7 +200,7 @@ def _settings(
         batching = config.batching(textproto.read_batching(text, batching_parameters_file))
     elif enable_batching is False:
         batching = {"alone": True}
-    metrics = textproto.METRICS_PATH
+    metrics: str | None = textproto.METRICS_PATH
     if monitoring_config_file is not None:
         text = read(monitoring_config_file, "--monitoring_config_file")
         monitoring = textproto.read_monitoring(text, monitoring_config_file)

@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from sublet.serving import link as say
+from sublet.serving.catalogue import Catalogue
 from sublet.serving.clerk import Clerk
 
 _TELL = 1.0
@@ -81,7 +82,7 @@ class FrontEnd:
         gc.freeze()
         self._link.send(say.Ready())
 
-    async def _news(self, number: int, catalogue: say.Catalogue) -> None:
+    async def _news(self, number: int, catalogue: Catalogue) -> None:
         await self._clerk.news(catalogue)
         self._link.send(say.Heard(number))
 

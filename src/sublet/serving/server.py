@@ -117,9 +117,7 @@ class Server:
         self._listeners.listen()
         await self._frontends.start(self.stock.catalogue)
         ready(await self._slots.rows())
-        await asyncio.gather(
-            self._watch_models(), self._watch_config(configs), self._slots.broken()
-        )
+        await asyncio.gather(self._watch_models(), self._watch_config(configs))
 
     async def _watch_models(self) -> None:
         """Look for new versions, and try failed ones again."""

@@ -105,6 +105,7 @@ class Stock:
         self._wanted: dict[str, dict[int, Place]] = {}
         self._hosts: dict[Key, Host] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
+        self._returning: set[asyncio.Task[None]] = set()
         self._failures: dict[Key, _Failure] = {}
         self._strikes: dict[Key, int] = {}
         self._troubles: dict[str, str] = {}
@@ -167,6 +168,12 @@ class Stock:
                 self._put(replace(version, engine=""))
         self._publish()
 
+    def back_soon(self, host: Host) -> None:
+        """Begin with `back`."""
+        task = asyncio.create_task(self.back(host))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
     async def back(self, host: Host) -> None:
         """There is another engine: it gets what the last one had.
 
@@ -201,7 +208,7 @@ class Stock:
 
     def close(self) -> None:
         """Do nothing more."""
-        for task in self._tending.values():
+        for task in (*self._tending.values(), *self._returning):
             task.cancel()
 
     def _tend_soon(self, name: str) -> None:

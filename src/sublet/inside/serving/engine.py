@@ -493,6 +493,7 @@ class Engine:
                     "version": found.version,
                     "loaded": found.present,
                     "waiting": found.rows,
+                    "running": found.running,
                     "requests": found.requests,
                     "batches": found.batches,
                 }
