@@ -7,9 +7,10 @@ the answer is, and one sweep of the server looks at all clocks.
 """
 
 import asyncio
+import re
 import time
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
@@ -22,6 +23,7 @@ from sublet.serving.rest.packing import unpack
 
 _LARGE = 64 * 1024
 """From here a reply's body is not copied behind its first lines."""
+_BARE_LINE_END = re.compile(rb"(?<!\r)\n")
 
 
 class Handler(Protocol):
@@ -97,6 +99,8 @@ class Connection(asyncio.Protocol):
         """Of the request whose body is being read."""
         self._data = b""
         """Came, and was not looked at: the beginning of a head, or requests too many."""
+        self._begun = False
+        """A part of a head is there."""
         self._body = bytearray()
         self._chunks: Chunks | None = None
         self._closing = False
@@ -111,8 +115,7 @@ class Connection(asyncio.Protocol):
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it.
         self._house.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -162,16 +165,17 @@ class Connection(asyncio.Protocol):
         if end == 3:
             self._wait_for_head(data)
             return b""
-        if end == 4 or data.startswith(b"\r\n"):
-            return data[2:]  # An empty line before a request is ignored.
+        if data.startswith(b"\r\n"):
+            return data.lstrip(b"\r\n")  # Empty lines before a request are ignored.
         if end > self._limits.head:
             raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
+        self._begun = False
         head = self._house.heads.read(data[:end])
         length = head.length
         if length > self._limits.body:
             raise Refused(413, f"The body is larger than {self._limits.body} bytes.")
         stop = end + length
-        if 0 <= length and stop <= len(data):
+        if length >= 0 and stop <= len(data):
             self._take(head, data[end:stop] if length else b"")
             return data[stop:]
         self._head = head
@@ -185,10 +189,10 @@ class Connection(asyncio.Protocol):
     def _wait_for_head(self, data: bytes) -> None:
         if len(data) > self._limits.head:
             raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
-        line = data.find(b"\n")
-        if line == 0 or (line > 0 and data[line - 1 : line] != b"\r") or b"\n\n" in data[-3:]:
+        if _BARE_LINE_END.search(data):
             raise Refused(400, "Malformed HTTP request: a line does not end in CR LF.")
-        if not self._data:
+        if not self._begun:
+            self._begun = True
             self._since = time.monotonic()
         self._data = data
 
@@ -303,7 +307,7 @@ class Connection(asyncio.Protocol):
             got = len(self._body if self._chunks is None else self._chunks.body)
             if waited > limits.slow + got / limits.rate:
                 self._refuse(Refused(408, "The body came too slowly."))
-        elif self._data:
+        elif self._begun:
             if waited > limits.slow:
                 self._refuse(Refused(408, "The headers came too slowly."))
         elif waited > (limits.linger if self._house.draining else limits.idle):

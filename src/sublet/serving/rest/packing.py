@@ -1,4 +1,4 @@
-"""Bodies that were packed with gzip. Never makes more than it may, whatever the packed bytes say."""
+"""Bodies that were packed with gzip. Never makes more than it may, whatever the bytes say."""
 
 import zlib
 

@@ -34,9 +34,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for listener in sockets:
             listen = (
-                loop.create_unix_server
-                if listener.family == socket.AF_UNIX
-                else loop.create_server
+                loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
             )
             self._servers.append(
                 await listen(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
