@@ -23,14 +23,8 @@ _TELL = 1.0
 class Face(Protocol):
     """The server of one protocol."""
 
-    async def start(self, *sockets: socket.socket) -> None:
-        """Take requests from these sockets."""
-
-    async def drain(self, seconds: float) -> bool:
-        """Take no new connections, answer what has come."""
-
-    async def close(self) -> None:
-        """End now."""
+    async def drain(self, seconds: float, /) -> object:
+        """Take no new connections, answer what has come; end the rest after so many seconds."""
 
 
 class FrontEnd:
@@ -50,8 +44,6 @@ class FrontEnd:
         self._clerk.link = self._link
         self._do(self._report())
         await self._ended.wait()
-        for face in self._faces:
-            await face.close()
         self._clerk.close()
 
     def _heard(self, message: say.ToFrontEnd) -> None:
@@ -69,11 +61,10 @@ class FrontEnd:
 
     async def _open(self, opening: say.Opening) -> None:
         try:
-            for make, numbers in ((_rest, opening.rest), (_grpc, opening.grpc)):
-                if numbers:
-                    face = make(self._clerk, opening)
-                    await face.start(*(socket.socket(fileno=number) for number in numbers))
-                    self._faces.append(face)
+            if opening.rest:
+                self._faces.append(await _rest(self._clerk, opening))
+            if opening.grpc:
+                self._faces.append(await _grpc(self._clerk, opening))
         except (OSError, ImportError) as error:
             self._link.send(say.Failed(str(error)))
             return
@@ -105,16 +96,27 @@ class FrontEnd:
         task.add_done_callback(self._tasks.discard)
 
 
-def _rest(clerk: Clerk, opening: say.Opening) -> Face:
+async def _rest(clerk: Clerk, opening: say.Opening) -> Face:
+    from sublet.serving.rest.limits import Limits
     from sublet.serving.rest.server import Server
+    from sublet.serving.rest.site import Site
 
-    return Server(clerk)
+    limits = Limits(call=opening.rest_timeout)
+    server = Server(clerk, limits, Site(clerk, limits, opening.metrics_path))
+    await server.start(*map(_socket, opening.rest))
+    return server
 
 
-def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
-    from sublet.serving.grpc.server import Server
+async def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
+    from sublet.serving.grpc.server import GrpcServer
 
-    return Server(clerk)
+    server = GrpcServer(clerk)
+    await server.listen([*map(_socket, opening.grpc)])
+    return server
+
+
+def _socket(number: int) -> socket.socket:
+    return socket.socket(fileno=number)
 
 
 def main() -> None:

@@ -53,7 +53,10 @@ def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
 
 
 def check(kind: Kind, bound: Any, names: tuple[str, ...], tails: Any) -> ServingError | None:
-    """Why requests of this kind do not fit the signature."""
+    """Why requests of this kind do not fit the signature.
+
+    Shapes are TensorFlow's to judge: many graphs take more than their signatures say.
+    """
     wanted = bound.inputs
     if set(names) != set(wanted):
         extra = ",".join(sorted(set(names) - set(wanted)))
@@ -64,7 +67,7 @@ def check(kind: Kind, bound: Any, names: tuple[str, ...], tails: Any) -> Serving
             f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}.",
             Code.INVALID_ARGUMENT,
         )
-    for name, (dtype, tail, rank) in zip(names, tails, strict=True):
+    for name, (dtype, _, _) in zip(names, tails, strict=True):
         spec = wanted[name]
         if dtype != spec.dtype:
             return ServingError(
@@ -72,26 +75,7 @@ def check(kind: Kind, bound: Any, names: tuple[str, ...], tails: Any) -> Serving
                 f"but is {tensors.NAMES.get(dtype, dtype)}.",
                 Code.INVALID_ARGUMENT,
             )
-        if spec.shape is not None and not _fits(spec.shape, tail, rank):
-            shape = "any" if tail is None else str(("?", *tail)[:rank])
-            return ServingError(
-                f"The input {name!r} has to be of shape {_shown(spec.shape)}, but is of rank "
-                f"{rank} and shape {shape}.",
-                Code.INVALID_ARGUMENT,
-            )
     return None
-
-
-def _fits(shape: tuple[int, ...], tail: tuple[int, ...] | None, rank: int) -> bool:
-    if len(shape) != rank:
-        return False
-    return tail is None or all(
-        want in (-1, have) for want, have in zip(shape[1:], tail, strict=True)
-    )
-
-
-def _shown(shape: tuple[int, ...]) -> str:
-    return f"({', '.join('?' if size < 0 else str(size) for size in shape)})"
 
 
 def _rows(part: Part, index: int) -> Array:
