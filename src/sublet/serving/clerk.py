@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sublet.channel.answer import Answer
@@ -35,7 +36,7 @@ class Clerk:
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
-    async def run(
+    def run(
         self,
         version: Version,
         signature: str,
@@ -43,19 +44,16 @@ class Clerk:
         outputs: Sequence[str] = (),
         deadline: float | None = None,
         priority: int = 0,
-    ) -> Answer:
-        """As `Desk.run`."""
+    ) -> Awaitable[Answer]:
+        """As `Desk.run`; a future, as a rule: a task for each call would cost too much."""
         port = self._ports.get(version.engine)
         if port is None or port.closed:
-            port = await self._port(version)
-        answer = await port.run(
+            return self._run(version, signature, inputs, outputs, deadline, priority)
+        future = port.run(
             version.model, version.number, signature, inputs, outputs, deadline, priority
         )
-        api = "Predict"
-        if version.signatures is not None and (one := version.signatures.get(signature)):
-            api = _APIS.get(one.method, api)
-        self.tally.run(version.model, api, answer.queued, answer.computed)
-        return answer
+        future.add_done_callback(partial(self._ran, version, signature))
+        return future
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """As `Desk.describe`. The server has looked into all that it offers."""
@@ -114,6 +112,22 @@ class Clerk:
             if not future.done():
                 future.set_exception(ServingError("The server is ending.", Code.UNAVAILABLE))
         self._asked.clear()
+
+    async def _run(self, version: Version, *call: Any) -> Answer:
+        """The same, once there is a port."""
+        port = await self._port(version)
+        answer = port.run(version.model, version.number, *call)
+        answer.add_done_callback(partial(self._ran, version, call[0]))
+        return await answer
+
+    def _ran(self, version: Version, signature: str, done: asyncio.Future[Answer]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        api = "Predict"
+        if version.signatures is not None and (one := version.signatures.get(signature)):
+            api = _APIS.get(one.method, api)
+        answer = done.result()
+        self.tally.run(version.model, api, answer.queued, answer.computed)
 
     async def _ask(self, number: int, message: say.Reload | say.AskExposition) -> Any:
         if self.link is None:

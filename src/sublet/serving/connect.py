@@ -47,7 +47,7 @@ class Model:
 
     @property
     def version(self) -> int:
-        """The version that is called."""
+        """The version that was found; a newer one may have taken its place if none was named."""
         return self._number
 
     @property
@@ -60,7 +60,7 @@ class Model:
         """Arrays in, an array out, or a dict of arrays if there are several outputs."""
         line = self._connect()
         signature, arrays = arrange(self._signatures, args, inputs)
-        return result(line.run(self.name, self._number, signature, arrays))
+        return result(line.run(self.name, self._version, signature, arrays))
 
     def run(
         self,
@@ -82,7 +82,7 @@ class Model:
         signature, arrays = arrange(self._signatures, args, inputs)
         deadline = None if timeout is None else time.monotonic() + timeout
         future = line.submit(
-            self.name, self._number, signature, arrays, deadline=deadline, priority=priority
+            self.name, self._version, signature, arrays, deadline=deadline, priority=priority
         )
         return result(await asyncio.wrap_future(future))
 
@@ -113,7 +113,7 @@ class Model:
         line = self._connect()
         name, arrays = arrange(self._signatures, args, inputs, signature)
         deadline = None if timeout is None else time.monotonic() + timeout
-        return line.run(self.name, self._number, name, arrays, tuple(outputs), deadline, priority)
+        return line.run(self.name, self._version, name, arrays, tuple(outputs), deadline, priority)
 
     def _connect(self) -> Line:
         line = self._line

@@ -156,6 +156,7 @@ class Slot:
 
     async def unload(self, name: str, number: int) -> None:
         """As `Host.unload`."""
+        await self._ask({"ask": "retire", "model": name, "version": number})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWERING):
                 while await self._busy(name, number):

@@ -219,6 +219,7 @@ class Engine:
             if (
                 found is None
                 or self._schedule.queues.get((found.model, found.version)) is not found
+                or (found.retired and lane.version is None)
             ):
                 found = self._find(lane)
             if found is None:
@@ -251,11 +252,19 @@ class Engine:
         """The queue that a lane leads to."""
         version = lane.version
         if version is None:
-            known = [number for name, number in self._schedule.queues if name == lane.model]
-            version = max(known, default=-1)
+            version = self._newest(lane.model)
         lane.queue = self._schedule.queues.get((lane.model, version))
         lane.kinds.clear()
         return lane.queue
+
+    def _newest(self, model: str) -> int:
+        """The version for calls that name none, or -1; with the lock held.
+
+        One that was never loaded is not tried on them as long as there is another.
+        """
+        known = [one for one in self._schedule.queues.values() if one.model == model]
+        best = max(known, key=lambda one: (not one.retired, one.proven, one.version), default=None)
+        return -1 if best is None else best.version
 
     def _kind(self, lane: Lane, found: Queue, form: Form) -> Kind:
         tails: Any = form.key
@@ -421,7 +430,7 @@ class Engine:
                 if isinstance(result, ServingError):
                     lost = waiting.drain()
                 else:
-                    waiting.present = True
+                    waiting.present = waiting.proven = True
         told = {"event": "loaded", "model": model, "version": version, "seconds": seconds}
         if isinstance(result, ServingError):
             self._refuse(lost, result)
@@ -451,10 +460,10 @@ class Engine:
     def resolve(self, model: str, version: int | None) -> int:
         """The version that is meant; the newest, if none is named."""
         with self._lock:
-            known = [number for name, number in self._schedule.queues if name == model]
-        if not known or (version is not None and version not in known):
-            raise not_found(model, version)
-        return max(known) if version is None else version
+            number = self._newest(model) if version is None else version
+            if (model, number) not in self._schedule.queues:
+                raise not_found(model, version)
+        return number
 
     def bring(self, model: str, version: int) -> Loaded:
         """The model, in memory; by the loader."""
@@ -474,6 +483,13 @@ class Engine:
                 raise not_found(model, version)
             found.present = False
         self.store.unload(model, version)
+        return {}
+
+    def retire(self, model: str, version: int) -> dict[str, Any]:
+        """It will be forgotten: calls that name no version go elsewhere from now on."""
+        with self._lock:
+            if (found := self._schedule.queues.get((model, version))) is not None:
+                found.retired = True
         return {}
 
     def forget(self, model: str, version: int) -> dict[str, Any]:
