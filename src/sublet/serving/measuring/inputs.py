@@ -21,6 +21,8 @@ from sublet.serving.catalogue import Signature, TensorSpec
 _VARIANTS = 8
 """Different inputs, so that no cache answers; one will do if they are large."""
 _LARGE = 8 << 20
+_BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
+"""Methods whose input is serialized examples; nothing at all is an empty one."""
 _DATA = "Give real inputs: --data FILE.npz, with an array for each input."
 
 Arrays = dict[str, Array]
@@ -51,10 +53,14 @@ def make(
     }
     _check_rows(whole, batchable(signature))
     draw = np.random.default_rng(0)
+    word = b"" if signature.method in _BY_EXAMPLE else b"sublet"
     made: list[Arrays] = []
     while len(made) < _VARIANTS:
         made.append(
-            {name: _draw(draw, name, spec, whole[name]) for name, spec in signature.inputs.items()}
+            {
+                name: _draw(draw, name, spec, whole[name], word)
+                for name, spec in signature.inputs.items()
+            }
         )
         if sum(array.nbytes for array in made[0].values()) > _LARGE:
             break
@@ -107,6 +113,8 @@ def _shape(
     name: str, spec: TensorSpec, said: tuple[int, ...] | None, rows: int | None
 ) -> tuple[int, ...]:
     if said is None:
+        if spec.shape is None and spec.dtype == tensors.DT_STRING:
+            return (rows or 1,)
         if spec.shape is None:
             raise BadRequest(
                 f"The input {name!r} may have any shape.", f"Say one: --shape {name}=1,28,28."
@@ -150,7 +158,9 @@ def shown(shape: Sequence[int] | None) -> str:
     return ",".join("?" if size < 0 else str(size) for size in shape) or "a single number"
 
 
-def _draw(draw: np.random.Generator, name: str, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+def _draw(
+    draw: np.random.Generator, name: str, spec: TensorSpec, shape: tuple[int, ...], word: bytes
+) -> Array:
     try:
         dtype = tensors.dtype_of(spec.dtype)
     except Malformed:
@@ -160,7 +170,7 @@ def _draw(draw: np.random.Generator, name: str, spec: TensorSpec, shape: tuple[i
         ) from None
     if dtype.kind == "O":
         words = np.empty(shape, object)
-        words.fill(b"sublet")
+        words.fill(word)
         return words
     if dtype.kind in "iub":
         # 0 and 1 are in every vocabulary.

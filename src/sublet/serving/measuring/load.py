@@ -59,7 +59,13 @@ class Load:
         took = 0.0
         for _ in range(3):
             began = self._clock()
-            await self._way.call()
+            try:
+                await self._way.call()
+            except ServingError as error:
+                raise WorldError(
+                    f"The model does not answer: {error.message}",
+                    "If its inputs are at fault, give better ones: --shape, or --data FILE.npz.",
+                ) from None
             took = self._clock() - began
         if took > most / 4:
             raise WorldError(

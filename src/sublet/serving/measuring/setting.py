@@ -57,7 +57,8 @@ class Setting(Struct, frozen=True):
 
     def __str__(self) -> str:
         wait = f"wait {self.micros / 1000:g} ms" if self.micros else "no wait"
-        return f"{self.largest} rows, {wait}{', padded' if self.padded else ''}"
+        told = f"{self.largest} rows, {wait}{', padded' if self.padded else ''}"
+        return f"{told} (defaults)" if self == Setting() else told
 
 
 def check(path: Path, force: bool) -> None:
