@@ -119,6 +119,7 @@ class Engine:
                             run = self._take()
                 if run is not None:
                     self._run(run)
+                run = None  # A batch that was answered must not keep its memory.
             except Exception:
                 # A bug of ours: who waits for this batch has no answer, but all others do.
                 traceback.print_exc(file=sys.stderr)

@@ -158,6 +158,8 @@ class Queue:
             return False
         request.done = True
         self.rows -= waits
+        if not request.taken:
+            request.arrays = None  # Its place in the line is left later, its memory now.
         return True
 
     def put_back(self, batch: Batch) -> None:
