@@ -12,7 +12,7 @@ from typing import Any
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.inside.serving.loading import Opened, Opening
+from sublet.inside.serving.loading import Opened, SavedModelOpening
 from sublet.inside.serving.signatures import Bound
 
 Key = tuple[str, int]
@@ -56,7 +56,7 @@ class Store:
             )
         loaded = self._loaded.get((name, version))
         if loaded is None:
-            loaded = Loaded(name, version, Opening(*known).run())
+            loaded = Loaded(name, version, SavedModelOpening(*known).run())
             self._loaded[name, version] = loaded
         return loaded
 
