@@ -55,15 +55,23 @@ def kind(path: str, options: Mapping[str, Any]) -> str:
 def estimate(path: str) -> int:
     """Bytes that a model will take of TensorFlow's pool: its variables, and its graph for the
     constants in it. A guess, until it has been loaded once."""
-    if os.path.isfile(path):
-        return os.path.getsize(path) + _MARGIN
+    if not os.path.isdir(path):
+        return _size(path) + _MARGIN
     total = _MARGIN
     for directory, _, names in os.walk(path):
         part = os.path.relpath(directory, path)
         for name in names:
             if part == "variables" or (part == "." and name in _GRAPHS):
-                total += os.path.getsize(os.path.join(directory, name))
+                total += _size(os.path.join(directory, name))
     return total
+
+
+def _size(path: str) -> int:
+    """0 for what is not there: whoever loads it will say so."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _check_directory(path: str, options: Mapping[str, Any]) -> None:

@@ -36,9 +36,7 @@ class Request(NamedTuple):
     inputs: dict[str, Array]
 
 
-def warm_up(
-    path: str, signatures: Mapping[str, Bound], rows: Sequence[int] = ()
-) -> int:
+def warm_up(path: str, signatures: Mapping[str, Bound], rows: Sequence[int] = ()) -> int:
     """Run what the model brought along, then one batch of each size in `rows`; the number of calls.
 
     A record that fails makes the model unfit to be served, as in TensorFlow Serving; a batch that
@@ -69,9 +67,9 @@ def _run_rows(bound: Bound, size: int, example: dict[str, Array] | None) -> bool
     if inputs is None or any(not array.shape or not len(array) for array in inputs.values()):
         return False
     try:
-        bound.call({
-            name: np.resize(array, (size, *array.shape[1:])) for name, array in inputs.items()
-        })
+        bound.call(
+            {name: np.resize(array, (size, *array.shape[1:])) for name, array in inputs.items()}
+        )
     except Exception:
         # Zeros are not what the model was made for; the first request will tell more.
         return False
