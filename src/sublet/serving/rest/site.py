@@ -17,8 +17,9 @@ _REMEMBERED = 1024
 class Site:
     """All that is served over HTTP."""
 
-    def __init__(self, desk: Desk, limits: Limits) -> None:
+    def __init__(self, desk: Desk, limits: Limits, metrics: str | None = METRICS) -> None:
         self._desk = desk
+        self._metrics_path = metrics
         self._calls = Calls(desk, limits)
         self._classic = Classic(desk, self._calls)
         self._inference = Inference(desk, self._calls)
@@ -44,7 +45,7 @@ class Site:
         if path == "/v2" or path.startswith("/v2/"):
             return self._inference.find(method, path)
         if method in ("GET", "HEAD"):
-            if path == METRICS:
+            if path == self._metrics_path:
                 return self._metrics
             if path in ("/", "/healthz"):
                 return _alive
