@@ -33,7 +33,8 @@ def _bfloat16() -> np.dtype[Any] | None:
         from ml_dtypes import bfloat16
     except ImportError:
         return None
-    return np.dtype(bfloat16)
+    found: np.dtype[Any] = np.dtype(bfloat16)
+    return found
 
 
 KINDS: Mapping[int, Kind] = {

@@ -30,8 +30,8 @@ def read(name: str, text: str) -> Any:
 class _Reader:
     def __init__(self, name: str, text: str) -> None:
         self._name = name
-        self._words = [word for word in _WORDS.findall(text) if not word.startswith("//")]
-        self._words.reverse()
+        words: list[str] = _WORDS.findall(text)
+        self._words = [word for word in reversed(words) if not word.startswith("//")]
 
     def file(self) -> Any:
         file = FileDescriptorProto(name=self._name)
@@ -130,4 +130,4 @@ class _Reader:
             raise SyntaxError(f"{self._name}: expected {word}, found {found}")
 
     def _quoted(self) -> str:
-        return self._take().strip('"')
+        return str.strip(self._take(), '"')
