@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import cast
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
@@ -74,9 +75,9 @@ class Connection(asyncio.Protocol):
     # The transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._sender = Sender(transport, self._loop, self._ended)
+        # A uvloop transport is one in all but its class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._sender = Sender(self._transport, self._loop, self._ended)
         self._greeting = self._loop.call_later(GREETING_TIME, transport.close)
 
     def connection_lost(self, wrong: Exception | None) -> None:
