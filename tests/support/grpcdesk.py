@@ -134,5 +134,3 @@ class StandInDesk:
 
     async def exposition(self) -> bytes:
         return b""
-
-
