@@ -1,5 +1,6 @@
 """The services answer a gRPC client as TensorFlow Serving does, errors included."""
 
+import asyncio
 import gzip
 import threading
 from collections.abc import Iterator
@@ -564,3 +565,15 @@ def test_random_requests_get_an_answer_or_a_refusal(
         StatusCode.UNIMPLEMENTED,
     )
     assert _half(channel) == [2.5, 3.0, 4.5]
+
+
+def test_an_asyncio_client_is_answered_as_well(server: Served) -> None:
+    async def ask() -> list[Any]:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            call = channel.unary_unary(PREDICTION + "Predict")
+            data = _predict(x=X).SerializeToString()
+            return await asyncio.gather(*(call(data, timeout=30) for _ in range(50)))
+
+    answers = {bytes(answer) for answer in asyncio.run(ask())}
+    (answer,) = (serving("PredictResponse").FromString(each) for each in answers)
+    assert tensors.read("y", answer.outputs["y"]).tolist() == [2.5, 3.0, 4.5]

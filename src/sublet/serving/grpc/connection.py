@@ -32,9 +32,10 @@ GREETING_TIME = 20.0
 """Seconds in which a client must say that it speaks HTTP/2."""
 DRAIN_PING = b"draining"
 
+_ONLY_HTTP2 = b"This port speaks gRPC: HTTP/2 without TLS, and nothing else.\n"
 _NOT_HTTP2 = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
-    b"Content-Length: 52\r\n\r\nThis port speaks gRPC: HTTP/2 without TLS, no other.\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_ONLY_HTTP2), _ONLY_HTTP2)
 )
 
 log = logging.getLogger(__name__)
@@ -358,6 +359,9 @@ class Connection(asyncio.Protocol):
             path = head.path.decode("utf-8", "replace")
             self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
             return
+        if head.timeout is not None and head.timeout <= 0:
+            self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
+            return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
         stream = Stream(number, head, method, self._sender, STREAM_WINDOW, deadline, self._limit)
         self._streams[number] = stream
@@ -403,6 +407,7 @@ class Connection(asyncio.Protocol):
     # Calls
 
     def _receive(self, stream: Stream, piece: bytes, last: bool) -> None:
+        stream.ended = last
         try:
             if piece:
                 stream.receive(piece)
