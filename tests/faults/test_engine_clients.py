@@ -41,9 +41,9 @@ class Liar:
         told = {**OPEN, "inputs": ["x"], **changes}
         self.sock.send(records.plain(records.OPEN, body=json.dumps(told).encode()))
 
-    def call(self, heads: bytes, rest: bytes = b"", lane: int = 0) -> None:
+    def call(self, heads: bytes, rest: bytes = b"", lane: int = 0, number: int = 1) -> None:
         length = records.CALL_HEAD.size + len(heads) + len(rest)
-        head = records.CALL_HEAD.pack(length, records.CALL, 0, lane, 1, len(heads), 0)
+        head = records.CALL_HEAD.pack(length, records.CALL, 0, lane, number, len(heads), 0)
         self.sock.send(head + heads + rest)
 
     def segment(self, memory: int, size: int) -> None:
@@ -168,13 +168,13 @@ def test_a_client_that_never_reads_is_given_up(engine: NumbersEngine) -> None:
     liar = Liar(engine)
     liar.open(model="large")
     heads = tensors.head(FLOAT, (1, 10), tensors.INLINE, 40)
-    sent = 0
+
+    def call_on() -> None:
+        for number in range(1 << 20):
+            liar.call(heads, bytes(40), number=number)
+
     with pytest.raises(ConnectionError):
-        while True:
-            length = records.CALL_HEAD.size + len(heads) + 40
-            sent += 1
-            head = records.CALL_HEAD.pack(length, records.CALL, 0, 0, sent, len(heads), 0)
-            liar.sock.send(head + heads + bytes(40))
+        call_on()
     liar.sock.close()
     works(engine)
 
