@@ -10,13 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sublet.channel import records, segments, tensors
 from sublet.errors import ServingError
 from support.box import wait_for
-from support.numbers import FLOAT, NumbersEngine, numbers_engine
+from support.numbers import FLOAT, NumbersEngine, floats, numbers_engine
 
 OPEN = {"model": "double", "version": 1, "signature": "serving_default", "outputs": []}
 
@@ -69,7 +68,7 @@ def liar(engine: NumbersEngine) -> Iterator[Liar]:
 
 def works(engine: NumbersEngine) -> None:
     line = engine.connect()
-    answer = line.run("double", 1, "serving_default", {"x": np.float32([[1]])})
+    answer = line.run("double", 1, "serving_default", {"x": floats([[1]])})
     assert answer.outputs["y"].item() == 2
     line.close()
 
@@ -207,7 +206,7 @@ def test_an_engine_that_lies_is_hung_up_on() -> None:
     for answer in (b"garbage!", records.plain(records.ANSWER, call=99), records.plain(200)):
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line = Line(mine)
-        future = line.submit("m", 1, "s", {"x": np.float32([1])})
+        future = line.submit("m", 1, "s", {"x": floats([1])})
         theirs.send(answer)
         error = future.exception(20)
         assert isinstance(error, ServingError)

@@ -5,15 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.inside.serving import batches
 from sublet.inside.serving.options import Options, powers
 from sublet.inside.serving.queues import Batch, Kind, Part, Queue, Request
+from support.numbers import floats
 
 KIND = Kind("rows", ("x",))
 
 
-def batch(arrays: list[np.ndarray], **options: object) -> Batch:
+def batch(arrays: list[Array], **options: object) -> Batch:
     parts = [Part(Request(KIND, len(a), 0.0, arrays=[a]), 0, len(a)) for a in arrays]
     return Batch(Queue("m", 1, Options.read(options)), KIND, parts, sum(map(len, arrays)))
 
@@ -43,7 +45,7 @@ def test_a_joined_batch_can_be_used_by_tensorflow_as_it_is() -> None:
 
 
 def test_what_fills_a_batch_up_is_a_row_that_is_real() -> None:
-    (joined,) = batches.gather(batch([np.float32([[1], [2], [3]])], allowed_batch_sizes=[8]))
+    (joined,) = batches.gather(batch([floats([[1], [2], [3]])], allowed_batch_sizes=[8]))
     assert joined.ravel().tolist() == [1, 2, 3, 3, 3, 3, 3, 3]
     words = np.array([b"a", b"b"], object)
     (joined,) = batches.gather(batch([words, words[:1]], allowed_batch_sizes=[4]))
@@ -51,7 +53,7 @@ def test_what_fills_a_batch_up_is_a_row_that_is_real() -> None:
 
 
 def test_inputs_of_different_lengths_are_filled_up() -> None:
-    (joined,) = batches.gather(batch([np.float32([[1, 2]]), np.float32([[3]])]))
+    (joined,) = batches.gather(batch([floats([[1, 2]]), floats([[3]])]))
     assert joined.tolist() == [[1, 2], [3, 0]]
     (joined,) = batches.gather(
         batch([np.array([[b"a"]], object), np.array([[b"b", b"c"]], object)])
