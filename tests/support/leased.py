@@ -31,10 +31,17 @@ _PLAIN = {
 
 
 class Room(dict[str, Any]):
-    """What functions keep between calls."""
+    """What functions keep between calls. A function that is sent finds that of the child."""
+
+    def __reduce__(self) -> Any:
+        return _room, ()
 
 
 room = Room()
+
+
+def _room() -> Room:
+    return room
 
 
 class Leased:

@@ -21,20 +21,20 @@ NOW = 1000.0
 
 def seat(key: str, size: int = 10, seconds: float = 1.0, used: float = 0.0, **more: object) -> Seat:
     """A model that was used now and then until `used`."""
-    habit = Habit(0.0, used, 1.0)
+    habit = Habit(0.0, used, 10.0, 10.0)
     return dataclasses.replace(Seat(key, size, seconds, 0.0, habit), **more)  # type: ignore[arg-type]
 
 
 @st.composite
 def seats(draw: st.DrawFn) -> list[Seat]:
-    count = draw(st.integers(0, 8))
+    count, uses = draw(st.integers(0, 8)), draw(st.floats(0, 10))
     return [
         Seat(
             f"m{number}",
             draw(st.integers(0, 50)),
             draw(st.floats(0, 10)),
             loaded := draw(st.floats(0, NOW)),
-            Habit(0.0, draw(st.none() | st.floats(loaded, NOW)), draw(st.none() | st.floats(0, 9))),
+            Habit(0.0, draw(st.none() | st.floats(loaded, NOW)), draw(st.floats(0, 99)), uses),
             busy=draw(st.booleans()),
             pinned=draw(st.booleans()),
             hold=draw(st.sampled_from([0.0, 5.0])),
@@ -103,8 +103,8 @@ def test_a_model_that_takes_long_to_load_outlives_one_that_does_not() -> None:
 
 
 def test_a_model_used_often_outlives_one_that_was_used_just_now() -> None:
-    often = dataclasses.replace(seat("often"), habit=Habit(0.0, NOW - 2, 0.5))
-    once = dataclasses.replace(seat("once"), habit=Habit(0.0, NOW - 1, None).after_use(NOW))
+    often = dataclasses.replace(seat("often"), habit=Habit(0.0, NOW - 2, 5.0, 10.0))
+    once = dataclasses.replace(seat("once"), habit=Habit(NOW - 30).after_use(NOW))
     assert plan(10, 20, 0, [often, once], NOW) == Evict(("once",))
 
 

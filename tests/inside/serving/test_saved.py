@@ -1,5 +1,6 @@
 """What a SavedModel says of itself, without TensorFlow."""
 
+import contextlib
 import json
 
 import pytest
@@ -73,7 +74,5 @@ def test_every_truncated_file_is_found_out() -> None:
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_malformed_or_read_but_nothing_else(data: bytes) -> None:
-    try:
+    with contextlib.suppress(saved.Malformed):
         assert saved.parse(memoryview(data))
-    except saved.Malformed as wrong:
-        assert str(wrong)

@@ -38,7 +38,14 @@ def test_rows_are_batched_where_the_first_dimension_of_everything_is_free(
 
 def test_the_value_of_a_variable_has_its_plain_type() -> None:
     one = Signature(PREDICT, {}, {"y": Tensor("counter:0", 101, ())})
-    bound = Bound("f", one, lambda _: [np.float32(3)], Gate(), stateful=True, batchable=False)
+    bound = Bound(
+        "f",
+        one,
+        lambda _: np.arange(3, 4, dtype=np.float32),
+        Gate(),
+        stateful=True,
+        batchable=False,
+    )
     assert bound.outputs["y"].dtype == 1
     result = bound.call({})["y"]
     assert isinstance(result, np.ndarray)
@@ -46,9 +53,9 @@ def test_the_value_of_a_variable_has_its_plain_type() -> None:
 
 
 def test_a_stateful_model_shares_no_memory_with_its_callers() -> None:
-    kept: list[np.ndarray] = []  # type: ignore[type-arg]
+    kept: list[np.ndarray] = []
 
-    def run(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:  # type: ignore[type-arg]
+    def run(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         kept.extend(inputs)
         return list(inputs)
 
@@ -65,7 +72,7 @@ def test_closing_waits_for_calls_that_run_and_refuses_those_that_come_later() ->
     gate, running, go_on = Gate(), threading.Event(), threading.Event()
     order: list[str] = []
 
-    def run(inputs: object) -> list[np.ndarray]:  # type: ignore[type-arg]
+    def run(inputs: object) -> list[np.ndarray]:
         running.set()
         assert go_on.wait(60)
         order.append("called")
