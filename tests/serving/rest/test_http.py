@@ -290,6 +290,35 @@ def test_limits_of_bodies_hold_before_and_after_unpacking() -> None:
             assert client.get().json == GOOD
 
 
+def test_all_bodies_together_are_limited_and_what_ends_makes_room() -> None:
+    with house(Limits(bodies=1000)) as small:
+        half = request("POST", PREDICT, b"", "Content-Length: 2000")
+        with small.client() as first, small.client() as second:
+            first.send(half)
+            first.send(b" " * 1001)
+            small.wait(lambda: small.server.coming == 1001)
+            second.send(half)
+            second.send(b" ")
+            assert second.get().status == 503
+        small.wait(lambda: small.server.coming == 0)
+        with small.client() as client:
+            client.send(chunked(b" " * 500, BODY))
+            assert client.get().json == GOOD
+        small.wait(lambda: small.server.coming == 0)
+
+
+def test_connections_beyond_the_limit_are_told_so() -> None:
+    with house(Limits(connections=1)) as small:
+        with small.client() as first:
+            assert first.post(PREDICT, BODY).json == GOOD
+            with small.client() as second:
+                assert second.get().status == 503
+                assert second.ended()
+        small.wait(lambda: not small.server.connections)
+        with small.client() as client:
+            assert client.post(PREDICT, BODY).json == GOOD
+
+
 def test_the_refusal_is_heard_by_a_client_that_goes_on_sending(served: House) -> None:
     with served.client() as client:
         client.send(request("POST", PREDICT, b"", f"Content-Length: {2**40}") + b"x" * 100_000)
@@ -330,6 +359,15 @@ def test_a_client_that_never_reads_is_cut_off() -> None:
         except OSError:
             pass
         impatient.wait(lambda: not impatient.server.connections)
+
+
+def test_a_client_that_reads_slowly_but_steadily_gets_all() -> None:
+    with house(Limits(slow=0.05, sweep=0.02)) as patient, patient.client() as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        asked = {"instances": [[0.25] * 1000] * 1000}
+        client.send(request("POST", "/v1/models/floats:predict", json.dumps(asked).encode()))
+        patient.wait(lambda: any(each._clogged for each in patient.server.connections))
+        assert client.get().json == {"predictions": asked["instances"]}
 
 
 def test_requests_beyond_the_limit_of_a_connection_wait_their_turn() -> None:
