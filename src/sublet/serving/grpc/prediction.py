@@ -15,11 +15,11 @@ from sublet.errors import ServingError
 from sublet.serving import checks, examples
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Arrays, Desk
-from sublet.serving.grpc.calls import Method, Methods
+from sublet.serving.grpc.calls import Data, Method, Methods
 from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
 from sublet.serving.proto import serving, tensors
 from sublet.serving.proto.signatures import signature_defs
-from sublet.serving.proto.wire import piece
+from sublet.serving.proto.wire import head, piece
 
 _SIGNATURE_DEF = "signature_def"
 _PREDICT = serving("PredictRequest")
@@ -44,7 +44,7 @@ class Prediction:
             }.items()
         }
 
-    async def predict(self, data: bytes, deadline: float | None) -> bytes:
+    async def predict(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out."""
         request = parse(_PREDICT, data)
         spec = request.model_spec
@@ -61,14 +61,16 @@ class Prediction:
             wanted = request.output_filter
             outputs = checks.check_outputs(signature, wanted) if wanted else ()
             answer = await self._desk.run(version, name, inputs, outputs, deadline)
-            parts = [
-                piece(1, piece(1, alias.encode()) + piece(2, tensors.write(array)))
-                for alias, array in answer.outputs.items()
-            ]
+            parts: list[bytes | memoryview] = []
+            for alias, array in answer.outputs.items():
+                begin, values = tensors.parts(array)
+                size = len(begin) + len(values)
+                entry = piece(1, alias.encode()) + head(2, size)
+                parts += (head(1, len(entry) + size), entry, begin, values)
             parts.append(piece(2, model_spec(version.model, version.number, name)))
             return b"".join(parts)
 
-    async def classify(self, data: bytes, deadline: float | None) -> bytes:
+    async def classify(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, classes and scores out."""
         request = parse(serving("ClassificationRequest"), data)
         spec = request.model_spec
@@ -83,7 +85,7 @@ class Prediction:
             _fill_classes(response.result, outputs, len(given))
             return _answer(response, version, name)
 
-    async def regress(self, data: bytes, deadline: float | None) -> bytes:
+    async def regress(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, a number for each out."""
         request = parse(serving("RegressionRequest"), data)
         spec = request.model_spec
@@ -98,7 +100,7 @@ class Prediction:
             _fill_numbers(response.result, outputs, len(given))
             return _answer(response, version, name)
 
-    async def multi_inference(self, data: bytes, deadline: float | None) -> bytes:
+    async def multi_inference(self, data: Data, deadline: float | None) -> bytes:
         """The same examples for several signatures of one model."""
         request = parse(serving("MultiInferenceRequest"), data)
         tasks = request.tasks
@@ -153,7 +155,7 @@ class Prediction:
             )
         picked[name] = (signature, task)
 
-    async def get_model_metadata(self, data: bytes, deadline: float | None) -> bytes:
+    async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
         """The signatures of a model."""
         request = parse(serving("GetModelMetadataRequest"), data)
         has_spec(request)
