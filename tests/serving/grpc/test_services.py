@@ -453,7 +453,7 @@ def test_requests_are_counted_by_how_they_end(server: Served, channel: grpc.Chan
     _refusal(channel, PREDICTION + "Predict", _predict("bug", x=X))
     assert server.desk.counted == [
         ("half", "Predict", "GRPC", 0),
-        ("", "Predict", "GRPC", 5),
+        ("no such model", "Predict", "GRPC", 5),
         ("bug", "Predict", "GRPC", 13),
     ]
 

@@ -6,8 +6,6 @@ MultiInference run one by one, so they need not share the tensor that they read.
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from sublet.channel.codes import Code
@@ -48,15 +46,12 @@ class Prediction:
         """Tensors in, tensors out."""
         request = parse(_PREDICT, data)
         spec = request.model_spec
-        with self._counted(spec.name, "Predict"):
+        with _Counted(self._desk, spec.name, "Predict"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
             name, signature = checks.check_signature(signatures, spec.signature_name)
-            given = request.inputs
-            if given.keys() != signature.inputs.keys():
-                checks.check_names(signature, given.keys())
-            inputs = {alias: tensors.read(alias, tensor) for alias, tensor in given.items()}
+            inputs = {alias: tensors.read(alias, each) for alias, each in request.inputs.items()}
             checks.check_inputs(signature, inputs)
             wanted = request.output_filter
             outputs = checks.check_outputs(signature, wanted) if wanted else ()
@@ -74,7 +69,7 @@ class Prediction:
         """Examples in, classes and scores out."""
         request = parse(serving("ClassificationRequest"), data)
         spec = request.model_spec
-        with self._counted(spec.name, "Classify"):
+        with _Counted(self._desk, spec.name, "Classify"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -89,7 +84,7 @@ class Prediction:
         """Examples in, a number for each out."""
         request = parse(serving("RegressionRequest"), data)
         spec = request.model_spec
-        with self._counted(spec.name, "Regress"):
+        with _Counted(self._desk, spec.name, "Regress"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -105,7 +100,7 @@ class Prediction:
         request = parse(serving("MultiInferenceRequest"), data)
         tasks = request.tasks
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
-        with self._counted(spec.name, "MultiInference"):
+        with _Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
             picked: dict[str, tuple[Signature, Any]] = {}
@@ -185,23 +180,29 @@ class Prediction:
         answer = await self._desk.run(version, name, inputs, (), deadline)
         return answer.outputs
 
-    @contextmanager
-    def _counted(self, model: str, api: str) -> Iterator[None]:
-        """Count a request by how it ends; names that nobody serves are counted as one."""
-        began = time.perf_counter()
-        code = Code.CANCELLED
-        try:
-            yield
-            code = Code.OK
-        except ServingError as wrong:
-            code = Code(wrong.code)
-            raise
-        except Exception:
-            code = Code.INTERNAL
-            raise
-        finally:
-            known = model if model in self._desk.catalogue.models else ""
-            self._desk.count(known, api, "GRPC", code, time.perf_counter() - began)
+
+class _Counted:
+    """Counts a request by how it ends."""
+
+    __slots__ = ("_api", "_began", "_desk", "_model")
+
+    def __init__(self, desk: Desk, model: str, api: str) -> None:
+        self._desk = desk
+        self._model = model
+        self._api = api
+        self._began = time.perf_counter()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, wrong: BaseException | None, at: Any) -> None:
+        if wrong is None:
+            code = 0
+        elif isinstance(wrong, ServingError):
+            code = wrong.code
+        else:
+            code = Code.INTERNAL if isinstance(wrong, Exception) else Code.CANCELLED
+        self._desk.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)
 
 
 def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:
