@@ -124,11 +124,11 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
                 **batching(read_batching(read(own, PER_MODEL), own)),
             }
     told |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
-    told["warmup"] = settings.warmup
+    told["warm_up"] = settings.warmup
     if settings.idle is not None:
-        told["idle"] = settings.idle
+        told["idle_seconds"] = settings.idle
     if settings.tags:
-        told["tags"] = settings.tags
+        told["tags"] = list(settings.tags)
     return told
 
 

@@ -154,6 +154,10 @@ class Slot:
             told = await self._ask({"ask": "load", "model": name, "version": number})
         return msgspec.convert(told["signatures"], dict[str, Signature])
 
+    async def full(self) -> bool:
+        """As `Host.full`: somebody had to make room for somebody."""
+        return any(row.evictions for row in await self.rows())
+
     async def unload(self, name: str, number: int) -> None:
         """As `Host.unload`."""
         await self._ask({"ask": "retire", "model": name, "version": number})
@@ -303,16 +307,16 @@ class _Life:
 
 def row(told: Mapping[str, Any], engine: str) -> Row:
     """What an engine says about one version, as a record."""
-    idle = told.get("idle")
+    idle, loads = told.get("idle"), int(told.get("loads") or 0)
     return Row(
         model=str(told["model"]),
         version=int(told["version"]),
         engine=engine,
-        state="loaded" if told.get("loaded") else str(told.get("state") or "unloaded"),
+        state="loaded" if told.get("loaded") else str(told.get("state") or "known"),
         bytes=int(told.get("bytes") or 0),
-        load_seconds=float(told.get("load_seconds") or told.get("seconds") or 0.0),
-        loads=int(told.get("loads") or 0),
-        evictions=int(told.get("evictions") or 0),
+        load_seconds=float(told.get("load_seconds") or 0.0),
+        loads=loads,
+        evictions=loads - bool(told.get("loaded")) if loads else 0,
         requests=int(told.get("requests") or 0),
         waiting=int(told.get("waiting") or 0),
         idle=None if idle is None else float(idle),
