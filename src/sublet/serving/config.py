@@ -50,7 +50,8 @@ class Settings(Struct, frozen=True):
     warmup: bool = True
     idle: float | None = None
     pin: frozenset[str] = frozenset()
-    isolate: frozenset[str] = frozenset()
+    isolate: Mapping[str, str | None] = field(default_factory=dict)
+    """Models with engines of their own, and how much memory each has; None for enough."""
     poll: float = 1.0
     """Seconds between two looks at the disk; 0 for one look, less for none."""
     config_poll: float = 0.0

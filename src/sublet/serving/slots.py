@@ -80,7 +80,8 @@ class Slots:
         """End the engines of models that have none of their own any more."""
         wanted = {config.name for config in configs if config.isolate}
         for own in [own for own in self._slots if own is not None and own not in wanted]:
-            await self._slots.pop(own).close()
+            if not self.stock.has(self._slots[own]):
+                await self._slots.pop(own).close()
 
     async def close(self) -> None:
         """End all of them."""
@@ -90,13 +91,15 @@ class Slots:
 
     def _slot(self, own: str | None, group: Sequence[ModelConfig]) -> "Slot":
         many = f"{len(group)} model{'s' * (len(group) != 1)}"
+        told = self._settings
+        memory = told.memory if own is None else told.isolate.get(own)
         slot = self._slots[own] = Slot(
             f"serve: {own or many}",
-            self._settings.memory or _estimate(group),
-            self._settings.device,
+            memory or _estimate(group),
+            told.device,
             self.stock,
             self._tell,
-            chosen=self._settings.memory is not None,
+            chosen=memory is not None,
         )
         return slot
 

@@ -162,6 +162,10 @@ class Stock:
         """Models of which nothing was found, and why."""
         return dict(self._troubles)
 
+    def has(self, host: Host) -> bool:
+        """Whether this one has, or is about to have, some version."""
+        return host in self._hosts.values() or bool(self._tending)
+
     def away(self, host: Host, path: str, loading: Sequence[Key]) -> None:
         """The engine of this socket has ended: its models are not to be had until it is back."""
         for key in loading:
