@@ -17,6 +17,7 @@ class Puppet:
 
     def __init__(self) -> None:
         self.path = "engine-1"
+        self.turn = asyncio.Lock()
         self.known: dict[Key, str] = {}
         self.loaded: set[Key] = set()
         self.log: list[str] = []

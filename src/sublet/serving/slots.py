@@ -34,6 +34,8 @@ _BESIDE = 256 * MiB
 _ANSWERING = 30.0
 """Seconds for what was asked of a version before it is taken away."""
 _LOOK = 0.02
+_OUT = {"known": "unloaded", "ready": "loaded"}
+"""Words of the engine for whoever looks from outside."""
 
 
 class Slots:
@@ -117,6 +119,7 @@ class Slot:
         chosen: bool,
     ) -> None:
         self.path = ""
+        self.turn = asyncio.Lock()
         self.restarts = 0
         self._name = name
         self._memory = memory
@@ -127,7 +130,6 @@ class Slot:
         self._worker: Worker | None = None
         self._life: _Life | None = None
         self._there = asyncio.Event()
-        self._loading = asyncio.Lock()
         self._keeping: asyncio.Task[None] | None = None
         self._closed = False
         # A load blocks its thread; questions must not wait for it.
@@ -153,8 +155,7 @@ class Slot:
 
     async def load(self, name: str, number: int) -> Mapping[str, Signature]:
         """As `Host.load`."""
-        async with self._loading:
-            told = await self._ask({"ask": "load", "model": name, "version": number})
+        told = await self._ask({"ask": "load", "model": name, "version": number})
         return msgspec.convert(told["signatures"], dict[str, Signature])
 
     async def full(self) -> bool:
@@ -311,11 +312,12 @@ class _Life:
 def row(told: Mapping[str, Any], engine: str) -> Row:
     """What an engine says about one version, as a record."""
     idle, loads = told.get("idle"), int(told.get("loads") or 0)
+    state = str(told.get("state") or "known")
     return Row(
         model=str(told["model"]),
         version=int(told["version"]),
         engine=engine,
-        state="loaded" if told.get("loaded") else str(told.get("state") or "known"),
+        state="loaded" if told.get("loaded") else _OUT.get(state, state),
         bytes=int(told.get("bytes") or 0),
         load_seconds=float(told.get("load_seconds") or 0.0),
         loads=loads,

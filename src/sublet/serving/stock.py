@@ -43,6 +43,8 @@ class Host(Protocol):
 
     path: str
     """The socket of the engine; empty while there is none."""
+    turn: asyncio.Lock
+    """Held by whoever has it load something."""
 
     async def ready(self) -> None:
         """Until there is an engine."""
@@ -206,9 +208,10 @@ class Stock:
         self._publish()
         for version in known:
             try:
-                if await host.full():
-                    return
-                await host.load(version.model, version.number)
+                async with host.turn:
+                    if await host.full():
+                        return
+                    await host.load(version.model, version.number)
                 self._strikes.pop((version.model, version.number), None)
             except ServingError as error:
                 self._tell(f"{version.model} version {version.number}: {error}")
@@ -276,12 +279,13 @@ class Stock:
         When memory is full, one that takes nobody's place is only looked into: whoever calls it
         first has it loaded. One that takes another's place must have shown that it works.
         """
-        others = self.catalogue.models[key[0]].versions.values()
-        if not any(one.state is State.AVAILABLE for one in others) and await host.full():
-            seen = await asyncio.to_thread(savedmodel.signatures, place.path)
-            if seen:
-                return seen
-        return await host.load(*key)
+        async with host.turn:
+            others = self.catalogue.models[key[0]].versions.values()
+            if not any(one.state is State.AVAILABLE for one in others) and await host.full():
+                seen = await asyncio.to_thread(savedmodel.signatures, place.path)
+                if seen:
+                    return seen
+            return await host.load(*key)
 
     async def _failed(self, host: Host, key: Key, place: Place, error: SubletError) -> None:
         with contextlib.suppress(EngineLost, ServingError):
