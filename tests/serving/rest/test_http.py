@@ -97,6 +97,13 @@ def test_head_is_get_without_the_body(served: House) -> None:
         assert client.ask("GET", "/healthz").json == {"status": "alive"}
 
 
+def test_the_standard_event_loop_will_do_too() -> None:
+    with house(run=asyncio.run) as plain, plain.client() as client:
+        assert client.post(PREDICT, BODY).json == GOOD
+        assert client.ask("POST", PREDICT, BODY, "Connection: close").json == GOOD
+        assert client.ended()
+
+
 def test_every_reply_has_a_date(served: House) -> None:
     with served.client() as client:
         date = client.ask("GET", "/").headers["date"]
@@ -377,11 +384,26 @@ class _Pipe:
     def abort(self) -> None:
         self.aborted = True
 
+    def write(self, data: bytes) -> None:
+        pass
 
-def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off() -> None:
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off(last: bool) -> None:
     pipe = _Pipe()
     connection = Connection(Server(table(), Limits(slow=10)))
     connection.connection_made(cast(asyncio.Transport, pipe))
+    if last:
+        connection.data_received(request("GET", "/", b"", "Connection: close"))
     connection.pause_writing()
     now = time.monotonic()
     for _ in range(9):
