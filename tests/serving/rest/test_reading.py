@@ -60,17 +60,16 @@ def test_rows_are_what_their_tensor_is(rows: list[Any], dtype: int) -> None:
         assert together == outcome(lambda: exactly(rows, dtype))
 
 
-@given(st.integers(0, 500), st.sampled_from(["x", None, True, [1.5], 1e300, {"t": 1}, {"z": 1}]))
+@given(st.integers(1, 500), st.sampled_from(["x", None, True, [1.5], 1e300, {"t": 1}, {"z": 1}]))
 def test_a_mistake_is_found_in_its_place_of_a_long_list(place: int, mistake: Any) -> None:
     specs = {"t": TensorSpec("t:0", 1)}
     plain: list[Any] = [1.5] * 500
     named: list[Any] = [{"t": 1.5} for _ in range(500)]
     plain.insert(place, mistake)
     named.insert(place, mistake if isinstance(mistake, dict) else {"t": mistake})
-    first = 1 if place == 0 and isinstance(mistake, list | dict) else place
-    assert f" {first} " in str(outcome(lambda: reading.rows(plain, specs)["t"]))
+    assert f" {place} " in str(outcome(lambda: reading.rows(plain, specs)["t"]))
     if mistake != {"t": 1}:
-        assert f" {first} " in str(outcome(lambda: reading.rows(named, specs)["t"]))
+        assert f" {place} " in str(outcome(lambda: reading.rows(named, specs)["t"]))
     with pytest.raises(ServingError):
         reading.columns({"t": [[plain]]}, specs)
 
