@@ -6,6 +6,7 @@ MultiInference run one by one, so they need not share the tensor that they read.
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
@@ -73,9 +74,9 @@ class Prediction:
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            name, signature = examples.classifying(signatures, spec.signature_name)
+            name, _ = examples.classifying(signatures, spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, signature, given, deadline)
+            outputs = await self._run(version, name, given, deadline)
             response = serving("ClassificationResponse")()
             _fill_classes(response.result, outputs, len(given))
             return _answer(response, version, name)
@@ -88,9 +89,9 @@ class Prediction:
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            name, signature = examples.regressing(signatures, spec.signature_name)
+            name, _ = examples.regressing(signatures, spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, signature, given, deadline)
+            outputs = await self._run(version, name, given, deadline)
             response = serving("RegressionResponse")()
             _fill_numbers(response.result, outputs, len(given))
             return _answer(response, version, name)
@@ -103,21 +104,18 @@ class Prediction:
         with _Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            picked: dict[str, tuple[Signature, Any]] = {}
+            picked: dict[str, str] = {}
             for task in tasks:
                 self._pick(task, spec.name, signatures, picked)
             given = examples.from_input(request.input)
             answers = await asyncio.gather(
-                *(
-                    self._run(version, name, signature, given, deadline)
-                    for name, (signature, _) in picked.items()
-                )
+                *(self._run(version, name, given, deadline) for name in picked)
             )
             response = serving("MultiInferenceResponse")()
-            for (name, (_, task)), outputs in zip(picked.items(), answers, strict=True):
+            for (name, method), outputs in zip(picked.items(), answers, strict=True):
                 result = response.results.add()
                 result.model_spec.ParseFromString(model_spec(version.model, version.number, name))
-                if task.method_name == examples.CLASSIFY:
+                if method == examples.CLASSIFY:
                     _fill_classes(result.classification_result, outputs, len(given))
                 else:
                     _fill_numbers(result.regression_result, outputs, len(given))
@@ -125,9 +123,9 @@ class Prediction:
 
     @staticmethod
     def _pick(
-        task: Any, model: str, signatures: Any, picked: dict[str, tuple[Signature, Any]]
+        task: Any, model: str, signatures: Mapping[str, Signature], picked: dict[str, str]
     ) -> None:
-        """Check one task of a MultiInference and add it to those picked."""
+        """Check one task of a MultiInference; its signature and method join those picked."""
         name = task.model_spec.signature_name or checks.DEFAULT_SIGNATURE
         signature = signatures.get(name)
         if not task.model_spec.name:
@@ -148,7 +146,7 @@ class Prediction:
             raise ServingError(
                 f"Unsupported signature method_name: {task.method_name}", Code.UNIMPLEMENTED
             )
-        picked[name] = (signature, task)
+        picked[name] = task.method_name
 
     async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
         """The signatures of a model."""
@@ -170,13 +168,15 @@ class Prediction:
         self,
         version: Version,
         name: str,
-        signature: Signature,
         given: list[bytes],
         deadline: float | None,
     ) -> Arrays:
-        """Examples through a signature."""
+        """Examples through a signature.
+
+        Its type is not looked at: models are served whose signature says another one than the
+        graph has, and their examples are fed all the same.
+        """
         inputs = {examples.INPUTS: examples.to_array(given)}
-        checks.check_inputs(signature, inputs)
         answer = await self._desk.run(version, name, inputs, (), deadline)
         return answer.outputs
 
