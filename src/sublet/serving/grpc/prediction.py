@@ -5,7 +5,6 @@ MultiInference run one by one, so they need not share the tensor that they read.
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from sublet.serving import checks, examples
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Arrays, Desk
 from sublet.serving.grpc.calls import Data, Method, Methods
+from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
 from sublet.serving.proto import serving, tensors
 from sublet.serving.proto.signatures import signature_defs
@@ -47,7 +47,7 @@ class Prediction:
         """Tensors in, tensors out."""
         request = parse(_PREDICT, data)
         spec = request.model_spec
-        with _Counted(self._desk, spec.name, "Predict"):
+        with Counted(self._desk, spec.name, "Predict"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -70,7 +70,7 @@ class Prediction:
         """Examples in, classes and scores out."""
         request = parse(serving("ClassificationRequest"), data)
         spec = request.model_spec
-        with _Counted(self._desk, spec.name, "Classify"):
+        with Counted(self._desk, spec.name, "Classify"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -85,7 +85,7 @@ class Prediction:
         """Examples in, a number for each out."""
         request = parse(serving("RegressionRequest"), data)
         spec = request.model_spec
-        with _Counted(self._desk, spec.name, "Regress"):
+        with Counted(self._desk, spec.name, "Regress"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -101,7 +101,7 @@ class Prediction:
         request = parse(serving("MultiInferenceRequest"), data)
         tasks = request.tasks
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
-        with _Counted(self._desk, spec.name, "MultiInference"):
+        with Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
             picked: dict[str, str] = {}
@@ -179,30 +179,6 @@ class Prediction:
         inputs = {examples.INPUTS: examples.to_array(given)}
         answer = await self._desk.run(version, name, inputs, (), deadline)
         return answer.outputs
-
-
-class _Counted:
-    """Counts a request by how it ends."""
-
-    __slots__ = ("_api", "_began", "_desk", "_model")
-
-    def __init__(self, desk: Desk, model: str, api: str) -> None:
-        self._desk = desk
-        self._model = model
-        self._api = api
-        self._began = time.perf_counter()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, wrong: BaseException | None, at: Any) -> None:
-        if wrong is None:
-            code = 0
-        elif isinstance(wrong, ServingError):
-            code = wrong.code
-        else:
-            code = Code.INTERNAL if isinstance(wrong, Exception) else Code.CANCELLED
-        self._desk.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)
 
 
 def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:
