@@ -317,9 +317,7 @@ def test_who_does_not_read_answers_is_not_read_until_it_does(server: Served) -> 
             + frames.window_update(0, window - 65535)
         )
         streams = range(1, 101, 2)
-        sending = threading.Thread(
-            target=lambda: [client.message(stream, message) for stream in streams]
-        )
+        sending = threading.Thread(target=lambda: _send_all(client, streams, message))
         sending.start()
         server.until(lambda: any(not each.reading for each in server.connections()))
         with Client(server.port) as other:
@@ -328,6 +326,11 @@ def test_who_does_not_read_answers_is_not_read_until_it_does(server: Served) -> 
         ended = {each.stream for each in _endings(client, len(streams))}
         sending.join()
         assert ended == set(streams)
+
+
+def _send_all(client: Client, streams: range, message: bytes) -> None:
+    for stream in streams:
+        client.message(stream, message)
 
 
 def _endings(client: Client, count: int) -> list[Frame]:
