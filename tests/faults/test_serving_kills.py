@@ -63,14 +63,6 @@ def test_a_killed_front_end_is_replaced_and_its_port_never_closes(server: Server
     )
 
 
-def test_a_killed_broker_costs_no_request(server: Server) -> None:
-    with Load(server, "half", [2.5], clients=2) as load:
-        os.kill(server.box.status()["pid"], signal.SIGKILL)
-        assert server.box.status()["leases"]
-    assert load.calls
-    assert not load.wrong
-
-
 def test_a_model_that_ends_the_engine_while_it_loads_is_left_out(
     server: Server, models: Path
 ) -> None:
@@ -89,3 +81,11 @@ def test_a_killed_server_takes_everything_with_it(box: Box, models: Path) -> Non
     one.signal(signal.SIGKILL)
     assert one.close() == -signal.SIGKILL
     wait_for(lambda: len(box.status()["leases"]) == leases, "its lease has ended")
+
+
+def test_a_killed_broker_costs_no_request(server: Server) -> None:
+    with Load(server, "half", [2.5], clients=2) as load:
+        os.kill(server.box.status()["pid"], signal.SIGKILL)
+        assert server.box.status()["leases"]
+    assert load.calls
+    assert not load.wrong

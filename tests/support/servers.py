@@ -34,7 +34,7 @@ class Server:
 
     def __init__(self, box: Box, *words: str, ready: bool = True) -> None:
         self.box = box
-        self._before = set(box.processes())
+        self._before = set(box.processes().items())
         self.process = box.start(
             "serve", *words, "--port", "auto", "--rest_api_port", "auto", "--json"
         )
@@ -50,7 +50,9 @@ class Server:
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, "".join(self.errors)
+        if not line:
+            self.close()
+            raise AssertionError("".join(self.errors))
         self.facts = json.loads(line)
 
     @property
@@ -83,18 +85,22 @@ class Server:
 
     def children(self, part: str) -> list[int]:
         """The processes whose command line has this in it, and that it has started."""
-        found = {pid for pid, words in self.box.processes().items() if part in words}
-        return sorted(found - self._before)
+        # A worker that was forked ahead has another command line once it is an engine.
+        new = self.box.processes().items() - self._before
+        return sorted(pid for pid, words in new if part in words)
 
     def signal(self, number: signal.Signals) -> None:
         self.draining = True
         self.process.send_signal(number)
 
     def close(self) -> int:
-        """End it as a service manager does; its exit code."""
-        if self.process.poll() is None:
+        """End it as a service manager does, if nobody has; its exit code."""
+        if not self.draining:
             self.signal(signal.SIGTERM)
-        code = self.process.wait(60)
+        try:
+            code = self.process.wait(60)
+        finally:
+            self.process.kill()
         self._reading.join()
         assert self.process.stdout is not None
         assert self.process.stderr is not None

@@ -59,6 +59,8 @@ class Server:
         )
         self._slots.stock = self.stock
         self._reloading = asyncio.Lock()
+        self._reloaded = False
+        """Whether a client has said what is served: then a directory does not any more."""
 
     async def run(self, ready: Callable[[list[metrics.Row]], None]) -> int:
         """Serve until a signal; the exit code. `ready` hears of the models when all are looked at.
@@ -66,8 +68,10 @@ class Server:
         The first SIGTERM or SIGINT drains, the second ends at once.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signal, number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # What was ignored stays so, as after `nohup`.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._signal, number)
         work = asyncio.create_task(self._serve(ready))
         heard = asyncio.create_task(self._signalled.wait())
         try:
@@ -125,13 +129,15 @@ class Server:
             await asyncio.sleep(self.settings.poll if self.settings.poll > 0 else _LOOK)
             if self.settings.poll <= 0:
                 self.stock.retry()
-                continue
-            if self.settings.path is not None:
+            else:
                 await self._survey()
-            await self.stock.refresh()
+                await self.stock.refresh()
+            await self._slots.keep_only([*self.stock.configs.values()])
 
     async def _survey(self) -> None:
         """Models may come to a directory, and go."""
+        if self.settings.path is None or self._reloaded:
+            return
         with contextlib.suppress(SubletError):
             configs = await asyncio.to_thread(config.models, self.settings)
             if {one.name: one for one in configs} != self.stock.configs:
@@ -139,37 +145,31 @@ class Server:
 
     async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
         """Serve what the config file says whenever it says something else than before."""
-        path, wait = self.settings.model_config_file, self.settings.config_poll
-        while path is not None and wait > 0:
-            await asyncio.sleep(wait)
+        told = ""
+        while self.settings.model_config_file is not None and self.settings.config_poll > 0:
+            await asyncio.sleep(self.settings.config_poll)
+            wrong = ""
             try:
                 configs = await asyncio.to_thread(config.models, self.settings)
                 if configs != last:
                     await self._replace(configs)
                     last = configs
             except SubletError as error:
-                self._tell(f"{path}: {error}")
+                wrong = str(error)
+            if wrong and wrong != told:
+                self._tell(wrong)
+            told = wrong
 
     async def _reload(self, data: bytes) -> tuple[int, str]:
         """What a client's HandleReloadConfigRequest asks for; its answer."""
         try:
             configs = await asyncio.to_thread(config.decoded, self.settings, data)
             await self._replace(configs)
+            self._reloaded = True
         except ServingError as error:
             return error.code, str(error)
         except SubletError as error:
             return Code.INVALID_ARGUMENT, str(error)
-        return Code.OK, ""
-
-    async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
-        """All or nothing: whatever is wrong with the labels is said before anything is changed."""
-        async with self._reloading:
-            for one in configs:
-                versions.check_labels(
-                    self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
-                )
-            await self.stock.replace(configs)
-            await self.stock.settled()
         failed = [
             f"{{name: {one.name} version: {number}}}"
             for one in configs
@@ -177,9 +177,18 @@ class Server:
             if version.state is State.END and version.error
         ]
         if failed:
-            raise ServingError(
-                f"Some models did not become available: {{{', '.join(failed)}}}", Code.UNKNOWN
-            )
+            return Code.UNKNOWN, f"Some models did not become available: {{{', '.join(failed)}}}"
+        return Code.OK, ""
+
+    async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
+        """Serve these; whatever is wrong with the labels is said before anything is changed."""
+        async with self._reloading:
+            for one in configs:
+                versions.check_labels(
+                    self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
+                )
+            await self.stock.replace(configs)
+            await self.stock.settled()
 
     async def _exposition(self) -> str:
         tally, rows = await asyncio.gather(self._frontends.tally(), self._slots.rows())

@@ -17,10 +17,13 @@ PREFIX = 5
 """Bytes before each message: whether it is compressed, and its size."""
 LARGEST_MESSAGE = 2**31 - 1
 _LONGEST_TEXT = 2048
+_LARGE = 1 << 16
+"""Bytes from which on a copy costs more than a view."""
 _CONTENT = (b"content-type", b"application/grpc")
 _ACCEPTED = (b"grpc-accept-encoding", b"identity,deflate,gzip")
 
-Unary = Callable[[bytes, float | None], Awaitable[bytes]]
+Data = bytes | bytearray | memoryview
+Unary = Callable[[Data, float | None], Awaitable[Data]]
 """Answers a serialized request; the float is its deadline, a time of `time.monotonic`."""
 Streaming = Callable[["Call"], Awaitable[None]]
 
@@ -30,10 +33,10 @@ class Call(Protocol):
 
     deadline: float | None
 
-    async def read(self) -> bytes | None:
+    async def read(self) -> Data | None:
         """The next message; None after the last one."""
 
-    async def write(self, message: bytes) -> None:
+    async def write(self, message: Data) -> None:
         """Send a message; waits while the client takes no more."""
 
 
@@ -78,7 +81,7 @@ def head(headers: hpack.Headers) -> Head:
         return Head(malformed=True)
     if seen[b":method"] != b"POST":
         return Head(refusal=b"405")
-    if not seen.get(b"content-type", b"").startswith(b"application/grpc"):
+    if not _TYPE.fullmatch(seen.get(b"content-type", b"")):
         return Head(refusal=b"415")
     return Head(
         path=seen[b":path"],
@@ -89,6 +92,7 @@ def head(headers: hpack.Headers) -> Head:
 
 _PSEUDO = (b":method", b":path", b":scheme", b":authority")
 _FORBIDDEN = (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+_TYPE = re.compile(rb"application/grpc(\+proto)?(;.*)?")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 
@@ -98,10 +102,10 @@ def _timeout(value: bytes | None) -> float | None:
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
-def unpack(data: bytes | bytearray, encoding: bytes, limit: int) -> bytes | bytearray:
+def unpack(data: Data, encoding: bytes, limit: int) -> Data:
     """The message within a complete prefix and message."""
     if not data[0]:
-        return data[PREFIX:]
+        return data[PREFIX:] if len(data) < _LARGE else memoryview(data)[PREFIX:]
     if data[0] != 1:
         raise ServingError("A message has an unknown flag.", Code.INTERNAL)
     if encoding not in (b"gzip", b"deflate"):

@@ -8,11 +8,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import cast
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.grpc import calls, frames, hpack
-from sublet.serving.grpc.calls import Methods
+from sublet.serving.grpc.calls import Data, Methods
 from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
 from sublet.serving.grpc.sending import Sender
 from sublet.serving.grpc.streams import Stream
@@ -26,14 +27,17 @@ LARGEST_BLOCK = 4 * LARGEST_CONTROL
 STREAM_WINDOW = 4 << 20
 WINDOW = 16 << 20
 MOST_RESETS = 2000
-"""Streams that a client may open and give up again within a second."""
+"""Streams that may be given up within a second, by the client or for what it sent."""
 GREETING_TIME = 20.0
 """Seconds in which a client must say that it speaks HTTP/2."""
+LINGER = 5.0
+"""Seconds in which a client may read why its connection ends."""
 DRAIN_PING = b"draining"
 
+_ONLY_HTTP2 = b"This port speaks gRPC: HTTP/2 without TLS, and nothing else.\n"
 _NOT_HTTP2 = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
-    b"Content-Length: 52\r\n\r\nThis port speaks gRPC: HTTP/2 without TLS, no other.\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_ONLY_HTTP2), _ONLY_HTTP2)
 )
 
 log = logging.getLogger(__name__)
@@ -74,9 +78,9 @@ class Connection(asyncio.Protocol):
     # The transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._sender = Sender(transport, self._loop, self._ended)
+        # A uvloop transport is one in all but its class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._sender = Sender(self._transport, self._loop, self._ended)
         self._greeting = self._loop.call_later(GREETING_TIME, transport.close)
 
     def connection_lost(self, wrong: Exception | None) -> None:
@@ -112,6 +116,11 @@ class Connection(asyncio.Protocol):
             self._held += memoryview(data)[rest:]
         self._sender.flush()
 
+    @property
+    def reading(self) -> bool:
+        """Whether the client is heard; not while it does not read answers."""
+        return self._transport.is_reading()
+
     def drain(self) -> None:
         """Take no new calls, and close when those under way are answered.
 
@@ -138,6 +147,8 @@ class Connection(asyncio.Protocol):
         for stream in list(self._streams.values()):
             self._drop(stream)
         self._transport.close()
+        # Who does not even read the reason must not keep us.
+        self._loop.call_later(LINGER, self._transport.abort)
 
     # Frames
 
@@ -290,12 +301,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         if not number or number > self._last:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "RST_STREAM for an idle stream")
-        now = self._loop.time()
-        if now - self._resets_since > 1.0:
-            self._resets, self._resets_since = 0, now
-        self._resets += 1
-        if self._resets > MOST_RESETS:
-            raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "too many calls are given up")
+        self._count_reset()
         if stream := self._streams.get(number):
             self._drop(stream)
 
@@ -357,6 +363,9 @@ class Connection(asyncio.Protocol):
             path = head.path.decode("utf-8", "replace")
             self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
             return
+        if head.timeout is not None and head.timeout <= 0:
+            self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
+            return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
         stream = Stream(number, head, method, self._sender, STREAM_WINDOW, deadline, self._limit)
         self._streams[number] = stream
@@ -402,6 +411,7 @@ class Connection(asyncio.Protocol):
     # Calls
 
     def _receive(self, stream: Stream, piece: bytes, last: bool) -> None:
+        stream.ended = last
         try:
             if piece:
                 stream.receive(piece)
@@ -413,7 +423,7 @@ class Connection(asyncio.Protocol):
         except ServingError as wrong:
             self._end(stream, wrong.code, wrong.message)
 
-    async def _unary(self, stream: Stream, message: bytes) -> None:
+    async def _unary(self, stream: Stream, message: Data) -> None:
         assert stream.method.unary is not None
         try:
             answer = await stream.method.unary(message, stream.deadline)
@@ -464,15 +474,23 @@ class Connection(asyncio.Protocol):
 
     def _ended(self, number: int) -> None:
         """All of an answer has been sent."""
-        stream = self._streams.pop(number)
+        stream = self._streams[number]
         if not stream.ended:
             # The client need not send the rest of what it asked.
             self._sender.put(frames.reset(number, Fault.NO_ERROR))
-            self._drop(stream)
-        if self._draining:
-            self._leave()
+        self._drop(stream)
+
+    def _count_reset(self) -> None:
+        """Bound the calls that are begun for nothing, whoever gives them up."""
+        now = self._loop.time()
+        if now - self._resets_since > 1.0:
+            self._resets, self._resets_since = 0, now
+        self._resets += 1
+        if self._resets > MOST_RESETS:
+            raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "too many calls are given up")
 
     def _refuse(self, number: int, fault: Fault) -> None:
+        self._count_reset()
         self._sender.put(frames.reset(number, fault))
         if stream := self._streams.get(number):
             self._drop(stream)

@@ -5,9 +5,7 @@ MultiInference run one by one, so they need not share the tensor that they read.
 """
 
 import asyncio
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
@@ -15,11 +13,12 @@ from sublet.errors import ServingError
 from sublet.serving import checks, examples
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Arrays, Desk
-from sublet.serving.grpc.calls import Method, Methods
+from sublet.serving.grpc.calls import Data, Method, Methods
+from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
 from sublet.serving.proto import serving, tensors
 from sublet.serving.proto.signatures import signature_defs
-from sublet.serving.proto.wire import piece
+from sublet.serving.proto.wire import head, piece
 
 _SIGNATURE_DEF = "signature_def"
 _PREDICT = serving("PredictRequest")
@@ -44,83 +43,79 @@ class Prediction:
             }.items()
         }
 
-    async def predict(self, data: bytes, deadline: float | None) -> bytes:
+    async def predict(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out."""
         request = parse(_PREDICT, data)
         spec = request.model_spec
-        with self._counted(spec.name, "Predict"):
+        with Counted(self._desk, spec.name, "Predict"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
             name, signature = checks.check_signature(signatures, spec.signature_name)
-            given = request.inputs
-            if given.keys() != signature.inputs.keys():
-                checks.check_names(signature, given.keys())
-            inputs = {alias: tensors.read(alias, tensor) for alias, tensor in given.items()}
+            inputs = {alias: tensors.read(alias, each) for alias, each in request.inputs.items()}
             checks.check_inputs(signature, inputs)
             wanted = request.output_filter
             outputs = checks.check_outputs(signature, wanted) if wanted else ()
             answer = await self._desk.run(version, name, inputs, outputs, deadline)
-            parts = [
-                piece(1, piece(1, alias.encode()) + piece(2, tensors.write(array)))
-                for alias, array in answer.outputs.items()
-            ]
+            parts: list[bytes | memoryview] = []
+            for alias, array in answer.outputs.items():
+                begin, values = tensors.parts(array)
+                size = len(begin) + len(values)
+                entry = piece(1, alias.encode()) + head(2, size)
+                parts += (head(1, len(entry) + size), entry, begin, values)
             parts.append(piece(2, model_spec(version.model, version.number, name)))
             return b"".join(parts)
 
-    async def classify(self, data: bytes, deadline: float | None) -> bytes:
+    async def classify(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, classes and scores out."""
         request = parse(serving("ClassificationRequest"), data)
         spec = request.model_spec
-        with self._counted(spec.name, "Classify"):
+        with Counted(self._desk, spec.name, "Classify"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            name, signature = examples.classifying(signatures, spec.signature_name)
+            name, _ = examples.classifying(signatures, spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, signature, given, deadline)
+            outputs = await self._run(version, name, given, deadline)
             response = serving("ClassificationResponse")()
             _fill_classes(response.result, outputs, len(given))
             return _answer(response, version, name)
 
-    async def regress(self, data: bytes, deadline: float | None) -> bytes:
+    async def regress(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, a number for each out."""
         request = parse(serving("RegressionRequest"), data)
         spec = request.model_spec
-        with self._counted(spec.name, "Regress"):
+        with Counted(self._desk, spec.name, "Regress"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            name, signature = examples.regressing(signatures, spec.signature_name)
+            name, _ = examples.regressing(signatures, spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, signature, given, deadline)
+            outputs = await self._run(version, name, given, deadline)
             response = serving("RegressionResponse")()
             _fill_numbers(response.result, outputs, len(given))
             return _answer(response, version, name)
 
-    async def multi_inference(self, data: bytes, deadline: float | None) -> bytes:
+    async def multi_inference(self, data: Data, deadline: float | None) -> bytes:
         """The same examples for several signatures of one model."""
         request = parse(serving("MultiInferenceRequest"), data)
         tasks = request.tasks
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
-        with self._counted(spec.name, "MultiInference"):
+        with Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            picked: dict[str, tuple[Signature, Any]] = {}
+            picked: dict[str, str] = {}
             for task in tasks:
                 self._pick(task, spec.name, signatures, picked)
             given = examples.from_input(request.input)
             answers = await asyncio.gather(
-                *(
-                    self._run(version, name, signature, given, deadline)
-                    for name, (signature, _) in picked.items()
-                )
+                *(self._run(version, name, given, deadline) for name in picked)
             )
             response = serving("MultiInferenceResponse")()
-            for (name, (_, task)), outputs in zip(picked.items(), answers, strict=True):
+            for (name, method), outputs in zip(picked.items(), answers, strict=True):
                 result = response.results.add()
                 result.model_spec.ParseFromString(model_spec(version.model, version.number, name))
-                if task.method_name == examples.CLASSIFY:
+                if method == examples.CLASSIFY:
                     _fill_classes(result.classification_result, outputs, len(given))
                 else:
                     _fill_numbers(result.regression_result, outputs, len(given))
@@ -128,9 +123,9 @@ class Prediction:
 
     @staticmethod
     def _pick(
-        task: Any, model: str, signatures: Any, picked: dict[str, tuple[Signature, Any]]
+        task: Any, model: str, signatures: Mapping[str, Signature], picked: dict[str, str]
     ) -> None:
-        """Check one task of a MultiInference and add it to those picked."""
+        """Check one task of a MultiInference; its signature and method join those picked."""
         name = task.model_spec.signature_name or checks.DEFAULT_SIGNATURE
         signature = signatures.get(name)
         if not task.model_spec.name:
@@ -151,9 +146,9 @@ class Prediction:
             raise ServingError(
                 f"Unsupported signature method_name: {task.method_name}", Code.UNIMPLEMENTED
             )
-        picked[name] = (signature, task)
+        picked[name] = task.method_name
 
-    async def get_model_metadata(self, data: bytes, deadline: float | None) -> bytes:
+    async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
         """The signatures of a model."""
         request = parse(serving("GetModelMetadataRequest"), data)
         has_spec(request)
@@ -173,33 +168,17 @@ class Prediction:
         self,
         version: Version,
         name: str,
-        signature: Signature,
         given: list[bytes],
         deadline: float | None,
     ) -> Arrays:
-        """Examples through a signature."""
+        """Examples through a signature.
+
+        Its type is not looked at: models are served whose signature says another one than the
+        graph has, and their examples are fed all the same.
+        """
         inputs = {examples.INPUTS: examples.to_array(given)}
-        checks.check_inputs(signature, inputs)
         answer = await self._desk.run(version, name, inputs, (), deadline)
         return answer.outputs
-
-    @contextmanager
-    def _counted(self, model: str, api: str) -> Iterator[None]:
-        """Count a request by how it ends; names that nobody serves are counted as one."""
-        began = time.perf_counter()
-        code = Code.CANCELLED
-        try:
-            yield
-            code = Code.OK
-        except ServingError as wrong:
-            code = Code(wrong.code)
-            raise
-        except Exception:
-            code = Code.INTERNAL
-            raise
-        finally:
-            known = model if model in self._desk.catalogue.models else ""
-            self._desk.count(known, api, "GRPC", code, time.perf_counter() - began)
 
 
 def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:

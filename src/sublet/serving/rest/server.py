@@ -11,7 +11,6 @@ from sublet.serving.rest.heads import Heads
 from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.site import Site
 
-_TICK = 1.0
 _BACKLOG = 1024
 
 
@@ -26,6 +25,7 @@ class Server:
         self.handler = Site(desk, self.limits) if handler is None else handler
         self.connections: set[Connection] = set()
         self.draining = False
+        self.coming = 0
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -71,4 +71,4 @@ class Server:
         now = time.monotonic()
         for connection in list(self.connections):
             connection.sweep(now)
-        self._timer = asyncio.get_running_loop().call_later(_TICK, self._sweep)
+        self._timer = asyncio.get_running_loop().call_later(self.limits.sweep, self._sweep)
