@@ -193,8 +193,8 @@ class _Bench:
             }
             click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
             return
-        click.echo(f"\n{tables.bars(self._figures)}\n\n{tables.legend(self._figures)}")
-        click.echo("\n".join(said))
+        click.echo(f"\n{tables.bars(self._figures)}\n")
+        click.echo("\n".join([*tables.legend(self._figures), *said]))
 
     def _begin(self, subject: "Subject") -> None:
         from sublet.serving.measuring import tables

@@ -180,11 +180,12 @@ def _draw(
 
 def _load(path: Path) -> dict[str, Array]:
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise BadRequest(f"--data {path} is one array without a name.", _DATA)
-        with file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise BadRequest(f"--data {path} is one array without a name.", _DATA)
+            with file:
+                return {name: file[name] for name in file.files}
     except OSError as error:
         raise BadRequest(f"--data {path}: {error.strerror or error}.", _DATA) from None
     except (ValueError, EOFError, zipfile.BadZipFile):

@@ -15,6 +15,8 @@ from sublet.serving.measuring.figures import Call, Figures, Window, chosen, figu
 
 WINDOWS = 20
 """In the longest time of a step."""
+_LANDING = 10.0
+"""Seconds that the last calls of a step may take beyond the time of a step."""
 _LEAST = 20
 """Answers in a window: of fewer, a p95 says little."""
 
@@ -108,6 +110,9 @@ class _Step:
         self.windows: list[Window] = []
         self._calls: list[Call] = []
         self._began = 0.0
+        """The window."""
+        self._last = 0.0
+        """When it ends at the latest."""
         self._failed = 0
         self._unheard = 0
         """Failures since the last answer."""
@@ -118,6 +123,8 @@ class _Step:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         self._began = self._clock()
+        self._last = self._began + self._most
+        # For calls that are not answered; who is answered looks at the clock anyway.
         timer = loop.call_later(self._most, self._end)
         for _ in range(self._concurrency):
             if not self._over.done():
@@ -128,7 +135,13 @@ class _Step:
             timer.cancel()
             self._end()
         # So that the next step has the model to itself.
-        await self._landed
+        try:
+            await asyncio.wait_for(self._landed, self._most + _LANDING)
+        except TimeoutError:
+            raise WorldError(
+                f"{self._flying} of {self._concurrency} calls are not answered any more.",
+                "Is the model stuck? See what its server says.",
+            ) from None
 
     def figures(self) -> Figures:
         windows, stable = chosen(self.windows)
@@ -177,6 +190,8 @@ class _Step:
         self._told(figures(self._concurrency, self._way.rows, self.windows[-1:], self._failed))
         if self._until_stable and settled(self.windows):
             self._over.set_result(None)
+        elif now >= self._last:
+            self._end()
 
     def _end(self) -> None:
         """Its time is over, or somebody wants it to be."""

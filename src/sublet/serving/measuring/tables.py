@@ -45,6 +45,8 @@ def bars(figures: Sequence[Figures]) -> str:
     for one in figures:
         bar = "█" * max(1, round(_BAR * one.rate / most))
         lines.append(f"{one.concurrency:>6} {bar} {number(one.rate)}")
+    if any(one.queued is None for one in figures):
+        return "\n".join(lines)
     longest = max(one.mean for one in figures)
     lines += ["", "mean time of a call: ▒ queue, █ compute, · the way there and back"]
     for one in figures:
@@ -52,15 +54,17 @@ def bars(figures: Sequence[Figures]) -> str:
     return "\n".join(lines)
 
 
-def legend(figures: Sequence[Figures]) -> str:
+def legend(figures: Sequence[Figures]) -> list[str]:
     """What the words mean, and what has to be said of these figures."""
-    lines = ["queue, compute: means. batch: mean rows of a batch."]
+    lines = []
+    if figures[0].queued is not None:
+        lines.append("queue, compute: means. batch: mean rows of a batch.")
     if any(not one.stable for one in figures):
         lines.append("~ not stable within its time: give it more --time, or a quieter machine.")
     failed = sum(one.failed for one in figures)
     if failed:
         lines.append(f"{failed} calls failed, and count only here.")
-    return "\n".join(lines)
+    return lines
 
 
 def sheet(figures: Sequence[Figures]) -> str:
@@ -107,10 +111,8 @@ def _three(value: float) -> str:
 
 def _split(one: Figures, longest: float) -> str:
     whole = max(1, round(_BAR * one.mean / longest))
-    if one.queued is None or one.computed is None:
-        return "·" * whole
-    queue = min(whole, round(whole * one.queued / one.mean))
-    compute = min(whole - queue, round(whole * one.computed / one.mean))
+    queue = min(whole, round(whole * (one.queued or 0) / one.mean))
+    compute = min(whole - queue, round(whole * (one.computed or 0) / one.mean))
     return "▒" * queue + "█" * compute + "·" * (whole - queue - compute)
 
 
