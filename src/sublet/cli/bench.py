@@ -90,7 +90,7 @@ def command(
             if place is not None:
                 own = calls.engine(place, memory, device, _options(batching))
                 stack.callback(own.close)
-            asyncio.run(bench.run(_subject(model, version, place, own, url, grpc, asked)))
+            calls.run(bench.run(_subject(model, version, place, own, url, grpc, asked)))
     except KeyboardInterrupt:
         bench.report(sheet, plot)
         return 130

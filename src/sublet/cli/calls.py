@@ -1,9 +1,9 @@
 """What `sublet bench` and `sublet tune` share: words about calls, a line of progress, an engine."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sublet.serving.measuring.figures import Figures
     from sublet.serving.measuring.subject import Place, Wanted
 
+_T = TypeVar("_T")
 _MOST_STEPS = 64
 _MOST_AT_ONCE = 4096
 _LEAST = 512 * MiB
@@ -101,6 +102,18 @@ def engine(
         made.close()
         raise
     return made
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run it in a loop that takes little of the processors from the model, if there is one."""
+    import asyncio
+
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
 
 
 class Progress:

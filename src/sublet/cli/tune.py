@@ -1,6 +1,5 @@
 """`sublet tune`: which batches a model answers fastest with, measured."""
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +99,7 @@ def command(
     tuning = _Tuning(place, asked, goal, concurrency, most, as_json)
     engine = calls.engine(place, memory, device, {})
     try:
-        best, verdict = asyncio.run(tuning.run(engine))
+        best, verdict = calls.run(tuning.run(engine))
     except KeyboardInterrupt:
         click.echo("sublet: stopped; nothing was written", err=True)
         return 130

@@ -105,7 +105,7 @@ def test_a_file_that_does_not_fit_says_what_it_should_have(tmp_path: Path) -> No
         ({"x": rows[:0], "z": rows[:0]}, "at least 1"),
     ):
         path = tmp_path / "some.npz"
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
         with pytest.raises(BadRequest) as refused:
             read(path, wanted)
         assert told in str(refused.value)

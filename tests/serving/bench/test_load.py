@@ -73,7 +73,8 @@ def test_a_steady_model_is_measured_in_four_windows() -> None:
     assert told.rate == pytest.approx(10)
     assert told.rows == pytest.approx(20)
     assert told.p99 == pytest.approx(0.1)
-    assert (told.queued, told.computed) == (pytest.approx(0.01), pytest.approx(0.02))
+    assert told.queued == pytest.approx(0.01)
+    assert told.computed == pytest.approx(0.02)
     assert told.seconds == pytest.approx(3 * LONG / 20, rel=0.01)
     assert model.now < LONG / 4
 

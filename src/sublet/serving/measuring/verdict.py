@@ -17,6 +17,7 @@ from sublet.serving.measuring.tables import span
 PAIRS = 6
 _T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Student's t for 95 %, two-sided, by degrees of freedom."""
+_NOISY = 0.1
 _LEAST = 0.02
 """A smaller gain is not worth a file that somebody has to keep."""
 
@@ -59,7 +60,8 @@ def judge(pairs: Sequence[tuple[Figures, Figures]], goal: Goal) -> Verdict:
                 return Verdict(False, f"{text}, but the rounds differ as much", rate, p99)
             return Verdict(True, text, rate, p99)
     if not rate.real:
-        return Verdict(False, f"{gains}: within noise", rate, p99)
+        quiet = "; give it more --time, or a quieter machine" if rate.noise > _NOISY else ""
+        return Verdict(False, f"{gains}: within noise{quiet}", rate, p99)
     return Verdict(rate.gain > 0, gains, rate, p99)
 
 
