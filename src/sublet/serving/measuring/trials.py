@@ -42,7 +42,7 @@ class Trials:
             for one in order if pair % 2 == 0 else order[::-1]:
                 self._apply(one)
                 found[one] = await self._load.step(
-                    self._concurrency, self._most / 2, until_stable=False
+                    self._concurrency, self._most / 4, until_stable=False
                 )
             pairs.append((found[Setting()], found[setting]))
         return pairs
