@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
@@ -27,6 +28,8 @@ from .port import gone
 from .records import EVENT, Malformed
 from .session import Session
 from .tensors import Array
+
+_LINGER = 1.0
 
 
 class _Waiter:
@@ -50,6 +53,7 @@ class Line:
         self.told: Callable[[dict[str, Any]], None] | None = None
         """Called with what the engine says on its own, in whatever thread reads."""
         self._sock = sock
+        weakref.finalize(self, sock.close).atexit = False
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._inbox = Inbox(sock)
@@ -153,6 +157,7 @@ class Line:
             if left is not None and left <= 0:
                 self._session.cancel(number)
                 self._send()
+                self._wake_one()  # It may have been our turn to read.
                 raise ServingError("The answer did not come in time.", Code.DEADLINE_EXCEEDED)
             if self._reading.acquire(blocking=False):
                 try:
@@ -182,13 +187,11 @@ class Line:
             self._blocked.pop(waiter, None)
 
     def _wake_one(self) -> None:
+        """Whoever stops reading has another go on, if one waits."""
         for waiter in list(self._blocked):
-            if waiter.wake is not None:
+            if not waiter.done and waiter.wake is not None:
                 waiter.wake.set()
                 return
-        with self._lock:
-            if self._futures:
-                self._wanted.notify_all()
 
     def _read(self, left: float | None) -> bool:
         """Hear what the engine says; False if nothing came in the time that is left."""
@@ -234,12 +237,16 @@ class Line:
             self._wanted.notify_all()
 
     def _read_for_futures(self) -> None:
+        """The thread: it ends when nobody has wanted it for a while, so that a line that is not
+        used any more can go."""
         while True:
             with self._lock:
-                while not self._futures and not self.closed:
-                    self._wanted.wait()
-                if self.closed:
+                if not self._futures and not self.closed:
+                    self._wanted.wait(_LINGER)
+                if self.closed or not self._futures:
+                    self._reader = None
                     return
             with self._reading:
                 if not self.closed:
                     self._read(None)
+            self._wake_one()
