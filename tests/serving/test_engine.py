@@ -15,6 +15,7 @@ import pytest
 
 import sublet
 from sublet.channel.codes import Code
+from sublet.errors import TooLarge
 from support.box import Box, wait_for
 from support.numbers import floats
 
@@ -126,8 +127,8 @@ def test_calls_of_many_threads_and_coroutines_share_a_connection(engine: sublet.
 
 def test_a_forked_child_has_a_connection_of_its_own(engine: sublet.Engine) -> None:
     code = (
-        "import os, numpy as np, sublet; m = sublet.connect('half'); x = np.ones((20000, 1), 'f4'); "
-        "m(x); pid = os.fork(); ok = (m(x) == 2.5).all(); "
+        "import os, numpy as np, sublet; m = sublet.connect('half'); "
+        "x = np.ones((20000, 1), 'f4'); m(x); pid = os.fork(); ok = (m(x) == 2.5).all(); "
         "pid or os._exit(0 if ok else 1); print(ok, os.waitpid(pid, 0)[1])"
     )
     said = subprocess.run(
@@ -196,12 +197,7 @@ def test_a_client_finds_the_engine_that_takes_the_place_of_one_that_was_killed(h
         assert raised.value.code == Code.UNAVAILABLE
     with sublet.Engine(memory="128MiB") as second:
         second.load("again", HALF)
-        for _ in range(2):
-            try:
-                found = model([[2.0]]).item()
-            except sublet.ServingError as error:
-                assert error.code == Code.UNAVAILABLE
-        assert found == 3.0
+        assert model([[2.0]]).item() == 3.0
 
 
 def test_an_engine_ends_with_the_process_that_has_it(home: Box) -> None:
@@ -218,5 +214,5 @@ def test_an_engine_ends_with_the_process_that_has_it(home: Box) -> None:
 
 
 def test_an_engine_that_finds_no_room_says_so(home: Box) -> None:
-    with pytest.raises(sublet.SubletError, match="never|larger|only|can"):
+    with pytest.raises(TooLarge, match="900 GiB"):
         sublet.Engine(memory="900GiB")

@@ -32,6 +32,13 @@ from .tensors import Array
 _LINGER = 1.0
 
 
+class Unsent(ServingError):
+    """Nothing has happened: the call can be sent to another engine."""
+
+    def __init__(self, message: str = gone().message, code: int = Code.UNAVAILABLE) -> None:
+        super().__init__(message, code)
+
+
 class _Waiter:
     """One call that somebody waits for."""
 
@@ -77,12 +84,13 @@ class Line:
         deadline: float | None = None,
         priority: int = 0,
     ) -> Answer:
-        """Call a model, and wait. Raises ServingError."""
+        """Call a model, and wait. Raises ServingError; Unsent if the engine was gone before."""
         waiter = _Waiter()
         number = self._session.call(
             waiter, model, version, signature, inputs, outputs, deadline, priority
         )
-        self._send()
+        if not self._send():
+            raise Unsent
         self._wait(waiter, number, deadline)
         return cast("Answer", waiter.result)
 
@@ -135,13 +143,16 @@ class Line:
         for waiter, error in self._session.fail(gone()):
             self._finish(waiter, error)
 
-    def _send(self) -> None:
+    def _send(self) -> bool:
+        """Whether all that was said has gone."""
         try:
             while not self._outbox.flush():
                 # The engine is behind. It always reads, so this is short.
                 self._sock_ready(select.POLLOUT)
         except (OSError, ValueError):
             self.close()
+            return False
+        return True
 
     def _sock_ready(self, events: int) -> None:
         poll = select.poll()
