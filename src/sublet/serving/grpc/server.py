@@ -11,13 +11,17 @@ from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.inference import Inference
 from sublet.serving.grpc.models import Models
 from sublet.serving.grpc.prediction import Prediction
+from sublet.serving.grpc.room import Room
 
 
 class GrpcServer:
     """The gRPC half of a front end. Made and used within a running event loop."""
 
-    def __init__(self, desk: Desk, largest_message: int = LARGEST_MESSAGE) -> None:
+    def __init__(
+        self, desk: Desk, largest_message: int = LARGEST_MESSAGE, room: int | None = None
+    ) -> None:
         self.health = Health()
+        self.room = Room(room)
         self._largest = largest_message
         self._methods: Methods = {
             **Prediction(desk).methods(),
@@ -55,7 +59,7 @@ class GrpcServer:
             await self._empty.wait()
 
     def _connect(self) -> Connection:
-        connection = Connection(self._methods, self._largest, self._forget)
+        connection = Connection(self._methods, self.room, self._largest, self._forget)
         self._connections.add(connection)
         self._empty.clear()
         return connection
