@@ -45,11 +45,13 @@ class Connection(asyncio.Protocol):
         methods: Methods,
         room: Room,
         limit: int,
+        made: Callable[["Connection"], None],
         lost: Callable[["Connection"], None],
     ) -> None:
         self._methods = methods
         self._room = room
         self._limit = limit
+        self._made = made
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, Stream] = {}
@@ -73,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._sender = Sender(self._transport, self._loop, self._ended)
         self._greeting = self._loop.call_later(GREETING_TIME, transport.close)
+        self._made(self)
 
     def connection_lost(self, wrong: Exception | None) -> None:
         self._broken = True
