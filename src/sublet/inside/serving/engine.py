@@ -9,7 +9,8 @@ the batch it has read itself, while the next one takes over the watch. So no req
 thread to wake up. A few more, the loader's, bring models into memory.
 
 Started as a job of the broker, with two arguments: where to listen, and how many batches may run
-at a time (0: one for each processor, up to four). Descriptor 3 is the channel of its owner, with whom it ends.
+at a time (0: one for each processor, up to four). Descriptor 3 is the channel of its owner, with
+whom it ends.
 """
 
 from __future__ import annotations
