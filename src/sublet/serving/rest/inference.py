@@ -28,10 +28,10 @@ from sublet.serving.rest.messages import Pending, Reply, Request
 Array = np.ndarray[Any, Any]
 Answerer = Callable[[Request], Reply | Pending]
 
-_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
+_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config))?", re.A)
 _PLATFORM = "tensorflow_savedmodel"
 _RAW = b"application/octet-stream"
-_EXTENSIONS = ["binary_tensor_data", "model_repository"]
+_EXTENSIONS = ["binary_tensor_data", "classification"]
 
 
 class Inference:
@@ -223,8 +223,9 @@ def _binary(name: str, raw: memoryview, dtype: int, shape: list[int]) -> Array:
             f'Input "{name}" has {len(raw)} bytes, but its shape {shape} and datatype '
             f"need {prod(shape) * array.itemsize}."
         )
-    # From the middle of a body it may lie crooked in memory; a copy does not.
-    return np.frombuffer(bytes(raw), array).reshape(shape)
+    found = np.frombuffer(raw, array)
+    # In the middle of a body it may lie crooked in memory; a copy does not.
+    return (found if found.flags.aligned else found.copy()).reshape(shape)
 
 
 def _strings(name: str, raw: memoryview, shape: list[int]) -> Array:
