@@ -47,7 +47,7 @@ class Model:
 
     @property
     def version(self) -> int:
-        """The version that is called."""
+        """The version that was found; a newer one may have taken its place if none was named."""
         return self._number
 
     @property
@@ -80,7 +80,7 @@ class Model:
         signature, arrays = arrange(self._signatures, args, inputs)
         deadline = None if timeout is None else time.monotonic() + timeout
         future = line.submit(
-            self.name, self._number, signature, arrays, deadline=deadline, priority=priority
+            self.name, self._version, signature, arrays, deadline=deadline, priority=priority
         )
         return result(await asyncio.wrap_future(future))
 
@@ -114,7 +114,7 @@ class Model:
             name, arrays = arrange(self._signatures, args, inputs, signature)
             try:
                 return line.run(
-                    self.name, self._number, name, arrays, tuple(outputs), deadline, priority
+                    self.name, self._version, name, arrays, tuple(outputs), deadline, priority
                 )
             except Unsent:
                 continue  # There is another engine, or an error that says that there is none.

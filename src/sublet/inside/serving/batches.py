@@ -59,7 +59,10 @@ def assemble(results: list[tuple[int, list[Array]]]) -> list[Array]:
 
 
 def check(kind: Kind, bound: Any) -> ServingError | None:
-    """Why requests of this kind do not fit the signature."""
+    """Why requests of this kind do not fit the signature.
+
+    Shapes are TensorFlow's to judge: many graphs take more than their signatures say.
+    """
     wanted, names = bound.inputs, kind.inputs
     if set(names) != set(wanted):
         extra = ",".join(sorted(set(names) - set(wanted)))
@@ -70,7 +73,7 @@ def check(kind: Kind, bound: Any) -> ServingError | None:
             f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}.",
             Code.INVALID_ARGUMENT,
         )
-    for name, (dtype, tail, rank) in zip(names, kind.tails, strict=True):
+    for name, (dtype, _, _) in zip(names, kind.tails, strict=True):
         spec = wanted[name]
         if spec.dtype not in (dtype, ANY):
             return ServingError(
@@ -78,26 +81,7 @@ def check(kind: Kind, bound: Any) -> ServingError | None:
                 f"but is {tensors.NAMES.get(dtype, dtype)}.",
                 Code.INVALID_ARGUMENT,
             )
-        if spec.shape is not None and not _fits(spec.shape, tail, rank):
-            shape = "any" if tail is None else str(("?", *tail)[:rank])
-            return ServingError(
-                f"The input {name!r} has to be of shape {_shown(spec.shape)}, but is of rank "
-                f"{rank} and shape {shape}.",
-                Code.INVALID_ARGUMENT,
-            )
     return None
-
-
-def _fits(shape: tuple[int, ...], tail: tuple[int, ...] | None, rank: int) -> bool:
-    if len(shape) != rank:
-        return False
-    return tail is None or all(
-        want in (-1, have) for want, have in zip(shape[1:], tail, strict=True)
-    )
-
-
-def _shown(shape: tuple[int, ...]) -> str:
-    return f"({', '.join('?' if size < 0 else str(size) for size in shape)})"
 
 
 def _rows(part: Part, index: int) -> Array:

@@ -66,7 +66,7 @@ class Floor:
         """Have a call wait; why it cannot, or the queue of a model that has to be loaded."""
         with self._lock:
             queue: Queue | None = lane.queue
-            if queue is None or queue.removed:
+            if queue is None or queue.removed or (queue.retired and lane.version is None):
                 queue = lane.queue = self._find(lane.model, lane.version)
                 lane.kinds.clear()
                 if queue is None:
@@ -140,7 +140,7 @@ class Floor:
         with self._lock:
             queue = self._schedule.queues.get((model, version))
             if queue is not None:
-                queue.present = True
+                queue.present = queue.proven = True
                 for kind in queue.kinds.values():
                     kind.bound = kind.error = None
 
@@ -163,6 +163,12 @@ class Floor:
         """Those that wait for their model to be loaded."""
         with self._lock:
             return self._schedule.absent()
+
+    def retire(self, model: str, version: int) -> None:
+        """It will be withdrawn: calls that name no version go to another one from now on."""
+        with self._lock:
+            if (queue := self._schedule.queues.get((model, version))) is not None:
+                queue.retired = True
 
     def withdraw(self, model: str, version: int, forget: bool) -> list[Request]:
         """Begin nothing of it any more, and wait until what runs is done; who waited in vain."""
@@ -191,10 +197,14 @@ class Floor:
             return queue is not None and bool(queue.rows or queue.running)
 
     def _find(self, model: str, version: int | None) -> Queue | None:
-        if version is None:
-            known = [number for name, number in self._schedule.queues if name == model]
-            version = max(known, default=-1)
-        return self._schedule.queues.get((model, version))
+        if version is not None:
+            return self._schedule.queues.get((model, version))
+        # One that was never loaded is not tried on those who name none, if there is another.
+        return max(
+            (one for one in self._schedule.queues.values() if one.model == model),
+            key=lambda one: (not one.retired, one.proven, one.version),
+            default=None,
+        )
 
     def _kind(self, lane: Lane, queue: Queue, form: Form) -> Kind:
         tails: Any = form.key

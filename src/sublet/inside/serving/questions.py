@@ -1,7 +1,7 @@
 """What an engine can be asked, beside running its models: JSON in, JSON out.
 
-Everybody may ask `hello`, `models` and `describe`; only the owner may `add`, `load`, `unload` and
-`forget`.
+Everybody may ask `hello`, `models` and `describe`; only the owner may `add`, `load`, `unload`,
+`retire` and `forget`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .models import Loaded
 
-_OWNERS = ("add", "load", "unload", "forget")
+_OWNERS = ("add", "load", "unload", "retire", "forget")
 
 
 def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
@@ -57,6 +57,8 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
                 dict(question.get("options") or {}),
             )
         )
+    elif verb == "retire":
+        finish(lambda: engine.floor.retire(str(question["model"]), int(question["version"])))
     elif verb in ("load", "describe"):
         # The loader may have much to do, and nothing to do with this one.
         there = partial(describe, engine, question)

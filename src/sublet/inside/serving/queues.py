@@ -118,6 +118,10 @@ class Queue:
         """Batches that run."""
         self.present = False
         """Whether the model is in memory; if not, nothing is due."""
+        self.proven = False
+        """Whether it was ever in memory; until then calls that name no version go elsewhere."""
+        self.retired = False
+        """Whether it is about to be taken away: calls that name no version go elsewhere."""
         self.exclusive = False
         """Whether its batches run one after another."""
         self.removed = False

@@ -1,0 +1,218 @@
+"""inference.GRPCInferenceService: the Open Inference Protocol, version 2.
+
+A model has one signature there: the default one, the only one, or the one that the parameter
+`signature_name` of a request names.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import sublet
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving import checks
+from sublet.serving.catalogue import Signature, State, TensorSpec, Version
+from sublet.serving.desk import Desk
+from sublet.serving.dtypes import KINDS
+from sublet.serving.grpc import contents
+from sublet.serving.grpc.calls import Call, Data, Method, Methods
+from sublet.serving.grpc.counting import Counted
+from sublet.serving.grpc.health import Health
+from sublet.serving.grpc.requests import parse, signatures_of
+from sublet.serving.proto import inference
+from sublet.serving.proto.wire import piece
+
+PLATFORM = "tensorflow_savedmodel"
+_REQUEST = inference("ModelInferRequest")
+_STATES = {
+    State.START: "LOADING",
+    State.LOADING: "LOADING",
+    State.AVAILABLE: "READY",
+    State.UNLOADING: "UNLOADING",
+    State.END: "UNAVAILABLE",
+}
+
+
+class Inference:
+    """Answers from a desk."""
+
+    def __init__(self, desk: Desk, health: Health) -> None:
+        self._desk = desk
+        self._health = health
+
+    def methods(self) -> Methods:
+        """By path."""
+        path = b"/inference.GRPCInferenceService/"
+        return {
+            path + b"ServerLive": Method(self.server_live),
+            path + b"ServerReady": Method(self.server_ready),
+            path + b"ModelReady": Method(self.model_ready),
+            path + b"ServerMetadata": Method(self.server_metadata),
+            path + b"ModelMetadata": Method(self.model_metadata),
+            path + b"ModelConfig": Method(self.model_config),
+            path + b"ModelStatistics": Method(self.model_statistics),
+            path + b"RepositoryIndex": Method(self.repository_index),
+            path + b"ModelInfer": Method(self.model_infer),
+            path + b"ModelStreamInfer": Method(None, self.model_stream_infer),
+        }
+
+    async def server_live(self, data: Data, deadline: float | None) -> bytes:
+        return _bytes(inference("ServerLiveResponse")(live=True))
+
+    async def server_ready(self, data: Data, deadline: float | None) -> bytes:
+        return _bytes(inference("ServerReadyResponse")(ready=self._health.ready))
+
+    async def model_ready(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("ModelReadyRequest"), data)
+        try:
+            self._find(request.name, request.version)
+        except ServingError as wrong:
+            if wrong.code != Code.NOT_FOUND:
+                raise
+            return _bytes(inference("ModelReadyResponse")(ready=False))
+        return _bytes(inference("ModelReadyResponse")(ready=True))
+
+    async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
+        response = inference("ServerMetadataResponse")(name="sublet", version=sublet.__version__)
+        return _bytes(response)
+
+    async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("ModelMetadataRequest"), data)
+        version = self._find(request.name, request.version)
+        _, signature = _signature(await signatures_of(self._desk, version), "")
+        response = inference("ModelMetadataResponse")(name=version.model, platform=PLATFORM)
+        for number, other in sorted(self._desk.catalogue.models[version.model].versions.items()):
+            if other.state is State.AVAILABLE:
+                response.versions.append(str(number))
+        for filled, specs in (
+            (response.inputs, signature.inputs),
+            (response.outputs, signature.outputs),
+        ):
+            for name, spec in specs.items():
+                filled.add(name=name, datatype=_datatype(spec), shape=spec.shape or (-1,))
+        return _bytes(response)
+
+    async def model_config(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("ModelConfigRequest"), data)
+        version = self._find(request.name, request.version)
+        response = inference("ModelConfigResponse")()
+        response.config.name = version.model
+        response.config.platform = PLATFORM
+        response.config.backend = "tensorflow"
+        return _bytes(response)
+
+    async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
+        """Names only: the numbers are among the metrics."""
+        request = parse(inference("ModelStatisticsRequest"), data)
+        response = inference("ModelStatisticsResponse")()
+        if request.name:
+            found = [self._find(request.name, request.version)]
+        else:
+            found = [v for v in self._versions() if v.state is State.AVAILABLE]
+        for version in found:
+            response.model_stats.add(name=version.model, version=str(version.number))
+        return _bytes(response)
+
+    async def repository_index(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("RepositoryIndexRequest"), data)
+        response = inference("RepositoryIndexResponse")()
+        for version in self._versions():
+            if version.state is State.AVAILABLE or not request.ready:
+                response.models.add(
+                    name=version.model,
+                    version=str(version.number),
+                    state=_STATES[version.state],
+                    reason=version.error,
+                )
+        return _bytes(response)
+
+    async def model_infer(self, data: Data, deadline: float | None) -> bytes:
+        """Tensors in, tensors out, in the form in which they came."""
+        request = parse(_REQUEST, data)
+        with Counted(self._desk, request.model_name, "Predict"):
+            version = self._find(request.model_name, request.model_version)
+            signatures = await signatures_of(self._desk, version)
+            parameters = _parameters(request.parameters)
+            name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
+            inputs = contents.inputs(request)
+            checks.check_inputs(signature, inputs)
+            outputs = checks.check_outputs(signature, contents.wanted(request))
+            answer = await self._desk.run(
+                version,
+                name,
+                inputs,
+                outputs,
+                _sooner(deadline, parameters.get("timeout")),
+                _priority(parameters.get("priority")),
+            )
+            response = inference("ModelInferResponse")(
+                model_name=version.model, model_version=str(version.number), id=request.id
+            )
+            raw = bool(request.raw_input_contents) or not request.inputs
+            contents.fill(response, answer.outputs, raw)
+            return _bytes(response)
+
+    async def model_stream_infer(self, call: Call) -> None:
+        """One answer for each request, in their order; one that fails does not end the stream."""
+        while (data := await call.read()) is not None:
+            try:
+                answer = piece(2, await self.model_infer(data, call.deadline))
+            except ServingError as wrong:
+                answer = piece(1, wrong.message.encode())
+            await call.write(answer)
+
+    def _versions(self) -> list[Version]:
+        models = self._desk.catalogue.models
+        return [
+            version
+            for name in sorted(models)
+            for _, version in sorted(models[name].versions.items())
+        ]
+
+    def _find(self, name: str, version: str) -> Version:
+        if not version:
+            return self._desk.catalogue.find(name)
+        if not (version.isascii() and version.isdigit() and len(version) < 20):
+            raise ServingError(
+                f"The version {version!r} is not a number. Leave it out for the newest one.",
+                Code.INVALID_ARGUMENT,
+            )
+        return self._desk.catalogue.find(name, int(version))
+
+
+def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
+    usable = [key for key, signature in signatures.items() if signature.inputs]
+    if not name and checks.DEFAULT_SIGNATURE not in signatures and len(usable) == 1:
+        name = usable[0]
+    return checks.check_signature(signatures, name)
+
+
+def _parameters(given: Any) -> dict[str, Any]:
+    return {
+        name: getattr(value, kind)
+        for name, value in given.items()
+        if (kind := value.WhichOneof("parameter_choice"))
+    }
+
+
+def _sooner(deadline: float | None, timeout: Any) -> float | None:
+    """A timeout is in microseconds; none and zero are no limit."""
+    if type(timeout) is not int or timeout <= 0:
+        return deadline
+    mine = time.monotonic() + timeout / 1e6
+    return mine if deadline is None else min(mine, deadline)
+
+
+def _priority(given: Any) -> int:
+    return given if type(given) is int and 0 <= given < 2**31 else 0
+
+
+def _datatype(spec: TensorSpec) -> str:
+    kind = KINDS.get(spec.dtype)
+    return kind.triton if kind is not None else ""
+
+
+def _bytes(response: Any) -> bytes:
+    data: bytes = response.SerializeToString()
+    return data
