@@ -52,6 +52,11 @@ class Session:
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def ways(self) -> int:
+        """In which models were called; each is known to the engine for as long as we are."""
+        return len(self._lanes)
+
     def call(
         self,
         owner: Any,
