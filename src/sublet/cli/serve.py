@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sublet import __version__
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, WorldError
 from sublet.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -148,7 +148,13 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
             _tell(f"{flag} has no effect: {reason}")
     from sublet.cli.serving import serve
 
-    return serve(settings(**flags), as_json, _tell)
+    try:
+        return serve(settings(**flags), as_json, _tell)
+    except ModuleNotFoundError as error:
+        raise WorldError(
+            f"Serving needs the package {error.name}, which is not installed.",
+            "Install Sublet with what serving needs: sublet[serve].",
+        ) from error
 
 
 def settings(
