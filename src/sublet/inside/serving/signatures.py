@@ -22,7 +22,7 @@ Run = Callable[[tuple[Array, ...]], Sequence[Array]]
 
 REFERENCE = 100
 """Added to the type of a variable of TensorFlow 1."""
-_BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
+BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
 """Methods whose one input is a vector of examples by contract, whatever the signature says."""
 
 
@@ -128,7 +128,7 @@ def batchable(signature: Signature) -> bool:
     nothing of it, but for examples."""
     if not signature.inputs or not signature.outputs:
         return False
-    by_example = signature.method in _BY_EXAMPLE and len(signature.inputs) == 1
+    by_example = signature.method in BY_EXAMPLE and len(signature.inputs) == 1
     return all(
         by_example if tensor.shape is None else tensor.shape[:1] == (-1,)
         for tensor in (*signature.inputs.values(), *signature.outputs.values())
