@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bench import figures, http2, processes
 from bench.household import ROOT
@@ -158,8 +158,7 @@ class _Connection(asyncio.Protocol):
         self.busy = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.write = transport.write
+        self.write = cast(asyncio.Transport, transport).write
 
     def connection_lost(self, trouble: Exception | None) -> None:
         self.crowd.lost(self, trouble)
