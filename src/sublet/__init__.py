@@ -8,22 +8,35 @@ if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
     from sublet.client.lease import Lease, lease
-    from sublet.errors import CallFailed, LeaseExceeded, RemoteError, SubletError, WorkerDied
+    from sublet.errors import (
+        CallFailed,
+        LeaseExceeded,
+        RemoteError,
+        ServingError,
+        SubletError,
+        WorkerDied,
+    )
     from sublet.pool.pool import Pool
     from sublet.pool.task import task
+    from sublet.serving.connect import Model, connect
+    from sublet.serving.engine import Engine
 
 __version__ = "0.1.0"
 __all__ = [
     "CallFailed",
+    "Engine",
     "Job",
     "Lease",
     "LeaseExceeded",
+    "Model",
     "Pool",
     "RemoteError",
     "Report",
+    "ServingError",
     "SubletError",
     "WorkerDied",
     "__version__",
+    "connect",
     "lease",
     "run",
     "status",
@@ -34,6 +47,10 @@ __all__ = [
 
 _HOMES = {
     "CallFailed": "sublet.errors",
+    "Engine": "sublet.serving.engine",
+    "Model": "sublet.serving.connect",
+    "ServingError": "sublet.errors",
+    "connect": "sublet.serving.connect",
     "LeaseExceeded": "sublet.errors",
     "Pool": "sublet.pool.pool",
     "RemoteError": "sublet.errors",

@@ -19,6 +19,8 @@ VERBS = (
     "retry",
     "probe",
     "explain",
+    "serve",
+    "models",
     "replay",
     "status",
     "down",

@@ -1,6 +1,6 @@
 """What a front end can ask: the one door behind which models, engines and the server are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ class Desk(Protocol):
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """The signatures of a version; looks into the model if nobody has yet."""
 
-    async def run(
+    def run(
         self,
         version: Version,
         signature: str,
@@ -28,7 +28,7 @@ class Desk(Protocol):
         outputs: Sequence[str] = (),
         deadline: float | None = None,
         priority: int = 0,
-    ) -> Answer:
+    ) -> Awaitable[Answer]:
         """Run rows of a model, batched with everyone else's.
 
         The caller has checked the inputs against the signature. `outputs` are the wanted ones, in
@@ -41,5 +41,5 @@ class Desk(Protocol):
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """Note a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
 
-    def exposition(self) -> "Any":
-        """Awaitable: the metrics of all front ends and engines, as Prometheus reads them."""
+    async def exposition(self) -> str:
+        """The metrics of all front ends and engines, as Prometheus reads them."""

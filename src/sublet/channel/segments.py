@@ -1,0 +1,125 @@
+"""Memory that two processes share: memfds, sealed so that they cannot shrink.
+
+A sender keeps its segments and uses them again; the other end maps each once. Nothing has a name
+that could be guessed or left behind: the memory goes with the last process that has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .records import Malformed
+from .tensors import Array
+
+_SHRINK = 0x0002
+"""F_SEAL_SHRINK: a mapping of it can never lose its pages, so reading it never ends in SIGBUS."""
+_ADD_SEALS, _GET_SEALS = 1033, 1034
+_SMALLEST = 256 << 10
+_MOST_IDLE = 256 << 20
+"""Bytes that a sender keeps for later."""
+
+
+def create(size: int) -> int:
+    """A sealed memfd of so many bytes."""
+    memory = os.memfd_create("sublet", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(memory, size)
+        fcntl.fcntl(memory, _ADD_SEALS, _SHRINK)
+    except BaseException:
+        os.close(memory)
+        raise
+    return memory
+
+
+def attach(memory: int, size: int, write: bool = False) -> mmap.mmap:
+    """Map what the other end has sent; the descriptor stays the caller's. Raises Malformed."""
+    try:
+        sealed = fcntl.fcntl(memory, _GET_SEALS) & _SHRINK
+    except OSError:
+        raise Malformed("shared memory must be a memfd") from None
+    if not sealed or not size or os.fstat(memory).st_size < size:
+        raise Malformed("shared memory is not sealed, or smaller than was said")
+    rights = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
+    try:
+        return mmap.mmap(memory, size, flags=mmap.MAP_SHARED, prot=rights)
+    except OSError as error:
+        raise Malformed(f"shared memory cannot be mapped: {error.strerror}") from None
+
+
+class Segment:
+    """One piece of the sender's memory. `told` is set once the other end knows it."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.told = False
+        self.descriptor = create(size)
+        self.memory = mmap.mmap(self.descriptor, size)
+        self.address = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
+
+    def hand_over(self) -> int:
+        """Its descriptor, to be sent and closed; the mapping stays."""
+        self.told = True
+        memory, self.descriptor = self.descriptor, -1
+        return memory
+
+    def __del__(self) -> None:
+        if getattr(self, "descriptor", -1) >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.descriptor)
+
+
+class Segments:
+    """All segments of one sender: those that are in use, and those that wait for the next."""
+
+    def __init__(self) -> None:
+        self.dropped: list[int] = []
+        """Numbers that the other end has not been told of yet: it can let go of them."""
+        self._idle: dict[int, list[Segment]] = {}
+        self._idle_bytes = 0
+        self._last = 0
+        self._lent: dict[int, Segment] = {}
+        """By their address: in the hands of the user, as arrays."""
+
+    def take(self, nbytes: int) -> Segment:
+        """A segment of at least so many bytes."""
+        size = max(_SMALLEST, 1 << (nbytes - 1).bit_length())
+        idle = self._idle.get(size)
+        if idle:
+            self._idle_bytes -= size
+            return idle.pop()
+        self._last += 1
+        return Segment(self._last, size)
+
+    def put_back(self, segment: Segment) -> None:
+        """It is not in use any more."""
+        if self._idle_bytes + segment.size > _MOST_IDLE:
+            if segment.told:
+                self.dropped.append(segment.number)
+            return
+        self._idle_bytes += segment.size
+        self._idle.setdefault(segment.size, []).append(segment)
+
+    def lend(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An array in a segment of its own, that is sent without a copy; given back with it."""
+        count = int(np.prod(shape, dtype=np.int64))
+        segment = self.take(max(1, count * dtype.itemsize))
+        base = np.frombuffer(segment.memory, dtype, count)
+        self._lent[segment.address] = segment
+        weakref.finalize(base, self._take_back, segment).atexit = False
+        return base.reshape(shape)
+
+    def find_lent(self, array: Array) -> Segment | None:
+        """The segment that this array begins; None for most arrays."""
+        return self._lent.get(array.ctypes.data) if self._lent else None
+
+    def _take_back(self, segment: Segment) -> None:
+        del self._lent[segment.address]
+        self.put_back(segment)

@@ -1,0 +1,297 @@
+"""The client's half of a channel, without any waiting: calls become records, packets become
+answers. `Port` and `Line` put it on a socket, for asyncio and for threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sublet.errors import ServingError
+
+from . import records, segments, tensors
+from .answer import Answer
+from .codes import Code
+from .inbox import Packet
+from .outbox import Outgoing
+from .records import Malformed
+from .tensors import BESIDE, INLINE, REF, Array, Tensor
+
+Put = Callable[[Outgoing], None]
+Finished = tuple[Any, Answer | dict[str, Any] | ServingError]
+"""Whose call it was, and what came of it."""
+
+
+class _Pending(NamedTuple):
+    owner: Any
+    lane: int
+    used: tuple[segments.Segment, ...]
+
+
+class Session:
+    """One connection's lanes, calls in flight and memory. Threads may share it.
+
+    `put` takes each record, in order. What it raises because of the caller is TypeError.
+    """
+
+    def __init__(self, put: Put) -> None:
+        self.segments = segments.Segments()
+        self._put = put
+        self._lanes: dict[tuple[Any, ...], int] = {}
+        self._outputs: dict[int, list[str]] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def call(
+        self,
+        owner: Any,
+        model: str,
+        version: int | None,
+        signature: str,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> int:
+        """Send a call; its number. The arrays are not to be changed until it is answered."""
+        names = tuple(inputs)
+        with self._lock:
+            lane = self._lanes.get((model, version, signature, names, tuple(outputs)))
+            if lane is None:
+                lane = self._open(model, version, signature, names, tuple(outputs))
+            number = self._number()
+            heads, pieces, size, used = self._tensors(list(inputs.values()))
+            self._pending[number] = _Pending(owner, lane, used)
+            until = 0 if deadline is None else max(1, int(deadline * 1e9))
+            length = records.CALL_HEAD.size + len(heads) + size
+            head = records.CALL_HEAD.pack(
+                length, records.CALL, priority, lane, number, len(heads), until
+            )
+            self._put(Outgoing((head, heads, *pieces), length))
+        return number
+
+    def ask(self, owner: Any, question: Mapping[str, Any]) -> int:
+        """Send a question; its number."""
+        body = np.frombuffer(json.dumps(question).encode(), np.uint8)
+        with self._lock:
+            number = self._number()
+            heads, pieces, size, used = self._tensors([body])
+            self._pending[number] = _Pending(owner, 0, used)
+            length = records.HEAD.size + len(heads) + size
+            head = records.HEAD.pack(length, records.ASK, 0, 0, number, len(heads))
+            self._put(Outgoing((head, heads, *pieces), length))
+        return number
+
+    def cancel(self, number: int) -> None:
+        """The answer is not wanted any more; it comes all the same, and nobody is told."""
+        with self._lock:
+            pending = self._pending.get(number)
+            if pending is None:
+                return
+            self._pending[number] = pending._replace(owner=None)
+            record = records.plain(records.CANCEL, call=number)
+            self._put(Outgoing((record,), len(record)))
+
+    def receive(self, packet: Packet) -> Iterator[Finished]:
+        """What this packet answers; events come with EVENT for their owner. Raises Malformed."""
+        beside = iter(packet.descriptors)
+        try:
+            for record in records.read(packet.data):
+                finished = self._take(record, packet.data, beside)
+                if finished is not None:
+                    yield finished
+        finally:
+            for number in beside:
+                os.close(number)
+
+    def fail(self, error: ServingError) -> Iterator[Finished]:
+        """The connection is lost: everything that is in flight has failed."""
+        with self._lock:
+            lost = list(self._pending.values())
+            self._pending.clear()
+        for pending in lost:
+            if pending.owner is not None:
+                yield pending.owner, error
+
+    def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An array that is sent without a copy."""
+        with self._lock:
+            return self.segments.lend(shape, dtype)
+
+    def _open(
+        self,
+        model: str,
+        version: int | None,
+        signature: str,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+    ) -> int:
+        lane = len(self._lanes)
+        if lane >= records.MOST_LANES:
+            raise ServingError(
+                "Too many ways to call models on one connection; make a new one.",
+                Code.RESOURCE_EXHAUSTED,
+            )
+        told = {
+            "model": model,
+            "version": version,
+            "signature": signature,
+            "inputs": inputs,
+            "outputs": outputs,
+        }
+        record = records.plain(records.OPEN, lane=lane, body=json.dumps(told).encode())
+        self._lanes[model, version, signature, inputs, outputs] = lane
+        self._put(Outgoing((record,), len(record)))
+        return lane
+
+    def _number(self) -> int:
+        self._last += 1
+        while self._last in self._pending or self._last >= records.MOST_CALLS:
+            self._last = self._last + 1 if self._last < records.MOST_CALLS else 1
+        return self._last
+
+    def _tensors(
+        self, values: list[Any]
+    ) -> tuple[bytes, list[Any], int, tuple[segments.Segment, ...]]:
+        """Heads, the pieces that follow them, their size, and the segments that are in use."""
+        if len(values) == 1 and type(values[0]) is np.ndarray:
+            # By far the most calls are like this.
+            array = values[0]
+            if array.nbytes <= records.INLINE and array.flags.c_contiguous:
+                number = tensors._BY_DTYPE.get(array.dtype)
+                if number is not None and number != tensors.DT_STRING:
+                    heads = tensors.head(number, array.shape, INLINE, array.nbytes)
+                    rest = tensors.pad(array.nbytes)
+                    pieces = [array, bytes(rest)] if rest else [array]
+                    return heads, pieces, array.nbytes + rest, ()
+        heads_, refs, pieces, used = [], [], [], []
+        room, size = records.INLINE, 0
+        for value in values:
+            array = np.asarray(value)
+            number = tensors.number_of(array.dtype)
+            raw = tensors.data(array, number)
+            nbytes = len(raw) if number == tensors.DT_STRING else raw.nbytes
+            if nbytes <= room:
+                room -= nbytes
+                place = INLINE
+                pieces += [raw, bytes(tensors.pad(nbytes))]
+                size += nbytes + tensors.pad(nbytes)
+            else:
+                place = BESIDE
+                segment, own = self._store(raw, nbytes)
+                if own:
+                    used.append(segment)
+                refs.append(REF.pack(segment.number, 0, 0))
+                size += REF.size
+            heads_.append(tensors.head(number, array.shape, place, nbytes))
+        return b"".join(heads_), [*refs, *pieces], size, tuple(used)
+
+    def _store(self, raw: Any, nbytes: int) -> tuple[segments.Segment, bool]:
+        """The segment that has these bytes, and whether it is ours again after the answer."""
+        lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
+        segment = self.segments.take(nbytes) if lent is None else lent
+        if lent is None:
+            into = np.frombuffer(segment.memory, np.uint8, nbytes)
+            if isinstance(raw, bytes):
+                into[:] = np.frombuffer(raw, np.uint8)
+            else:
+                np.copyto(into.view(raw.dtype).reshape(raw.shape), raw)
+        if not segment.told:
+            body = records.SIZE.pack(segment.size)
+            record = records.plain(records.SEGMENT, call=segment.number, body=body)
+            self._put(Outgoing((record,), len(record), (segment.hand_over(),)))
+        return segment, lent is None
+
+    def _take(
+        self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]
+    ) -> Finished | None:
+        kind = record.kind
+        if kind == records.LANE:
+            names = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
+            self._outputs[record.lane] = names
+            return None
+        if kind == records.EVENT:
+            told = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
+            return records.EVENT, told
+        if kind not in (records.ANSWER, records.REPLY, records.FAILED):
+            raise Malformed(f"an engine does not send records of kind {kind}")
+        with self._lock:
+            pending = self._pending.pop(record.call, None)
+            if pending is None:
+                raise Malformed("an answer to no call")
+            for segment in pending.used:
+                self.segments.put_back(segment)
+            while self.segments.dropped:
+                gone = records.plain(records.DROP, call=self.segments.dropped.pop())
+                self._put(Outgoing((gone,), len(gone)))
+        result: Answer | dict[str, Any] | ServingError
+        if kind == records.FAILED:
+            text = bytes(records.body(data, record)).rstrip(b"\0").decode(errors="replace")
+            result = ServingError(text, _code(record.more))
+        elif kind == records.REPLY:
+            (body,) = self._arrays(record, data, record.at, beside)
+            result = json.loads(body.tobytes())
+        else:
+            queued, computed, rows = records.TIMES.unpack_from(data, record.at)
+            arrays = self._arrays(record, data, record.at + records.TIMES.size, beside)
+            outputs = dict(zip(self._outputs[pending.lane], arrays, strict=True))
+            result = Answer(outputs, queued * 1e-6, computed * 1e-6, rows)
+        return None if pending.owner is None else (pending.owner, result)
+
+    def _arrays(
+        self, record: records.Record, data: bytes | bytearray, at: int, beside: Iterator[int]
+    ) -> list[Array]:
+        layout = tensors.layout(bytes(data[at : at + record.more]))
+        at += record.more
+        found = []
+        memory = None
+        if any(tensor.place == BESIDE for tensor in layout):
+            memory = _attach(layout, data, at, next(beside, -1))
+        places = []
+        for tensor in layout:
+            if tensor.place == BESIDE:
+                places.append(REF.unpack_from(data, at)[2])
+                at += REF.size
+            else:
+                places.append(-1)
+        for tensor, place in zip(layout, places, strict=True):
+            if place >= 0:
+                found.append(tensors.view(tensor, memory, place))
+                continue
+            if at + tensor.nbytes > record.end:
+                raise Malformed("a tensor does not fit into its record")
+            found.append(tensors.view(tensor, data, at))
+            at += tensor.nbytes + tensors.pad(tensor.nbytes)
+        return found
+
+
+def _attach(layout: tuple[Tensor, ...], data: bytes | bytearray, at: int, descriptor: int) -> Any:
+    """Map the memory of an answer, which is as large as its tensors need."""
+    if descriptor < 0:
+        raise Malformed("an answer's memory is missing")
+    try:
+        size = 0
+        for tensor in layout:
+            if tensor.place == BESIDE:
+                _, _, offset = REF.unpack_from(data, at)
+                at += REF.size
+                size = max(size, offset + tensor.nbytes)
+        return segments.attach(descriptor, size, write=True)
+    finally:
+        os.close(descriptor)
+
+
+def _code(number: int) -> Code:
+    try:
+        return Code(number)
+    except ValueError:
+        return Code.UNKNOWN

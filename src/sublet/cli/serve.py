@@ -1,0 +1,255 @@
+"""`sublet serve`: models for every client of TensorFlow Serving."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sublet import __version__
+from sublet.errors import BadRequest
+from sublet.units import parse_seconds
+
+if TYPE_CHECKING:
+    from sublet.serving.config import Settings
+
+_SWITCHES = {
+    "--enable_batching": "Batch with the parameters of --batching_parameters_file. Without "
+    "either, requests that are there at the same time share a batch; =false runs each alone.",
+    "--enable_per_model_batching_parameters": "Read batching_params.pbtxt of each version.",
+    "--enable_model_warmup": "Replay a model's warm-up requests before it is served.",
+    "--allow_version_labels_for_unavailable_models": "New labels may wait for their versions.",
+}
+_WITHOUT_EFFECT = {
+    # Of TensorFlow Serving: their values change nothing here, and nobody relies on what they do.
+    "--grpc_max_threads": "there are no threads for requests",
+    "--rest_api_num_threads": "there are no threads for requests",
+    "--num_load_threads": "models are loaded one after the other",
+    "--num_unload_threads": "models are unloaded one after the other",
+    "--flush_filesystem_caches": "the system sees to it",
+    "--tensorflow_session_parallelism": "TensorFlow sizes its threads by the processors",
+    "--tensorflow_intra_op_parallelism": "TensorFlow sizes its threads by the processors",
+    "--tensorflow_inter_op_parallelism": "TensorFlow sizes its threads by the processors",
+    "--enable_profiler": "there is no profiler service",
+    "--remove_unused_fields_from_bundle_metagraph": "the graph is not kept",
+    "--xla_cpu_compilation_enabled": "TensorFlow decides",
+    "--grpc_channel_arguments": "the gRPC server is another one",
+    "--num_request_iterations_for_warmup": "each warm-up request runs once",
+    "--thread_pool_factory_config_file": "there are no other thread pools",
+    "--enable_signature_method_name_check": "it is always checked as by default",
+}
+_REFUSED = {
+    "--ssl_config_file": "Put a proxy in front of it that speaks TLS.",
+    "--use_alts_credentials": "Put a proxy in front of it.",
+    "--platform_config_file": "Use --batching_parameters_file and --memory.",
+    "--tensorflow_session_config_file": "Use --memory and --device.",
+    "--prefer_tflite_model": "Only SavedModels and .keras files are served.",
+    "--rest_api_enable_cors_support": "Put a proxy in front of it.",
+}
+
+
+class _Serve(click.Command):
+    """Takes switches as TensorFlow Serving does: `--enable_batching` and `--enable_batching=true`.
+
+    And words with dashes or underscores alike.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = []
+        for place, word in enumerate(args):
+            if word == "--":
+                words += args[place:]
+                break
+            name, equals, value = word.partition("=")
+            name = "--" + name[2:].replace("-", "_") if name.startswith("--") else name
+            if name in _REFUSED:
+                raise BadRequest(f"{name} is not supported.", _REFUSED[name])
+            words.append(name + (equals + value or "=true" * (name in _SWITCHES)))
+        return super().parse_args(ctx, words)
+
+
+def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def apply(command: Any) -> Any:
+        for decorate in reversed(options.values()):
+            command = decorate(command)
+        return command
+
+    return apply
+
+
+@click.command("serve", cls=_Serve, short_help="Serve models to TensorFlow Serving's clients.")
+@click.argument("path", required=False)
+@click.option("--model_config_file", metavar="FILE", help="The models, as TensorFlow Serving's.")
+@click.option("--model_config_file_poll_wait_seconds", type=float, default=0, metavar="N")
+@click.option("--model_base_path", metavar="DIR", help="The same as PATH, for one model.")
+@click.option("--model_name", metavar="NAME", help="Of one model; default: its directory's name.")
+@click.option("--port", default="8500", metavar="N", help="gRPC; 0 for none, auto for a free one.")
+@click.option("--rest_api_port", default="8501", metavar="N", help="REST, in the same way.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="0.0.0.0 for everybody: there is no password.",
+)
+@click.option("--grpc_socket_path", metavar="PATH", help="gRPC on a Unix socket, too.")
+@click.option("--unix", metavar="PATH", help="REST on a Unix socket, too.")
+@click.option("--rest_api_timeout_in_ms", type=click.IntRange(1), default=30000, metavar="N")
+@click.option("--batching_parameters_file", metavar="FILE")
+@click.option("--max_num_load_retries", type=click.IntRange(0), default=5, metavar="N")
+@click.option("--load_retry_interval_micros", type=int, default=60_000_000, metavar="N")
+@click.option(
+    "--file_system_poll_wait_seconds",
+    type=float,
+    default=1,
+    metavar="N",
+    help="Between two looks for new versions; 0 for one look.",
+)
+@click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
+@click.option("--saved_model_tags", default="", metavar="TAGS")
+@click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
+@click.option("-m", "--memory", metavar="SIZE", help="Of all models together; see below.")
+@click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
+@click.option("--frontends", type=click.IntRange(1, 64), metavar="N", help="Processes for clients.")
+@click.option("--pin", multiple=True, metavar="MODEL", help="Keep it in memory.")
+@click.option("--isolate", multiple=True, metavar="MODEL", help="Give it an engine of its own.")
+@click.option("--idle", metavar="SPAN", help="Unload a model that was not called for so long.")
+@click.option("--drain", default="30s", metavar="SPAN", help="For running requests at the end.")
+@click.option("--json", "as_json", is_flag=True, help="Say it as JSON when it is ready.")
+@click.option("--version", is_flag=True, help="Show the version.")
+@_flags(
+    {
+        name: click.option(name, type=bool, default=None, metavar="", help=text)
+        for name, text in _SWITCHES.items()
+    }
+)
+@_flags({name: click.option(name, default=None, hidden=True) for name in _WITHOUT_EFFECT})
+def command(as_json: bool, version: bool, **flags: Any) -> int:
+    """Serve the models in PATH: a directory of models, or one model.
+
+    \b
+    sublet serve models/
+    sublet serve --model_config_file models.config --enable_batching
+    curl localhost:8501/v1/models/NAME
+
+    The flags of TensorFlow Serving have its names and meanings. Without --memory there is room for
+    all models; with less, they are loaded when they are called, and unloaded when others need
+    the room.
+
+    SIGTERM lets running requests end; a second one ends it at once.
+    """
+    if version:
+        click.echo(f"sublet {__version__}")
+        return 0
+    for flag, reason in _WITHOUT_EFFECT.items():
+        if flags.pop(flag[2:]) is not None:
+            _tell(f"{flag} has no effect: {reason}")
+    from sublet.cli.serving import serve
+
+    return serve(_settings(**flags), as_json, _tell)
+
+
+def _settings(
+    path: str | None,
+    model_config_file: str | None,
+    model_config_file_poll_wait_seconds: float,
+    model_base_path: str | None,
+    model_name: str | None,
+    port: str,
+    rest_api_port: str,
+    host: str,
+    grpc_socket_path: str | None,
+    unix: str | None,
+    rest_api_timeout_in_ms: int,
+    batching_parameters_file: str | None,
+    max_num_load_retries: int,
+    load_retry_interval_micros: int,
+    file_system_poll_wait_seconds: float,
+    monitoring_config_file: str | None,
+    saved_model_tags: str,
+    per_process_gpu_memory_fraction: float,
+    memory: str | None,
+    device: str | None,
+    frontends: int | None,
+    pin: tuple[str, ...],
+    isolate: tuple[str, ...],
+    idle: str | None,
+    drain: str,
+    enable_batching: bool | None,
+    enable_per_model_batching_parameters: bool | None,
+    enable_model_warmup: bool | None,
+    allow_version_labels_for_unavailable_models: bool | None,
+) -> "Settings":
+    from sublet.serving import config, textproto
+    from sublet.serving.config import Settings, read
+
+    if path is not None and model_base_path is not None:
+        raise BadRequest("Both PATH and --model_base_path are given.", "Leave one out.")
+    path = path or model_base_path
+    if path is None and model_config_file is None:
+        raise BadRequest(
+            "There is nothing to serve.", "Try `sublet serve models/`, or name --model_config_file."
+        )
+    if path is not None and model_config_file is not None:
+        raise BadRequest(
+            f"Both {path} and --model_config_file are given.", "Name all models in the file."
+        )
+    batching: dict[str, Any] = {}
+    if batching_parameters_file is not None and enable_batching is not False:
+        text = read(batching_parameters_file, "--batching_parameters_file")
+        batching = config.batching(textproto.read_batching(text, batching_parameters_file))
+    elif enable_batching is False:
+        batching = {"alone": True}
+    metrics: str | None = textproto.METRICS_PATH
+    if monitoring_config_file is not None:
+        text = read(monitoring_config_file, "--monitoring_config_file")
+        monitoring = textproto.read_monitoring(text, monitoring_config_file)
+        metrics = monitoring.path if monitoring.enable else None
+    if per_process_gpu_memory_fraction and memory is None:
+        memory = f"{per_process_gpu_memory_fraction:.2%}"
+    return Settings(
+        path=path,
+        model_config_file=model_config_file,
+        model_name=model_name,
+        host=host,
+        grpc_port=_port("--port", port),
+        rest_port=_port("--rest_api_port", rest_api_port),
+        grpc_socket_path=grpc_socket_path or None,
+        rest_socket_path=unix,
+        rest_timeout=rest_api_timeout_in_ms / 1000,
+        frontends=frontends or _frontends(),
+        memory=memory,
+        device=device,
+        batching=batching,
+        per_model_batching=bool(enable_per_model_batching_parameters),
+        tags=tuple(tag for tag in saved_model_tags.split(",") if tag),
+        warmup=enable_model_warmup is not False,
+        idle=None if idle is None else parse_seconds(idle),
+        pin=frozenset(pin),
+        isolate=frozenset(isolate),
+        poll=file_system_poll_wait_seconds,
+        config_poll=model_config_file_poll_wait_seconds,
+        retries=max_num_load_retries,
+        retry_wait=max(0, load_retry_interval_micros) / 1e6,
+        labels_may_wait=bool(allow_version_labels_for_unavailable_models),
+        metrics_path=metrics,
+        drain=parse_seconds(drain),
+    )
+
+
+def _port(flag: str, text: str) -> int | None:
+    """0 means none, as in TensorFlow Serving."""
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or int(text) > 65535:
+        raise BadRequest(f"{flag} {text!r} is no port.", "Write 1 to 65535, 0 for none, or auto.")
+    return int(text) or None
+
+
+def _frontends() -> int:
+    """One process speaks with clients for every four processors; the others are for models."""
+    return max(1, min(4, len(os.sched_getaffinity(0)) // 4))
+
+
+def _tell(text: str) -> None:
+    print(f"sublet: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""What `sublet serve` does and shows: one server, in the foreground."""
+
+import asyncio
+import json
+import os
+import textwrap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sublet.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from sublet.serving.catalogue import Version
+    from sublet.serving.config import Settings
+    from sublet.serving.metrics import Row
+    from sublet.serving.server import Server
+
+_WIDTH = 80
+
+
+def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> int:
+    """Serve until a signal ends it; the exit code."""
+    from sublet.serving import config
+    from sublet.serving.server import Server
+
+    config.models(settings)  # What is wrong with them is said before anything is started.
+
+    async def run() -> int:
+        server = Server(settings, tell)
+        return await server.run(lambda rows: _show(server, rows, as_json))
+
+    return asyncio.run(run())
+
+
+def _show(server: "Server", rows: "list[Row]", as_json: bool) -> None:
+    known = {(row.model, row.version): row for row in rows}
+    models = [
+        _facts(version, known.get((version.model, version.number)))
+        for _, model in sorted(server.stock.catalogue.models.items())
+        for _, version in sorted(model.versions.items())
+    ]
+    where = {
+        "rest": server.addresses.rest and f"http://{server.addresses.rest}",
+        "rest_socket": server.addresses.rest_socket,
+        "grpc": server.addresses.grpc,
+        "grpc_socket": server.addresses.grpc_socket,
+    }
+    if as_json:
+        click.echo(json.dumps({"ready": True, "pid": os.getpid(), **where, "models": models}))
+        return
+    click.echo(table(models))
+    for name, text in server.stock.troubles().items():
+        click.echo(textwrap.fill(f"{name}: {text}", _WIDTH))
+    for name, address in where.items():
+        if address:
+            click.echo(f"{'REST' if 'rest' in name else 'gRPC'} on {address}")
+
+
+def _facts(version: "Version", row: "Row | None") -> dict[str, Any]:
+    return {
+        "model": version.model,
+        "version": version.number,
+        "state": version.state.name,
+        "error": version.error,
+        "bytes": row.bytes if row else 0,
+        "load_seconds": row.load_seconds if row else 0.0,
+        "in_memory": bool(row and row.state == "loaded"),
+    }
+
+
+def table(models: list[dict[str, Any]]) -> str:
+    """One line for each version, and more for what is wrong with one; at most 80 columns."""
+    widest = max([5, *(len(one["model"]) for one in models)])
+    width = min(widest, 30)
+    lines = [f"{'model':<{width}}  {'version':>10}  {'state':<10} {'memory':>9}  {'load':>8}"]
+    for one in models:
+        name = one["model"]
+        name = name if len(name) <= width else name[: width - 1] + "…"
+        memory = format_bytes(one["bytes"]) if one["bytes"] else "-"
+        load = format_seconds(one["load_seconds"]) if one["load_seconds"] else "-"
+        state = "ready" if one["state"] == "AVAILABLE" else one["state"].lower()
+        state = "failed" if one["error"] else state
+        lines.append(f"{name:<{width}}  {one['version']:>10}  {state:<10} {memory:>9}  {load:>8}")
+        if one["error"]:
+            lines += textwrap.wrap(
+                one["error"], _WIDTH, initial_indent="    ", subsequent_indent="    "
+            )
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""The answers of a batch, as records for each client.
+
+Owns what is sent to whom. Requests of the same size and lane have equal heads, so those are made
+once for each batch; all answers for one client go in one packet.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sublet.channel import records, tensors
+from sublet.channel.codes import Code
+from sublet.channel.outbox import Outgoing
+from sublet.channel.tensors import Array
+from sublet.errors import ServingError
+
+from .clients import Client, Lane, pack
+from .queues import Request
+
+_MICRO = 1e6
+_MOST = (1 << 32) - 1
+
+
+class Answers:
+    """Collects the answers of one batch."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._index = {name: index for index, name in enumerate(names)}
+        self._clients: dict[Client, None] = {}
+        self._heads: dict[Any, tuple[bytes, int]] = {}
+
+    def put(self, request: Request, outputs: list[Array], computed: float, rows: int) -> None:
+        """All outputs of one request."""
+        client: Client = request.client
+        lane: Lane = request.lane
+        if lane.named is None or lane.named != (lane.outputs or self._names):
+            self._name(client, lane)
+        if lane.outputs:
+            try:
+                outputs = [outputs[self._index[name]] for name in lane.outputs]
+            except KeyError as error:
+                self.fail(
+                    request,
+                    ServingError(
+                        f"output tensor alias not found in signature: {error.args[0]}",
+                        Code.INVALID_ARGUMENT,
+                    ),
+                )
+                return
+        queued = min(_MOST, int((request.started - request.arrived) * _MICRO))
+        times = max(0, queued), min(_MOST, int(computed * _MICRO)), rows
+        record = self._small(request, lane, outputs, times) or _large(request, lane, outputs, times)
+        client.outbox.put(record)
+        self._finish(request)
+
+    def fail(self, request: Request, error: ServingError) -> None:
+        """It has no outputs."""
+        request.client.fail(request.call, error.code, error.message)
+        self._finish(request)
+
+    def send(self) -> list[Client]:
+        """Send them; those that are behind."""
+        return [client for client in self._clients if not client.flush()]
+
+    def _finish(self, request: Request) -> None:
+        request.done = True
+        request.client.calls.pop(request.call, None)
+        self._clients[request.client] = None
+
+    def _name(self, client: Client, lane: Lane) -> None:
+        lane.named = lane.outputs or self._names
+        body = json.dumps(lane.named).encode()
+        client.put(records.plain(records.LANE, lane=lane.number, body=body))
+
+    def _small(
+        self, request: Request, lane: Lane, outputs: list[Array], times: tuple[int, int, int]
+    ) -> Outgoing | None:
+        """The way of nearly all answers: one small array of numbers, whose head is known."""
+        if len(outputs) != 1:
+            return None
+        (array,) = outputs
+        shape = array.shape
+        found = self._heads.get(shape)
+        if found is None:
+            number = tensors.number_of(array.dtype)
+            if number in (tensors.DT_STRING, tensors.DT_BFLOAT16) or array.nbytes > records.INLINE:
+                return None
+            head = tensors.head(number, shape, tensors.INLINE, array.nbytes)
+            found = self._heads[shape] = head, tensors.pad(array.nbytes)
+        if not array.flags.c_contiguous:
+            return None
+        head, fill = found
+        length = records.ANSWER_HEAD.size + len(head) + array.nbytes + fill
+        start = records.ANSWER_HEAD.pack(
+            length, records.ANSWER, 0, lane.number, request.call, len(head), *times
+        )
+        if fill:
+            return Outgoing((start, head, array, bytes(fill)), length)
+        return Outgoing((start, head, array), length)
+
+
+def _large(
+    request: Request, lane: Lane, outputs: list[Array], times: tuple[int, int, int]
+) -> Outgoing:
+    head, pieces, size, memory = pack(outputs)
+    length = records.ANSWER_HEAD.size + size
+    start = records.ANSWER_HEAD.pack(
+        length, records.ANSWER, 0, lane.number, request.call, len(head), *times
+    )
+    return Outgoing((start, head, *pieces), length, memory)

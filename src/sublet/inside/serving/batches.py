@@ -1,0 +1,121 @@
+"""A batch's inputs from its requests, and each request's outputs from the batch's.
+
+Pure NumPy: no TensorFlow, no sockets. A batch of one request is the request's own arrays, where
+they are; of several, one copy into memory that TensorFlow uses as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sublet.channel import tensors
+from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
+from sublet.errors import ServingError
+
+from .options import Options
+from .queues import Batch, Kind, Part
+
+
+def gather(batch: Batch, options: Options) -> list[Array]:
+    """The inputs of a batch, filled up to a size that is allowed."""
+    parts, rows = batch.parts, batch.rows
+    if batch.kind.alone:
+        return list(parts[0].request.arrays)
+    size = options.padded(rows)
+    if len(parts) == 1 and size == rows:
+        request, start, stop = parts[0]
+        if start == 0 and stop == request.rows:
+            return list(request.arrays)
+        return [array[start:stop] for array in request.arrays]
+    count = len(parts[0].request.arrays)
+    return [_join([_rows(part, index) for part in parts], rows, size) for index in range(count)]
+
+
+def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
+    """The outputs of each part. Raises ValueError if they are not one row for each row."""
+    if batch.kind.alone:
+        return [outputs]
+    for output in outputs:
+        if not output.shape or output.shape[0] != size:
+            raise ValueError("the outputs have not as many rows as the inputs")
+    if len(batch.parts) == 1 and size == batch.rows:
+        return [outputs]
+    found = []
+    at = 0
+    for _, start, stop in batch.parts:
+        end = at + stop - start
+        found.append([output[at:end] for output in outputs])
+        at = end
+    return found
+
+
+def check(kind: Kind, bound: Any, names: tuple[str, ...], tails: Any) -> ServingError | None:
+    """Why requests of this kind do not fit the signature.
+
+    Shapes are TensorFlow's to judge: many graphs take more than their signatures say.
+    """
+    wanted = bound.inputs
+    if set(names) != set(wanted):
+        extra = ",".join(sorted(set(names) - set(wanted)))
+        missing = ",".join(sorted(set(wanted) - set(names)))
+        return ServingError(
+            f"input size does not match signature: {len(names)}!={len(wanted)} "
+            f"len({{{','.join(sorted(names))}}}) != len({{{','.join(sorted(wanted))}}}). "
+            f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}.",
+            Code.INVALID_ARGUMENT,
+        )
+    for name, (dtype, _, _) in zip(names, tails, strict=True):
+        spec = wanted[name]
+        if dtype != spec.dtype:
+            return ServingError(
+                f"The input {name!r} has to be {tensors.NAMES.get(spec.dtype, spec.dtype)}, "
+                f"but is {tensors.NAMES.get(dtype, dtype)}.",
+                Code.INVALID_ARGUMENT,
+            )
+    return None
+
+
+def _rows(part: Part, index: int) -> Array:
+    request, start, stop = part
+    array: Array = request.arrays[index]
+    return array if stop - start == request.rows else array[start:stop]
+
+
+def _join(arrays: list[Array], rows: int, size: int) -> Array:
+    tail = arrays[0].shape[1:]
+    if any(array.shape[1:] != tail for array in arrays):
+        tail = tuple(
+            max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)
+        )
+        return _join_padded(arrays, size, tail)
+    if arrays[0].dtype.kind == "O":
+        joined: Array = np.concatenate(arrays)
+        return joined if size == rows else np.concatenate([joined, *[joined[-1:]] * (size - rows)])
+    joined = tensors.empty((size, *tail), arrays[0].dtype)
+    np.concatenate(arrays, out=joined[:rows])
+    if size > rows:
+        # A row that is real: zeros may be what a model cannot take.
+        joined[rows:] = joined[rows - 1]
+    return joined
+
+
+def _join_padded(arrays: list[Array], size: int, tail: tuple[int, ...]) -> Array:
+    """Shorter ones are filled up with zeros, or empty strings."""
+    dtype = arrays[0].dtype
+    if dtype.kind == "O":
+        joined = np.empty((size, *tail), object)
+        joined.fill(b"")
+    else:
+        joined = tensors.empty((size, *tail), dtype)
+        joined.fill(0)
+    at = 0
+    for array in arrays:
+        end = at + len(array)
+        joined[(slice(at, end), *map(slice, array.shape[1:]))] = array
+        at = end
+    if at:
+        joined[at:] = joined[at - 1]
+    return joined

@@ -1,0 +1,92 @@
+"""What a model's owner can ask of the engine, read and checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+LARGEST = 64
+"""Rows of a batch where nothing is said: beyond it a small model gains little."""
+ENQUEUED = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the requests of one model are batched and given their turns."""
+
+    largest: int = LARGEST
+    """Rows of a batch of several requests. Larger requests are split."""
+    wait: float = 0.0
+    """Seconds that a batch waits to be full; 0 takes what is there."""
+    sizes: tuple[int, ...] = ()
+    """Rows that a batch may have: it is filled up to the next. None: any number."""
+    enqueued: int = ENQUEUED
+    """Batches that may wait."""
+    weight: float = 1.0
+    """Its share of the device where models compete."""
+    pad_inputs: bool = False
+    """Whether inputs of different lengths are filled up to be one batch."""
+    target: float | None = None
+    """Seconds that a request should take at most, waiting included."""
+    alone: bool = False
+    """Whether each request is a batch of its own."""
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Options:
+        """From the options of a model; names that are not ours are left to others."""
+        largest = _whole(told, "max_batch_size", LARGEST)
+        sizes = told.get("allowed_batch_sizes") or ()
+        if not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise _wrong("allowed_batch_sizes", "is a list of whole numbers above 0")
+        if sizes:
+            if list(sizes) != sorted(set(sizes)):
+                raise _wrong("allowed_batch_sizes", "must be in rising order")
+            if "max_batch_size" in told and sizes[-1] != largest:
+                raise _wrong("allowed_batch_sizes", "must end with max_batch_size")
+            largest = sizes[-1]
+        target = told.get("latency_target_ms")
+        return cls(
+            largest,
+            _number(told, "batch_timeout_micros", 0.0, zero=True) * 1e-6,
+            tuple(sizes),
+            _whole(told, "max_enqueued_batches", ENQUEUED),
+            _number(told, "weight", 1.0),
+            bool(told.get("pad_variable_length_inputs", False)),
+            None if target is None else _number(told, "latency_target_ms", 0.0) * 1e-3,
+            bool(told.get("alone", False)) or largest == 1,
+        )
+
+    def padded(self, rows: int) -> int:
+        """Rows of the batch that so many rows make."""
+        return next((size for size in self.sizes if size >= rows), rows)
+
+
+def powers(largest: int) -> tuple[int, ...]:
+    """1, 2, 4 … and the largest: few shapes, at most twice the work."""
+    return tuple(dict.fromkeys([*(1 << n for n in range(largest.bit_length())), largest]))
+
+
+def _whole(told: Mapping[str, Any], name: str, default: int) -> int:
+    value = told.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _wrong(name, "is a whole number above 0")
+    return value
+
+
+def _number(told: Mapping[str, Any], name: str, default: float, zero: bool = False) -> float:
+    value = told.get(name, default)
+    if (
+        not isinstance(value, (int, float))
+        or isinstance(value, bool)
+        or not (value > 0 or (zero and value == 0))
+    ):
+        raise _wrong(name, f"is a number {'of at least' if zero else 'above'} 0")
+    return float(value)
+
+
+def _wrong(name: str, rule: str) -> ServingError:
+    return ServingError(f"The option {name} {rule}.", Code.INVALID_ARGUMENT)

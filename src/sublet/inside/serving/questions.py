@@ -1,0 +1,95 @@
+"""What an engine can be asked, beside running its models: JSON in, JSON out.
+
+Everybody may ask `hello`, `models` and `describe`; only the owner may `add`, `load`, `unload`,
+`retire` and `forget`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+from .clients import Client
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .models import Loaded
+
+_OWNERS = ("add", "load", "unload", "retire", "forget")
+
+
+def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
+    """Answer now, or once the loader has done it."""
+
+    def finish(work: Callable[[], Any]) -> None:
+        try:
+            client.reply(call, work())
+        except ServingError as error:
+            client.fail(call, error.code, error.message)
+        except (KeyError, TypeError, ValueError) as error:
+            client.fail(call, Code.INVALID_ARGUMENT, f"The question makes no sense: {error!r}.")
+        engine.flush([client])
+
+    try:
+        question = json.loads(body)
+        verb = question["ask"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        client.fail(call, Code.INVALID_ARGUMENT, "A question is an object with `ask` in it.")
+        return
+    if verb in _OWNERS and not client.owner:
+        client.fail(call, Code.PERMISSION_DENIED, f"Only the engine's owner may {verb}.")
+    elif verb == "hello":
+        finish(lambda: {"pid": os.getpid()})
+    elif verb == "models":
+        finish(engine.models)
+    elif verb == "add":
+        finish(
+            lambda: engine.add(
+                str(question["model"]),
+                int(question["version"]),
+                str(question["path"]),
+                dict(question.get("options") or {}),
+            )
+        )
+    elif verb == "retire":
+        finish(lambda: engine.retire(str(question["model"]), int(question["version"])))
+    elif verb in ("load", "describe"):
+        engine.later(lambda: finish(lambda: describe(engine, question)))
+    elif verb in ("unload", "forget"):
+        act = engine.unload if verb == "unload" else engine.forget
+        engine.later(lambda: finish(lambda: act(str(question["model"]), int(question["version"]))))
+    else:
+        client.fail(call, Code.UNIMPLEMENTED, f"An engine cannot be asked {verb!r}.")
+
+
+def describe(engine: Engine, question: dict[str, Any]) -> dict[str, Any]:
+    """The signatures of a model, which is loaded for that if need be."""
+    model = str(question["model"])
+    version = engine.resolve(model, question.get("version"))
+    return {
+        "model": model,
+        "version": version,
+        "signatures": signatures(engine.bring(model, version)),
+    }
+
+
+def signatures(loaded: Loaded) -> dict[str, Any]:
+    """As the records of `sublet.serving.catalogue` are read from."""
+    return {
+        name: {
+            "method": bound.method,
+            **{
+                side: {
+                    key: {"name": spec.name, "dtype": spec.dtype, "shape": spec.shape}
+                    for key, spec in getattr(bound, side).items()
+                }
+                for side in ("inputs", "outputs")
+            },
+        }
+        for name, bound in loaded.signatures.items()
+    }

@@ -1,0 +1,303 @@
+"""The requests of one model that wait: in which order, how many, and which make one batch.
+
+Pure: no clock, no threads, no TensorFlow. Times are seconds of one clock, given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+from .options import Options
+
+_MERGED = 4 << 20
+"""Bytes up to which requests are merged: beyond it the copy costs more than the batch saves."""
+_WHILE_LOADING = 16
+"""How many times as many may wait for a model that is not in memory."""
+_PIECE = 0.05
+"""Seconds that a piece of a large request should take, so that others have their turn."""
+
+
+class Kind:
+    """Requests that may share a batch: same signature, types and shapes but for the rows."""
+
+    __slots__ = ("alone", "bound", "error", "key", "signature", "widths")
+
+    def __init__(self, signature: str, key: Any) -> None:
+        self.signature = signature
+        self.key = key
+        self.alone = False
+        """Whether each of its requests is a batch of its own."""
+        self.error: ServingError | None = None
+        """Why none of its requests can be run."""
+        self.bound: Any = None
+        """What it was last checked against."""
+
+
+class Request:
+    """One call of one client, from its arrival to its answer."""
+
+    __slots__ = (
+        "arrays", "arrived", "call", "client", "deadline", "done", "kind", "lane", "nbytes",
+        "priority", "results", "rows", "started", "taken", "unanswered",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kind: Kind,
+        rows: int,
+        arrived: float,
+        deadline: float = float("inf"),
+        priority: int = 0,
+        nbytes: int = 0,
+        arrays: Any = None,
+        client: Any = None,
+        call: int = 0,
+        lane: Any = None,
+    ) -> None:
+        self.kind = kind
+        self.rows = rows
+        self.arrived = arrived
+        self.deadline = deadline
+        self.priority = priority
+        self.nbytes = nbytes
+        self.arrays = arrays
+        self.client = client
+        self.call = call
+        self.lane = lane
+        self.taken = 0
+        """Rows that are in batches already."""
+        self.done = False
+        """Whether it was answered, refused or given up: whoever meets it in the queue drops it."""
+        self.started = 0.0
+        self.unanswered = rows
+        """Of a split request: rows that no batch has brought back yet."""
+        self.results: Any = None
+
+
+class Part(NamedTuple):
+    """Rows of a request that are in a batch."""
+
+    request: Request
+    start: int
+    stop: int
+
+
+class Batch(NamedTuple):
+    """What is run at once."""
+
+    queue: Queue
+    kind: Kind
+    parts: list[Part]
+    rows: int
+
+
+class Queue:
+    """One version of one model. Higher priorities go first; the first of them decides the kind."""
+
+    def __init__(self, model: str, version: int, options: Options) -> None:
+        self.model = model
+        self.version = version
+        self.options = options
+        self.limit = options.largest
+        """Rows of the next batch at most; below `largest` while a latency target asks for it."""
+        self.rows = 0
+        """That wait."""
+        self.running = 0
+        """Batches that run."""
+        self.present = False
+        """Whether the model is in memory; if not, nothing is due."""
+        self.proven = False
+        """Whether the model was ever in memory; until then calls that name no version go elsewhere."""
+        self.retired = False
+        """Whether it is about to be taken away: new calls that name no version go elsewhere."""
+        self.exclusive = False
+        """Whether its batches run one after another."""
+        self.kinds: dict[Hashable, Kind] = {}
+        self.seconds = 0.0
+        """Expected of a batch."""
+        self.per_row = 0.0
+        self.requests = 0
+        """That were taken, since the beginning."""
+        self.batches = 0
+        self._lines: dict[int, dict[Kind, deque[Request]]] = {}
+        self._order: list[int] = []
+
+    def put(self, request: Request) -> ServingError | None:
+        """Have it wait; an error if there is no room."""
+        rows = request.rows or 1
+        bound = self.options.enqueued * self.options.largest
+        if not self.present:
+            bound *= _WHILE_LOADING
+        if self.rows and self.rows + rows > bound:
+            return full(-(-self.rows // self.options.largest), self.options.enqueued)
+        self.rows += rows
+        lines = self._lines.get(request.priority)
+        if lines is None:
+            lines = self._lines[request.priority] = {}
+            self._order = sorted(self._lines, reverse=True)
+        line = lines.get(request.kind)
+        if line is None:
+            line = lines[request.kind] = deque()
+        line.append(request)
+        return None
+
+    def give_up(self, request: Request) -> bool:
+        """Drop what of it waits; False if all of it is in batches, or was answered."""
+        waits = (request.rows or 1) - request.taken
+        if request.done or waits <= 0:
+            return False
+        request.done = True
+        self.rows -= waits
+        return True
+
+    def put_back(self, batch: Batch) -> None:
+        """Its model is not in memory after all: as if it had not been taken."""
+        self.running -= 1
+        for request, start, stop in reversed(batch.parts):
+            if start == 0 or stop == request.rows:
+                self._lines[request.priority].setdefault(request.kind, deque()).appendleft(request)
+            request.taken = start
+            self.rows += (stop - start) or 1
+
+    def due(self, now: float) -> float | None:
+        """When the next batch should begin: `now` or before it is ready, None if nothing waits."""
+        if not self.rows or not self.present or (self.exclusive and self.running):
+            return None
+        head = self._head()
+        if head is None:
+            return None
+        if not self.options.wait or head.kind.alone or head.taken or self.rows >= self.limit:
+            return head.arrived
+        # Waiting must not cost the first one its deadline.
+        return min(head.arrived + self.options.wait, head.deadline - 2 * self.seconds)
+
+    def take(self, now: float) -> tuple[Batch | None, list[Request]]:
+        """The next batch, and those whose time has passed."""
+        expired: list[Request] = []
+        while (head := self._head()) is not None and head.deadline <= now and not head.taken:
+            self._pop(head, expired)
+        if head is None:
+            return None, expired
+        kind = head.kind
+        if kind.alone:
+            self._leave(head)
+            batch = Batch(self, kind, [Part(head, 0, head.rows)], head.rows)
+        elif (piece := self._piece()) < head.rows:
+            batch = self._split(head, piece)
+        else:
+            batch = self._merge(kind, now, expired)
+        self.running += 1
+        self.batches += 1
+        self.requests += len(batch.parts)
+        return batch, expired
+
+    def finish(self, batch: Batch, seconds: float, oldest: float) -> None:
+        """The batch is done; `oldest` is how long its first request took from its arrival."""
+        self.running -= 1
+        rows = max(1, batch.rows)
+        weight = 0.2 if self.seconds else 1.0
+        self.seconds += weight * (seconds - self.seconds)
+        self.per_row += weight * (seconds / rows - self.per_row)
+        if self.options.target is not None:
+            self._adapt(batch.rows, oldest, self.options.target)
+
+    def drain(self) -> list[Request]:
+        """All that wait, taken out."""
+        found = [request for request in self if not request.done]
+        self._lines.clear()
+        self._order.clear()
+        self.rows = 0
+        return found
+
+    def __iter__(self) -> Iterator[Request]:
+        for priority in self._order:
+            for line in self._lines[priority].values():
+                yield from line
+
+    def _head(self) -> Request | None:
+        """The one that decides about the next batch."""
+        for priority in self._order:
+            lines = self._lines[priority]
+            first: Request | None = None
+            for line in lines.values():
+                while line and line[0].done:
+                    line.popleft()
+                if line and (first is None or line[0].arrived < first.arrived):
+                    first = line[0]
+            if first is not None:
+                return first
+        return None
+
+    def _piece(self) -> int:
+        """Rows above which a request is split. Without a limit of the owner's it is a matter of
+        time: a large batch is more than a small one of each row, but others wait for it."""
+        largest = self.options.largest
+        if self.options.sizes or not self.per_row:
+            return max(largest, 1024) if not self.options.sizes else largest
+        return max(largest, int(_PIECE / self.per_row))
+
+    def _split(self, head: Request, piece: int) -> Batch:
+        start = head.taken
+        stop = min(head.rows, start + piece)
+        head.taken = stop
+        self.rows -= stop - start
+        if stop == head.rows:
+            self._lines[head.priority][head.kind].popleft()
+        return Batch(self, head.kind, [Part(head, start, stop)], stop - start)
+
+    def _merge(self, kind: Kind, now: float, expired: list[Request]) -> Batch:
+        parts: list[Part] = []
+        rows = nbytes = 0
+        limit = self.limit
+        for priority in self._order:
+            line = self._lines[priority].get(kind)
+            while line:
+                request = line[0]
+                if request.done:
+                    line.popleft()
+                    continue
+                if request.deadline <= now and not request.taken:
+                    self._pop(request, expired)
+                    continue
+                rows += request.rows
+                nbytes += request.nbytes
+                if parts and (rows > limit or nbytes > _MERGED):
+                    rows -= request.rows
+                    return Batch(self, kind, parts, rows)
+                line.popleft()
+                request.taken = request.rows or 1
+                self.rows -= request.rows or 1
+                parts.append(Part(request, 0, request.rows))
+        return Batch(self, kind, parts, rows)
+
+    def _leave(self, request: Request) -> None:
+        self._lines[request.priority][request.kind].popleft()
+        self.rows -= request.rows or 1
+        request.taken = request.rows or 1
+
+    def _pop(self, request: Request, into: list[Request]) -> None:
+        """The first of its line has expired."""
+        self._leave(request)
+        request.done = True
+        into.append(request)
+
+    def _adapt(self, rows: int, oldest: float, target: float) -> None:
+        """Smaller batches at once when the target is missed, larger ones little by little."""
+        if oldest > target:
+            self.limit = max(1, min(self.limit, rows) * 3 // 4)
+        elif rows >= self.limit and oldest < 0.8 * target:
+            self.limit = min(self.options.largest, self.limit + 1)
+
+
+def full(batches: int, most: int) -> ServingError:
+    """As TensorFlow Serving says it."""
+    return ServingError(
+        "The batch scheduling queue to which this task was submitted is full; currently "
+        f"{batches} batches enqueued and max_enqueued_batches is {most}",
+        Code.UNAVAILABLE,
+    )

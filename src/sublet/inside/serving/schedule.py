@@ -1,0 +1,123 @@
+"""All queues of an engine, and which batch is run next. Pure, like the queues and the turns.
+
+Not thread-safe: the engine holds one lock around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sublet.errors import ServingError
+
+from .options import Options
+from .queues import Batch, Queue, Request
+from .turns import Turn, Turns
+
+Key = tuple[str, int]
+
+
+class Run(NamedTuple):
+    """A batch that has its turn."""
+
+    batch: Batch
+    turn: Turn
+
+
+class Schedule:
+    """Up to `slots` batches run at a time."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.running = 0
+        self.queues: dict[Key, Queue] = {}
+        self._waiting: dict[Key, Queue] = {}
+        """Those that are not empty."""
+        self._turns = Turns()
+
+    def add(self, model: str, version: int, options: Options) -> Queue:
+        """A queue for this version; its options are replaced if there is one."""
+        queue = self.queues.get((model, version))
+        if queue is None:
+            queue = self.queues[model, version] = Queue(model, version, options)
+        queue.options, queue.limit = options, options.largest
+        return queue
+
+    def remove(self, model: str, version: int) -> list[Request]:
+        """It is not served any more; those who waited for it."""
+        queue = self.queues.pop((model, version), None)
+        self._waiting.pop((model, version), None)
+        if all(name != model for name, _ in self.queues):
+            self._turns.forget(model)
+        return [] if queue is None else queue.drain()
+
+    def put(self, queue: Queue, request: Request) -> ServingError | None:
+        """Have it wait; an error if there is no room."""
+        refused = queue.put(request)
+        if refused is None:
+            self._waiting[queue.model, queue.version] = queue
+        return refused
+
+    def take(self, now: float) -> tuple[Run | None, list[Request]]:
+        """The next batch if one is due and there is a slot, and those whose time has passed."""
+        if self.running >= self.slots or not self._waiting:
+            return None, []
+        expired: list[Request] = []
+        while True:
+            due = self._due(now)
+            if not due:
+                return None, expired
+            if len(due) == 1:
+                queue = due[0][1]
+            else:
+                model = self._turns.choose((queue.model, since) for since, queue in due)
+                queue = min((one for one in due if one[1].model == model), key=_since)[1]
+            batch, late = queue.take(now)
+            expired += late
+            if not queue.rows:
+                self._waiting.pop((queue.model, queue.version), None)
+            if batch is not None:
+                self.running += 1
+                turn = self._turns.begin(queue.model, queue.seconds, queue.options.weight)
+                return Run(batch, turn), expired
+
+    def finish(self, run: Run, seconds: float, oldest: float) -> None:
+        """Its batch is done: it took so long, and its first request waited so long in all."""
+        queue = run.batch.queue
+        self.running -= 1
+        self._turns.end(run.turn, seconds, queue.options.weight)
+        queue.finish(run.batch, seconds, oldest)
+
+    def put_back(self, run: Run) -> None:
+        """Its model is not in memory after all: it waits again, until it is."""
+        queue = run.batch.queue
+        self.running -= 1
+        self._turns.end(run.turn, 0.0, queue.options.weight)
+        queue.put_back(run.batch)
+        queue.present = False
+        if self.queues.get((queue.model, queue.version)) is queue:
+            self._waiting[queue.model, queue.version] = queue
+
+    def next_due(self, now: float) -> float | None:
+        """When a batch will be due by itself; None if only something new can make one so."""
+        if self.running >= self.slots:
+            return None
+        times = [due for queue in self._waiting.values() if (due := queue.due(now)) is not None]
+        return min(times, default=None)
+
+    def absent(self) -> list[Queue]:
+        """Those that wait for their model to be loaded."""
+        return [queue for queue in self._waiting.values() if not queue.present]
+
+    def _due(self, now: float) -> list[tuple[float, Queue]]:
+        found = []
+        for queue in list(self._waiting.values()):
+            due = queue.due(now)
+            if due is not None and due <= now:
+                found.append((due, queue))
+            elif not queue.rows:
+                del self._waiting[queue.model, queue.version]
+        return found
+
+
+_since: Callable[[tuple[float, Queue]], float] = lambda one: one[0]  # noqa: E731

@@ -1,0 +1,167 @@
+"""Who sits behind a front end's desk: knows what is served, and takes calls to the engines."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sublet.channel.answer import Answer
+from sublet.channel.codes import Code
+from sublet.channel.port import Port
+from sublet.errors import ServingError
+from sublet.serving import link as say
+from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.desk import Arrays
+from sublet.serving.metrics import Tally
+
+_UNKNOWN = "(unknown)"
+"""Counted for names that no model has: anybody can make up names without end."""
+_APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress": "Regress"}
+
+
+class Clerk:
+    """A `Desk`. One per front end; everything happens in its event loop.
+
+    There is one port to each engine. The server's news come through `heard`.
+    """
+
+    def __init__(self) -> None:
+        self.catalogue = Catalogue()
+        self.tally = Tally()
+        self.link: say.Link | None = None
+        self._ports: dict[str, Port] = {}
+        self._opening: dict[str, asyncio.Task[Port]] = {}
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)
+
+    def run(
+        self,
+        version: Version,
+        signature: str,
+        inputs: Arrays,
+        outputs: Sequence[str] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> Awaitable[Answer]:
+        """As `Desk.run`; a future, as a rule: a task for each call would cost too much."""
+        port = self._ports.get(version.engine)
+        if port is None or port.closed:
+            return self._run(version, signature, inputs, outputs, deadline, priority)
+        future = port.run(
+            version.model, version.number, signature, inputs, outputs, deadline, priority
+        )
+        future.add_done_callback(partial(self._ran, version, signature))
+        return future
+
+    async def describe(self, version: Version) -> Mapping[str, Signature]:
+        """As `Desk.describe`. The server has looked into all that it offers."""
+        if version.signatures is None:
+            raise ServingError(
+                f"The signatures of {version.model} version {version.number} are not known yet.",
+                Code.UNAVAILABLE,
+            )
+        return version.signatures
+
+    async def reload(self, config: bytes) -> None:
+        """As `Desk.reload`."""
+        number = next(self._numbers)
+        reply = await self._ask(number, say.Reload(number, config))
+        if reply.code:
+            raise ServingError(reply.error, reply.code)
+
+    def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
+        """As `Desk.count`."""
+        name = model if model in self.catalogue.models else _UNKNOWN
+        self.tally.request(name, api, entrypoint, code, seconds)
+
+    async def exposition(self) -> str:
+        """As `Desk.exposition`."""
+        number = next(self._numbers)
+        text: str = (await self._ask(number, say.AskExposition(number))).text
+        return text
+
+    async def news(self, catalogue: Catalogue) -> None:
+        """Serve this from now on; returns when no call goes to what was before."""
+        self.catalogue = catalogue
+        engines = {
+            version.engine
+            for model in catalogue.models.values()
+            for version in model.versions.values()
+            if version.engine
+        }
+        for path in self._ports.keys() - engines:
+            self._ports.pop(path).close()
+        # Whoever found a version before this has, two turns later, put its call on the channel.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def answered(self, message: say.Reloaded | say.Exposition) -> None:
+        """The server's answer to something that was asked."""
+        future = self._asked.pop(message.number, None)
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    def close(self) -> None:
+        """Hang up everywhere; what was asked fails."""
+        for port in self._ports.values():
+            port.close()
+        self._ports.clear()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(ServingError("The server is ending.", Code.UNAVAILABLE))
+        self._asked.clear()
+
+    async def _run(self, version: Version, *call: Any) -> Answer:
+        """The same, once there is a port."""
+        port = await self._port(version)
+        answer = port.run(version.model, version.number, *call)
+        answer.add_done_callback(partial(self._ran, version, call[0]))
+        return await answer
+
+    def _ran(self, version: Version, signature: str, done: asyncio.Future[Answer]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        api = "Predict"
+        if version.signatures is not None and (one := version.signatures.get(signature)):
+            api = _APIS.get(one.method, api)
+        answer = done.result()
+        self.tally.run(version.model, api, answer.queued, answer.computed)
+
+    async def _ask(self, number: int, message: say.Reload | say.AskExposition) -> Any:
+        if self.link is None:
+            raise ServingError("The server is ending.", Code.UNAVAILABLE)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        self.link.send(message)
+        try:
+            return await future
+        finally:
+            self._asked.pop(number, None)
+
+    async def _port(self, version: Version) -> Port:
+        """The port to a version's engine; several callers wait for the same one."""
+        path = version.engine
+        if not path:
+            raise _away(version)
+        task = self._opening.get(path)
+        if task is None:
+            task = self._opening[path] = asyncio.create_task(Port.open(path))
+            task.add_done_callback(lambda _: self._opening.pop(path, None))
+        try:
+            port = await asyncio.shield(task)
+        except (OSError, ServingError) as error:
+            raise _away(version) from error
+        if (known := self._ports.get(path)) is not None and known is not port:
+            with contextlib.suppress(OSError):
+                known.close()
+        self._ports[path] = port
+        return port
+
+
+def _away(version: Version) -> ServingError:
+    return ServingError(
+        f"The engine of {version.model} has ended and is being started again. Try again.",
+        Code.UNAVAILABLE,
+    )

@@ -1,0 +1,193 @@
+"""What a server is to serve, and how: the settings, and the models that they name at a moment.
+
+Reads files and directories when it is asked to. It never starts, loads or decides anything.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from sublet.errors import BadRequest
+from sublet.serving import watch
+from sublet.serving.textproto import (
+    METRICS_PATH,
+    BatchingParameters,
+    ModelConfig,
+    decode_models,
+    read_batching,
+    read_models,
+)
+
+PER_MODEL = "batching_params.pbtxt"
+"""In the directory of a version, as in TensorFlow Serving."""
+
+
+class Settings(Struct, frozen=True):
+    """All that `sublet serve` can be told; the names are those of its flags."""
+
+    path: str | None = None
+    """A directory of models, or one model."""
+    model_config_file: str | None = None
+    model_name: str | None = None
+    host: str = "127.0.0.1"
+    grpc_port: int | None = 8500
+    """0 for any free one; None for none."""
+    rest_port: int | None = 8501
+    grpc_socket_path: str | None = None
+    rest_socket_path: str | None = None
+    rest_timeout: float = 30.0
+    frontends: int = 1
+    memory: str | None = None
+    device: str | None = None
+    batching: Mapping[str, Any] = field(default_factory=dict)
+    """Options of every model that has none of its own."""
+    per_model_batching: bool = False
+    tags: tuple[str, ...] = ()
+    warmup: bool = True
+    idle: float | None = None
+    pin: frozenset[str] = frozenset()
+    isolate: frozenset[str] = frozenset()
+    poll: float = 1.0
+    """Seconds between two looks at the disk; 0 for one look, less for none."""
+    config_poll: float = 0.0
+    retries: int = 5
+    retry_wait: float = 60.0
+    labels_may_wait: bool = False
+    metrics_path: str | None = METRICS_PATH
+    drain: float = 30.0
+
+
+def models(settings: Settings) -> tuple[ModelConfig, ...]:
+    """The models that the settings name now. Raises BadRequest, which says what to do."""
+    if settings.model_config_file is not None:
+        source = settings.model_config_file
+        found = read_models(read(source, "--model_config_file"), source)
+        return checked(settings, found, os.path.dirname(os.path.abspath(source)))
+    assert settings.path is not None
+    return marked(settings, _in_directory(settings.path, settings.model_name))
+
+
+def decoded(settings: Settings, data: bytes) -> tuple[ModelConfig, ...]:
+    """The models of a serialized ModelServerConfig, as a client sends it."""
+    return checked(settings, decode_models(data), None)
+
+
+def checked(
+    settings: Settings, found: tuple[ModelConfig, ...], root: str | None
+) -> tuple[ModelConfig, ...]:
+    """With whole paths, all of which exist. Relative ones begin at `root`; None refuses them."""
+    whole = []
+    for config in found:
+        path = config.base_path.removeprefix("file://")
+        if not os.path.isabs(path):
+            if root is None:
+                raise BadRequest(
+                    f"Expected model {config.name} to have an absolute path or URI; "
+                    f"got base_path()={config.base_path}",
+                    "Write the whole path.",
+                )
+            path = os.path.join(root, path)
+        if not os.path.exists(path):
+            raise BadRequest(
+                f"Could not find base path {path} for servable {config.name}.",
+                "Check the path and its permissions.",
+            )
+        whole.append(replace(config, base_path=path))
+    return marked(settings, tuple(whole))
+
+
+def marked(settings: Settings, found: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
+    """With what the command line says about single models."""
+    return tuple(
+        replace(
+            config,
+            isolate=config.isolate or config.name in settings.isolate,
+            pin=config.pin or config.name in settings.pin,
+        )
+        for config in found
+    )
+
+
+def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any]:
+    """What an engine is told about one version."""
+    told = dict(settings.batching)
+    if settings.per_model_batching:
+        own = os.path.join(path, PER_MODEL)
+        if os.path.isfile(own):
+            told = {
+                # The threads are those of the engine, not of a model.
+                **{k: v for k, v in told.items() if k == "num_batch_threads"},
+                **batching(read_batching(read(own, PER_MODEL), own)),
+            }
+    told |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
+    told["warmup"] = settings.warmup
+    if settings.idle is not None:
+        told["idle"] = settings.idle
+    if settings.tags:
+        told["tags"] = settings.tags
+    return told
+
+
+def batching(parameters: BatchingParameters) -> dict[str, Any]:
+    """Batching parameters as options of a model; what the file leaves open is left out."""
+    told = {
+        name: getattr(parameters, name)
+        for name in (
+            "max_batch_size",
+            "batch_timeout_micros",
+            "max_enqueued_batches",
+            "num_batch_threads",
+        )
+        if getattr(parameters, name) is not None
+    }
+    if parameters.allowed_batch_sizes:
+        told["allowed_batch_sizes"] = list(parameters.allowed_batch_sizes)
+    if parameters.pad_variable_length_inputs:
+        told["pad_variable_length_inputs"] = True
+    if parameters.enable_large_batch_splitting and parameters.max_execution_batch_size:
+        told["max_batch_size"] = parameters.max_execution_batch_size
+    return told
+
+
+def read(path: str, flag: str) -> str:
+    """The text of a file."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(
+            f"{flag} {path}: {error.strerror or error}.", "Check the path and its permissions."
+        ) from None
+    except UnicodeDecodeError:
+        raise BadRequest(f"{flag} {path} is no text.", "Name a text file.") from None
+
+
+def _in_directory(path: str, name: str | None) -> tuple[ModelConfig, ...]:
+    whole = os.path.abspath(path)
+    place = Path(whole)
+    if not place.exists():
+        raise BadRequest(f"{path}: there is no such file or directory.", "Check the spelling.")
+    if watch.is_model(place) or watch.has_versions(place):
+        return (ModelConfig(name or _name(place), whole),)
+    found = watch.survey(whole)
+    if not found:
+        raise BadRequest(
+            f"{path}: there is no model in it.",
+            "A model is a SavedModel, a .keras file, or a directory with one directory for each\n"
+            "version, named 1, 2, …",
+        )
+    if name is not None:
+        raise BadRequest(
+            f"--model_name {name}, but {path} has several models.", "Name one of them as the path."
+        )
+    return tuple(ModelConfig(model, base) for model, base in found.items())
+
+
+def _name(place: Path) -> str:
+    """`models/a`, `models/a/3` and `models/a.keras` are all of a model named a."""
+    if place.is_dir() and place.name.isdecimal():
+        return place.parent.name
+    return place.name.removesuffix(".keras")

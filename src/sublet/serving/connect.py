@@ -1,0 +1,168 @@
+"""Calling a model that some engine of this user serves, from any process; no TensorFlow here.
+
+Owns finding the engine, and finding it again after a fork or when it was replaced.
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sublet.channel import port
+from sublet.channel.answer import Answer
+from sublet.channel.codes import Code
+from sublet.channel.line import Line
+from sublet.errors import ServingError
+from sublet.home import Home
+from sublet.serving.calls import Array, Signatures, arrange, result
+
+
+def connect(name: str, version: int | None = None) -> "Model":
+    """The served model of this name; its newest version, if none is named."""
+    return Model(name, version)
+
+
+class Model:
+    """A model that is served elsewhere. Threads may share it, and forked children may use it.
+
+    A call that is in flight when its engine ends raises ServingError (UNAVAILABLE); the next one
+    looks for the engine that took its place.
+    """
+
+    def __init__(self, name: str, version: int | None = None) -> None:
+        self.name = name
+        self._version = version
+        self._lock = threading.Lock()
+        self._pid = -1
+        self._line: Line | None = None
+        self._signatures: Signatures
+        self._number = -1
+        self._connect()
+
+    @property
+    def version(self) -> int:
+        """The version that was found; a newer one may have taken its place if none was named."""
+        return self._number
+
+    @property
+    def signatures(self) -> Signatures:
+        """How it can be called."""
+        self._connect()
+        return self._signatures
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        """Arrays in, an array out, or a dict of arrays if there are several outputs."""
+        line = self._connect()
+        signature, arrays = arrange(self._signatures, args, inputs)
+        return result(line.run(self.name, self._version, signature, arrays))
+
+    def run(
+        self,
+        *args: Any,
+        timeout: float | None = None,
+        priority: int = 0,
+        signature: str | None = None,
+        outputs: Sequence[str] = (),
+        **inputs: Any,
+    ) -> Any:
+        """The same, with a time limit in seconds, a priority, a signature, or some outputs only."""
+        return result(self._run(args, inputs, timeout, priority, signature, outputs))
+
+    async def call_async(
+        self, *args: Any, timeout: float | None = None, priority: int = 0, **inputs: Any
+    ) -> Any:
+        """The same in a coroutine. Cancelling it lets the call run on, unheard."""
+        line = self._connect()
+        signature, arrays = arrange(self._signatures, args, inputs)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        future = line.submit(
+            self.name, self._version, signature, arrays, deadline=deadline, priority=priority
+        )
+        return result(await asyncio.wrap_future(future))
+
+    def buffer(self, shape: int | Sequence[int], dtype: Any = np.float32) -> Array:
+        """An array in shared memory: as an input it is sent without a copy, if it is large."""
+        whole = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self._connect().buffer(whole, dtype)
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._lock:
+            if self._line is not None and self._pid == os.getpid():
+                self._line.close()
+            self._line = None
+
+    def __repr__(self) -> str:
+        return f"<sublet model {self.name!r}, version {self._number}>"
+
+    def _run(
+        self,
+        args: tuple[Any, ...],
+        inputs: dict[str, Any],
+        timeout: float | None,
+        priority: int,
+        signature: str | None,
+        outputs: Sequence[str],
+    ) -> Answer:
+        line = self._connect()
+        name, arrays = arrange(self._signatures, args, inputs, signature)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return line.run(self.name, self._version, name, arrays, tuple(outputs), deadline, priority)
+
+    def _connect(self) -> Line:
+        line = self._line
+        if line is not None and not line.closed and self._pid == os.getpid():
+            return line
+        with self._lock:
+            if self._line is None or self._line.closed or self._pid != os.getpid():
+                # After a fork the parent's line is left alone: its memory and threads are not ours.
+                self._line, self._number, self._signatures = _find(self.name, self._version)
+                self._pid = os.getpid()
+            return self._line
+
+
+def _find(name: str, version: int | None) -> tuple[Line, int, Signatures]:
+    """The engine that serves this model."""
+    served: set[str] = set()
+    refused: ServingError | None = None
+    for path in _engines():
+        try:
+            line = Line(port.connect(str(path)))
+        except ServingError:
+            continue  # It has just ended, or left its socket behind.
+        try:
+            told = line.ask({"ask": "models"})
+            served |= {one["model"] for one in told}  # type: ignore[index]
+            if name in served:
+                found = line.ask({"ask": "describe", "model": name, "version": version})
+                return line, int(found["version"]), Signatures.read(found["signatures"])
+        except ServingError as error:
+            refused = error
+        line.close()
+    if refused is not None:
+        raise refused
+    if served:
+        raise ServingError(
+            f"No model {name!r} is served here, only: {', '.join(sorted(served))}.",
+            Code.NOT_FOUND,
+        )
+    raise ServingError(
+        f"Nothing is served here, so there is no model {name!r}. "
+        "Start a server: sublet serve MODELS.",
+        Code.UNAVAILABLE,
+    )
+
+
+def _engines() -> list[Path]:
+    """The sockets of engines, newest first."""
+    found = []
+    for path in (Home.find().path / "engines").glob("*.sock"):
+        with contextlib.suppress(OSError):
+            found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found, reverse=True)]

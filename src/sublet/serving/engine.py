@@ -1,0 +1,291 @@
+"""The owner's side of one engine: its job at the broker, and the channel to it.
+
+Owns the engine's process from the asking for a lease to its end. The engine listens on a socket of
+its own beside, for everybody else of the same user; it ends with its owner.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from sublet.channel.answer import Answer
+from sublet.channel.codes import Code
+from sublet.channel.line import Line
+from sublet.client import request
+from sublet.client.following import Following
+from sublet.errors import BadRequest, ServingError, SubletError, TimedOut, WorldError
+from sublet.home import Home
+from sublet.serving.calls import Signatures, arrange, result
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from sublet.wire.messages import Ended, Granted, Retried, Started
+
+
+class Worker:
+    """An engine's process: a job in the foreground that is followed by a thread.
+
+    `line` is the owner's channel; it may be used once `wait` has returned. `ended` is called once,
+    in the thread that follows, when the process is gone.
+    """
+
+    def __init__(
+        self,
+        memory: str = "auto",
+        device: str | None = None,
+        slots: int = 0,
+        name: str | None = None,
+        cold: bool = False,
+        told: Callable[[str], None] | None = None,
+        ended: Callable[["Ended | None"], None] | None = None,
+    ) -> None:
+        home = Home.find()
+        self.path = _socket(home)
+        """Where the engine listens."""
+        self.pid: int | None = None
+        self.warm: str | None = None
+        self.reason = ""
+        """What it waits for, while it does."""
+        self.outcome: Ended | None = None
+        self.error: SubletError | None = None
+        self._told = told
+        self._on_end = ended
+        self._state = threading.Condition()
+        self._granted = self._over = False
+        mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.line = Line(mine)
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        words = [sys.executable, "-m", "sublet.inside.serving.engine", self.path, str(slots)]
+        try:
+            spec = request.job(words, memory, device=device, name=name or "engine", cold=cold)
+            streams = [self._null, 1, 2, self._theirs.fileno()]
+            self._job = Following(spec, home, self, streams)
+        except BaseException:
+            self._close_streams()
+            raise
+        self._thread = threading.Thread(target=self._follow, name="sublet-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def job(self) -> int | None:
+        """Its number at the broker."""
+        return self._job.job
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still answer."""
+        return not self._over
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until it has its lease, and answers. Raises what kept it from that."""
+        with self._state:
+            self._state.wait_for(lambda: self._granted or self._over, timeout)
+            if not self._granted and not self._over:
+                raise TimedOut(
+                    f"There was no room for an engine in {timeout:g} s: {self.reason}",
+                    "Wait longer, or ask for less memory.",
+                )
+        if self.error is not None:
+            raise self.error
+        try:
+            self.line.ask({"ask": "hello"})
+        except ServingError:
+            self._thread.join()
+            raise self.error or WorldError(
+                "The engine ended before it was ready.", "What it said is above."
+            ) from None
+
+    def close(self) -> None:
+        """End it, and wait until it is gone."""
+        self.line.close()
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def waits(self, reason: str) -> None:
+        """From the broker: there is no room yet."""
+        self.reason = reason
+        if self._told is not None:
+            self._told(reason)
+
+    def granted(self, message: "Granted") -> None:
+        """From the broker: it has a lease."""
+        with self._state:
+            self._granted = True
+            self._state.notify_all()
+        if self._told is not None:
+            self._told("")
+
+    def started(self, message: "Started") -> None:
+        """From the broker: it runs."""
+        self.pid, self.warm = message.pid, message.how
+
+    def retried(self, message: "Retried") -> None:
+        """From the broker: it is tried again, which an engine is not."""
+
+    def _follow(self) -> None:
+        """The thread: hear the broker until the engine has ended."""
+        poll = select.poll()
+        try:
+            while self.outcome is None:
+                poll.register(self._wake, select.POLLIN)
+                poll.register(self._job.fileno(), select.POLLIN)
+                number = self._job.fileno()
+                heard = [one for one, _ in poll.poll()]
+                poll.unregister(number)
+                if number in heard:
+                    self.outcome = self._job.hear()
+                elif not self._granted:
+                    break  # It was given up while it waited.
+                else:
+                    # The engine sees the end of its channel, and goes; that is waited for.
+                    poll.unregister(self._wake)
+                    os.eventfd_read(self._wake)
+        except SubletError as error:
+            self.error = error
+        finally:
+            self._job.close()
+            self._close_streams()
+            with self._state:
+                self._over = True
+                self._state.notify_all()
+            if self._on_end is not None:
+                self._on_end(self.outcome)
+
+    def _close_streams(self) -> None:
+        self.line.close()
+        self._theirs.close()
+        for number in (self._null, self._wake):
+            with contextlib.suppress(OSError):
+                os.close(number)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
+def _socket(home: Home) -> str:
+    directory = home.path / "engines"
+    home.make()
+    directory.mkdir(mode=0o700, exist_ok=True)
+    path = str(directory / f"{os.getpid()}-{os.urandom(4).hex()}.sock")
+    if len(os.fsencode(path)) > 100:
+        raise BadRequest(
+            f"The path {path} is too long for a socket.", "Set SUBLET_HOME to a shorter one."
+        )
+    return path
+
+
+class Engine:
+    """Many models on one device, in one process of their own, under one lease.
+
+        with sublet.Engine(memory="2GiB") as engine:
+            engine.load("a", "models/a")
+            y = engine.run("a", x)
+
+    Other processes of the same user call its models with `sublet.connect("a")`. Threads may share
+    it. It ends with this process at the latest.
+    """
+
+    def __init__(
+        self,
+        memory: str | int = "auto",
+        device: str | None = None,
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._signatures: dict[str, tuple[int, Signatures]] = {}
+        self.worker = Worker(str(memory), device, name=name, told=_say)
+        try:
+            self.worker.wait(timeout)
+        except BaseException:
+            self.worker.close()
+            raise
+
+    def load(self, name: str, source: Any, version: int = 1, **options: Any) -> None:
+        """Serve a SavedModel (its directory), a `.keras` file, a Keras model or a function.
+
+        Returns when it is in memory. Raises ServingError if it cannot be loaded.
+        """
+        path = os.path.abspath(os.fspath(source))
+        line = self.worker.line
+        told = {"model": name, "version": version, "path": path, "options": options}
+        line.ask({"ask": "add", **told})
+        try:
+            found = line.ask({"ask": "load", "model": name, "version": version})
+        except ServingError:
+            line.ask({"ask": "forget", "model": name, "version": version})
+            raise
+        self._signatures[name] = version, Signatures.read(found["signatures"])
+
+    def unload(self, name: str, version: int | None = None) -> None:
+        """Serve it no more."""
+        number = self._find(name)[0] if version is None else version
+        self.worker.line.ask({"ask": "forget", "model": name, "version": number})
+        self._signatures.pop(name, None)
+
+    def submit(self, name: str, *args: Any, **inputs: Any) -> "Future[Any]":
+        """Call a model; the arrays are not to be changed until the future is done."""
+        version, signatures = self._find(name)
+        signature, arrays = arrange(signatures, args, inputs)
+        future: Future[Any] = Future()
+        answer = self.worker.line.submit(name, version, signature, arrays)
+        future.set_running_or_notify_cancel()
+        answer.add_done_callback(lambda done: _pass_on(done, future))
+        return future
+
+    def run(self, name: str, *args: Any, **inputs: Any) -> Any:
+        """Call a model, and wait: one output is an array, several are a dict."""
+        version, signatures = self._find(name)
+        signature, arrays = arrange(signatures, args, inputs)
+        return result(self.worker.line.run(name, version, signature, arrays))
+
+    def models(self) -> list[dict[str, Any]]:
+        """What is known of each model."""
+        return list(self.worker.line.ask({"ask": "models"}))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """End the engine; calls in flight fail."""
+        self.worker.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: "TracebackType | None",
+    ) -> None:
+        self.close()
+
+    def _find(self, name: str) -> tuple[int, Signatures]:
+        found = self._signatures.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._signatures)) or "none"
+            raise ServingError(
+                f"This engine has no model {name!r}; it has: {known}. Call engine.load first.",
+                Code.NOT_FOUND,
+            )
+        return found
+
+
+def _pass_on(done: "Future[Answer]", future: "Future[Any]") -> None:
+    error = done.exception()
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result(done.result()))
+
+
+def _say(reason: str) -> None:
+    if reason:
+        print(f"sublet: the engine waits: {reason}", file=sys.stderr, flush=True)

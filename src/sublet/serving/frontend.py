@@ -1,0 +1,135 @@
+"""A front end: the process that speaks with clients. It never loads a model.
+
+Started by the server with one end of a link and the listening sockets. It ends when the link does,
+so none outlives its server. Signals of a terminal or a service manager are the server's to hear.
+"""
+
+import asyncio
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from sublet.serving import link as say
+from sublet.serving.catalogue import Catalogue
+from sublet.serving.clerk import Clerk
+
+_TELL = 1.0
+"""Seconds between two reports of what was counted: as much is lost if it is killed."""
+
+
+class Face(Protocol):
+    """The server of one protocol."""
+
+    async def drain(self, seconds: float, /) -> object:
+        """Take no new connections, answer what has come; end the rest after so many seconds."""
+
+
+class FrontEnd:
+    """What the server has asked for, and the servers of the two protocols."""
+
+    def __init__(self) -> None:
+        self._clerk = Clerk()
+        self._link: say.Link
+        self._faces: list[Face] = []
+        self._ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._counted = 0
+
+    async def run(self, sock: socket.socket) -> None:
+        """Until the server has it drained, or has gone."""
+        self._link = await say.Link.over(sock, say.ToFrontEnd, self._heard, self._ended.set)
+        self._clerk.link = self._link
+        self._do(self._report())
+        await self._ended.wait()
+        self._clerk.close()
+
+    def _heard(self, message: say.ToFrontEnd) -> None:
+        match message:
+            case say.Opening():
+                self._do(self._open(message))
+            case say.News(number, catalogue):
+                self._do(self._news(number, catalogue))
+            case say.Drain(seconds):
+                self._do(self._drain(seconds))
+            case say.AskTally(number):
+                self._link.send(say.Counted(number, self._clerk.tally))
+            case say.Reloaded() | say.Exposition():
+                self._clerk.answered(message)
+
+    async def _open(self, opening: say.Opening) -> None:
+        try:
+            if opening.rest:
+                self._faces.append(await _rest(self._clerk, opening))
+            if opening.grpc:
+                self._faces.append(await _grpc(self._clerk, opening))
+        except (OSError, ImportError) as error:
+            self._link.send(say.Failed(str(error)))
+            return
+        # What was loaded to get here stays: collections need not look at it again.
+        gc.collect()
+        gc.freeze()
+        self._link.send(say.Ready())
+
+    async def _news(self, number: int, catalogue: Catalogue) -> None:
+        await self._clerk.news(catalogue)
+        self._link.send(say.Heard(number))
+
+    async def _drain(self, seconds: float) -> None:
+        await asyncio.gather(*(face.drain(seconds) for face in self._faces))
+        self._link.send(say.Counted(0, self._clerk.tally))
+        self._link.close()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_TELL)
+            counted = sum(self._clerk.tally.requests.values())
+            if counted != self._counted:
+                self._counted = counted
+                self._link.send(say.Counted(0, self._clerk.tally))
+
+    def _do(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _rest(clerk: Clerk, opening: say.Opening) -> Face:
+    from sublet.serving.rest.limits import Limits
+    from sublet.serving.rest.server import Server
+    from sublet.serving.rest.site import Site
+
+    limits = Limits(call=opening.rest_timeout)
+    server = Server(clerk, limits, Site(clerk, limits, opening.metrics_path))
+    await server.start(*map(_socket, opening.rest))
+    return server
+
+
+async def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
+    from sublet.serving.grpc.server import GrpcServer
+
+    server = GrpcServer(clerk)
+    await server.listen([*map(_socket, opening.grpc)])
+    return server
+
+
+def _socket(number: int) -> socket.socket:
+    return socket.socket(fileno=number)
+
+
+def main() -> None:
+    """Be a front end on the link whose descriptor is named on the command line."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        from uvloop import run
+    except ImportError:
+        from asyncio import run
+    run(FrontEnd().run(sock))
+
+
+if __name__ == "__main__":
+    main()

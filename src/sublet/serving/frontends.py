@@ -1,0 +1,235 @@
+"""The front-end processes: started, told what is served, replaced when they end, drained."""
+
+import asyncio
+import itertools
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+
+from sublet.errors import WorldError
+from sublet.serving import link as say
+from sublet.serving.catalogue import Catalogue
+from sublet.serving.metrics import Tally, add
+
+_LONG_ENOUGH = 5.0
+"""Seconds that a front end must have lived for its successor to start at once."""
+_LONGEST_PAUSE = 5.0
+_TALLY_WAIT = 1.0
+
+Reload = Callable[[bytes], Awaitable[tuple[int, str]]]
+Exposition = Callable[[], Awaitable[str]]
+
+
+class FrontEnds:
+    """All front ends of a server, each in its place and started with its opening.
+
+    `reload` and `exposition` do what clients ask of the server.
+    """
+
+    def __init__(self, openings: list[say.Opening], reload: Reload, exposition: Exposition) -> None:
+        self.restarts = 0
+        self._openings = openings
+        self._reload = reload
+        self._exposition = exposition
+        self._catalogue = Catalogue()
+        self._number = 0
+        self._numbers = itertools.count(1)
+        self._live: dict[int, _FrontEnd] = {}
+        self._past: list[Tally] = []
+        self._keeping: list[asyncio.Task[None]] = []
+        self._ending = False
+
+    async def start(self, catalogue: Catalogue) -> None:
+        """Start all of them; returns when each takes requests, and raises why one does not."""
+        self._catalogue = catalogue
+        started = [self._start(place) for place in range(len(self._openings))]
+        for one in await asyncio.gather(*started):
+            self._keeping.append(asyncio.create_task(self._keep(one)))
+
+    def publish(self, catalogue: Catalogue) -> int:
+        """Tell all what is served from now on; the number of this news."""
+        self._catalogue = catalogue
+        self._number += 1
+        for one in self._live.values():
+            one.link.send(say.News(self._number, catalogue))
+        return self._number
+
+    async def heard(self, number: int) -> None:
+        """Until no front end sends calls to what it knew before this news."""
+        await asyncio.gather(*(one.heard(number) for one in list(self._live.values())))
+
+    async def tally(self) -> Tally:
+        """What all have counted, those that have ended included."""
+        asked = [one.count(next(self._numbers)) for one in list(self._live.values())]
+        await asyncio.gather(*asked)
+        return add([*self._past, *(one.tally for one in self._live.values())])
+
+    async def drain(self, seconds: float) -> bool:
+        """Let each answer what it has; whether all did in that time."""
+        self._ending = True
+        for one in self._live.values():
+            one.link.send(say.Drain(seconds))
+        waiting = [one.process.wait() for one in self._live.values()]
+        try:
+            await asyncio.wait_for(asyncio.gather(*waiting), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """End all that still live, at once."""
+        self._ending = True
+        for one in self._live.values():
+            one.kill()
+        for task in self._keeping:
+            task.cancel()
+        await asyncio.gather(*(one.process.wait() for one in list(self._live.values())))
+        self._live.clear()
+
+    async def _keep(self, one: "_FrontEnd") -> None:
+        """Have a front end in this place as long as the server lives."""
+        pause = 0.0
+        while True:
+            code = await one.process.wait()
+            self._past = [add([*self._past, one.tally])]
+            self._live.pop(one.place, None)
+            if self._ending:
+                return
+            self.restarts += 1
+            print(f"sublet: a front end has ended ({code}); starting another", file=sys.stderr)
+            lived = asyncio.get_running_loop().time() - one.since
+            pause = 0.0 if lived > _LONG_ENOUGH else min(_LONGEST_PAUSE, 2 * pause + 0.05)
+            while True:
+                await asyncio.sleep(pause)
+                try:
+                    one = await self._start(one.place)
+                    break
+                except (WorldError, OSError) as error:
+                    print(f"sublet: {error}", file=sys.stderr)
+                    pause = min(_LONGEST_PAUSE, 2 * pause + 0.05)
+
+    async def _start(self, place: int) -> "_FrontEnd":
+        one = await _FrontEnd.start(place, self._openings[place], self._asked)
+        self._live[place] = one
+        one.link.send(say.News(self._number, self._catalogue))
+        try:
+            await one.ready()
+        except WorldError:
+            self._live.pop(place, None)
+            one.kill()
+            await one.process.wait()
+            raise
+        return one
+
+    async def _asked(self, one: "_FrontEnd", message: say.Reload | say.AskExposition) -> None:
+        if isinstance(message, say.Reload):
+            code, error = await self._reload(message.config)
+            one.link.send(say.Reloaded(message.number, code, error))
+        else:
+            one.link.send(say.Exposition(message.number, await self._exposition()))
+
+
+class _FrontEnd:
+    """One process, and what was heard from it."""
+
+    link: say.Link
+
+    def __init__(
+        self,
+        place: int,
+        process: asyncio.subprocess.Process,
+        asked: Callable[["_FrontEnd", say.Reload | say.AskExposition], Awaitable[None]],
+    ) -> None:
+        self.place = place
+        self.process = process
+        self.since = asyncio.get_running_loop().time()
+        self.tally = Tally()
+        self._asked = asked
+        self._error: str | None = None
+        self._ready = False
+        self._number = -1
+        self._counted = 0
+        self._gone = False
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(
+        cls,
+        place: int,
+        opening: say.Opening,
+        asked: Callable[["_FrontEnd", say.Reload | say.AskExposition], Awaitable[None]],
+    ) -> "_FrontEnd":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",  # A module of the user's directory is not ours to import.
+                "-m",
+                "sublet.serving.frontend",
+                str(theirs.fileno()),
+                pass_fds=(theirs.fileno(), *opening.rest, *opening.grpc),
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        one = cls(place, process, asked)
+        one.link = await say.Link.over(ours, say.FromFrontEnd, one._heard, one._lost)
+        one.link.send(opening)
+        return one
+
+    async def ready(self) -> None:
+        """Until it takes requests."""
+        await self._until(lambda: self._ready or self._error is not None)
+        if not self._ready:
+            raise WorldError(
+                f"A front end could not start: {self._error or 'it ended'}.",
+                "See what it wrote above.",
+            )
+
+    async def heard(self, number: int) -> None:
+        """Until it knows this news, or has gone."""
+        await self._until(lambda: self._number >= number)
+
+    async def count(self, number: int) -> None:
+        """Until its tally is fresh, has not come for a while, or it has gone."""
+        self.link.send(say.AskTally(number))
+        try:
+            await asyncio.wait_for(self._until(lambda: self._counted >= number), _TALLY_WAIT)
+        except TimeoutError:
+            return
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process.returncode is None:
+            self.process.kill()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition() and not self._gone:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _heard(self, message: say.FromFrontEnd) -> None:
+        match message:
+            case say.Ready():
+                self._ready = True
+            case say.Failed(error):
+                self._error = error
+            case say.Heard(number):
+                self._number = max(self._number, number)
+            case say.Counted(number, tally):
+                self.tally = tally
+                self._counted = max(self._counted, number)
+            case say.Reload() | say.AskExposition():
+                task = asyncio.create_task(self._answer(message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        self._changed.set()
+
+    async def _answer(self, message: say.Reload | say.AskExposition) -> None:
+        await self._asked(self, message)
+
+    def _lost(self) -> None:
+        self._gone = True
+        self._changed.set()
+        # It cannot be told anything any more.
+        self.kill()

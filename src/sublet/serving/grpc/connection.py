@@ -1,0 +1,503 @@
+"""One client's HTTP/2 connection: reads frames, keeps streams, answers each call.
+
+It trusts nothing: what a client may hold is bounded by settings that it must keep to, and a client
+that breaks the protocol loses the stream, or the connection if there is no other way.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.grpc import calls, frames, hpack
+from sublet.serving.grpc.calls import Methods
+from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
+from sublet.serving.grpc.sending import Sender
+from sublet.serving.grpc.streams import Stream
+
+MOST_STREAMS = 2048
+LARGEST_FRAME = 1 << 20
+LARGEST_CONTROL = 16384
+"""Bytes of a frame that is not data."""
+LARGEST_BLOCK = 4 * LARGEST_CONTROL
+"""Bytes of headers in all their frames."""
+STREAM_WINDOW = 4 << 20
+WINDOW = 16 << 20
+MOST_RESETS = 2000
+"""Streams that a client may open and give up again within a second."""
+GREETING_TIME = 20.0
+"""Seconds in which a client must say that it speaks HTTP/2."""
+DRAIN_PING = b"draining"
+
+_NOT_HTTP2 = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: 52\r\n\r\nThis port speaks gRPC: HTTP/2 without TLS, no other.\n"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    """Made by the server for each client."""
+
+    def __init__(
+        self,
+        methods: Methods,
+        limit: int = calls.LARGEST_MESSAGE,
+        lost: Callable[["Connection"], None] = lambda _: None,
+    ) -> None:
+        self._methods = methods
+        self._limit = limit
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._streams: dict[int, Stream] = {}
+        self._decoder = hpack.Decoder()
+        self._held = bytearray()
+        self._needed = len(frames.PREFACE)
+        self._greeted = False
+        self._settled = False
+        self._inside: tuple[int, int, bool] | None = None
+        """Stream, bytes to come and whether it is the last, within a frame of data."""
+        self._block: tuple[int, int, bytearray] | None = None
+        """Stream, flags and bytes of headers that are not complete."""
+        self._last = 0
+        self._window = WINDOW
+        self._taken = 0
+        self._resets = 0
+        self._resets_since = 0.0
+        self._draining = False
+        self._refusing = False
+        self._broken = False
+
+    # The transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._sender = Sender(transport, self._loop, self._ended)
+        self._greeting = self._loop.call_later(GREETING_TIME, transport.close)
+
+    def connection_lost(self, wrong: Exception | None) -> None:
+        self._broken = True
+        self._greeting.cancel()
+        for stream in list(self._streams.values()):
+            self._drop(stream)
+        self._lost(self)
+
+    def pause_writing(self) -> None:
+        # Who does not read answers is not read either, so that they do not pile up here.
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._broken:
+            return
+        if self._held:
+            self._held += data
+            if len(self._held) < self._needed:
+                return
+            data = bytes(self._held)
+            self._held.clear()
+        try:
+            rest = self._parse(data)
+        except ConnectionFault as wrong:
+            self._break(wrong)
+            return
+        if rest < len(data):
+            self._held += memoryview(data)[rest:]
+        self._sender.flush()
+
+    def drain(self) -> None:
+        """Take no new calls, and close when those under way are answered.
+
+        First a GOAWAY that refuses nothing; calls that the client sends before it hears of it are
+        taken. Its answer to the ping shows that it has, and what comes later is refused.
+        """
+        if self._draining or self._broken:
+            return
+        self._draining = True
+        if not self._settled:
+            self._transport.close()
+            return
+        self._sender.put(frames.goaway(frames.LAST_STREAM, Fault.NO_ERROR))
+        self._sender.put(frames.frame(frames.PING, 0, 0, DRAIN_PING))
+
+    def abort(self) -> None:
+        """End at once."""
+        self._transport.abort()
+
+    def _break(self, wrong: ConnectionFault) -> None:
+        self._broken = True
+        self._sender.put(frames.goaway(self._last, wrong.fault, str(wrong)))
+        self._sender.flush()
+        for stream in list(self._streams.values()):
+            self._drop(stream)
+        self._transport.close()
+
+    # Frames
+
+    def _parse(self, data: bytes) -> int:
+        """Read all complete frames; gives where the incomplete one begins."""
+        at, end = 0, len(data)
+        if not self._greeted:
+            at = self._greet(data)
+            if not self._greeted:
+                return 0 if at == 0 else end
+        while at < end:
+            if self._inside is not None:
+                number, missing, last = self._inside
+                piece = data[at : at + missing]
+                at += len(piece)
+                missing -= len(piece)
+                self._inside = (number, missing, last) if missing else None
+                self._data(number, piece, len(piece), last and not missing)
+                continue
+            if end - at < frames.HEAD_SIZE:
+                self._needed = frames.HEAD_SIZE
+                break
+            high, low, kind, flags, number = frames.HEAD.unpack_from(data, at)
+            size = high << 8 | low
+            number &= 0x7FFFFFFF
+            body = at + frames.HEAD_SIZE
+            if size > (LARGEST_CONTROL if kind else LARGEST_FRAME):
+                raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "frame too large")
+            if self._block is not None and kind != frames.CONTINUATION:
+                raise ConnectionFault(Fault.PROTOCOL_ERROR, "headers are not complete")
+            if end - body < size:
+                if kind == frames.DATA and not flags & frames.PADDED and end > body:
+                    self._inside = (number, size, bool(flags & frames.END_STREAM))
+                    at = body
+                    continue
+                self._needed = frames.HEAD_SIZE + size
+                break
+            at = body + size
+            self._frame(kind, flags, number, data[body:at])
+        return at
+
+    def _greet(self, data: bytes) -> int:
+        size = len(frames.PREFACE)
+        if not data.startswith(frames.PREFACE[: len(data)]):
+            self._transport.write(_NOT_HTTP2)
+            self._transport.close()
+            self._broken = True
+            return 1
+        if len(data) < size:
+            return 0
+        self._greeted = True
+        self._greeting.cancel()
+        self._sender.put(
+            frames.settings(
+                {
+                    Setting.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
+                    Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+                    Setting.MAX_FRAME_SIZE: LARGEST_FRAME,
+                    Setting.MAX_HEADER_LIST_SIZE: hpack.LARGEST_LIST,
+                }
+            )
+            + frames.window_update(0, WINDOW - 65535)
+        )
+        return size
+
+    def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        if not self._settled and kind != frames.SETTINGS:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "SETTINGS must come first")
+        try:
+            match kind:
+                case frames.DATA:
+                    size = len(payload)
+                    if flags & frames.PADDED:
+                        payload = _unpadded(payload, 0)
+                    self._data(number, payload, size, bool(flags & frames.END_STREAM))
+                case frames.HEADERS:
+                    self._headers(flags, number, payload)
+                case frames.CONTINUATION:
+                    self._continuation(flags, number, payload)
+                case frames.RST_STREAM:
+                    self._reset(number, payload)
+                case frames.SETTINGS:
+                    self._settings(flags, number, payload)
+                case frames.PING:
+                    self._ping(flags, number, payload)
+                case frames.WINDOW_UPDATE:
+                    self._credit(number, payload)
+                case frames.PRIORITY:
+                    if len(payload) != 5:
+                        raise StreamFault(number, Fault.FRAME_SIZE_ERROR)
+                case frames.PUSH_PROMISE:
+                    raise ConnectionFault(Fault.PROTOCOL_ERROR, "clients cannot push")
+                case frames.GOAWAY if number:
+                    raise ConnectionFault(Fault.PROTOCOL_ERROR, "GOAWAY in a stream")
+        except StreamFault as wrong:
+            if not wrong.stream:
+                raise ConnectionFault(wrong.fault, "frame in stream 0") from None
+            self._refuse(wrong.stream, wrong.fault)
+
+    def _settings(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "SETTINGS in a stream")
+        if len(payload) % 6 or (flags & frames.ACK and payload):
+            raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+        if flags & frames.ACK:
+            return
+        self._settled = True
+        for at in range(0, len(payload), 6):
+            key = int.from_bytes(payload[at : at + 2], "big")
+            value = int.from_bytes(payload[at + 2 : at + 6], "big")
+            if key == Setting.INITIAL_WINDOW_SIZE:
+                if value > frames.LARGEST_WINDOW:
+                    raise ConnectionFault(Fault.FLOW_CONTROL_ERROR, "window too large")
+                self._sender.set_initial(value, [s.out for s in self._streams.values()])
+            elif key == Setting.MAX_FRAME_SIZE:
+                if not 16384 <= value < 1 << 24:
+                    raise ConnectionFault(Fault.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+                self._sender.set_frame(value)
+            elif key == Setting.ENABLE_PUSH and value > 1:
+                raise ConnectionFault(Fault.PROTOCOL_ERROR, "ENABLE_PUSH is no truth value")
+        self._sender.put(frames.frame(frames.SETTINGS, frames.ACK, 0))
+
+    def _ping(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "PING in a stream")
+        if len(payload) != 8:
+            raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "PING of a wrong size")
+        if not flags & frames.ACK:
+            self._sender.put(frames.frame(frames.PING, frames.ACK, 0, payload))
+        elif payload == DRAIN_PING and self._draining:
+            self._refusing = True
+            self._sender.put(frames.goaway(self._last, Fault.NO_ERROR))
+            self._leave()
+
+    def _credit(self, number: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
+        size = int.from_bytes(payload, "big") & 0x7FFFFFFF
+        if not size:
+            raise StreamFault(number, Fault.PROTOCOL_ERROR)
+        if not number:
+            self._sender.credit(None, size)
+        elif stream := self._streams.get(number):
+            self._sender.credit(stream.out, size)
+        elif number > self._last:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "WINDOW_UPDATE for an idle stream")
+
+    def _reset(self, number: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
+        if not number or number > self._last:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "RST_STREAM for an idle stream")
+        now = self._loop.time()
+        if now - self._resets_since > 1.0:
+            self._resets, self._resets_since = 0, now
+        self._resets += 1
+        if self._resets > MOST_RESETS:
+            raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "too many calls are given up")
+        if stream := self._streams.get(number):
+            self._drop(stream)
+
+    # Requests
+
+    def _headers(self, flags: int, number: int, payload: bytes) -> None:
+        if not number & 1:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "a client's streams are odd")
+        if flags & (frames.PADDED | frames.PRIORITIZED):
+            skipped = 5 if flags & frames.PRIORITIZED else 0
+            if flags & frames.PADDED:
+                payload = _unpadded(payload, skipped)
+            elif len(payload) < skipped:
+                raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "HEADERS of a wrong size")
+            else:
+                payload = payload[skipped:]
+        if flags & frames.END_HEADERS:
+            self._request(flags, number, payload)
+        else:
+            self._block = (number, flags, bytearray(payload))
+
+    def _continuation(self, flags: int, number: int, payload: bytes) -> None:
+        if self._block is None or self._block[0] != number:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        _, first, block = self._block
+        block += payload
+        if len(block) > LARGEST_BLOCK or not (payload or flags & frames.END_HEADERS):
+            raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "headers without end")
+        if flags & frames.END_HEADERS:
+            self._block = None
+            self._request(first, number, bytes(block))
+
+    def _request(self, flags: int, number: int, block: bytes) -> None:
+        try:
+            # Read in any case: the next block builds on this one's changes to the table.
+            headers = self._decoder.decode(block)
+        except hpack.TooLong:
+            headers = None
+        except hpack.Damaged as wrong:
+            raise ConnectionFault(Fault.COMPRESSION_ERROR, str(wrong)) from None
+        ended = bool(flags & frames.END_STREAM)
+        if number <= self._last:
+            self._trailers(number, ended)
+            return
+        self._last = number
+        if headers is None:
+            self._fail(number, Code.RESOURCE_EXHAUSTED, "The headers are too large.", ended)
+            return
+        if self._refusing or len(self._streams) >= MOST_STREAMS:
+            raise StreamFault(number, Fault.REFUSED_STREAM)
+        head = calls.head(headers)
+        if head.malformed:
+            raise StreamFault(number, Fault.PROTOCOL_ERROR)
+        if head.refusal:
+            self._close(number, calls.refusal(head.refusal), ended)
+            return
+        method = self._methods.get(head.path)
+        if method is None:
+            path = head.path.decode("utf-8", "replace")
+            self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
+            return
+        deadline = None if head.timeout is None else time.monotonic() + head.timeout
+        stream = Stream(number, head, method, self._sender, STREAM_WINDOW, deadline, self._limit)
+        self._streams[number] = stream
+        if method.streaming is not None:
+            stream.task = self._loop.create_task(self._stream(stream))
+        if ended:
+            self._receive(stream, b"", True)
+
+    def _trailers(self, number: int, ended: bool) -> None:
+        """Headers after the body: nothing in them is ours, but they may end the stream."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return  # we have ended it before the client has
+        if stream.ended or not ended:
+            raise StreamFault(number, Fault.STREAM_CLOSED)
+        self._receive(stream, b"", True)
+
+    def _data(self, number: int, piece: bytes, size: int, last: bool) -> None:
+        """Take a piece of a body; `size` counts its padding, too."""
+        self._window -= size
+        if self._window < 0:
+            raise ConnectionFault(Fault.FLOW_CONTROL_ERROR, "more than the window takes")
+        if self._window < WINDOW // 2:
+            self._sender.put(frames.window_update(0, WINDOW - self._window))
+            self._window = WINDOW
+        stream = self._streams.get(number)
+        if stream is None:
+            if not number or number > self._last:
+                raise ConnectionFault(Fault.PROTOCOL_ERROR, "DATA for an idle stream")
+            return  # we have ended it before the client has
+        if stream.ended:
+            self._refuse(number, Fault.STREAM_CLOSED)
+            return
+        stream.window -= size
+        if stream.window < 0:
+            self._refuse(number, Fault.FLOW_CONTROL_ERROR)
+            return
+        if not last and stream.window < STREAM_WINDOW // 2:
+            self._sender.put(frames.window_update(number, STREAM_WINDOW - stream.window))
+            stream.window = STREAM_WINDOW
+        self._receive(stream, piece, last)
+
+    # Calls
+
+    def _receive(self, stream: Stream, piece: bytes, last: bool) -> None:
+        try:
+            if piece:
+                stream.receive(piece)
+            if last:
+                stream.finish()
+                if stream.method.unary is not None:
+                    message = stream.single()
+                    stream.task = self._loop.create_task(self._unary(stream, message))
+        except ServingError as wrong:
+            self._end(stream, wrong.code, wrong.message)
+
+    async def _unary(self, stream: Stream, message: bytes) -> None:
+        assert stream.method.unary is not None
+        try:
+            answer = await stream.method.unary(message, stream.deadline)
+        except ServingError as wrong:
+            self._end(stream, wrong.code, wrong.message)
+        except Exception:
+            self._crash(stream)
+        else:
+            if stream.out.number in self._streams:
+                self._sender.answer(stream.out, answer)
+
+    async def _stream(self, stream: Stream) -> None:
+        assert stream.method.streaming is not None
+        try:
+            await stream.method.streaming(stream)
+        except ServingError as wrong:
+            self._end(stream, wrong.code, wrong.message)
+        except Exception:
+            self._crash(stream)
+        else:
+            self._end(stream, Code.OK, "")
+
+    def _crash(self, stream: Stream) -> None:
+        log.exception("a call of %s failed", stream.head.path.decode("utf-8", "replace"))
+        self._end(stream, Code.INTERNAL, "The server failed. Its log says how.")
+
+    def _end(self, stream: Stream, code: int, text: str) -> None:
+        """The last word about a call that is not answered by one message."""
+        number = stream.out.number
+        if number not in self._streams:
+            return
+        opened = stream.out.opened or code == Code.OK
+        if opened:
+            self._sender.open(stream.out)
+        block = calls.ending(code, text) if opened else calls.failure(code, text)
+        flags = frames.END_HEADERS | frames.END_STREAM
+        self._sender.end(stream.out, frames.frame(frames.HEADERS, flags, number, block))
+
+    def _fail(self, number: int, code: int, text: str, ended: bool) -> None:
+        self._close(number, calls.failure(code, text), ended)
+
+    def _close(self, number: int, block: bytes, ended: bool) -> None:
+        """End a stream that was never taken up."""
+        flags = frames.END_HEADERS | frames.END_STREAM
+        self._sender.put(frames.frame(frames.HEADERS, flags, number, block))
+        if not ended:
+            self._sender.put(frames.reset(number, Fault.NO_ERROR))
+
+    def _ended(self, number: int) -> None:
+        """All of an answer has been sent."""
+        stream = self._streams.pop(number)
+        if not stream.ended:
+            # The client need not send the rest of what it asked.
+            self._sender.put(frames.reset(number, Fault.NO_ERROR))
+            self._drop(stream)
+        if self._draining:
+            self._leave()
+
+    def _refuse(self, number: int, fault: Fault) -> None:
+        self._sender.put(frames.reset(number, fault))
+        if stream := self._streams.get(number):
+            self._drop(stream)
+
+    def _drop(self, stream: Stream) -> None:
+        """Nobody waits for this call any more."""
+        self._streams.pop(stream.out.number, None)
+        self._sender.forget(stream.out)
+        if stream.task is not None and stream.task is not _current():
+            stream.task.cancel()
+        if self._draining:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._refusing and not self._streams and not self._broken:
+            self._sender.flush()
+            self._transport.close()
+
+
+def _current() -> asyncio.Task[None] | None:
+    return asyncio.current_task()
+
+
+def _unpadded(payload: bytes, skipped: int) -> bytes:
+    """A payload without its padding, and without `skipped` bytes before it."""
+    if not payload or payload[0] + 1 + skipped > len(payload):
+        raise ConnectionFault(Fault.PROTOCOL_ERROR, "more padding than there is room")
+    return payload[1 + skipped : len(payload) - payload[0]]

@@ -1,0 +1,310 @@
+"""inference.GRPCInferenceService: the Open Inference Protocol, version 2.
+
+A model has one signature there: the default one, the only one, or the one that the parameter
+`signature_name` of a request names.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import sublet
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving import checks
+from sublet.serving.catalogue import Signature, State, TensorSpec, Version
+from sublet.serving.desk import Desk
+from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON, Kind
+from sublet.serving.grpc.calls import Call, Method, Methods
+from sublet.serving.grpc.health import Health
+from sublet.serving.grpc.requests import parse, signatures_of
+from sublet.serving.proto import inference
+from sublet.serving.proto.tensors import Array, Unreadable, from_bytes, from_list, joined, shaped
+from sublet.serving.proto.wire import piece
+
+PLATFORM = "tensorflow_savedmodel"
+SHARED_MEMORY = "shared_memory_region"
+_REQUEST = inference("ModelInferRequest")
+_CONTENTS = {
+    1: "fp32_contents",
+    2: "fp64_contents",
+    3: "int_contents",
+    4: "uint_contents",
+    5: "int_contents",
+    6: "int_contents",
+    STRING: "bytes_contents",
+    9: "int64_contents",
+    10: "bool_contents",
+    17: "uint_contents",
+    22: "uint_contents",
+    23: "uint64_contents",
+}
+_PACKED = (1, 2)
+_STATES = {
+    State.START: "LOADING",
+    State.LOADING: "LOADING",
+    State.AVAILABLE: "READY",
+    State.UNLOADING: "UNLOADING",
+    State.END: "UNAVAILABLE",
+}
+
+
+class Inference:
+    """Answers from a desk."""
+
+    def __init__(self, desk: Desk, health: Health) -> None:
+        self._desk = desk
+        self._health = health
+
+    def methods(self) -> Methods:
+        """By path."""
+        path = b"/inference.GRPCInferenceService/"
+        return {
+            path + b"ServerLive": Method(self.server_live),
+            path + b"ServerReady": Method(self.server_ready),
+            path + b"ModelReady": Method(self.model_ready),
+            path + b"ServerMetadata": Method(self.server_metadata),
+            path + b"ModelMetadata": Method(self.model_metadata),
+            path + b"ModelConfig": Method(self.model_config),
+            path + b"ModelStatistics": Method(self.model_statistics),
+            path + b"RepositoryIndex": Method(self.repository_index),
+            path + b"ModelInfer": Method(self.model_infer),
+            path + b"ModelStreamInfer": Method(None, self.model_stream_infer),
+        }
+
+    async def server_live(self, data: bytes, deadline: float | None) -> bytes:
+        return _bytes(inference("ServerLiveResponse")(live=True))
+
+    async def server_ready(self, data: bytes, deadline: float | None) -> bytes:
+        return _bytes(inference("ServerReadyResponse")(ready=self._health.ready))
+
+    async def model_ready(self, data: bytes, deadline: float | None) -> bytes:
+        request = parse(inference("ModelReadyRequest"), data)
+        try:
+            self._find(request.name, request.version)
+        except ServingError as wrong:
+            if wrong.code != Code.NOT_FOUND:
+                raise
+            return _bytes(inference("ModelReadyResponse")(ready=False))
+        return _bytes(inference("ModelReadyResponse")(ready=True))
+
+    async def server_metadata(self, data: bytes, deadline: float | None) -> bytes:
+        response = inference("ServerMetadataResponse")(name="sublet", version=sublet.__version__)
+        return _bytes(response)
+
+    async def model_metadata(self, data: bytes, deadline: float | None) -> bytes:
+        request = parse(inference("ModelMetadataRequest"), data)
+        version = self._find(request.name, request.version)
+        _, signature = _signature(await signatures_of(self._desk, version), "")
+        response = inference("ModelMetadataResponse")(name=version.model, platform=PLATFORM)
+        for number, other in sorted(self._desk.catalogue.models[version.model].versions.items()):
+            if other.state is State.AVAILABLE:
+                response.versions.append(str(number))
+        for filled, specs in (
+            (response.inputs, signature.inputs),
+            (response.outputs, signature.outputs),
+        ):
+            for name, spec in specs.items():
+                filled.add(name=name, datatype=_datatype(spec), shape=spec.shape or (-1,))
+        return _bytes(response)
+
+    async def model_config(self, data: bytes, deadline: float | None) -> bytes:
+        request = parse(inference("ModelConfigRequest"), data)
+        version = self._find(request.name, request.version)
+        response = inference("ModelConfigResponse")()
+        response.config.name = version.model
+        response.config.platform = PLATFORM
+        response.config.backend = "tensorflow"
+        return _bytes(response)
+
+    async def model_statistics(self, data: bytes, deadline: float | None) -> bytes:
+        """Names only: the numbers are among the metrics."""
+        request = parse(inference("ModelStatisticsRequest"), data)
+        response = inference("ModelStatisticsResponse")()
+        if request.name:
+            found = [self._find(request.name, request.version)]
+        else:
+            found = [v for v in self._versions() if v.state is State.AVAILABLE]
+        for version in found:
+            response.model_stats.add(name=version.model, version=str(version.number))
+        return _bytes(response)
+
+    async def repository_index(self, data: bytes, deadline: float | None) -> bytes:
+        request = parse(inference("RepositoryIndexRequest"), data)
+        response = inference("RepositoryIndexResponse")()
+        for version in self._versions():
+            if version.state is State.AVAILABLE or not request.ready:
+                response.models.add(
+                    name=version.model,
+                    version=str(version.number),
+                    state=_STATES[version.state],
+                    reason=version.error,
+                )
+        return _bytes(response)
+
+    async def model_infer(self, data: bytes, deadline: float | None) -> bytes:
+        """Tensors in, tensors out, in the form in which they came."""
+        request = parse(_REQUEST, data)
+        version = self._find(request.model_name, request.model_version)
+        signatures = await signatures_of(self._desk, version)
+        named = request.parameters["signature_name"].string_param if request.parameters else ""
+        name, signature = _signature(signatures, named)
+        inputs = _inputs(request)
+        checks.check_inputs(signature, inputs)
+        wanted = [output.name for output in request.outputs]
+        for output in request.outputs:
+            if SHARED_MEMORY in output.parameters:
+                raise _shared_memory()
+        outputs = checks.check_outputs(signature, wanted)
+        answer = await self._desk.run(version, name, inputs, outputs, deadline)
+        raw = bool(request.raw_input_contents) or not request.inputs
+        return _answer(request, version, answer.outputs, raw)
+
+    async def model_stream_infer(self, call: Call) -> None:
+        """One answer for each request, in their order; one that fails does not end the stream."""
+        while (data := await call.read()) is not None:
+            try:
+                answer = piece(2, await self.model_infer(data, call.deadline))
+            except ServingError as wrong:
+                answer = piece(1, wrong.message.encode())
+            await call.write(answer)
+
+    def _versions(self) -> list[Version]:
+        models = self._desk.catalogue.models
+        return [
+            version
+            for name in sorted(models)
+            for _, version in sorted(models[name].versions.items())
+        ]
+
+    def _find(self, name: str, version: str) -> Version:
+        if not version:
+            return self._desk.catalogue.find(name)
+        if not (version.isascii() and version.isdigit() and len(version) < 20):
+            raise ServingError(
+                f"The version {version!r} is not a number. Leave it out for the newest one.",
+                Code.INVALID_ARGUMENT,
+            )
+        return self._desk.catalogue.find(name, int(version))
+
+
+def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
+    usable = [key for key, signature in signatures.items() if signature.inputs]
+    if not name and checks.DEFAULT_SIGNATURE not in signatures and len(usable) == 1:
+        name = usable[0]
+    return checks.check_signature(signatures, name)
+
+
+def _inputs(request: Any) -> dict[str, Array]:
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise _refused(f"There are {len(request.inputs)} inputs, but {len(raw)} raw contents.")
+    arrays: dict[str, Array] = {}
+    for index, given in enumerate(request.inputs):
+        if given.name in arrays:
+            raise _refused(f"Input {given.name} is given twice.")
+        if SHARED_MEMORY in given.parameters:
+            raise _shared_memory()
+        try:
+            arrays[given.name] = _read(given, raw[index] if raw else None)
+        except (Unreadable, OverflowError) as wrong:
+            raise _refused(f"Input {given.name} cannot be read: {wrong}.") from None
+    return arrays
+
+
+def _read(given: Any, raw: bytes | None) -> Array:
+    kind = TRITON.get(given.datatype)
+    if kind is None or kind.array is None:
+        raise Unreadable(f"the datatype {given.datatype!r} is not known")
+    shape = tuple(given.shape)
+    if shape and min(shape) < 0:
+        raise Unreadable("its shape is not known")
+    count = prod(shape)
+    if raw is None:
+        array = _typed(kind, given.contents, count)
+    elif given.HasField("contents"):
+        raise Unreadable("it has both contents and raw contents")
+    elif kind.number == STRING:
+        array = from_list(kind, _strings(raw, count))
+    else:
+        array = from_bytes(kind, raw, count)
+    return shaped(array, shape)
+
+
+def _typed(kind: Kind, contents: Any, count: int) -> Array:
+    field = _CONTENTS.get(kind.number)
+    if field is None:
+        raise Unreadable(f"{kind.triton} is only taken as raw contents")
+    values = getattr(contents, field)
+    if kind.number in _PACKED:
+        return from_bytes(kind, joined(values), count)
+    if len(values) != count:
+        raise Unreadable(f"it has {len(values)} values; its shape takes {count}")
+    return from_list(kind, list(values))
+
+
+def _strings(raw: bytes, count: int) -> list[bytes]:
+    """Strings, each after its length in four bytes."""
+    strings: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        size = int.from_bytes(raw[at : at + 4], "little")
+        at += 4
+        if at + size > len(raw):
+            raise Unreadable("a string is cut off")
+        strings.append(raw[at : at + size])
+        at += size
+    if len(strings) != count:
+        raise Unreadable(f"it has {len(strings)} strings; its shape takes {count}")
+    return strings
+
+
+def _answer(request: Any, version: Version, outputs: Mapping[str, Array], raw: bool) -> bytes:
+    response = inference("ModelInferResponse")(
+        model_name=version.model, model_version=str(version.number), id=request.id
+    )
+    raw = raw or any(ARRAYS[array.dtype].number in (HALF, BFLOAT16) for array in outputs.values())
+    for name, array in outputs.items():
+        kind = ARRAYS[array.dtype]
+        if not kind.triton:
+            raise ServingError(
+                f"Output {name} is {kind.word}, which this protocol does not know. "
+                "Ask for other outputs, or use Predict.",
+                Code.INVALID_ARGUMENT,
+            )
+        filled = response.outputs.add(name=name, datatype=kind.triton, shape=array.shape)
+        if raw:
+            response.raw_output_contents.append(_raw(kind, array))
+        else:
+            values = [array.tobytes()] if kind.number in _PACKED else array.reshape(-1).tolist()
+            getattr(filled.contents, _CONTENTS[kind.number]).extend(values)
+    return _bytes(response)
+
+
+def _raw(kind: Kind, array: Array) -> bytes:
+    if kind.number != STRING:
+        return np.ascontiguousarray(array).tobytes()
+    return b"".join(len(value).to_bytes(4, "little") + value for value in array.reshape(-1))
+
+
+def _datatype(spec: TensorSpec) -> str:
+    kind = KINDS.get(spec.dtype)
+    return kind.triton if kind is not None else ""
+
+
+def _shared_memory() -> ServingError:
+    return ServingError(
+        "Shared memory regions are not taken. Send the tensor, or use sublet.connect.",
+        Code.UNIMPLEMENTED,
+    )
+
+
+def _bytes(response: Any) -> bytes:
+    data: bytes = response.SerializeToString()
+    return data
+
+
+def _refused(text: str) -> ServingError:
+    return ServingError(text, Code.INVALID_ARGUMENT)

@@ -1,0 +1,66 @@
+"""tensorflow.serving.ModelService: the states of a model, and a new set of models."""
+
+from sublet.channel.codes import Code
+from sublet.errors import BadRequest, ServingError
+from sublet.serving.desk import Desk
+from sublet.serving.grpc.calls import Method, Methods
+from sublet.serving.grpc.requests import has_spec, parse
+from sublet.serving.proto import serving
+
+
+class Models:
+    """Answers from a desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def methods(self) -> Methods:
+        """By path."""
+        path = b"/tensorflow.serving.ModelService/"
+        return {
+            path + b"GetModelStatus": Method(self.get_model_status),
+            path + b"HandleReloadConfigRequest": Method(self.handle_reload_config_request),
+        }
+
+    async def get_model_status(self, data: bytes, deadline: float | None) -> bytes:
+        """The state of one version, or of all."""
+        request = parse(serving("GetModelStatusRequest"), data)
+        has_spec(request)
+        spec = request.model_spec
+        model = self._desk.catalogue.models.get(spec.name)
+        versions = {} if model is None else model.versions
+        if spec.HasField("version"):
+            number = spec.version.value
+            if number not in versions:
+                raise ServingError(
+                    f"Could not find version {number} of model {spec.name}", Code.NOT_FOUND
+                )
+            versions = {number: versions[number]}
+        if not versions:
+            raise ServingError(f"Could not find any versions of model {spec.name}", Code.NOT_FOUND)
+        response = serving("GetModelStatusResponse")()
+        for number in sorted(versions, reverse=True):
+            version = versions[number]
+            status = response.model_version_status.add(version=number, state=version.state)
+            status.status.error_code = version.code
+            status.status.error_message = version.error
+        answer: bytes = response.SerializeToString()
+        return answer
+
+    async def handle_reload_config_request(self, data: bytes, deadline: float | None) -> bytes:
+        """Replace the set of models."""
+        config = parse(serving("ReloadConfigRequest"), data).config
+        if config.WhichOneof("config") != "model_config_list":
+            raise ServingError(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest."
+                " Only ModelConfigList is currently supported",
+                Code.INVALID_ARGUMENT,
+            )
+        try:
+            await self._desk.reload(config.SerializeToString())
+        except BadRequest as wrong:
+            raise ServingError(str(wrong), Code.INVALID_ARGUMENT) from None
+        response = serving("ReloadConfigResponse")()
+        response.status.SetInParent()
+        answer: bytes = response.SerializeToString()
+        return answer

@@ -1,0 +1,228 @@
+"""tensorflow.serving.PredictionService: Predict, Classify, Regress, MultiInference, metadata.
+
+Checks, texts and codes follow TensorFlow Serving. One difference: the signatures of a
+MultiInference run one by one, so they need not share the tensor that they read.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving import checks, examples
+from sublet.serving.catalogue import Signature, Version
+from sublet.serving.desk import Arrays, Desk
+from sublet.serving.grpc.calls import Method, Methods
+from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
+from sublet.serving.proto import serving, tensors
+from sublet.serving.proto.signatures import signature_defs
+from sublet.serving.proto.wire import piece
+
+_SIGNATURE_DEF = "signature_def"
+_PREDICT = serving("PredictRequest")
+
+
+class Prediction:
+    """Answers from a desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def methods(self) -> Methods:
+        """By path."""
+        return {
+            b"/tensorflow.serving.PredictionService/" + name: Method(unary)
+            for name, unary in {
+                b"Predict": self.predict,
+                b"Classify": self.classify,
+                b"Regress": self.regress,
+                b"MultiInference": self.multi_inference,
+                b"GetModelMetadata": self.get_model_metadata,
+            }.items()
+        }
+
+    async def predict(self, data: bytes, deadline: float | None) -> bytes:
+        """Tensors in, tensors out."""
+        request = parse(_PREDICT, data)
+        spec = request.model_spec
+        with self._counted(spec.name, "Predict"):
+            has_spec(request)
+            version = find(self._desk, spec)
+            signatures = await signatures_of(self._desk, version)
+            name, signature = checks.check_signature(signatures, spec.signature_name)
+            given = request.inputs
+            if given.keys() != signature.inputs.keys():
+                checks.check_names(signature, given.keys())
+            inputs = {alias: tensors.read(alias, tensor) for alias, tensor in given.items()}
+            checks.check_inputs(signature, inputs)
+            wanted = request.output_filter
+            outputs = checks.check_outputs(signature, wanted) if wanted else ()
+            answer = await self._desk.run(version, name, inputs, outputs, deadline)
+            parts = [
+                piece(1, piece(1, alias.encode()) + piece(2, tensors.write(array)))
+                for alias, array in answer.outputs.items()
+            ]
+            parts.append(piece(2, model_spec(version.model, version.number, name)))
+            return b"".join(parts)
+
+    async def classify(self, data: bytes, deadline: float | None) -> bytes:
+        """Examples in, classes and scores out."""
+        request = parse(serving("ClassificationRequest"), data)
+        spec = request.model_spec
+        with self._counted(spec.name, "Classify"):
+            has_spec(request)
+            version = find(self._desk, spec)
+            signatures = await signatures_of(self._desk, version)
+            name, signature = examples.classifying(signatures, spec.signature_name)
+            given = examples.from_input(request.input)
+            outputs = await self._run(version, name, signature, given, deadline)
+            response = serving("ClassificationResponse")()
+            _fill_classes(response.result, outputs, len(given))
+            return _answer(response, version, name)
+
+    async def regress(self, data: bytes, deadline: float | None) -> bytes:
+        """Examples in, a number for each out."""
+        request = parse(serving("RegressionRequest"), data)
+        spec = request.model_spec
+        with self._counted(spec.name, "Regress"):
+            has_spec(request)
+            version = find(self._desk, spec)
+            signatures = await signatures_of(self._desk, version)
+            name, signature = examples.regressing(signatures, spec.signature_name)
+            given = examples.from_input(request.input)
+            outputs = await self._run(version, name, signature, given, deadline)
+            response = serving("RegressionResponse")()
+            _fill_numbers(response.result, outputs, len(given))
+            return _answer(response, version, name)
+
+    async def multi_inference(self, data: bytes, deadline: float | None) -> bytes:
+        """The same examples for several signatures of one model."""
+        request = parse(serving("MultiInferenceRequest"), data)
+        tasks = request.tasks
+        spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
+        with self._counted(spec.name, "MultiInference"):
+            version = find(self._desk, spec)
+            signatures = await signatures_of(self._desk, version)
+            picked: dict[str, tuple[Signature, Any]] = {}
+            for task in tasks:
+                self._pick(task, spec.name, signatures, picked)
+            given = examples.from_input(request.input)
+            answers = await asyncio.gather(
+                *(
+                    self._run(version, name, signature, given, deadline)
+                    for name, (signature, _) in picked.items()
+                )
+            )
+            response = serving("MultiInferenceResponse")()
+            for (name, (_, task)), outputs in zip(picked.items(), answers, strict=True):
+                result = response.results.add()
+                result.model_spec.ParseFromString(model_spec(version.model, version.number, name))
+                if task.method_name == examples.CLASSIFY:
+                    _fill_classes(result.classification_result, outputs, len(given))
+                else:
+                    _fill_numbers(result.regression_result, outputs, len(given))
+            return _bytes(response)
+
+    @staticmethod
+    def _pick(
+        task: Any, model: str, signatures: Any, picked: dict[str, tuple[Signature, Any]]
+    ) -> None:
+        """Check one task of a MultiInference and add it to those picked."""
+        name = task.model_spec.signature_name or checks.DEFAULT_SIGNATURE
+        signature = signatures.get(name)
+        if not task.model_spec.name:
+            raise _refused("Found ModelSpec with an empty model name.")
+        if task.model_spec.name != model:
+            raise _refused(
+                "All ModelSpecs in a MultiInferenceRequest must access the same model name."
+            )
+        if name in picked:
+            raise _refused(f"Duplicate evaluation of signature: {name}")
+        if signature is None:
+            raise _refused(f"Requested signature not found in model graph: {name}")
+        if task.method_name == examples.CLASSIFY:
+            examples.check_classifying(signature)
+        elif task.method_name == examples.REGRESS:
+            examples.check_regressing(signature)
+        else:
+            raise ServingError(
+                f"Unsupported signature method_name: {task.method_name}", Code.UNIMPLEMENTED
+            )
+        picked[name] = (signature, task)
+
+    async def get_model_metadata(self, data: bytes, deadline: float | None) -> bytes:
+        """The signatures of a model."""
+        request = parse(serving("GetModelMetadataRequest"), data)
+        has_spec(request)
+        if not request.metadata_field:
+            raise _refused("GetModelMetadataRequest must specify at least one metadata_field")
+        for field in request.metadata_field:
+            if field != _SIGNATURE_DEF:
+                raise _refused(f"Metadata field {field} is not supported")
+        version = find(self._desk, request.model_spec)
+        response = serving("GetModelMetadataResponse")()
+        response.model_spec.ParseFromString(model_spec(version.model, version.number))
+        signatures = await signatures_of(self._desk, version)
+        response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
+        return _bytes(response)
+
+    async def _run(
+        self,
+        version: Version,
+        name: str,
+        signature: Signature,
+        given: list[bytes],
+        deadline: float | None,
+    ) -> Arrays:
+        """Examples through a signature."""
+        inputs = {examples.INPUTS: examples.to_array(given)}
+        checks.check_inputs(signature, inputs)
+        answer = await self._desk.run(version, name, inputs, (), deadline)
+        return answer.outputs
+
+    @contextmanager
+    def _counted(self, model: str, api: str) -> Iterator[None]:
+        """Count a request by how it ends; names that nobody serves are counted as one."""
+        began = time.perf_counter()
+        code = Code.CANCELLED
+        try:
+            yield
+            code = Code.OK
+        except ServingError as wrong:
+            code = Code(wrong.code)
+            raise
+        except Exception:
+            code = Code.INTERNAL
+            raise
+        finally:
+            known = model if model in self._desk.catalogue.models else ""
+            self._desk.count(known, api, "GRPC", code, time.perf_counter() - began)
+
+
+def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:
+    for row in examples.classifications(outputs, rows):
+        classes = result.classifications.add().classes
+        for label, score in row:
+            classes.add(label=label, score=score)
+
+
+def _fill_numbers(result: Any, outputs: Arrays, rows: int) -> None:
+    for value in examples.regressions(outputs, rows):
+        result.regressions.add(value=value)
+
+
+def _answer(response: Any, version: Version, name: str) -> bytes:
+    response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
+    return _bytes(response)
+
+
+def _bytes(response: Any) -> bytes:
+    data: bytes = response.SerializeToString()
+    return data
+
+
+def _refused(text: str) -> ServingError:
+    return ServingError(text, Code.INVALID_ARGUMENT)

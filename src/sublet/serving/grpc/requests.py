@@ -1,0 +1,56 @@
+"""What the services share: reading a request, and finding the model that it means."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.catalogue import Signature, Version
+from sublet.serving.desk import Desk
+from sublet.serving.proto import serving
+
+
+def parse(kind: Any, data: bytes) -> Any:
+    """A message of a class."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        raise ServingError(f"The request is no {name}.", Code.INTERNAL) from None
+
+
+def has_spec(request: Any) -> None:
+    """Refuse a request that says nothing about a model."""
+    if not request.HasField("model_spec"):
+        raise ServingError("Missing ModelSpec", Code.INVALID_ARGUMENT)
+
+
+def find(desk: Desk, spec: Any) -> Version:
+    """The version that a ModelSpec means."""
+    if not spec.name:
+        raise ServingError("ModelSpec has no name specified.", Code.INVALID_ARGUMENT)
+    match spec.WhichOneof("version_choice"):
+        case "version":
+            return desk.catalogue.find(spec.name, version=spec.version.value)
+        case "version_label":
+            return desk.catalogue.find(spec.name, label=spec.version_label)
+        case _:
+            return desk.catalogue.find(spec.name)
+
+
+async def signatures_of(desk: Desk, version: Version) -> Mapping[str, Signature]:
+    """The signatures of a version, at once if they are known."""
+    known = version.signatures
+    return await desk.describe(version) if known is None else known
+
+
+@lru_cache(4096)
+def model_spec(name: str, version: int, signature: str = "") -> bytes:
+    """The ModelSpec of an answer, serialized."""
+    spec = serving("ModelSpec")(name=name, signature_name=signature)
+    spec.version.value = version
+    data: bytes = spec.SerializeToString()
+    return data

@@ -1,0 +1,66 @@
+"""Listens for gRPC, and drains."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+from sublet.serving.desk import Desk
+from sublet.serving.grpc.calls import LARGEST_MESSAGE, Methods
+from sublet.serving.grpc.connection import Connection
+from sublet.serving.grpc.health import Health
+from sublet.serving.grpc.inference import Inference
+from sublet.serving.grpc.models import Models
+from sublet.serving.grpc.prediction import Prediction
+
+
+class GrpcServer:
+    """The gRPC half of a front end. Made and used within a running event loop."""
+
+    def __init__(self, desk: Desk, largest_message: int = LARGEST_MESSAGE) -> None:
+        self.health = Health()
+        self._largest = largest_message
+        self._methods: Methods = {
+            **Prediction(desk).methods(),
+            **Models(desk).methods(),
+            **self.health.methods(),
+            **Inference(desk, self.health).methods(),
+        }
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def listen(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept clients on sockets that listen already, TCP or Unix; they are closed by `drain`."""
+        loop = asyncio.get_running_loop()
+        for each in sockets:
+            if each.family == socket.AF_UNIX:
+                server = await loop.create_unix_server(self._connect, sock=each)
+            else:
+                server = await loop.create_server(self._connect, sock=each)
+            self._servers.append(server)
+
+    async def drain(self, limit: float) -> None:
+        """Take no new clients and calls, answer those under way; ends the rest after `limit` seconds."""
+        self.health.change(False)
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.drain()
+        try:
+            await asyncio.wait_for(self._empty.wait(), limit)
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            await self._empty.wait()
+
+    def _connect(self) -> Connection:
+        connection = Connection(self._methods, self._largest, self._forget)
+        self._connections.add(connection)
+        self._empty.clear()
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()

@@ -1,0 +1,131 @@
+"""The sockets that the server listens on. The server keeps them, so a front end's end loses nobody.
+
+They are bound before anything else is done, so that a used port is said at once, and listen only
+when the models are ready, so that whoever connects is served.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+
+from sublet.errors import BadRequest, WorldError
+
+_BACKLOG = 1024
+
+
+class Listeners:
+    """Sockets for some front ends, by protocol: `rest` or `grpc`.
+
+    Each front end has one of its own for every TCP port, so that the kernel spreads connections
+    over them. A Unix socket is shared.
+    """
+
+    def __init__(self, frontends: int) -> None:
+        self._frontends = frontends
+        self._sockets: dict[str, list[list[socket.socket]]] = {}
+        """By protocol: for each address, one socket for all or one for each front end."""
+        self._paths: list[str] = []
+
+    def open_tcp(self, protocol: str, host: str, port: int, flag: str) -> int:
+        """Take a port, 0 for any free one; the port."""
+        try:
+            facts = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise BadRequest(
+                f"--host {host}: {getattr(error, 'strerror', None) or error}.",
+                "Write 127.0.0.1 for this machine only, or 0.0.0.0 for everybody.",
+            ) from None
+        family, address = facts[0][0], facts[0][4]
+        try:
+            # Without SO_REUSEPORT, so that another server on this port is found.
+            sockets = [_bound(family, address, share=False)]
+            if self._frontends > 1:
+                address = (address[0], sockets[0].getsockname()[1], *address[2:])
+                sockets.pop().close()
+                for _ in range(self._frontends):
+                    sockets.append(_bound(family, address, share=True))
+        except OSError as error:
+            self.close()
+            raise _refusal(f"{host}:{port}", flag, error) from None
+        self._sockets.setdefault(protocol, []).append(sockets)
+        return int(sockets[0].getsockname()[1])
+
+    def open_unix(self, protocol: str, path: str, flag: str) -> None:
+        """Take a path, also from a server that has gone."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _remove_stale(path)
+            sock.bind(path)
+        except OSError as error:
+            sock.close()
+            self.close()
+            raise _refusal(path, flag, error) from None
+        self._paths.append(path)
+        self._sockets.setdefault(protocol, []).append([sock])
+
+    def listen(self) -> None:
+        """From now on whoever connects waits for a front end."""
+        for sock in self._all():
+            try:
+                sock.listen(_BACKLOG)
+            except OSError as error:
+                raise _refusal(str(sock.getsockname()), "--port", error) from None
+
+    def numbers(self, protocol: str, frontend: int) -> tuple[int, ...]:
+        """The descriptors that this front end listens on."""
+        return tuple(
+            sockets[frontend % len(sockets)].fileno() for sockets in self._sockets.get(protocol, ())
+        )
+
+    def close(self) -> None:
+        """Let go of them; front ends that have them still listen."""
+        for sock in self._all():
+            sock.close()
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._sockets, self._paths = {}, []
+
+    def _all(self) -> list[socket.socket]:
+        return [sock for groups in self._sockets.values() for sockets in groups for sock in sockets]
+
+
+def _bound(family: int, address: tuple[object, ...], share: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_stale(path: str) -> None:
+    """A socket that nobody listens on was left behind by a server that was killed."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+
+
+def _refusal(where: str, flag: str, error: OSError) -> WorldError:
+    if error.errno == errno.EADDRINUSE:
+        return WorldError(
+            f"{where} is in use.", f"End the server that has it, or choose another with {flag}."
+        )
+    if error.errno == errno.EACCES:
+        return WorldError(
+            f"{where}: permission denied.", f"Choose a port above 1023 or your own path: {flag}."
+        )
+    return WorldError(f"{where}: {error.strerror or error}.", f"Choose another with {flag}.")

@@ -1,0 +1,210 @@
+"""What was counted, and how Prometheus reads it, with the names and buckets of TF Serving.
+
+A front end counts into its `Tally`; the server adds up those of all front ends, also of those that
+have ended, so that no counter goes back.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from sublet.channel.codes import Code
+
+REQUEST_BOUNDS = tuple(10 * 1.8**power for power in range(33))
+"""In microseconds, to about 20 minutes."""
+QUEUE_BOUNDS = tuple(100 * 1.2**power for power in range(52))
+"""In microseconds, to about a second."""
+
+
+class Spread(Struct):
+    """Amounts, counted by size: one more bucket than there are bounds."""
+
+    buckets: list[int]
+    total: float = 0.0
+
+    @classmethod
+    def of(cls, bounds: tuple[float, ...]) -> "Spread":
+        """An empty one."""
+        return cls([0] * (len(bounds) + 1))
+
+    def add(self, bounds: tuple[float, ...], amount: float) -> None:
+        """Count one."""
+        self.buckets[bisect_left(bounds, amount)] += 1
+        self.total += amount
+
+
+Key = tuple[str, str, str]
+
+
+class Tally(Struct):
+    """All that one front end has counted."""
+
+    requests: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By model and code."""
+    latencies: dict[Key, Spread] = field(default_factory=dict)
+    """By model, API and entry point; microseconds."""
+    runs: dict[tuple[str, str], Spread] = field(default_factory=dict)
+    """By model and API: what the batches took; microseconds."""
+    waits: dict[str, Spread] = field(default_factory=dict)
+    """By model: until its batch began; microseconds."""
+
+    def request(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
+        """Count a finished request."""
+        counted = (model, code)
+        self.requests[counted] = self.requests.get(counted, 0) + 1
+        if code == Code.OK:
+            key = (model, api, entrypoint)
+            if (spread := self.latencies.get(key)) is None:
+                spread = self.latencies[key] = Spread.of(REQUEST_BOUNDS)
+            spread.add(REQUEST_BOUNDS, seconds * 1e6)
+
+    def run(self, model: str, api: str, queued: float, computed: float) -> None:
+        """Count what the engine said about an answer."""
+        if (spread := self.runs.get((model, api))) is None:
+            spread = self.runs[(model, api)] = Spread.of(REQUEST_BOUNDS)
+            self.waits.setdefault(model, Spread.of(QUEUE_BOUNDS))
+        spread.add(REQUEST_BOUNDS, computed * 1e6)
+        self.waits[model].add(QUEUE_BOUNDS, queued * 1e6)
+
+
+class Row(Struct, frozen=True):
+    """What an engine says about one version of a model."""
+
+    model: str
+    version: int
+    engine: str = ""
+    state: str = ""
+    bytes: int = 0
+    load_seconds: float = 0.0
+    loads: int = 0
+    evictions: int = 0
+    requests: int = 0
+    idle: float | None = None
+    """Seconds since its last use."""
+    pinned: bool = False
+
+
+def add(tallies: Iterable[Tally]) -> Tally:
+    """The sum of them."""
+    whole = Tally()
+    for tally in tallies:
+        for counted, number in tally.requests.items():
+            whole.requests[counted] = whole.requests.get(counted, 0) + number
+        _merge(whole.latencies, tally.latencies)
+        _merge(whole.runs, tally.runs)
+        _merge(whole.waits, tally.waits)
+    return whole
+
+
+def exposition(tally: Tally, rows: Iterable[Row], restarts: Mapping[str, int]) -> str:
+    """The text that Prometheus reads."""
+    lines: list[str] = []
+    lines += _counter(
+        ":tensorflow:serving:request_count",
+        {
+            _labels(model_name=model, status=_status(code)): number
+            for (model, code), number in sorted(tally.requests.items())
+        },
+    )
+    lines += _histogram(
+        ":tensorflow:serving:request_latency",
+        REQUEST_BOUNDS,
+        {
+            _labels(model_name=model, API=_api(api, where), entrypoint=_entrypoint(where)): spread
+            for (model, api, where), spread in sorted(tally.latencies.items())
+        },
+    )
+    lines += _histogram(
+        ":tensorflow:serving:runtime_latency",
+        REQUEST_BOUNDS,
+        {
+            _labels(model_name=model, API=api, runtime="TF2"): spread
+            for (model, api), spread in sorted(tally.runs.items())
+        },
+    )
+    lines += _histogram(
+        ":tensorflow:serving:batching_session:queuing_latency",
+        QUEUE_BOUNDS,
+        # Each model has a queue of its own here.
+        {_labels(thread_pool_name=model): one for model, one in sorted(tally.waits.items())},
+    )
+    rows = list(rows)
+    for name, kind, amounts in (
+        ("sublet_model_memory_bytes", "gauge", {_row(row): row.bytes for row in rows}),
+        ("sublet_model_load_seconds", "gauge", {_row(row): row.load_seconds for row in rows}),
+        ("sublet_model_loads_total", "counter", {_row(row): row.loads for row in rows}),
+        ("sublet_model_evictions_total", "counter", {_row(row): row.evictions for row in rows}),
+        (
+            "sublet_restarts_total",
+            "counter",
+            {_labels(process=process): number for process, number in sorted(restarts.items())},
+        ),
+    ):
+        lines += _scalars(name, kind, amounts)
+    return "\n".join(lines) + "\n"
+
+
+def _merge(whole: "dict[Any, Spread]", part: "Mapping[Any, Spread]") -> None:
+    for key, spread in part.items():
+        mine = whole.setdefault(key, Spread([0] * len(spread.buckets)))
+        mine.buckets = [a + b for a, b in zip(mine.buckets, spread.buckets, strict=True)]
+        mine.total += spread.total
+
+
+def _counter(name: str, amounts: Mapping[str, float]) -> list[str]:
+    return _scalars(name, "counter", amounts)
+
+
+def _scalars(name: str, kind: str, amounts: Mapping[str, float]) -> list[str]:
+    if not amounts:
+        return []
+    return [f"# TYPE {name} {kind}", *(f"{name}{{{k}}} {_number(v)}" for k, v in amounts.items())]
+
+
+def _histogram(name: str, bounds: tuple[float, ...], spreads: Mapping[str, Spread]) -> list[str]:
+    if not spreads:
+        return []
+    lines = [f"# TYPE {name} histogram"]
+    limits = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+    for labels, spread in spreads.items():
+        below = 0
+        for limit, number in zip(limits, spread.buckets, strict=True):
+            below += number
+            lines.append(f'{name}_bucket{{{labels},le="{limit}"}} {below}')
+        lines.append(f"{name}_sum{{{labels}}} {_number(spread.total)}")
+        lines.append(f"{name}_count{{{labels}}} {below}")
+    return lines
+
+
+def _row(row: Row) -> str:
+    return _labels(model_name=row.model, version=str(row.version))
+
+
+def _labels(**labels: str) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _status(code: int) -> str:
+    try:
+        return Code(code).name
+    except ValueError:
+        return str(code)
+
+
+def _api(api: str, entrypoint: str) -> str:
+    """TensorFlow Serving writes the API as the client does: small letters in a path."""
+    return api.lower() if entrypoint.upper() == "REST" else api
+
+
+def _entrypoint(entrypoint: str) -> str:
+    return entrypoint.upper()
+
+
+def _number(value: float) -> str:
+    return f"{value:.17g}" if isinstance(value, float) else str(value)

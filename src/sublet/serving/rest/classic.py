@@ -1,0 +1,251 @@
+"""TensorFlow Serving's REST API: predict, classify, regress, status and metadata of models."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from sublet.channel.answer import Answer
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving import checks, examples
+from sublet.serving.catalogue import Signature, State, Version
+from sublet.serving.desk import Desk
+from sublet.serving.dtypes import KINDS
+from sublet.serving.rest import documents, features, reading, writing
+from sublet.serving.rest.calls import Calls
+from sublet.serving.rest.documents import wrong
+from sublet.serving.rest.messages import Pending, Reply, Request
+
+_CALL = re.compile(
+    r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)",
+    re.IGNORECASE | re.ASCII,
+)
+_LOOK = re.compile(
+    r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?",
+    re.IGNORECASE | re.ASCII,
+)
+
+Answerer = Callable[[Request], Reply | Pending]
+
+
+class Target(NamedTuple):
+    """Which model a path means."""
+
+    name: str
+    version: int | None = None
+    label: str | None = None
+
+
+class Classic:
+    """The API. What is wrong with a request is said in TensorFlow Serving's words."""
+
+    def __init__(self, desk: Desk, calls: Calls) -> None:
+        self._desk = desk
+        self._calls = calls
+
+    def find(self, method: str, path: str) -> Answerer:
+        """What answers requests of this method and path. Raises ServingError."""
+        if method == "POST" and (match := _CALL.fullmatch(path)):
+            target = _target(*match.groups()[:3])
+            # The path is matched in any case, but what is asked for only in this one.
+            if match[4] == "predict":
+                return partial(self._predict, target)
+            if match[4] in ("classify", "regress"):
+                return partial(self._judge, target, match[4] == "classify")
+        elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
+            if match[1] is None:
+                raise wrong("Missing model name in request.")
+            target = _target(*match.groups()[:3])
+            return partial(self._metadata if match[4] == "metadata" else self._status, target)
+        raise wrong(f"Malformed request: {method} {path}")
+
+    # predict
+
+    def _predict(self, target: Target, request: Request) -> Reply | Pending:
+        try:
+            version = self._calls.find(target)
+        except ServingError:
+            # A body that is no JSON is complained about before a model that is not there.
+            _signature_name(documents.parse(request.body))
+            raise
+        document = documents.parse(request.body)
+        name = _signature_name(document)
+        return self._calls.described(version, partial(self._run, version, name, document, request))
+
+    def _run(
+        self,
+        version: Version,
+        name: str,
+        document: dict[str, Any],
+        request: Request,
+        signatures: Mapping[str, Signature],
+    ) -> Pending:
+        name, signature = checks.check_signature(signatures, name, rest=True)
+        specs = signature.inputs
+        if not specs:
+            raise wrong(f"Failed to get input map for signature: {name}")
+        truths = b"true" in request.body or b"false" in request.body
+        instances = document.get("instances", _NOTHING)
+        inputs = document.get("inputs", _NOTHING)
+        if instances is not _NOTHING:
+            if inputs is not _NOTHING:
+                raise wrong(
+                    f"JSON Value: {documents.show(document)} Not formatted correctly expecting "
+                    "only one of 'inputs' or 'instances' keys to exist "
+                )
+            if type(instances) is not list:
+                raise wrong(
+                    f"JSON Value: {documents.show(document)} "
+                    "Excepting 'instances' to be an list/array"
+                )
+            if not instances:
+                raise wrong(
+                    f"JSON Value: {documents.show(document)} No values in 'instances' array"
+                )
+            tensors = reading.rows(instances, specs, truths)
+            write = writing.predictions
+        elif inputs is not _NOTHING:
+            tensors = reading.columns(inputs, specs, truths)
+            write = writing.columns
+        else:
+            raise wrong("Missing 'inputs' or 'instances' key")
+        checks.check_inputs(signature, tensors)
+        return self._calls.run(
+            version, name, tensors, request, lambda answer: Reply(200, write(answer.outputs))
+        )
+
+    # classify and regress
+
+    def _judge(self, target: Target, classify: bool, request: Request) -> Reply | Pending:
+        document = documents.parse(request.body)
+        name = _signature_name(document)
+        rows = features.rows(document)
+        version = self._calls.find(target)
+        return self._calls.described(
+            version, partial(self._run_judge, version, classify, name, rows, request)
+        )
+
+    def _run_judge(
+        self,
+        version: Version,
+        classify: bool,
+        name: str,
+        rows: list[bytes],
+        request: Request,
+        signatures: Mapping[str, Signature],
+    ) -> Pending:
+        find = examples.classifying if classify else examples.regressing
+        name, _ = find(signatures, name)
+        inputs = {examples.INPUTS: examples.to_array(rows)}
+        write = partial(_classified if classify else _regressed, len(rows))
+        api = "Classify" if classify else "Regress"
+        return self._calls.run(version, name, inputs, request, write, api=api)
+
+    # status and metadata
+
+    def _status(self, target: Target, request: Request) -> Reply:
+        model = self._desk.catalogue.models.get(target.name)
+        versions = {} if model is None else model.versions
+        number = target.version
+        if target.label is not None:
+            number = None if model is None else model.labels.get(target.label)
+            if number is None:
+                raise wrong(f"Unrecognized servable version label: {target.label}")
+        if number is not None:
+            if number not in versions:
+                raise ServingError(
+                    f"Could not find version {number} of model {target.name}", Code.NOT_FOUND
+                )
+            versions = {number: versions[number]}
+        if not versions:
+            raise ServingError(
+                f"Could not find any versions of model {target.name}", Code.NOT_FOUND
+            )
+        told = [_version_status(versions[number]) for number in sorted(versions, reverse=True)]
+        return Reply(200, writing.encode({"model_version_status": told}))
+
+    def _metadata(self, target: Target, request: Request) -> Reply | Pending:
+        version = self._calls.find(target)
+        return self._calls.described(version, partial(_told, version))
+
+
+_NOTHING: Any = object()
+
+
+def _target(name: str, version: str | None, label: str | None) -> Target:
+    number = None
+    if version is not None:
+        # A signed 64-bit number, however many zeros it begins with.
+        number = int(version) if len(version.lstrip("0")) < 20 else 2**63
+        if number >= 2**63:
+            raise wrong(f"Failed to convert version: {version[:40]} to numeric.")
+    return Target(_decoded(name), number, None if label is None else _decoded(label))
+
+
+def _decoded(text: str) -> str:
+    # What is no UTF-8 can be no model's name, and is not found.
+    return unquote_to_bytes(text).decode("utf-8", "replace")
+
+
+def _signature_name(document: dict[str, Any]) -> str:
+    name = document.get("signature_name", "")
+    if type(name) is not str:
+        raise wrong(
+            f"JSON Value: {documents.show(document)} not formatted correctly. "
+            "'signature_name' key must be a string value."
+        )
+    return name
+
+
+def _classified(rows: int, answer: Answer) -> Reply:
+    found = examples.classifications(answer.outputs, rows)
+    if not found:
+        raise wrong("Cannot convert empty ClassificationResults to JSON")
+    results = [[list(pair) for pair in zip(*_unzipped(row), strict=True)] for row in found]
+    return Reply(200, writing.encode({"results": results}))
+
+
+def _unzipped(row: list[tuple[str, float]]) -> tuple[list[str], Any]:
+    return [label for label, _ in row], writing.numbers([score for _, score in row])
+
+
+def _regressed(rows: int, answer: Answer) -> Reply:
+    found = examples.regressions(answer.outputs, rows)
+    if not found:
+        raise wrong("Cannot convert empty RegressionResults to JSON")
+    return Reply(200, writing.encode({"results": writing.numbers(found)}))
+
+
+def _version_status(version: Version) -> dict[str, Any]:
+    return {
+        "version": str(version.number),
+        "state": State(version.state).name,
+        "status": {"error_code": Code(version.code).name, "error_message": version.error},
+    }
+
+
+def _told(version: Version, signatures: Mapping[str, Signature]) -> Reply:
+    spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
+    told = {name: _signature(signature) for name, signature in signatures.items()}
+    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": told}}}
+    return Reply(200, writing.encode(body))
+
+
+def _signature(signature: Signature) -> dict[str, Any]:
+    return {
+        "inputs": {name: _tensor(spec) for name, spec in signature.inputs.items()},
+        "outputs": {name: _tensor(spec) for name, spec in signature.outputs.items()},
+        "method_name": signature.method,
+        "defaults": {},
+    }
+
+
+def _tensor(spec: Any) -> dict[str, Any]:
+    dims = [{"size": str(size), "name": ""} for size in spec.shape or ()]
+    return {
+        "dtype": KINDS[spec.dtype].name if spec.dtype in KINDS else str(spec.dtype),
+        "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
+        "name": spec.name,
+    }

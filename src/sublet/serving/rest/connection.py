@@ -1,0 +1,330 @@
+"""One client's connection: what is a request, in which order replies go out, and who is too slow.
+
+States: reading a head → reading a body → (again) … → closing (what comes is dropped) → gone.
+Requests may be pipelined; they run side by side, and their replies leave in the order of arrival.
+No task and no timer is made per request: a reply is written from the callback of the future that
+the answer is, and one sweep of the server looks at all clocks.
+"""
+
+import asyncio
+import re
+import time
+from collections import deque
+from typing import Any, Protocol, cast
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.rest import messages
+from sublet.serving.rest.chunks import Chunks
+from sublet.serving.rest.heads import Heads
+from sublet.serving.rest.limits import Limits
+from sublet.serving.rest.messages import Body, Head, Pending, Refused, Reply, Request
+from sublet.serving.rest.packing import unpack
+
+_LARGE = 64 * 1024
+"""From here a reply's body is not copied behind its first lines."""
+_BARE_LINE_END = re.compile(rb"(?<!\r)\n")
+
+
+class Handler(Protocol):
+    """Answers requests. What it raises is answered with status 500."""
+
+    def handle(self, request: Request) -> Reply | Pending:
+        """Now, or when a future is done."""
+
+
+class House(Protocol):
+    """What connections share: their server."""
+
+    limits: Limits
+    heads: Heads
+    handler: Handler
+    connections: "set[Connection]"
+    draining: bool
+
+
+class _Exchange:
+    """A request that was read, and its reply once there is one."""
+
+    __slots__ = ("_connection", "_pending", "head", "reply", "until")
+
+    def __init__(self, connection: "Connection", head: Head, until: float) -> None:
+        self.head = head
+        self.reply: Reply | None = None
+        self.until = until
+        self._connection = connection
+        self._pending: Pending | None = None
+
+    def wait(self, pending: Pending) -> None:
+        self._pending = pending
+        pending.future.add_done_callback(self._done)
+
+    def give_up(self) -> None:
+        """Nobody wants the answer any more."""
+        if self._pending is not None:
+            self._pending.future.remove_done_callback(self._done)
+            self._pending.future.cancel()
+            self._pending = None
+
+    def expire(self) -> None:
+        """The engine did not keep to the deadline that it was given."""
+        self.give_up()
+        self.reply = messages.error(504, "Timed out: the model did not answer in time.")
+
+    def _done(self, future: "asyncio.Future[Any]") -> None:
+        pending = self._pending
+        if pending is None:
+            return
+        self._pending = None
+        try:
+            self.reply = pending.finish(future)
+        except ServingError as failed:
+            self.reply = messages.failure(failed)
+        except asyncio.CancelledError:
+            self.reply = messages.failure(ServingError("The call was cancelled.", Code.CANCELLED))
+        except Exception as failed:
+            self.reply = _ours(failed)
+        self._connection.send()
+
+
+class Connection(asyncio.Protocol):
+    """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._limits = house.limits
+        self._transport: asyncio.Transport
+        self._exchanges: deque[_Exchange] = deque()
+        self._head: Head | None = None
+        """Of the request whose body is being read."""
+        self._data = b""
+        """Came, and was not looked at: the beginning of a head, or requests too many."""
+        self._begun = False
+        """A part of a head is there."""
+        self._body = bytearray()
+        self._chunks: Chunks | None = None
+        self._closing = False
+        """Nothing more is read; the connection ends when all replies are out."""
+        self._ended = False
+        """Our side is shut: the client may still be sending, and is not listened to."""
+        self._clogged = False
+        """The client does not read its replies as fast as it gets them."""
+        self._since = time.monotonic()
+        """When what we wait for began: silence, a head, a body, room to write."""
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it.
+        self._house.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._house.connections.discard(self)
+        self._closing = self._ended = True
+        for exchange in self._exchanges:
+            exchange.give_up()
+        self._exchanges.clear()
+        self._forget()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if self._data:
+            data = self._data + data
+            self._data = b""
+        self._read(data)
+
+    def pause_writing(self) -> None:
+        self._clogged = True
+        self._since = time.monotonic()
+        self._listen()
+
+    def resume_writing(self) -> None:
+        self._clogged = False
+        self._since = time.monotonic()
+        self._listen()
+
+    # Reading
+
+    def _read(self, data: bytes) -> None:
+        try:
+            while data and not self._closing:
+                if self._head is not None:
+                    data = self._read_body(self._head, data)
+                elif self._clogged or len(self._exchanges) >= self._limits.pipelined:
+                    self._data = data
+                    self._transport.pause_reading()
+                    return
+                else:
+                    data = self._read_head(data)
+        except Refused as refused:
+            self._refuse(refused)
+
+    def _read_head(self, data: bytes) -> bytes:
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3:
+            self._wait_for_head(data)
+            return b""
+        if data.startswith(b"\r\n"):
+            return data.lstrip(b"\r\n")  # Empty lines before a request are ignored.
+        if end > self._limits.head:
+            raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
+        self._begun = False
+        head = self._house.heads.read(data[:end])
+        length = head.length
+        if length > self._limits.body:
+            raise Refused(413, f"The body is larger than {self._limits.body} bytes.")
+        stop = end + length
+        if length >= 0 and stop <= len(data):
+            self._take(head, data[end:stop] if length else b"")
+            return data[stop:]
+        self._head = head
+        self._since = time.monotonic()
+        if length < 0:
+            self._chunks = Chunks(self._limits)
+        if head.expects and len(data) == end and not self._exchanges:
+            self._transport.write(messages.CONTINUE)
+        return data[end:]
+
+    def _wait_for_head(self, data: bytes) -> None:
+        if len(data) > self._limits.head:
+            raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
+        if _BARE_LINE_END.search(data):
+            raise Refused(400, "Malformed HTTP request: a line does not end in CR LF.")
+        if not self._begun:
+            self._begun = True
+            self._since = time.monotonic()
+        self._data = data
+
+    def _read_body(self, head: Head, data: bytes) -> bytes:
+        if self._chunks is not None:
+            data = self._chunks.feed(data)
+            if self._chunks.done:
+                body = self._chunks.body
+                self._forget()
+                self._take(head, body)
+            return data
+        missing = head.length - len(self._body)
+        self._body += data if len(data) <= missing else memoryview(data)[:missing]
+        if len(self._body) == head.length:
+            body = self._body
+            self._forget()
+            self._take(head, body)
+        return data[missing:]
+
+    def _forget(self) -> None:
+        self._head = self._chunks = None
+        self._body = bytearray()
+
+    def _take(self, head: Head, body: Body) -> None:
+        """A request is there."""
+        if head.gzip:
+            body = unpack(body, self._limits.body)
+        now = time.monotonic()
+        self._since = now
+        exchange = _Exchange(self, head, now + self._limits.call + 1.0)
+        self._exchanges.append(exchange)
+        if not head.keep_alive:
+            self._closing = True
+        try:
+            reply = self._house.handler.handle(Request(head, body, now))
+        except Exception as failed:
+            reply = _ours(failed)
+        if isinstance(reply, Pending):
+            exchange.wait(reply)
+        else:
+            exchange.reply = reply
+            self.send()
+
+    def _refuse(self, refused: Refused) -> None:
+        self._closing = True
+        self._forget()
+        self._data = b""
+        exchange = _Exchange(self, Head("POST", "", keep_alive=False), float("inf"))
+        exchange.reply = messages.error(refused.status, refused.text)
+        self._exchanges.append(exchange)
+        self.send()
+
+    # Writing
+
+    def send(self) -> None:
+        """Write all replies whose turn it is."""
+        exchanges = self._exchanges
+        while exchanges and (reply := exchanges[0].reply) is not None:
+            head = exchanges.popleft().head
+            last = not exchanges and (self._closing or (self._house.draining and self._at_rest()))
+            first = messages.first_lines(reply, not last, head.minor)
+            if head.method == "HEAD":
+                self._transport.write(first)
+            elif len(reply.body) < _LARGE:
+                self._transport.write(first + reply.body)
+            else:
+                self._transport.writelines((first, reply.body))
+            if last:
+                self._end()
+                return
+        if self._data:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Go on reading what waits, unless the client has enough running or to read."""
+        if self._closing or self._clogged or len(self._exchanges) >= self._limits.pipelined:
+            return
+        self._transport.resume_reading()
+        data, self._data = self._data, b""
+        if data:
+            self._read(data)
+
+    def _end(self) -> None:
+        """All is said. The client may still be sending: it hears us only if we do not hang up."""
+        self._closing = self._ended = True
+        self._data = b""
+        self._since = time.monotonic()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        else:
+            self._transport.close()
+
+    # What the server calls
+
+    def sweep(self, now: float) -> None:
+        """Cut off whoever is too slow. Called about once per second."""
+        limits = self._limits
+        waited = now - self._since
+        if self._ended:
+            if waited > limits.linger:
+                self._transport.abort()
+        elif self._clogged:
+            if waited > limits.slow:
+                self._transport.abort()
+        elif self._exchanges:
+            for exchange in self._exchanges:
+                if exchange.reply is None and exchange.until < now:
+                    exchange.expire()
+            self.send()
+        elif self._head is not None:
+            got = len(self._body if self._chunks is None else self._chunks.body)
+            if waited > limits.slow + got / limits.rate:
+                self._refuse(Refused(408, "The body came too slowly."))
+        elif self._begun:
+            if waited > limits.slow:
+                self._refuse(Refused(408, "The headers came too slowly."))
+        elif waited > (limits.linger if self._house.draining else limits.idle):
+            self._transport.close()
+
+    def drain(self) -> None:
+        """End after what runs, or soon if nothing does: a request may be on its way."""
+        self._since = max(self._since, time.monotonic())
+
+    def abort(self) -> None:
+        """End now."""
+        self._transport.abort()
+
+    def _at_rest(self) -> bool:
+        return self._head is None and not self._data
+
+
+def _ours(failed: Exception) -> Reply:
+    text = f"Internal error: {type(failed).__name__}: {failed}. This is a bug; please report it."
+    return messages.error(500, text)

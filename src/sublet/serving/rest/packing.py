@@ -1,0 +1,27 @@
+"""Bodies that were packed with gzip. Never makes more than it may, whatever the bytes say."""
+
+import zlib
+
+from sublet.serving.rest.messages import Body, Refused
+
+_FREE = 16 * 2**20
+"""A body may always become as large as this."""
+_RATIO = 64
+"""Numbers written as text shrink to a third; more than this is a bomb."""
+
+
+def unpack(packed: Body, most: int) -> Body:
+    """The body itself, of `most` bytes at most. Raises Refused."""
+    allowed = min(most, max(_FREE, _RATIO * len(packed)))
+    stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        body = stream.decompress(packed, allowed + 1)
+    except zlib.error:
+        raise Refused(400, "The body is not packed with gzip, as its headers say.") from None
+    if len(body) > allowed:
+        raise Refused(413, f"The unpacked body is larger than {allowed} bytes.")
+    if not stream.eof:
+        raise Refused(400, "The gzip body ends too soon.")
+    if stream.unused_data:
+        raise Refused(400, "Something follows the gzip body.")
+    return body

@@ -1,0 +1,351 @@
+"""Tensors out of JSON: rows (`instances`) and columns (`inputs`), with TensorFlow Serving's rules.
+
+Each is read twice over in the code, and once in the run: `_quick` takes what is in order at the
+speed of C, and says None to anything odd; `_exactly` then goes value by value, and is the meaning
+of the rules. They agree wherever `_quick` answers.
+"""
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.catalogue import TensorSpec
+from sublet.serving.dtypes import BFLOAT16, KINDS, STRING, word
+from sublet.serving.rest.documents import kind, show, wrong
+
+Array = np.ndarray[Any, Any]
+Specs = Mapping[str, TensorSpec]
+Shape = tuple[int, ...]
+
+_BOOL = 10
+_MOST_DIMENSIONS = 32
+_LETTERS = {
+    1: "f",
+    2: "d",
+    3: "i",
+    4: "B",
+    5: "h",
+    6: "b",
+    9: "q",
+    17: "H",
+    19: "e",
+    22: "I",
+    23: "Q",
+}
+"""The number types of `struct`, which refuses what does not fit into them."""
+_WHOLE = {1: 24, 2: 53, 19: 11}
+"""Bits of a whole number that a float type can hold exactly."""
+_LIMITS = {number: np.iinfo(KINDS[number].array) for number in _LETTERS if number not in _WHOLE}
+_LARGEST = {number: float(np.finfo(KINDS[number].array).max) for number in _WHOLE}
+
+
+def rows(instances: list[Any], specs: Specs, truths: bool = True) -> dict[str, Array]:
+    """The inputs of a request in row form: one value, or one object of named values, per row.
+
+    `truths`: whether there may be a `true` or `false` in it.
+    """
+    first = instances[0]
+    names = sorted(specs)
+    if type(first) is not dict and len(names) > 1:
+        raise wrong(
+            "instances is a plain list, but expecting list of objects as multiple input tensors "
+            "required as per tensorinfo_map"
+        )
+    if _is_named(first):
+        return _named_rows(instances, specs, names)
+    found = _quick(instances, specs[names[0]].dtype, truths)
+    return {names[0]: _plain_rows(instances, names[0], specs) if found is None else found}
+
+
+def columns(inputs: Any, specs: Specs, truths: bool = True) -> dict[str, Array]:
+    """The inputs of a request in column form: one tensor, or an object of named tensors."""
+    if not _is_named(inputs):
+        if len(specs) > 1:
+            raise wrong(
+                "inputs is a plain value/list, but expecting an object as multiple input tensors "
+                "required as per tensorinfo_map"
+            )
+        (name,) = specs
+        return {name: tensor(inputs, specs[name].dtype, truths)}
+    found = {}
+    for name, spec in specs.items():
+        if name not in inputs:
+            raise wrong(f"Missing named input: {name} in 'inputs' object.")
+        found[name] = tensor(inputs[name], spec.dtype, truths)
+    return found
+
+
+def tensor(value: Any, dtype: int, truths: bool = True) -> Array:
+    """One tensor, whole."""
+    found = _quick(value, dtype, truths)
+    if found is not None:
+        return found
+    shape = _shape(value)
+    return _array(_exactly(value, shape, dtype), dtype, shape)
+
+
+def bytes_of(value: Mapping[str, Any]) -> bytes:
+    """What a {"b64": …} stands for; both alphabets, with or without padding."""
+    if not _is_b64(value):
+        raise wrong(f"JSON Value: {show(value)} not formatted correctly for base64 data")
+    text: str = value["b64"]
+    try:
+        packed = text.encode("ascii").translate(_URL_SAFE, b" \t\n\v\f\r")
+        bare = packed.rstrip(b"=")
+        if len(packed) - len(bare) not in (0, -len(bare) % 4):
+            raise wrong("Unable to base64 decode")
+        return base64.b64decode(bare + b"=" * (-len(bare) % 4), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise wrong("Unable to base64 decode") from None
+
+
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+def is_lossless(number: float, dtype: int = 1) -> bool:
+    """Whether a float type can hold a number of a JSON document."""
+    if type(number) is int:
+        return bool(abs(number) < 2 ** _WHOLE[dtype])
+    return not _LARGEST[dtype] < abs(number) < float("inf")
+
+
+def _named_rows(instances: list[Any], specs: Specs, names: list[str]) -> dict[str, Array]:
+    if all(type(row) is dict and row.keys() == specs.keys() for row in instances):
+        found = {}
+        for name in names:
+            column = _quick([row[name] for row in instances], specs[name].dtype)
+            if column is None:
+                break
+            found[name] = column
+        else:
+            return found
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    shapes: dict[str, Shape] = {}
+    for index, row in enumerate(instances):
+        if not _is_named(row):
+            raise wrong(f"Expecting object but got list at item {index} of input list")
+        for name, value in row.items():
+            try:
+                if name not in specs:
+                    raise wrong(f"JSON object: does not have named input: {name}")
+                values[name] += _row(value, name, specs[name].dtype, shapes)
+            except ServingError as failed:
+                raise _at(f"element: {index} key: {name}", failed) from None
+        if row.keys() != specs.keys():
+            raise wrong(
+                f"Failed to process element: {index} of 'instances' list. JSON object: "
+                f"{show(row)} keys must be equal to: {','.join(names)}"
+            )
+    return {
+        name: _array(values[name], specs[name].dtype, (len(instances), *shapes[name]))
+        for name in names
+    }
+
+
+def _plain_rows(instances: list[Any], name: str, specs: Specs) -> Array:
+    dtype = specs[name].dtype
+    values: list[Any] = []
+    shapes: dict[str, Shape] = {}
+    for index, row in enumerate(instances):
+        if _is_named(row):
+            raise wrong(f"Expecting value/list but got object at item {index} of input list")
+        try:
+            values += _row(row, name, dtype, shapes)
+        except ServingError as failed:
+            raise _at(f"element: {index}", failed) from None
+    return _array(values, dtype, (len(instances), *shapes[name]))
+
+
+def _row(value: Any, name: str, dtype: int, shapes: dict[str, Shape]) -> list[Any]:
+    """The values of one row, which must be shaped as the first."""
+    shape = _shape(value)
+    values = _exactly(value, shape, dtype)
+    first = shapes.setdefault(name, shape)
+    if _size(first) != len(values):
+        raise wrong(f"Expecting tensor size: {_size(first)} but got: {len(values)}")
+    if first != shape:
+        raise wrong(f"Expecting shape {_shape_text(first)} but got: {_shape_text(shape)}")
+    return values
+
+
+def _at(where: str, failed: ServingError) -> ServingError:
+    return ServingError(
+        f"Failed to process {where} of 'instances' list. "
+        f"Error: {Code(failed.code).name}: {failed.message}",
+        Code.INVALID_ARGUMENT,
+    )
+
+
+# In order, at the speed of C
+
+
+def _quick(value: Any, dtype: int, truths: bool = True) -> Array | None:
+    shape = _shape(value)
+    flat: list[Any] = value if shape else [value]
+    for size in shape[1:]:
+        if len(flat) == 1:
+            flat = flat[0]
+            continue
+        if set(map(type, flat)) != {list} or set(map(len, flat)) != {size}:
+            return None
+        flat = list(chain.from_iterable(flat))
+    letter = _LETTERS.get(dtype)
+    if letter is not None:
+        # To `struct` a truth value is a number, too.
+        if truths and bool in set(map(type, flat)):
+            return None
+        return _quick_numbers(flat, shape, dtype, letter)
+    kinds = set(map(type, flat))
+    if dtype == _BOOL and kinds <= {bool}:
+        return np.array(flat, np.bool_).reshape(shape)
+    if dtype == STRING and kinds <= {str}:
+        try:
+            return _strings([text.encode() for text in flat], shape)
+        except UnicodeEncodeError:
+            return None
+    return None
+
+
+def _quick_numbers(flat: list[Any], shape: Shape, dtype: int, letter: str) -> Array | None:
+    try:
+        packed = struct.pack(f"{len(flat)}{letter}", *flat)
+    except (struct.error, OverflowError):
+        return None
+    found = np.frombuffer(packed, KINDS[dtype].array)
+    # To `struct` a whole number is a float, however much of it is lost.
+    if (
+        dtype in _WHOLE
+        and not _all_small(found, _WHOLE[dtype])
+        and not all(is_lossless(item, dtype) for item in flat)
+    ):
+        return None
+    return found.reshape(shape)
+
+
+def _all_small(found: Array, bits: int) -> bool:
+    """Whether no number is as large as 2 ** bits; may say no when it is so (one fast look)."""
+    if found.itemsize == 2:
+        found = found.astype(np.float32)
+    return bool(np.dot(found, found) < 4.0**bits)
+
+
+# Value by value
+
+
+def _exactly(value: Any, shape: Shape, dtype: int) -> list[Any]:
+    found: list[Any] = []
+    _fill(value, 0, shape, dtype, found)
+    return found
+
+
+def _fill(value: Any, level: int, shape: Shape, dtype: int, found: list[Any]) -> None:
+    if type(value) is not list:
+        if level != len(shape):
+            raise wrong(
+                f"JSON Value: {show(value)} found at incorrect level: {level + 1} in the JSON DOM. "
+                f"Expected at level: {len(shape)}"
+            )
+        found.append(_item(value, dtype))
+        return
+    if level >= len(shape):
+        raise wrong(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
+    if len(value) != shape[level]:
+        raise wrong(
+            f"Encountered list at unexpected size: {len(value)} at level: {level} "
+            f"expected size: {shape[level]}"
+        )
+    for item in value:
+        _fill(item, level + 1, shape, dtype, found)
+
+
+def _item(value: Any, dtype: int) -> Any:
+    if type(value) is dict:
+        if dtype != STRING:
+            raise _mistyped(value, dtype)
+        return bytes_of(value)
+    if dtype in _WHOLE:
+        if type(value) not in (int, float):
+            raise _mistyped(value, dtype)
+        if not is_lossless(value, dtype):
+            raise wrong(
+                f"Cannot convert JSON value: {show(value)} to {word(dtype)} "
+                "without loss of precision."
+            )
+    elif dtype in _LIMITS:
+        limits = _LIMITS[dtype]
+        if type(value) is not int or not limits.min <= value <= limits.max:
+            raise _mistyped(value, dtype)
+    elif dtype == _BOOL:
+        if type(value) is not bool:
+            raise _mistyped(value, dtype)
+    elif dtype == STRING:
+        if type(value) is not str:
+            raise _mistyped(value, dtype)
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise wrong("JSON Parse error: The surrogate pair in string is invalid.") from None
+    else:
+        raise ServingError(
+            f"Conversion of JSON Value: {show(value)} to type: {word(dtype)}", Code.UNIMPLEMENTED
+        )
+    return value
+
+
+def _mistyped(value: Any, dtype: int) -> ServingError:
+    return wrong(
+        f"JSON Value: {show(value)} Type: {kind(value)} is not of expected type: {word(dtype)}"
+    )
+
+
+def _array(values: list[Any], dtype: int, shape: Shape) -> Array:
+    if dtype == STRING:
+        return _strings(values, shape)
+    array = KINDS[dtype].array if dtype in KINDS else None
+    if array is None or dtype == BFLOAT16:
+        raise ServingError(f"JSON cannot hold tensors of type: {word(dtype)}", Code.UNIMPLEMENTED)
+    return np.array(values, array).reshape(shape)
+
+
+def _strings(values: Sequence[bytes], shape: Shape) -> Array:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found.reshape(shape)
+
+
+def _shape(value: Any) -> Shape:
+    shape = []
+    while type(value) is list:
+        shape.append(len(value))
+        if not value:
+            break
+        value = value[0]
+        if len(shape) > _MOST_DIMENSIONS:
+            raise wrong(f"A tensor has at most {_MOST_DIMENSIONS} dimensions.")
+    return tuple(shape)
+
+
+def _size(shape: Shape) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size
+
+
+def _shape_text(shape: Shape) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+def _is_b64(value: Any) -> bool:
+    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
+
+
+def _is_named(value: Any) -> bool:
+    return type(value) is dict and not _is_b64(value)

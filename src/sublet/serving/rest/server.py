@@ -1,0 +1,74 @@
+"""The HTTP server: listens, sweeps and drains. Knows nothing of what is served."""
+
+import asyncio
+import socket
+import time
+
+from sublet.serving.desk import Desk
+from sublet.serving.rest import messages
+from sublet.serving.rest.connection import Connection, Handler
+from sublet.serving.rest.heads import Heads
+from sublet.serving.rest.limits import Limits
+from sublet.serving.rest.site import Site
+
+_TICK = 1.0
+_BACKLOG = 1024
+
+
+class Server:
+    """One per front end. Runs on the event loop that starts it; uvloop makes it faster."""
+
+    def __init__(
+        self, desk: Desk, limits: Limits | None = None, handler: Handler | None = None
+    ) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.heads = Heads(self.limits)
+        self.handler = Site(desk, self.limits) if handler is None else handler
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self._servers: list[asyncio.Server] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, *sockets: socket.socket) -> None:
+        """Serve on these bound sockets, TCP or Unix. The server owns them from now on."""
+        loop = asyncio.get_running_loop()
+        for listener in sockets:
+            listen = (
+                loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
+            )
+            self._servers.append(
+                await listen(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
+            )
+        self._sweep()
+
+    async def drain(self, seconds: float) -> bool:
+        """Take no new connections, finish what runs. Says whether all of it ended in time."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in self.connections:
+            connection.drain()
+        until = time.monotonic() + seconds
+        while self.connections and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        return not self.connections
+
+    async def close(self) -> None:
+        """End now, whatever runs."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self.connections:
+            await asyncio.sleep(0)
+        self._servers.clear()
+
+    def _sweep(self) -> None:
+        messages.prefixes.date()
+        now = time.monotonic()
+        for connection in list(self.connections):
+            connection.sweep(now)
+        self._timer = asyncio.get_running_loop().call_later(_TICK, self._sweep)

@@ -1,0 +1,72 @@
+"""Which API a path belongs to. Everything that goes wrong leaves here as a reply."""
+
+from sublet.errors import ServingError
+from sublet.serving.desk import Desk
+from sublet.serving.rest import messages
+from sublet.serving.rest.calls import Calls
+from sublet.serving.rest.classic import Answerer, Classic
+from sublet.serving.rest.inference import Inference
+from sublet.serving.rest.limits import Limits
+from sublet.serving.rest.messages import Pending, Reply, Request
+
+METRICS = "/monitoring/prometheus/metrics"
+_METRICS_KIND = b"text/plain; version=0.0.4; charset=utf-8"
+_REMEMBERED = 1024
+
+
+class Site:
+    """All that is served over HTTP."""
+
+    def __init__(self, desk: Desk, limits: Limits, metrics: str | None = METRICS) -> None:
+        self._desk = desk
+        self._metrics_path = metrics
+        self._calls = Calls(desk, limits)
+        self._classic = Classic(desk, self._calls)
+        self._inference = Inference(desk, self._calls)
+        self._routes: dict[tuple[str, str], Answerer] = {}
+
+    def handle(self, request: Request) -> Reply | Pending:
+        """Answer a request."""
+        place = request.head.method, request.head.path
+        try:
+            answerer = self._routes.get(place)
+            if answerer is None:
+                answerer = self._find(*place)
+                if len(self._routes) >= _REMEMBERED:
+                    self._routes.clear()
+                self._routes[place] = answerer
+            return answerer(request)
+        except ServingError as failed:
+            return messages.failure(failed)
+
+    def _find(self, method: str, path: str) -> Answerer:
+        if path[:4].lower() == "/v1/":
+            return self._classic.find(method, path)
+        if path == "/v2" or path.startswith("/v2/"):
+            return self._inference.find(method, path)
+        if method in ("GET", "HEAD"):
+            if path == self._metrics_path:
+                return self._metrics
+            if path in ("/", "/healthz"):
+                return _alive
+        return _nothing
+
+    def _metrics(self, request: Request) -> Pending:
+        return self._calls.task(self._expose())
+
+    async def _expose(self) -> Reply:
+        text = await self._desk.exposition()
+        body = text.encode() if isinstance(text, str) else bytes(text)
+        return Reply(200, body, _METRICS_KIND)
+
+
+def _alive(request: Request) -> Reply:
+    return Reply(200, b'{"status": "alive"}')
+
+
+def _nothing(request: Request) -> Reply:
+    return messages.error(
+        404,
+        f"Nothing is served at {request.head.method} {request.head.path[:200]}. Models are at "
+        "/v1/models/NAME:predict and /v2/models/NAME/infer.",
+    )

@@ -1,0 +1,211 @@
+"""The server behind `sublet serve`: what is served, by which processes, until a signal ends it.
+
+    settings ─▶ Stock (what is wanted; the catalogue) ─▶ Slots (engines, replaced when they end)
+                      └─ catalogue ─▶ FrontEnds (processes, replaced when they end) ◀─ clients
+
+It holds no tensor and no request: those go from a front end straight to an engine.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError, SubletError
+from sublet.serving import config, metrics, versions
+from sublet.serving import link as say
+from sublet.serving.catalogue import State
+from sublet.serving.config import Settings
+from sublet.serving.frontends import FrontEnds
+from sublet.serving.listeners import Listeners
+from sublet.serving.slots import Slots
+from sublet.serving.stock import Retries, Stock
+from sublet.serving.textproto import ModelConfig
+
+_LOOK = 1.0
+"""Seconds between two looks at versions that are to be tried again."""
+
+
+class Addresses(Struct, frozen=True):
+    """Where it listens."""
+
+    rest: str | None = None
+    grpc: str | None = None
+    rest_socket: str | None = None
+    grpc_socket: str | None = None
+
+
+class Server:
+    """One server, from its first look at the settings to its end. `tell` hears what goes wrong."""
+
+    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+        self.settings = settings
+        self._tell = tell
+        self._listeners = Listeners(settings.frontends)
+        self._signals: list[int] = []
+        self._signalled = asyncio.Event()
+        self.addresses, openings = self._open()
+        self._frontends = FrontEnds(openings, self._reload, self._exposition)
+        self._slots = Slots(settings, tell)
+        self.stock = Stock(
+            self._slots.of,
+            self._frontends,
+            lambda model, path: config.options(settings, model, path),
+            Retries(settings.retries, settings.retry_wait),
+            tell,
+        )
+        self._slots.stock = self.stock
+        self._reloading = asyncio.Lock()
+
+    async def run(self, ready: Callable[[list[metrics.Row]], None]) -> int:
+        """Serve until a signal; the exit code. `ready` hears of the models when all are looked at.
+
+        The first SIGTERM or SIGINT drains, the second ends at once.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signal, number)
+        work = asyncio.create_task(self._serve(ready))
+        heard = asyncio.create_task(self._signalled.wait())
+        try:
+            await asyncio.wait({work, heard}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            work.cancel()
+            return await self._end()
+        finally:
+            heard.cancel()
+            await asyncio.gather(work, heard, return_exceptions=True)
+            self._listeners.close()
+            self.stock.close()
+            await self._frontends.stop()
+            await self._slots.close()
+
+    def _open(self) -> tuple[Addresses, list[say.Opening]]:
+        """Take all addresses before anything is started."""
+        told, listeners = self.settings, self._listeners
+        rest = grpc = None
+        if told.rest_port is not None:
+            port = listeners.open_tcp("rest", told.host, told.rest_port, "--rest_api_port")
+            rest = f"{told.host}:{port}"
+        if told.grpc_port is not None:
+            port = listeners.open_tcp("grpc", told.host, told.grpc_port, "--port")
+            grpc = f"{told.host}:{port}"
+        if told.rest_socket_path is not None:
+            listeners.open_unix("rest", told.rest_socket_path, "--unix")
+        if told.grpc_socket_path is not None:
+            listeners.open_unix("grpc", told.grpc_socket_path, "--grpc_socket_path")
+        openings = [
+            say.Opening(
+                listeners.numbers("rest", place),
+                listeners.numbers("grpc", place),
+                told.rest_timeout,
+                told.metrics_path,
+            )
+            for place in range(told.frontends)
+        ]
+        return Addresses(rest, grpc, told.rest_socket_path, told.grpc_socket_path), openings
+
+    async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
+        configs = config.models(self.settings)
+        await self._slots.start(configs)
+        await self.stock.replace(configs)
+        await self.stock.settled()
+        self._listeners.listen()
+        await self._frontends.start(self.stock.catalogue)
+        ready(await self._slots.rows())
+        await asyncio.gather(self._watch_models(), self._watch_config(configs))
+
+    async def _watch_models(self) -> None:
+        """Look for new versions, and try failed ones again."""
+        while True:
+            await asyncio.sleep(self.settings.poll if self.settings.poll > 0 else _LOOK)
+            if self.settings.poll <= 0:
+                self.stock.retry()
+                continue
+            if self.settings.path is not None:
+                await self._survey()
+            await self.stock.refresh()
+
+    async def _survey(self) -> None:
+        """Models may come to a directory, and go."""
+        with contextlib.suppress(SubletError):
+            configs = await asyncio.to_thread(config.models, self.settings)
+            if {one.name: one for one in configs} != self.stock.configs:
+                await self.stock.replace(configs)
+
+    async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
+        """Serve what the config file says whenever it says something else than before."""
+        path, wait = self.settings.model_config_file, self.settings.config_poll
+        while path is not None and wait > 0:
+            await asyncio.sleep(wait)
+            try:
+                configs = await asyncio.to_thread(config.models, self.settings)
+                if configs != last:
+                    await self._replace(configs)
+                    last = configs
+            except SubletError as error:
+                self._tell(f"{path}: {error}")
+
+    async def _reload(self, data: bytes) -> tuple[int, str]:
+        """What a client's HandleReloadConfigRequest asks for; its answer."""
+        try:
+            configs = await asyncio.to_thread(config.decoded, self.settings, data)
+            await self._replace(configs)
+        except ServingError as error:
+            return error.code, str(error)
+        except SubletError as error:
+            return Code.INVALID_ARGUMENT, str(error)
+        return Code.OK, ""
+
+    async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
+        """All or nothing: whatever is wrong with the labels is said before anything is changed."""
+        async with self._reloading:
+            for one in configs:
+                versions.check_labels(
+                    self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
+                )
+            await self.stock.replace(configs)
+            await self.stock.settled()
+        failed = [
+            f"{{name: {one.name} version: {number}}}"
+            for one in configs
+            for number, version in self.stock.catalogue.models[one.name].versions.items()
+            if version.state is State.END and version.error
+        ]
+        if failed:
+            raise ServingError(
+                f"Some models did not become available: {{{', '.join(failed)}}}", Code.UNKNOWN
+            )
+
+    async def _exposition(self) -> str:
+        tally, rows = await asyncio.gather(self._frontends.tally(), self._slots.rows())
+        restarts = {"engine": self._slots.restarts, "front end": self._frontends.restarts}
+        return metrics.exposition(tally, rows, restarts)
+
+    async def _end(self) -> int:
+        """Answer what has come, for a while or until the next signal."""
+        first = self._signals[0]
+        self._listeners.close()
+        self._signalled.clear()
+        drain = asyncio.create_task(self._frontends.drain(self.settings.drain))
+        again = asyncio.create_task(self._signalled.wait())
+        try:
+            await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
+            if again.done():
+                return 128 + self._signals[-1]
+            if not drain.result():
+                self._tell(f"requests were still running after {self.settings.drain:g} s")
+                return 128 + first
+            return 0
+        finally:
+            for task in (drain, again):
+                task.cancel()
+            await asyncio.gather(drain, again, return_exceptions=True)
+
+    def _signal(self, number: int) -> None:
+        self._signals.append(number)
+        self._signalled.set()

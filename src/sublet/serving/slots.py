@@ -1,0 +1,336 @@
+"""Places for engines: each has one engine, and starts another when it ends.
+
+There is one for all models, and one for each model that wants an engine of its own. What a new
+engine is to have is the stock's to say.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sublet.errors import ServingError, SubletError, TooLarge
+from sublet.serving import versions, watch
+from sublet.serving.catalogue import Signature
+from sublet.serving.config import Settings
+from sublet.serving.engine import Worker
+from sublet.serving.metrics import Row
+from sublet.serving.stock import EngineLost, Key, Stock
+from sublet.serving.textproto import ModelConfig
+from sublet.units import MiB
+
+if TYPE_CHECKING:
+    from sublet.wire.messages import Ended
+
+_LONG_ENOUGH = 10.0
+"""Seconds that an engine must have lived for the next one to start at once."""
+_LONGEST_PAUSE = 30.0
+_LEAST = 512 * MiB
+_BESIDE = 256 * MiB
+"""For what models compute with."""
+_ANSWERING = 30.0
+"""Seconds for what was asked of a version before it is taken away."""
+_LOOK = 0.02
+
+
+class Slots:
+    """All engines of a server. `stock` is set before anything is started."""
+
+    stock: Stock
+
+    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._slots: dict[str | None, Slot] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+
+    @property
+    def restarts(self) -> int:
+        """How many engines were put in the place of one that ended."""
+        return sum(slot.restarts for slot in self._slots.values())
+
+    async def start(self, configs: Sequence[ModelConfig]) -> None:
+        """Have the engines that these models need. Raises what keeps one from starting."""
+        groups: dict[str | None, list[ModelConfig]] = {}
+        for config in configs:
+            groups.setdefault(config.name if config.isolate else None, []).append(config)
+        slots = [self._slot(own, group) for own, group in groups.items()]
+        await asyncio.gather(*(slot.start() for slot in slots))
+
+    def of(self, config: ModelConfig) -> "Slot":
+        """The place of this model's engine; a new one is begun if there is none."""
+        own = config.name if config.isolate else None
+        slot = self._slots.get(own)
+        if slot is None:
+            slot = self._slot(own, [config])
+            task = asyncio.create_task(slot.start_anyhow())
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+        return slot
+
+    async def rows(self) -> list[Row]:
+        """What all engines say about their models."""
+        told = await asyncio.gather(*(slot.rows() for slot in self._slots.values()))
+        return [row for rows in told for row in rows]
+
+    async def release(self, names: Sequence[str]) -> None:
+        """End the engines of models that are served no more."""
+        for name in names:
+            if (slot := self._slots.pop(name, None)) is not None:
+                await slot.close()
+
+    async def close(self) -> None:
+        """End all of them."""
+        for task in self._starting:
+            task.cancel()
+        await asyncio.gather(*(slot.close() for slot in self._slots.values()))
+
+    def _slot(self, own: str | None, group: Sequence[ModelConfig]) -> "Slot":
+        many = f"{len(group)} model{'s' * (len(group) != 1)}"
+        slot = self._slots[own] = Slot(
+            f"serve: {own or many}",
+            self._settings.memory or _estimate(group),
+            self._settings.device,
+            self.stock,
+            self._tell,
+            chosen=self._settings.memory is not None,
+        )
+        return slot
+
+
+class Slot:
+    """One place; a `Host` for the stock."""
+
+    def __init__(
+        self,
+        name: str,
+        memory: str,
+        device: str | None,
+        stock: Stock,
+        tell: Callable[[str], None],
+        chosen: bool,
+    ) -> None:
+        self.path = ""
+        self.restarts = 0
+        self._name = name
+        self._memory = memory
+        self._device = device
+        self._stock = stock
+        self._tell = tell
+        self._chosen = chosen
+        self._worker: Worker | None = None
+        self._life: _Life | None = None
+        self._there = asyncio.Event()
+        self._loading = asyncio.Lock()
+        self._keeping: asyncio.Task[None] | None = None
+        self._closed = False
+        # A load blocks its thread; questions must not wait for it.
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="sublet-slot")
+
+    async def start(self) -> None:
+        """Have the first engine. Raises what keeps it from starting."""
+        await self._begin()
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def start_anyhow(self) -> None:
+        """The same for an engine that is wanted while others serve: it is tried until it works."""
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def ready(self) -> None:
+        """As `Host.ready`."""
+        await self._there.wait()
+
+    async def add(self, name: str, number: int, path: str, options: Mapping[str, Any]) -> None:
+        """As `Host.add`."""
+        told = {"model": name, "version": number, "path": path, "options": dict(options)}
+        await self._ask({"ask": "add", **told})
+
+    async def load(self, name: str, number: int) -> Mapping[str, Signature]:
+        """As `Host.load`."""
+        async with self._loading:
+            told = await self._ask({"ask": "load", "model": name, "version": number})
+        return msgspec.convert(told["signatures"], dict[str, Signature])
+
+    async def unload(self, name: str, number: int) -> None:
+        """As `Host.unload`."""
+        await self._ask({"ask": "retire", "model": name, "version": number})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWERING):
+                while await self._busy(name, number):
+                    await asyncio.sleep(_LOOK)
+        await self._ask({"ask": "forget", "model": name, "version": number})
+
+    async def rows(self) -> list[Row]:
+        """What its engine says about its models; nothing while there is none."""
+        if not self.path:
+            return []
+        try:
+            told = await self._ask({"ask": "models"})
+        except (EngineLost, ServingError):
+            return []
+        return [row(one, self.path) for one in told]
+
+    async def close(self) -> None:
+        """End its engine, and start no other."""
+        self._closed = True
+        if self._keeping is not None:
+            self._keeping.cancel()
+        if self._worker is not None:
+            await asyncio.to_thread(self._worker.close)
+        self._threads.shutdown(wait=False)
+
+    async def _busy(self, name: str, number: int) -> bool:
+        told = await self._ask({"ask": "models"})
+        return any(
+            one["waiting"] or one["running"]
+            for one in told
+            if (one["model"], one["version"]) == (name, number)
+        )
+
+    async def _ask(self, question: dict[str, Any]) -> Any:
+        worker, life = self._worker, self._life
+        if worker is None or life is None:
+            raise EngineLost("There is no engine.")
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, worker.line.ask, question)
+        except ServingError:
+            if not worker.line.closed:
+                raise
+        # Whoever hears of the end must find it noted already.
+        await life.noted.wait()
+        raise EngineLost(life.cause, life.loading)
+
+    async def _keep(self) -> None:
+        pause = 0.0
+        loop = asyncio.get_running_loop()
+        while not self._closed:
+            if self._life is not None:
+                life, began = self._life, loop.time()
+                await life.ended.wait()
+                self._there.clear()
+                path, self.path = self.path, ""
+                if self._closed:
+                    life.noted.set()
+                    return
+                self._tell(f"{life.cause} It is started again.")
+                self._stock.away(self, path, life.loading)
+                life.noted.set()
+                self.restarts += 1
+                if loop.time() - began > _LONG_ENOUGH:
+                    pause = 0.0
+            try:
+                await asyncio.sleep(pause)
+                await self._begin()
+            except SubletError as error:
+                self._tell(f"an engine cannot be started: {error}")
+                self._life = None
+            else:
+                # In the background: the next engine may end as well.
+                self._stock.back_soon(self)
+            pause = min(_LONGEST_PAUSE, 2 * pause + 0.1)
+
+    async def _begin(self) -> None:
+        """Start an engine; returns when it answers."""
+        loop = asyncio.get_running_loop()
+        life = _Life()
+
+        def ended(outcome: "Ended | None") -> None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nobody minds.
+                loop.call_soon_threadsafe(life.end, outcome)
+
+        def start() -> Worker:
+            return Worker(
+                self._memory, self._device, name=self._name, told=self._waits, ended=ended
+            )
+
+        worker = self._worker = await loop.run_in_executor(self._threads, start)
+        worker.line.told = lambda event: _call_soon(loop, life.hear, event)
+        try:
+            await loop.run_in_executor(self._threads, worker.wait)
+        except TooLarge as error:
+            if not self._chosen:
+                raise TooLarge(
+                    f"All models together need about {self._memory}. {error.message}",
+                    f"Say --memory: models are then loaded when they are called. {error.hint}",
+                ) from None
+            raise
+        worker.line.listen()
+        self._life = life
+        self.path = worker.path
+        self._there.set()
+
+    def _waits(self, reason: str) -> None:
+        if reason:
+            self._tell(f"waiting: {reason}")
+
+
+class _Life:
+    """One engine's, from its start to its end; in the event loop."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.noted = asyncio.Event()
+        """Set when the stock knows of its end."""
+        self.cause = "The engine has ended."
+        self._loading: dict[Key, None] = {}
+
+    @property
+    def loading(self) -> tuple[Key, ...]:
+        """What it was just loading."""
+        return tuple(self._loading)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """The engine says what it does."""
+        key = (str(event.get("model")), int(event.get("version") or 0))
+        if event.get("event") == "loading":
+            self._loading[key] = None
+        else:
+            self._loading.pop(key, None)
+
+    def end(self, outcome: "Ended | None") -> None:
+        """It is gone."""
+        if outcome is not None:
+            told = outcome.outcome
+            how = f"with code {told.code}" if told.cause == "exited" else f"({told.cause})"
+            while_loading = "".join(f" while it loaded {name} {n}" for name, n in self._loading)
+            self.cause = f"The engine ended {how}{while_loading}."
+        self.ended.set()
+
+
+def row(told: Mapping[str, Any], engine: str) -> Row:
+    """What an engine says about one version, as a record."""
+    idle = told.get("idle")
+    return Row(
+        model=str(told["model"]),
+        version=int(told["version"]),
+        engine=engine,
+        state="loaded" if told.get("loaded") else str(told.get("state") or "unloaded"),
+        bytes=int(told.get("bytes") or 0),
+        load_seconds=float(told.get("load_seconds") or told.get("seconds") or 0.0),
+        loads=int(told.get("loads") or 0),
+        evictions=int(told.get("evictions") or 0),
+        requests=int(told.get("requests") or 0),
+        idle=None if idle is None else float(idle),
+        pinned=bool(told.get("pinned")),
+    )
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *args: Any) -> None:
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act, *args)
+
+
+def _estimate(group: Sequence[ModelConfig]) -> str:
+    """Room for all of these, a second copy of each while it is replaced, and what they compute."""
+    total = 0
+    for config in group:
+        with contextlib.suppress(ServingError):
+            found = watch.look(config.base_path)
+            paths = versions.choose(config.policy, {n: one.path for n, one in found.items()})
+            total += sum(watch.size(path) for path in paths.values())
+    amount = max(_LEAST, 2 * total + _BESIDE)
+    return f"{-(-amount // MiB)}MiB"

@@ -1,0 +1,351 @@
+"""The models that are to be served, and their way to and from the engines.
+
+Owns the catalogue: nobody else changes it. For each model there is at most one task that tends it,
+step by step as `versions.plan` says, until what is served is what is wanted.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError, SubletError
+from sublet.serving import versions
+from sublet.serving.catalogue import Catalogue, Model, Signature, State, Version
+from sublet.serving.textproto import ModelConfig
+from sublet.serving.watch import Place, look
+
+Key = tuple[str, int]
+
+
+_STRIKES = 2
+"""How many engines may end while they load a version, before it is not tried again."""
+
+
+class EngineLost(Exception):
+    """The engine has ended while it was asked for something.
+
+    `loading` are the versions that it was just loading: each may be why.
+    """
+
+    def __init__(self, message: str, loading: Sequence[tuple[str, int]] = ()) -> None:
+        super().__init__(message)
+        self.loading = tuple(loading)
+
+
+class Host(Protocol):
+    """Who has an engine for a model, and puts another in its place when it ends."""
+
+    path: str
+    """The socket of the engine; empty while there is none."""
+
+    async def ready(self) -> None:
+        """Until there is an engine."""
+
+    async def add(self, name: str, number: int, path: str, options: Mapping[str, Any]) -> None:
+        """Make a version known, to be loaded when it is called."""
+
+    async def load(self, name: str, number: int) -> Mapping[str, Signature]:
+        """Load a version that is known; its signatures. ServingError: it cannot be served."""
+
+    async def unload(self, name: str, number: int) -> None:
+        """Answer what was asked of it, give its memory back, and know it no more."""
+
+
+class Audience(Protocol):
+    """Who has to know what is served."""
+
+    def publish(self, catalogue: Catalogue) -> int:
+        """Tell them; the number of this news."""
+
+    async def heard(self, number: int) -> None:
+        """Until no request goes to what the news before said."""
+
+
+class Retries(Struct, frozen=True):
+    """How often, and after how many seconds, a version that failed is tried again."""
+
+    most: int = 5
+    wait: float = 60.0
+
+
+class _Failure(Struct, frozen=True):
+    mark: str
+    tries: int
+    due: float | None
+    """When to try again; None for never, unless its files change."""
+
+
+class Stock:
+    """What is served now, and what is wanted. Used in one event loop.
+
+    `host` finds the engine for a model; `options` are those of a version at a path.
+    """
+
+    def __init__(
+        self,
+        host: Callable[[ModelConfig], Host],
+        audience: Audience,
+        options: Callable[[ModelConfig, str], dict[str, Any]],
+        retries: Retries,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.catalogue = Catalogue()
+        self.configs: dict[str, ModelConfig] = {}
+        self._host = host
+        self._audience = audience
+        self._options = options
+        self._retries = retries
+        self._tell = tell
+        self._wanted: dict[str, dict[int, Place]] = {}
+        self._hosts: dict[Key, Host] = {}
+        self._tending: dict[str, asyncio.Task[None]] = {}
+        self._returning: set[asyncio.Task[None]] = set()
+        self._failures: dict[Key, _Failure] = {}
+        self._strikes: dict[Key, int] = {}
+        self._troubles: dict[str, str] = {}
+
+    async def replace(self, configs: Sequence[ModelConfig]) -> None:
+        """Serve these models and no others; their labels count at once."""
+        before, self.configs = self.configs, {config.name: config for config in configs}
+        for name in self._wanted.keys() - self.configs.keys():
+            self._wanted[name] = {}
+        for config in configs:
+            model = self.catalogue.models.get(config.name) or Model(config.name)
+            model = replace(model, labels=dict(config.labels))
+            self.catalogue = versions.with_model(self.catalogue, model)
+            old = before.get(config.name)
+            if old is not None and _elsewhere(old, config):
+                await self._drop_all(config.name)
+        self._publish()
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Look at the disk, and begin to do what is needed."""
+        for config in list(self.configs.values()):
+            try:
+                found = await asyncio.to_thread(look, config.base_path)
+            except ServingError as error:
+                # It may be a disk that is away: what is served goes on.
+                self._trouble(config.name, str(error))
+                continue
+            if self.configs.get(config.name) is not config:
+                continue
+            wanted = versions.choose(config.policy, {n: one.path for n, one in found.items()})
+            if wanted:
+                self._troubles.pop(config.name, None)
+            else:
+                self._trouble(config.name, f"No version was found in {config.base_path}.")
+            self._wanted[config.name] = {number: found[number] for number in wanted}
+        self.retry()
+
+    def retry(self) -> None:
+        """Begin to do what is needed, as far as the disk is known."""
+        for name in list(self._wanted):
+            self._forgive(name)
+            self._tend_soon(name)
+
+    async def settled(self) -> None:
+        """Until nothing is being done."""
+        while self._tending:
+            await asyncio.gather(*self._tending.values())
+
+    def troubles(self) -> dict[str, str]:
+        """Models of which nothing was found, and why."""
+        return dict(self._troubles)
+
+    def away(self, host: Host, path: str, loading: Sequence[Key]) -> None:
+        """The engine of this socket has ended: its models are not to be had until it is back."""
+        for key in loading:
+            self._strike(key)
+        for version in self._of(host):
+            if version.engine == path:
+                self._put(replace(version, engine=""))
+        self._publish()
+
+    def back_soon(self, host: Host) -> None:
+        """Begin with `back`."""
+        task = asyncio.create_task(self.back(host))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def back(self, host: Host) -> None:
+        """There is another engine: it gets what the last one had.
+
+        First all are made known, so that calls wait for a load and do not fail; then those are
+        loaded that a call would have to wait for.
+        """
+        known: list[Version] = []
+        for version in self._of(host):
+            name, number = version.model, version.number
+            place, config = self._wanted.get(name, {}).get(number), self.configs.get(name)
+            if place is None or config is None:
+                self._put(replace(version, state=State.END))
+                continue
+            try:
+                await host.add(name, number, place.path, self._options(config, place.path))
+            except SubletError as error:
+                await self._failed(host, (name, number), place, error)
+                continue
+            except EngineLost:
+                return
+            self._put(replace(version, engine=host.path))
+            known.append(version)
+        self._publish()
+        for version in known:
+            try:
+                await host.load(version.model, version.number)
+                self._strikes.pop((version.model, version.number), None)
+            except ServingError as error:
+                self._tell(f"{version.model} version {version.number}: {error}")
+            except EngineLost:
+                return
+
+    def close(self) -> None:
+        """Do nothing more."""
+        for task in (*self._tending.values(), *self._returning):
+            task.cancel()
+
+    def _tend_soon(self, name: str) -> None:
+        if name not in self._tending:
+            task = self._tending[name] = asyncio.create_task(self._tend(name))
+            task.add_done_callback(lambda _: self._tending.pop(name, None))
+
+    async def _tend(self, name: str) -> None:
+        while step := versions.plan(
+            self.catalogue.models.get(name), {n: p.path for n, p in self._wanted[name].items()}
+        ):
+            for number in step.load:
+                # What is wanted may have changed while the last one was loaded.
+                place, config = self._wanted[name].get(number), self.configs.get(name)
+                if place is not None and config is not None:
+                    await self._load(config, number, place)
+            for number in () if step.load else step.drop:
+                await self._drop(name, number)
+        if name not in self.configs:
+            self._wanted.pop(name, None)
+            self.catalogue = versions.without_model(self.catalogue, name)
+            self._publish()
+
+    async def _load(self, config: ModelConfig, number: int, place: Place) -> None:
+        key = (config.name, number)
+        host = self._host(config)
+        self._put(Version(config.name, number, State.LOADING))
+        self._publish()
+        try:
+            while True:
+                await host.ready()
+                try:
+                    await host.add(
+                        config.name, number, place.path, self._options(config, place.path)
+                    )
+                    signatures = await host.load(config.name, number)
+                    break
+                except EngineLost as lost:
+                    if key in lost.loading and self._strikes.get(key, 0) >= _STRIKES:
+                        raise ServingError(
+                            f"{lost} It is not tried again until its files change.",
+                            Code.INTERNAL,
+                        ) from None
+        except SubletError as error:
+            await self._failed(host, key, place, error)
+            return
+        self._hosts[key] = host
+        self._failures.pop(key, None)
+        self._strikes.pop(key, None)
+        self._put(Version(*key, State.AVAILABLE, engine=host.path, signatures=signatures))
+        self._publish()
+
+    async def _failed(self, host: Host, key: Key, place: Place, error: SubletError) -> None:
+        with contextlib.suppress(EngineLost, ServingError):
+            await host.unload(*key)
+        code = Code(error.code) if isinstance(error, ServingError) else Code.UNAVAILABLE
+        before = self._failures.get(key)
+        tries = before.tries + 1 if before is not None and before.mark == place.mark else 0
+        again = tries < self._retries.most and key not in self._strikes
+        due = time.monotonic() + self._retries.wait if again else None
+        self._failures[key] = _Failure(place.mark, tries, due)
+        self._tell(f"{key[0]} version {key[1]} is not served: {error}")
+        self._put(Version(*key, State.END, code=code, error=str(error)))
+        self._publish()
+
+    async def _drop(self, name: str, number: int) -> None:
+        version = self.catalogue.models[name].versions[number]
+        host = self._hosts.pop((name, number), None)
+        self._put(replace(version, state=State.UNLOADING))
+        await self._audience.heard(self._publish())
+        with contextlib.suppress(EngineLost, ServingError):
+            if host is not None:
+                await host.unload(name, number)
+        self._put(replace(version, state=State.END, engine="", signatures=None))
+        self._publish()
+
+    async def _drop_all(self, name: str) -> None:
+        """A model that lies elsewhere now: its versions mean something else."""
+        if (task := self._tending.get(name)) is not None:
+            await asyncio.gather(task)
+        for version in list(self.catalogue.models[name].versions.values()):
+            if version.state is State.AVAILABLE:
+                await self._drop(name, version.number)
+            self._failures.pop((name, version.number), None)
+            self.catalogue = versions.forget(self.catalogue, name, version.number)
+
+    def _forgive(self, name: str) -> None:
+        """Forget failures that are worth another try, or that nobody is interested in."""
+        for key, failure in list(self._failures.items()):
+            if key[0] != name:
+                continue
+            place = self._wanted[name].get(key[1])
+            other = place is None or place.mark != failure.mark
+            if other or (failure.due is not None and failure.due <= time.monotonic()):
+                self.catalogue = versions.forget(self.catalogue, *key)
+            if other:
+                del self._failures[key]
+                self._strikes.pop(key, None)
+            elif failure.due is not None and failure.due <= time.monotonic():
+                self._failures[key] = replace(failure, due=None)
+
+    def _strike(self, key: Key) -> None:
+        """An engine has ended while it loaded this version. Twice is too often."""
+        self._strikes[key] = self._strikes.get(key, 0) + 1
+        model = self.catalogue.models.get(key[0])
+        version = None if model is None else model.versions.get(key[1])
+        if version is None or version.state is not State.AVAILABLE:
+            return  # Whoever loads it hears of it.
+        if self._strikes[key] >= _STRIKES:
+            place = self._wanted.get(key[0], {}).get(key[1])
+            self._failures[key] = _Failure("" if place is None else place.mark, 0, None)
+            self._hosts.pop(key, None)
+            error = "The engine ended each time it loaded this model; its files must change."
+            self._tell(f"{key[0]} version {key[1]} is not served: {error}")
+            self._put(replace(version, state=State.END, code=Code.INTERNAL, error=error, engine=""))
+
+    def _of(self, host: Host) -> list[Version]:
+        """The versions that can be called, and are this one's."""
+        return [
+            version
+            for model in self.catalogue.models.values()
+            for version in model.versions.values()
+            if version.state is State.AVAILABLE
+            and self._hosts.get((version.model, version.number)) is host
+        ]
+
+    def _trouble(self, name: str, text: str) -> None:
+        if self._troubles.get(name) != text:
+            self._troubles[name] = text
+            self._tell(f"{name}: {text}")
+
+    def _put(self, version: Version) -> None:
+        self.catalogue = versions.put(self.catalogue, version)
+
+    def _publish(self) -> int:
+        return self._audience.publish(self.catalogue)
+
+
+def _elsewhere(old: ModelConfig, new: ModelConfig) -> bool:
+    return (old.base_path, old.isolate) != (new.base_path, new.isolate)

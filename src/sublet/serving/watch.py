@@ -1,0 +1,114 @@
+"""What lies on the disk: models in a directory, versions of a model. It looks; it decides nothing.
+
+A model's directory has a directory for each version, named by a whole number. A single SavedModel
+or `.keras` file is a model with version 1.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+_NUMBER = re.compile("[0-9]+")
+_LARGEST = 2**63 - 1
+_GRAPHS = ("saved_model.pb", "saved_model.pbtxt")
+_MARKED = (*_GRAPHS, "variables/variables.index", "assets.extra/tf_serving_warmup_requests")
+
+
+class Place(Struct, frozen=True):
+    """Where a version lies, and a mark that changes when its files are replaced."""
+
+    path: str
+    mark: str
+
+
+def look(base: str) -> dict[int, Place]:
+    """The versions under a model's path. Raises if there is no such path: it may come back."""
+    path = Path(base)
+    if is_model(path):
+        return {1: Place(str(path), _mark(path))}
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise ServingError(
+            f"Could not find base path {base}: {error.strerror}. "
+            "Check the path and its permissions.",
+            Code.NOT_FOUND,
+        ) from None
+    found = {}
+    for name in names:
+        # Only whole numbers: what is being copied there has another name until it is complete.
+        if not _NUMBER.fullmatch(name) or int(name) > _LARGEST:
+            continue
+        version = path / name
+        if not version.is_dir():
+            continue
+        files = sorted(version.glob("*.keras"))
+        if len(files) == 1 and not is_model(version):
+            version = files[0]
+        found[int(name)] = Place(str(version), _mark(version))
+    return found
+
+
+def survey(root: str) -> dict[str, str]:
+    """The models in a directory, by name, and where each is."""
+    return {path.name.removesuffix(".keras"): str(path) for path in _children(Path(root))}
+
+
+def is_model(path: Path) -> bool:
+    """Whether this is one SavedModel, or a file of Keras."""
+    if path.is_dir():
+        return any((path / name).is_file() for name in _GRAPHS)
+    return path.suffix == ".keras" and path.is_file()
+
+
+def has_versions(path: Path) -> bool:
+    """Whether this is a directory of versions."""
+    try:
+        return any(_NUMBER.fullmatch(name) and (path / name).is_dir() for name in os.listdir(path))
+    except OSError:
+        return False
+
+
+def size(path: str) -> int:
+    """The bytes of all files of a version."""
+    place = Path(path)
+    if place.is_file():
+        return place.stat().st_size
+    total = 0
+    for directory, _, names in os.walk(place):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(directory, name)).st_size
+            except OSError:
+                continue  # It vanished, or leads nowhere.
+    return total
+
+
+def _children(root: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(root.iterdir())
+    except OSError:
+        return
+    for path in entries:
+        if path.name.startswith(".") or path.name.endswith(".tmp"):
+            continue
+        if is_model(path) or (path.is_dir() and has_versions(path)):
+            yield path
+
+
+def _mark(path: Path) -> str:
+    """Cheap, and different when files were replaced or are still being written."""
+    parts = []
+    for name in ("", *_MARKED):
+        try:
+            facts = os.stat(path / name if name else path)
+        except OSError:
+            continue
+        parts.append(f"{facts.st_ino}.{facts.st_size}.{facts.st_mtime_ns}")
+    return " ".join(parts)

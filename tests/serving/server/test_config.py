@@ -1,0 +1,78 @@
+"""What the command line and the files mean."""
+
+from pathlib import Path
+
+import pytest
+
+from sublet.errors import BadRequest
+from sublet.serving.config import PER_MODEL, Settings, decoded, models, options
+from sublet.serving.proto import serving
+from sublet.serving.textproto import ModelConfig
+
+
+def version(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "saved_model.pb").write_bytes(b"graph")
+    return path
+
+
+def names(settings: Settings) -> dict[str, str]:
+    return {one.name: one.base_path for one in models(settings)}
+
+
+def test_a_path_is_a_directory_of_models_or_one_model(tmp_path: Path) -> None:
+    version(tmp_path / "a" / "1")
+    version(tmp_path / "b" / "7")
+    assert sorted(names(Settings(path=str(tmp_path)))) == ["a", "b"]
+    assert names(Settings(path=str(tmp_path / "a"))) == {"a": str(tmp_path / "a")}
+    assert names(Settings(path=str(tmp_path / "b" / "7"))) == {"b": str(tmp_path / "b" / "7")}
+    assert list(names(Settings(path=str(tmp_path / "a"), model_name="other"))) == ["other"]
+
+
+@pytest.mark.parametrize("name", ["gone", "empty"])
+def test_a_path_without_a_model_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadRequest, match=f"{name}: there is no"):
+        models(Settings(path=str(tmp_path / name)))
+
+
+def test_paths_of_a_config_file_begin_where_it_lies(tmp_path: Path) -> None:
+    version(tmp_path / "a" / "1")
+    file = tmp_path / "models.config"
+    file.write_text('model_config_list { config { name: "a" base_path: "a" } }')
+    assert names(Settings(model_config_file=str(file))) == {"a": str(tmp_path / "a")}
+    file.write_text('model_config_list { config { name: "a" base_path: "b" } }')
+    with pytest.raises(BadRequest, match="Could not find base path"):
+        models(Settings(model_config_file=str(file)))
+
+
+def test_a_config_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="No such file"):
+        models(Settings(model_config_file=str(tmp_path / "gone")))
+
+
+def test_a_client_must_name_whole_paths() -> None:
+    config = serving("ModelServerConfig")()
+    config.model_config_list.config.add(name="a", base_path="a", model_platform="tensorflow")
+    with pytest.raises(BadRequest, match="Expected model a to have an absolute path or URI"):
+        decoded(Settings(), config.SerializeToString())
+
+
+def test_the_command_line_pins_and_isolates_by_name(tmp_path: Path) -> None:
+    for name in "abc":
+        version(tmp_path / name / "1")
+    settings = Settings(path=str(tmp_path), pin=frozenset("a"), isolate=frozenset("b"))
+    found = {one.name: (one.pin, one.isolate) for one in models(settings)}
+    assert found == {"a": (True, False), "b": (False, True), "c": (False, False)}
+
+
+def test_a_version_brings_its_own_batching_parameters_if_they_are_wanted(tmp_path: Path) -> None:
+    place = version(tmp_path / "1")
+    (place / PER_MODEL).write_text("max_batch_size { value: 4 }")
+    common = {"max_batch_size": 32, "batch_timeout_micros": 500, "num_batch_threads": 2}
+    model = ModelConfig("a", str(tmp_path))
+    assert options(Settings(batching=common), model, str(place))["max_batch_size"] == 32
+    told = options(Settings(batching=common, per_model_batching=True), model, str(place))
+    assert told["max_batch_size"] == 4
+    assert told["num_batch_threads"] == 2
+    assert "batch_timeout_micros" not in told

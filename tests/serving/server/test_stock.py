@@ -1,0 +1,249 @@
+"""Models come and go; what works is never lost for what does not."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.catalogue import State
+from sublet.serving.stock import Retries, Stock
+from sublet.serving.textproto import ModelConfig
+from support.hosts import Crowd, Puppet
+
+
+class Shop:
+    """A stock over a puppet, and a directory of models."""
+
+    def __init__(self, root: Path, retries: Retries) -> None:
+        self.root = root
+        self.puppet = Puppet()
+        self.crowd = Crowd()
+        self.told: list[str] = []
+        self.stock = Stock(
+            lambda config: self.puppet, self.crowd, lambda *_: {}, retries, self.told.append
+        )
+        self.puppet.lost = lambda path, loading: self.stock.away(self.puppet, path, loading)
+
+    def put(self, name: str, number: int, content: bytes = b"graph") -> None:
+        place = self.root / name / str(number)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "saved_model.pb").write_bytes(content)
+
+    def remove(self, name: str, number: int) -> None:
+        place = self.root / name / str(number)
+        (place / "saved_model.pb").unlink()
+        place.rmdir()
+
+    async def serve(self, *configs: str | ModelConfig) -> None:
+        await self.stock.replace(
+            [
+                one if isinstance(one, ModelConfig) else ModelConfig(one, str(self.root / one))
+                for one in configs
+            ]
+        )
+        await self.stock.settled()
+
+    async def look(self) -> None:
+        await self.stock.refresh()
+        await self.stock.settled()
+
+    def states(self, name: str) -> dict[int, State]:
+        return {n: one.state for n, one in self.stock.catalogue.models[name].versions.items()}
+
+
+_NONE = Retries(0)
+Story = Callable[[Shop], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., None]:
+    """Runs a story to its end."""
+
+    def run(story: Story, retries: Retries = _NONE) -> None:
+        async def whole() -> None:
+            await story(Shop(tmp_path, retries))
+
+        asyncio.run(whole())
+
+    return run
+
+
+def test_a_new_version_is_served_before_the_old_one_is_unloaded(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve("a")
+        shop.put("a", 2)
+        await shop.look()
+        assert shop.puppet.log == ["load a 1", "load a 2", "unload a 1"]
+        assert shop.states("a") == {1: State.END, 2: State.AVAILABLE}
+        # At no moment was there nothing to call.
+        served = [news for news in shop.crowd.news if shop.crowd.news.index(news) > 2]
+        assert all(news.find("a").number in (1, 2) for news in served)
+
+    play(story)
+
+
+def test_a_bad_version_stays_out_and_the_good_one_in(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve("a")
+        shop.put("a", 2)
+        shop.puppet.bad["a", 2] = "it is damaged"
+        await shop.look()
+        assert shop.stock.catalogue.find("a").number == 1
+        failed = shop.stock.catalogue.models["a"].versions[2]
+        assert (failed.state, failed.code, failed.error) == (
+            State.END,
+            Code.DATA_LOSS,
+            "it is damaged",
+        )
+        await shop.look()
+        assert shop.puppet.log.count("load a 2") == 1
+        assert len([line for line in shop.told if "it is damaged" in line]) == 1
+
+    play(story)
+
+
+def test_a_failed_version_is_tried_again_when_its_files_change(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1, b"half")
+        shop.puppet.bad["a", 1] = "it is cut off"
+        await shop.serve("a")
+        del shop.puppet.bad["a", 1]
+        await shop.look()
+        assert shop.states("a") == {1: State.END}
+        shop.put("a", 1, b"all of it")
+        await shop.look()
+        assert shop.states("a") == {1: State.AVAILABLE}
+
+    play(story)
+
+
+def test_a_failed_version_is_tried_again_so_often_and_no_more(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.puppet.bad["a", 1] = "the disk is slow"
+        await shop.serve("a")
+        for _ in range(6):
+            await shop.look()
+        assert shop.puppet.log == ["load a 1"] * 4
+
+    play(story, Retries(3, 0.0))
+
+
+def test_a_failed_version_that_is_taken_away_is_forgotten(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.put("a", 2)
+        shop.puppet.bad["a", 2] = "it is damaged"
+        await shop.serve("a")
+        assert shop.states("a") == {2: State.END}
+        shop.remove("a", 2)
+        await shop.look()
+        assert shop.states("a") == {1: State.AVAILABLE}
+
+    play(story)
+
+
+def test_a_model_that_is_not_named_any_more_is_unloaded(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.put("b", 1)
+        await shop.serve("a", "b")
+        await shop.serve("b")
+        assert list(shop.stock.catalogue.models) == ["b"]
+        assert shop.puppet.loaded == {("b", 1)}
+
+    play(story)
+
+
+def test_a_model_that_lies_elsewhere_now_is_loaded_from_there(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.put("other", 1)
+        await shop.serve("a")
+        await shop.serve(ModelConfig("a", str(shop.root / "other")))
+        assert shop.puppet.known == {("a", 1): str(shop.root / "other" / "1")}
+        assert shop.states("a") == {1: State.AVAILABLE}
+
+    play(story)
+
+
+def test_a_path_that_is_away_for_a_while_changes_nothing(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve("a")
+        (shop.root / "a").rename(shop.root / "b")
+        await shop.look()
+        assert shop.states("a") == {1: State.AVAILABLE}
+        assert "Could not find base path" in shop.stock.troubles()["a"]
+        (shop.root / "b").rename(shop.root / "a")
+        await shop.look()
+        assert not shop.stock.troubles()
+
+    play(story)
+
+
+def test_labels_count_at_once(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve(ModelConfig("a", str(shop.root / "a"), labels={"stable": 1, "next": 2}))
+        assert shop.stock.catalogue.find("a", label="stable").number == 1
+        with pytest.raises(ServingError, match=r"Specific\(a, 2\)"):
+            shop.stock.catalogue.find("a", label="next")
+
+    play(story)
+
+
+def test_after_an_engine_has_ended_the_next_one_gets_its_models(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.put("b", 1)
+        await shop.serve("a", "b")
+        shop.puppet.die([])
+        assert shop.stock.catalogue.find("a").engine == ""
+        await shop.stock.back(shop.puppet)
+        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert shop.puppet.loaded == {("a", 1), ("b", 1)}
+
+    play(story)
+
+
+def test_a_model_that_ends_two_engines_while_it_loads_is_not_tried_again(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.put("deadly", 1)
+        shop.puppet.deadly.add(("deadly", 1))
+        await shop.serve("a", "deadly")
+        await shop.stock.back(shop.puppet)
+        for _ in range(3):
+            await shop.look()
+        assert shop.puppet.log.count("load deadly 1") == 2
+        assert shop.states("deadly") == {1: State.END}
+        assert shop.states("a") == {1: State.AVAILABLE}
+
+    play(story, Retries(5, 0.0))
+
+
+def test_a_model_that_is_loaded_anew_and_ends_the_engine_is_taken_out(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.put("b", 1)
+        await shop.serve("a", "b")
+        shop.puppet.deadly.add(("a", 1))
+        shop.puppet.die([])
+        for _ in range(3):
+            await shop.stock.back(shop.puppet)
+        assert shop.states("a") == {1: State.END}
+        assert shop.states("b") == {1: State.AVAILABLE}
+        assert shop.stock.catalogue.find("b").engine == shop.puppet.path
+
+    play(story)
