@@ -12,14 +12,15 @@ import asyncio
 import base64
 import json
 import random
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from bench import figures, http2, processes
 from bench.household import ROOT
@@ -35,7 +36,9 @@ class Load:
     protocol: Literal["http", "grpc"]
     port: int
     requests: tuple[bytes, ...]
-    """Connection after connection takes the next one; HTTP in full, gRPC as framed messages."""
+    """HTTP in full, gRPC as framed messages."""
+    order: tuple[int, ...] = ()
+    """Which of them comes when, over and over; one after the other if nothing is said."""
     path: str = ""
     """Of the gRPC method."""
     connections: int = 32
@@ -90,6 +93,11 @@ def start(load: Load) -> "subprocess.Popen[bytes]":
     child.stdin.close()
     child.stdin = None
     return child
+
+
+def stop(child: "subprocess.Popen[bytes]") -> None:
+    """End its window now; what is on the way is still heard."""
+    child.terminate()
 
 
 def heard(child: "subprocess.Popen[bytes]", timeout: float = 300) -> Heard:
@@ -205,6 +213,7 @@ class _Crowd:
 
     def __init__(self, load: Load) -> None:
         self.load = load
+        self.requests = [load.requests[place] for place in load.order] or load.requests
         self.loop = asyncio.get_running_loop()
         self.turn = 0
         self.began = self.end = 0.0
@@ -236,13 +245,13 @@ class _Crowd:
             self._arrivals = self._draw(now)
             self._next = next(self._arrivals)
             self._tick()
-        late = self.end + _PATIENCE - now
-        done, _ = await asyncio.wait([self.over], timeout=late)
-        if done:
+        while not self.over.done() and time.perf_counter() < self.end + _PATIENCE:
+            await asyncio.wait([self.over], timeout=0.5)
+        if self.over.done():
             self.over.result()
         return self._heard()
 
-    def _draw(self, now: float) -> Any:
+    def _draw(self, now: float) -> Iterator[float]:
         """Times of arrival: a Poisson process, always the same one."""
         assert self.load.rate is not None
         draw = random.Random(0)
@@ -264,10 +273,10 @@ class _Crowd:
             self._finish()
 
     def _send(self, connection: _Connection, due: float) -> None:
-        requests = self.load.requests
-        self.out += 1
-        connection.send(requests[self.turn % len(requests)], due)
+        request = self.requests[self.turn % len(self.requests)]
         self.turn += 1
+        self.out += 1
+        connection.send(request, due)
 
     def answer(self, connection: _Connection, status: bytes, body: bytes) -> None:
         now = time.perf_counter()
@@ -301,6 +310,10 @@ class _Crowd:
             what = f"the server closed a connection: {trouble}"
             self.over.set_exception(processes.Failed(what))
 
+    def stop(self) -> None:
+        """End the window now."""
+        self.end = min(self.end, time.perf_counter())
+
     def _finish(self) -> None:
         if not self.out and not self.waiting and not self.over.done():
             self.over.set_result(None)
@@ -310,7 +323,7 @@ class _Crowd:
             self.over.set_result(None)
         good, bad = sorted(self.good), sorted(self.bad)
         return Heard(
-            seconds=self.load.seconds,
+            seconds=self.end - self.began,
             answered=len(good),
             refused=len(bad),
             late=self.out + len(self.waiting),
@@ -324,12 +337,15 @@ class _Crowd:
 
 
 async def _main(load: Load) -> Heard:
-    return await _Crowd(load).run()
+    crowd = _Crowd(load)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, crowd.stop)
+    return await crowd.run()
 
 
-def loads(told: Sequence[str] | str) -> Load:
+def read(told: str) -> Load:
     """A load as `start` wrote it."""
-    fields = json.loads(told if isinstance(told, str) else "".join(told))
+    fields = json.loads(told)
+    fields["order"] = tuple(fields["order"])
     fields["requests"] = tuple(base64.b64decode(one) for one in fields["requests"])
     return Load(**fields)
 
@@ -341,4 +357,4 @@ if __name__ == "__main__":
         _run = uvloop.run
     except ImportError:
         _run = asyncio.run
-    print(json.dumps(asdict(_run(_main(loads(sys.stdin.read()))))))
+    print(json.dumps(asdict(_run(_main(read(sys.stdin.read()))))))

@@ -15,7 +15,11 @@ from bench.household import PROGRAMS, ROOT, SUBLET, Household
 
 INPUT = "x"
 _MiB = 2**20
-_BATCHING = "max_batch_size {{ value: {0} }} batch_timeout_micros {{ value: {1} }}\n"
+_BATCHING = """\
+max_batch_size {{ value: {0} }}
+batch_timeout_micros {{ value: 0 }}
+max_enqueued_batches {{ value: {1} }}
+"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def sublet(
     first: Callable[[int, int], callers.Load],
     options: Sequence[str | Path] = (),
     largest: int = 32,
-    wait: int = 0,
+    enqueued: int = 16,
     timeout: float = 60,
 ) -> Iterator[Server]:
     """`sublet serve` with these models; `first` makes the request that must succeed."""
@@ -73,7 +77,7 @@ def sublet(
     )
     config.write_text(f"model_config_list {{\n{entries}}}\n")
     batching = home.directory / "batching.config"
-    batching.write_text(_BATCHING.format(largest, wait))
+    batching.write_text(_BATCHING.format(largest, enqueued))
     http, grpc = ports(2)
     words: list[str | Path] = [SUBLET, "serve", "--model_config_file", config]
     words += ["--rest_api_port", str(http), "--port", str(grpc)]
@@ -149,6 +153,14 @@ def ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
+def metric(server: Server, name: str) -> float:
+    """One of the server's metrics, summed over all its labels."""
+    load = callers.Load("http", server.http, (wire.get("/monitoring/prometheus/metrics"),))
+    text = (callers.ask(load) or b"").decode()
+    lines = [line.split() for line in text.splitlines() if line.startswith(name)]
+    return sum(float(words[-1]) for words in lines)
+
+
 def predict_load(port: int, models: Sequence[str], row: Sequence[float]) -> callers.Load:
     """TensorFlow Serving's REST, connection after connection the next model."""
     return callers.Load("http", port, tuple(wire.predict(model, row) for model in models))
@@ -178,7 +190,7 @@ def _grpc(
 ) -> callers.Load:
     content = wire.floats(row)
     requests = (wire.framed(message(model, INPUT, (1, len(row)), content)) for model in models)
-    return callers.Load("grpc", port, tuple(requests), path)
+    return callers.Load("grpc", port, tuple(requests), path=path)
 
 
 @contextlib.contextmanager

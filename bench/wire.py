@@ -30,6 +30,11 @@ def post(path: str, body: bytes, headers: Sequence[str] = ()) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+def get(path: str) -> bytes:
+    """A whole request without a body."""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+
+
 def predict(model: str, row: Sequence[float]) -> bytes:
     """TensorFlow Serving's REST: one row."""
     body = json.dumps({"instances": [list(row)]}, separators=(",", ":"))
