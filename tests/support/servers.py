@@ -14,7 +14,10 @@ from support.box import Box, wait_for
 MODELS = Path(__file__).parents[1] / "data" / "savedmodels"
 HALF = MODELS / "saved_model_half_plus_two_cpu" / "00000123"
 THREE = MODELS / "saved_model_half_plus_three" / "00000123"
+ABORTING = MODELS.parent / "models" / "aborting" / "1"
 BAD = MODELS / "bad_half_plus_two" / "00000123"
+_FRONT_END = "sublet.serving.frontend"
+_ENGINE = "sublet.inside.serving"
 
 
 def place(source: Path, root: Path, name: str, version: int) -> Path:
@@ -31,10 +34,13 @@ class Server:
 
     def __init__(self, box: Box, *words: str, ready: bool = True) -> None:
         self.box = box
+        self._before = set(box.processes().items())
         self.process = box.start(
             "serve", *words, "--port", "auto", "--rest_api_port", "auto", "--json"
         )
         self.errors: list[str] = []
+        self.draining = False
+        """Whether it was told to end."""
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
         self.facts: dict[str, Any] = {}
@@ -44,7 +50,9 @@ class Server:
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, "".join(self.errors)
+        if not line:
+            self.close()
+            raise AssertionError("".join(self.errors))
         self.facts = json.loads(line)
 
     @property
@@ -76,24 +84,30 @@ class Server:
         return {int(row["version"]): row["state"] for row in rows}
 
     def children(self, part: str) -> list[int]:
-        """The processes of this home whose command line has this in it."""
-        return [pid for pid, words in self.box.processes().items() if part in words]
+        """The processes whose command line has this in it, and that it has started."""
+        # A worker that was forked ahead has another command line once it is an engine.
+        new = self.box.processes().items() - self._before
+        return sorted(pid for pid, words in new if part in words)
 
     def signal(self, number: signal.Signals) -> None:
+        self.draining = True
         self.process.send_signal(number)
 
     def close(self) -> int:
-        """End it as a service manager does; its exit code."""
-        if self.process.poll() is None:
+        """End it as a service manager does, if nobody has; its exit code."""
+        if not self.draining:
             self.signal(signal.SIGTERM)
-        code = self.process.wait(60)
+        try:
+            code = self.process.wait(60)
+        finally:
+            self.process.kill()
         self._reading.join()
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self.process.stdout.close()
         self.process.stderr.close()
-        wait_for(lambda: not self.children("sublet.serving.frontend"), "no front end is left")
-        wait_for(lambda: not self.children("sublet.inside.serving"), "no engine is left")
+        for part in (_FRONT_END, _ENGINE):
+            wait_for(lambda part=part: not self.children(part), f"no {part} is left")  # type: ignore[misc]
         return code
 
     def _speak(self, verb: str, path: str, body: Any) -> tuple[int, Any]:
@@ -116,3 +130,56 @@ def failed_to_start(box: Box, *words: str) -> str:
     done: subprocess.CompletedProcess[str] = box.sublet("serve", *words)
     assert done.returncode == 2, done.stdout + done.stderr
     return done.stderr
+
+
+class Load:
+    """Clients that call a model without a pause, until the dedent; `wrong` has what they got."""
+
+    def __init__(self, server: Server, name: str, answers: list[Any], clients: int = 4) -> None:
+        self.calls = 0
+        self.wrong: list[Any] = []
+        self._server = server
+        self._path = f"/v1/models/{name}:predict"
+        self._answers = [{"predictions": [answer]} for answer in answers]
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._call) for _ in range(clients)]
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _call(self) -> None:
+        connection = self._server.connection()
+        body = json.dumps({"instances": [1.0]})
+        while not self._over.is_set():
+            try:
+                connection.request("POST", self._path, body)
+            except OSError:
+                # It was closed between two requests, as a server may: this was none yet.
+                if self._server.draining:
+                    break
+                connection.close()
+                continue
+            try:
+                reply = connection.getresponse()
+                answer = json.loads(reply.read())
+            except (OSError, http.client.HTTPException) as error:
+                if self._server.draining and isinstance(error, http.client.RemoteDisconnected):
+                    break
+                self.wrong.append(repr(error))
+                break
+            if reply.status != 200 or answer not in self._answers:
+                self.wrong.append((reply.status, answer))
+            self.calls += 1
+            if reply.will_close:
+                break
+        connection.close()

@@ -81,6 +81,8 @@ class Row(Struct, frozen=True):
     loads: int = 0
     evictions: int = 0
     requests: int = 0
+    waiting: int = 0
+    """Rows in its queue."""
     idle: float | None = None
     """Seconds since its last use."""
     pinned: bool = False

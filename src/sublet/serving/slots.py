@@ -314,6 +314,7 @@ def row(told: Mapping[str, Any], engine: str) -> Row:
         loads=int(told.get("loads") or 0),
         evictions=int(told.get("evictions") or 0),
         requests=int(told.get("requests") or 0),
+        waiting=int(told.get("waiting") or 0),
         idle=None if idle is None else float(idle),
         pinned=bool(told.get("pinned")),
     )

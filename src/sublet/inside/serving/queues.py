@@ -112,7 +112,7 @@ class Queue:
         self.present = False
         """Whether the model is in memory; if not, nothing is due."""
         self.proven = False
-        """Whether the model was ever in memory; until then calls that name no version go elsewhere."""
+        """Whether it was ever in memory; until then calls that name no version go elsewhere."""
         self.retired = False
         """Whether it is about to be taken away: new calls that name no version go elsewhere."""
         self.exclusive = False

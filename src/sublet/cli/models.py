@@ -1,0 +1,38 @@
+"""`sublet models`: what the engines of this user serve."""
+
+import click
+import msgspec
+
+from sublet.units import format_bytes, format_seconds
+
+_NONE = "no model is served; try: sublet serve models/"
+
+
+@click.command("models", short_help="Served models: memory, load time, requests, last use.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(as_json: bool) -> int:
+    """Show the models that are served: memory, load time, requests, last use."""
+    from sublet.serving.rollcall import roll_call
+
+    rows = roll_call()
+    if as_json:
+        click.echo(msgspec.json.encode(rows).decode())
+        return 0
+    if not rows:
+        click.echo(_NONE)
+        return 0
+    width = min(max(len("model"), *(len(row.model) for row in rows)), 24)
+    click.echo(
+        f"{'model':<{width}} {'version':>10}  {'state':<9}{'memory':>9}{'load':>9}"
+        f"{'requests':>10}{'idle':>9}".rstrip()
+    )
+    for row in rows:
+        name = row.model if len(row.model) <= width else row.model[: width - 1] + "…"
+        memory = format_bytes(row.bytes) if row.bytes else "-"
+        load = format_seconds(row.load_seconds) if row.load_seconds else "-"
+        idle = "-" if row.idle is None else format_seconds(row.idle)
+        click.echo(
+            f"{name:<{width}} {row.version:>10}  {row.state:<9}{memory:>9}{load:>9}"
+            f"{row.requests:>10}{idle:>9}"
+        )
+    return 0

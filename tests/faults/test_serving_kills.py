@@ -1,0 +1,91 @@
+"""Whoever is killed while models are served: others go on, it comes back, and nothing is left."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.box import Box, wait_for
+from support.servers import ABORTING, HALF, THREE, Load, Server, place
+
+POLL = ("--file_system_poll_wait_seconds", "0.1")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    place(HALF, root, "half", 1)
+    place(THREE, root, "apart", 1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(shared_box: Box, models: Path) -> Iterator[Server]:
+    """Two engines and two front ends."""
+    one = Server(shared_box, str(models), "--isolate", "apart", "--frontends", "2", *POLL)
+    yield one
+    assert one.close() == 0
+
+
+def job(server: Server, name: str) -> int:
+    """The process of the engine with this name."""
+    (lease,) = [one for one in server.box.status()["leases"] if one["name"] == name]
+    return int(lease["pid"])
+
+
+def answers(server: Server, name: str) -> bool:
+    return server.predict(name, [1.0])[0] == 200
+
+
+def test_a_killed_engine_comes_back_with_its_models_and_others_do_not_notice(
+    server: Server,
+) -> None:
+    with Load(server, "apart", [3.5], clients=2) as load:
+        os.kill(job(server, "serve: 1 model"), signal.SIGKILL)
+        wait_for(lambda: server.predict("half", [1.0])[0] == 503, "callers are told")
+        wait_for(lambda: answers(server, "half"), "it is back")
+    assert load.calls
+    assert not load.wrong
+    assert server.states("half") == {1: "AVAILABLE"}
+
+
+def test_a_killed_front_end_is_replaced_and_its_port_never_closes(server: Server) -> None:
+    before = server.children("sublet.serving.frontend")
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    # Whoever connects now waits for the next front end.
+    assert answers(server, "half")
+    wait_for(
+        lambda: len(set(server.children("sublet.serving.frontend")) - set(before)) == 2,
+        "both were replaced",
+    )
+
+
+def test_a_model_that_ends_the_engine_while_it_loads_is_left_out(
+    server: Server, models: Path
+) -> None:
+    place(ABORTING, models, "aborting", 1)
+    wait_for(lambda: server.states("aborting") == {1: "END"}, "it is given up")
+    (status,) = server.get("/v1/models/aborting")[1]["model_version_status"]
+    assert "while it loaded aborting 1" in status["status"]["error_message"]
+    wait_for(lambda: answers(server, "half"), "the others are back")
+    assert answers(server, "apart")
+
+
+def test_a_killed_server_takes_everything_with_it(box: Box, models: Path) -> None:
+    leases = len(box.status()["leases"])
+    one = Server(box, str(models / "half"))
+    assert len(box.status()["leases"]) == leases + 1
+    one.signal(signal.SIGKILL)
+    assert one.close() == -signal.SIGKILL
+    wait_for(lambda: len(box.status()["leases"]) == leases, "its lease has ended")
+
+
+def test_a_killed_broker_costs_no_request(server: Server) -> None:
+    with Load(server, "half", [2.5], clients=2) as load:
+        os.kill(server.box.status()["pid"], signal.SIGKILL)
+        assert server.box.status()["leases"]
+    assert load.calls
+    assert not load.wrong

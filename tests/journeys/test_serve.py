@@ -1,0 +1,131 @@
+"""`sublet serve`: models come, are called, are replaced and go, over plain HTTP."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.box import Box, wait_for
+from support.servers import BAD, HALF, THREE, Load, Server, failed_to_start, place
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of models, one of which is bad."""
+    root = tmp_path_factory.mktemp("models")
+    place(HALF, root, "half", 1)
+    place(HALF, root, "often", 1)
+    place(THREE, root, "three", 7)
+    place(BAD, root, "bad", 1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(shared_box: Box, models: Path) -> Iterator[Server]:
+    """One for all tests that leave it as they found it."""
+    one = Server(
+        shared_box, str(models), "--frontends", "2", "--file_system_poll_wait_seconds", "0.1"
+    )
+    yield one
+    assert one.close() == 0
+
+
+def test_it_is_ready_when_every_model_was_loaded_or_refused(server: Server) -> None:
+    told = {one["model"]: one for one in server.facts["models"]}
+    assert {name: one["state"] for name, one in told.items()} == {
+        "half": "AVAILABLE",
+        "often": "AVAILABLE",
+        "three": "AVAILABLE",
+        "bad": "END",
+    }
+    assert told["bad"]["error"]
+
+
+def test_models_are_called_by_name_and_version(server: Server) -> None:
+    assert server.predict("half", [1.0, 2.0, 5.0]) == (200, {"predictions": [2.5, 3.0, 4.5]})
+    assert server.predict("three", [1.0], "/versions/7") == (200, {"predictions": [3.5]})
+    assert server.predict("three", [1.0], "/versions/8")[0] == 404
+
+
+def test_a_bad_model_stays_out_and_says_why(server: Server) -> None:
+    assert server.predict("bad", [1.0])[0] == 404
+    (status,) = server.get("/v1/models/bad")[1]["model_version_status"]
+    assert status["state"] == "END"
+    assert status["status"]["error_code"] != "OK"
+    assert status["status"]["error_message"]
+
+
+def test_versions_are_replaced_under_load_without_a_failed_request(
+    server: Server, models: Path
+) -> None:
+    with Load(server, "often", [2.5, 3.5]) as load:
+        for number in range(2, 8):
+            place(THREE if number % 2 else HALF, models, "often", number)
+            wait_for(
+                lambda n=number: server.states("often").get(n) == "AVAILABLE",  # type: ignore[misc]
+                f"version {number} is there",
+            )
+        wait_for(lambda: server.states("often").get(6) == "END", "the last but one is gone")
+    assert load.calls
+    assert not load.wrong
+    assert server.predict("often", [1.0]) == (200, {"predictions": [3.5]})
+
+
+def test_a_model_that_comes_into_the_directory_is_served_and_one_that_goes_is_not(
+    server: Server, models: Path
+) -> None:
+    place(HALF, models, "guest", 3)
+    wait_for(lambda: server.predict("guest", [1.0])[0] == 200, "the guest is served")
+    (models / "guest").rename(models / "guest.tmp")
+    wait_for(lambda: server.get("/v1/models/guest")[0] == 404, "the guest is gone")
+
+
+def test_requests_of_all_front_ends_are_counted_together(server: Server) -> None:
+    name = ':tensorflow:serving:request_count{model_name="three",status="OK"}'
+
+    def counted() -> int:
+        text = server.text("/monitoring/prometheus/metrics")
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        return int(lines[0].rpartition(" ")[2]) if lines else 0
+
+    before = counted()
+    for _ in range(12):
+        assert server.predict("three", [1.0])[0] == 200
+    assert counted() == before + 12
+
+
+def test_models_are_listed_with_their_memory_and_use(server: Server) -> None:
+    rows = json.loads(server.box.sublet("models", "--json", check=True).stdout)
+    assert {(row["model"], row["version"]) for row in rows} >= {("half", 1), ("three", 7)}
+    table = server.box.sublet("models", check=True).stdout
+    assert "three" in table
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_the_engine_is_a_job_among_others(server: Server) -> None:
+    names = [row["name"] for row in server.box.status()["leases"]]
+    assert "serve: 4 models" in names
+
+
+def test_what_cannot_be_served_is_said_and_nothing_is_left(box: Box, server: Server) -> None:
+    port = server.facts["rest"].rpartition(":")[2]
+    before = box.processes().keys()
+    empty = box.work / "empty"
+    empty.mkdir()
+    wrong = box.write("wrong.config", "improperly formatted file")
+    half = str(HALF.parent)
+    for words, said in (
+        ([half, "--rest_api_port", port, "--port", "auto"], f"127.0.0.1:{port} is in use."),
+        ([half, "--host", "no.such.host.invalid"], "--host no.such.host.invalid"),
+        ([half, "--port", "seventy"], "'seventy' is no port"),
+        (["gone"], "gone: there is no such file or directory."),
+        ([str(empty)], "there is no model in it"),
+        (["--model_config_file", str(wrong)], "wrong.config, line 1"),
+        (["--model_config_file", "gone.config"], "gone.config: No such file"),
+        ([half, "--ssl_config_file", "x"], "--ssl_config_file is not supported"),
+        ([half, "--memory", "900GiB", "--port", "auto", "--rest_api_port", "0"], "900 GiB"),
+        ([], "There is nothing to serve"),
+    ):
+        assert said in failed_to_start(box, *words)
+    wait_for(lambda: not box.processes().keys() - before, "nothing is left")
