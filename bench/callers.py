@@ -169,7 +169,7 @@ class _Connection(asyncio.Protocol):
         self.write = cast(asyncio.Transport, transport).write
 
     def connection_lost(self, trouble: Exception | None) -> None:
-        self.crowd.lost(self, trouble)
+        self.crowd.lost(trouble)
 
     def send(self, request: bytes, due: float) -> None:
         """Send a request that was due then."""
@@ -276,7 +276,10 @@ class _Crowd:
         request = self.requests[self.turn % len(self.requests)]
         self.turn += 1
         self.out += 1
-        connection.send(request, due)
+        try:
+            connection.send(request, due)
+        except RuntimeError as closed:
+            self.lost(closed)
 
     def answer(self, connection: _Connection, status: bytes, body: bytes) -> None:
         now = time.perf_counter()
@@ -305,7 +308,7 @@ class _Crowd:
             if now >= self.end:
                 self._finish()
 
-    def lost(self, connection: _Connection, trouble: Exception | None) -> None:
+    def lost(self, trouble: Exception | None) -> None:
         if not self.over.done():
             what = f"the server closed a connection: {trouble}"
             self.over.set_exception(processes.Failed(what))

@@ -1,4 +1,4 @@
-"""The limit for REST: httptools, a fast JSON parser and TensorFlow in one process.
+"""The limit for REST: httptools, orjson and TensorFlow in one process.
 
 `bare_http.py PORT NAME=PATH…`: the same requests as TensorFlow Serving's `:predict`, believed.
 """
@@ -10,8 +10,8 @@ import threading
 from typing import Any
 
 import httptools
-import msgspec
 import numpy as np
+import orjson
 
 from bench.programs.greedy import Array, Greedy, load
 
@@ -19,14 +19,6 @@ try:
     import uvloop
 except ImportError:
     uvloop = None
-
-
-class _Body(msgspec.Struct):
-    instances: list[list[float]]
-
-
-_decode = msgspec.json.Decoder(_Body).decode
-_encode = msgspec.json.Encoder().encode
 
 
 class _Connection(asyncio.Protocol):
@@ -54,11 +46,11 @@ class _Connection(asyncio.Protocol):
             self._write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             return
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        rows = np.array(_decode(body).instances, np.float32)
+        rows = np.array(orjson.loads(body)["instances"], np.float32)
         self._models[self._url].put(rows, self._answer)
 
     def _answer(self, outputs: Array) -> None:
-        body = _encode({"predictions": outputs.tolist()})
+        body = orjson.dumps({"predictions": outputs}, option=orjson.OPT_SERIALIZE_NUMPY)
         self._write(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
             % (len(body), body)
