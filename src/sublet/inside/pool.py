@@ -106,6 +106,20 @@ def usage(lease: Lease) -> tuple[int, int] | None:
         return None
 
 
+def forget_peak(lease: Lease) -> None:
+    """Let the peak begin anew at what is in use now."""
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager import context as eager
+
+        context = eager.context_safe()
+        handle = None if context is None else context._context_handle
+        for name in _devices(context, lease):
+            pywrap_tfe.TFE_ResetMemoryStats(_own_handle() if handle is None else handle, name)
+    except Exception:
+        pass
+
+
 def limit(lease: Lease) -> int:
     """Bytes that the allocator gives at most: the ceiling, or less if the user set less."""
     if lease.on_gpu:

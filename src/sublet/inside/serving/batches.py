@@ -15,16 +15,15 @@ from sublet.channel.codes import Code
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
-from .options import Options
 from .queues import Batch, Kind, Part
 
 
-def gather(batch: Batch, options: Options) -> list[Array]:
+def gather(batch: Batch) -> list[Array]:
     """The inputs of a batch, filled up to a size that is allowed."""
     parts, rows = batch.parts, batch.rows
     if batch.kind.alone:
         return list(parts[0].request.arrays)
-    size = options.padded(rows)
+    size = batch.queue.options.padded(rows)
     if len(parts) == 1 and size == rows:
         request, start, stop = parts[0]
         if start == 0 and stop == request.rows:
@@ -52,12 +51,18 @@ def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
     return found
 
 
-def check(kind: Kind, bound: Any, names: tuple[str, ...], tails: Any) -> ServingError | None:
+def assemble(results: list[tuple[int, list[Array]]]) -> list[Array]:
+    """The outputs of a split request, from those of its parts and where each began."""
+    pieces = [outputs for _, outputs in sorted(results, key=lambda one: one[0])]
+    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+
+
+def check(kind: Kind, bound: Any) -> ServingError | None:
     """Why requests of this kind do not fit the signature.
 
     Shapes are TensorFlow's to judge: many graphs take more than their signatures say.
     """
-    wanted = bound.inputs
+    wanted, names = bound.inputs, kind.inputs
     if set(names) != set(wanted):
         extra = ",".join(sorted(set(names) - set(wanted)))
         missing = ",".join(sorted(set(wanted) - set(names)))
@@ -67,7 +72,7 @@ def check(kind: Kind, bound: Any, names: tuple[str, ...], tails: Any) -> Serving
             f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}.",
             Code.INVALID_ARGUMENT,
         )
-    for name, (dtype, _, _) in zip(names, tails, strict=True):
+    for name, (dtype, _, _) in zip(names, kind.tails, strict=True):
         spec = wanted[name]
         if dtype != spec.dtype:
             return ServingError(

@@ -193,6 +193,7 @@ class Client:
         self.outbox.close()
         self._segments.clear()
         self.lanes.clear()
+        self.calls.clear()
 
 
 def text(record: Record, data: bytes) -> str:

@@ -19,7 +19,7 @@ class Options:
     """How the requests of one model are batched and given their turns."""
 
     largest: int = LARGEST
-    """Rows of a batch of several requests. Larger requests are split."""
+    """Rows of a batch of several requests."""
     wait: float = 0.0
     """Seconds that a batch waits to be full; 0 takes what is there."""
     sizes: tuple[int, ...] = ()
@@ -32,6 +32,8 @@ class Options:
     """Whether inputs of different lengths are filled up to be one batch."""
     target: float | None = None
     """Seconds that a request should take at most, waiting included."""
+    fixed: bool = False
+    """Whether `largest` holds for pieces of a large request, too."""
     alone: bool = False
     """Whether each request is a batch of its own."""
 
@@ -57,6 +59,7 @@ class Options:
             _number(told, "weight", 1.0),
             bool(told.get("pad_variable_length_inputs", False)),
             None if target is None else _number(told, "latency_target_ms", 0.0) * 1e-3,
+            bool(sizes) or "max_batch_size" in told,
             bool(told.get("alone", False)) or largest == 1,
         )
 

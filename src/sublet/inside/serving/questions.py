@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sublet.channel.codes import Code
@@ -46,10 +47,10 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
     elif verb == "hello":
         finish(lambda: {"pid": os.getpid()})
     elif verb == "models":
-        finish(engine.models)
+        finish(engine.floor.models)
     elif verb == "add":
         finish(
-            lambda: engine.add(
+            lambda: engine.floor.add(
                 str(question["model"]),
                 int(question["version"]),
                 str(question["path"]),
@@ -57,12 +58,19 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
             )
         )
     elif verb == "retire":
-        finish(lambda: engine.retire(str(question["model"]), int(question["version"])))
+        finish(lambda: engine.floor.retire(str(question["model"]), int(question["version"])))
     elif verb in ("load", "describe"):
-        engine.later(lambda: finish(lambda: describe(engine, question)))
+        # The loader may have much to do, and nothing to do with this one.
+        there = partial(describe, engine, question)
+        if _is_there(engine, question):
+            finish(there)
+        else:
+            engine.loader.later(lambda: finish(there))
     elif verb in ("unload", "forget"):
-        act = engine.unload if verb == "unload" else engine.forget
-        engine.later(lambda: finish(lambda: act(str(question["model"]), int(question["version"]))))
+        act = engine.loader.unload if verb == "unload" else engine.loader.forget
+        engine.loader.later(
+            lambda: finish(lambda: act(str(question["model"]), int(question["version"])))
+        )
     else:
         client.fail(call, Code.UNIMPLEMENTED, f"An engine cannot be asked {verb!r}.")
 
@@ -70,12 +78,21 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
 def describe(engine: Engine, question: dict[str, Any]) -> dict[str, Any]:
     """The signatures of a model, which is loaded for that if need be."""
     model = str(question["model"])
-    version = engine.resolve(model, question.get("version"))
+    version = engine.floor.resolve(model, question.get("version"))
     return {
         "model": model,
         "version": version,
-        "signatures": signatures(engine.bring(model, version)),
+        "signatures": signatures(engine.loader.bring(model, version)),
     }
+
+
+def _is_there(engine: Engine, question: dict[str, Any]) -> bool:
+    try:
+        model = str(question["model"])
+        version = engine.floor.resolve(model, question.get("version"))
+    except (ServingError, KeyError, TypeError):
+        return True  # There is nothing to load.
+    return engine.floor.store.use(model, version) is not None
 
 
 def signatures(loaded: Loaded) -> dict[str, Any]:

@@ -18,6 +18,7 @@ _MERGED = 4 << 20
 """Bytes up to which requests are merged: beyond it the copy costs more than the batch saves."""
 _WHILE_LOADING = 16
 """How many times as many may wait for a model that is not in memory."""
+_FIRST_PIECE = 256
 _PIECE = 0.05
 """Seconds that a piece of a large request should take, so that others have their turn."""
 
@@ -25,12 +26,18 @@ _PIECE = 0.05
 class Kind:
     """Requests that may share a batch: same signature, types and shapes but for the rows."""
 
-    __slots__ = ("alone", "bound", "error", "key", "signature", "widths")
+    __slots__ = ("alone", "bound", "error", "inputs", "lone", "signature", "tails")
 
-    def __init__(self, signature: str, key: Any) -> None:
+    def __init__(
+        self, signature: str, inputs: tuple[str, ...] = (), tails: Any = (), lone: bool = False
+    ) -> None:
         self.signature = signature
-        self.key = key
-        self.alone = False
+        self.inputs = inputs
+        self.tails = tails
+        """Of each input: dtype, shape behind the rows (None: any), rank."""
+        self.lone = lone
+        """Whether its inputs have no rows in common."""
+        self.alone = lone
         """Whether each of its requests is a batch of its own."""
         self.error: ServingError | None = None
         """Why none of its requests can be run."""
@@ -114,9 +121,11 @@ class Queue:
         self.proven = False
         """Whether it was ever in memory; until then calls that name no version go elsewhere."""
         self.retired = False
-        """Whether it is about to be taken away: new calls that name no version go elsewhere."""
+        """Whether it is about to be taken away: calls that name no version go elsewhere."""
         self.exclusive = False
         """Whether its batches run one after another."""
+        self.removed = False
+        """Whether the model is served no more."""
         self.kinds: dict[Hashable, Kind] = {}
         self.seconds = 0.0
         """Expected of a batch."""
@@ -153,6 +162,8 @@ class Queue:
             return False
         request.done = True
         self.rows -= waits
+        if not request.taken:
+            request.arrays = None  # Its place in the line is left later, its memory now.
         return True
 
     def put_back(self, batch: Batch) -> None:
@@ -171,10 +182,13 @@ class Queue:
         head = self._head()
         if head is None:
             return None
-        if not self.options.wait or head.kind.alone or head.taken or self.rows >= self.limit:
+        wait = self.options.wait
+        if not wait or head.kind.alone or head.taken or self.rows >= self.limit:
             return head.arrived
+        if self.options.target is not None:
+            wait = min(wait, max(0.0, self.options.target - 2 * self.seconds))
         # Waiting must not cost the first one its deadline.
-        return min(head.arrived + self.options.wait, head.deadline - 2 * self.seconds)
+        return min(head.arrived + wait, head.deadline - 2 * self.seconds)
 
     def take(self, now: float) -> tuple[Batch | None, list[Request]]:
         """The next batch, and those whose time has passed."""
@@ -224,9 +238,9 @@ class Queue:
         for priority in self._order:
             lines = self._lines[priority]
             first: Request | None = None
-            for line in lines.values():
+            for line in list(lines.values()):
                 while line and line[0].done:
-                    line.popleft()
+                    self._shift(line[0])
                 if line and (first is None or line[0].arrived < first.arrived):
                     first = line[0]
             if first is not None:
@@ -235,11 +249,12 @@ class Queue:
 
     def _piece(self) -> int:
         """Rows above which a request is split. Without a limit of the owner's it is a matter of
-        time: a large batch is more than a small one of each row, but others wait for it."""
-        largest = self.options.largest
-        if self.options.sizes or not self.per_row:
-            return max(largest, 1024) if not self.options.sizes else largest
-        return max(largest, int(_PIECE / self.per_row))
+        time: a row costs less in a large batch, but others wait for it."""
+        if self.options.fixed:
+            return self.options.largest
+        if not self.per_row:
+            return max(self.options.largest, _FIRST_PIECE)
+        return max(self.options.largest, int(_PIECE / self.per_row))
 
     def _split(self, head: Request, piece: int) -> Batch:
         start = head.taken
@@ -247,7 +262,7 @@ class Queue:
         head.taken = stop
         self.rows -= stop - start
         if stop == head.rows:
-            self._lines[head.priority][head.kind].popleft()
+            self._shift(head)
         return Batch(self, head.kind, [Part(head, start, stop)], stop - start)
 
     def _merge(self, kind: Kind, now: float, expired: list[Request]) -> Batch:
@@ -259,7 +274,7 @@ class Queue:
             while line:
                 request = line[0]
                 if request.done:
-                    line.popleft()
+                    self._shift(request)
                     continue
                 if request.deadline <= now and not request.taken:
                     self._pop(request, expired)
@@ -269,14 +284,20 @@ class Queue:
                 if parts and (rows > limit or nbytes > _MERGED):
                     rows -= request.rows
                     return Batch(self, kind, parts, rows)
-                line.popleft()
-                request.taken = request.rows or 1
-                self.rows -= request.rows or 1
+                self._leave(request)
                 parts.append(Part(request, 0, request.rows))
         return Batch(self, kind, parts, rows)
 
+    def _shift(self, request: Request) -> None:
+        """The first of its line steps out; an empty line is no line."""
+        lines = self._lines[request.priority]
+        line = lines[request.kind]
+        line.popleft()
+        if not line:
+            del lines[request.kind]
+
     def _leave(self, request: Request) -> None:
-        self._lines[request.priority][request.kind].popleft()
+        self._shift(request)
         self.rows -= request.rows or 1
         request.taken = request.rows or 1
 

@@ -5,8 +5,8 @@ It walks over the graph without looking at it, so a model of gigabytes costs as 
 one. Never changes anything, and never runs the model.
 
     SavedModel 2: meta_graphs ─ MetaGraphDef 1: meta_info_def (4: tags, 5: version)
+                                             3: saver_def (3: restore_op_name)
                                              5: signature_def ─ 1: inputs, 2: outputs, 3: method
-                                             7: object_graph_def (only of TensorFlow 2)
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class MetaGraph:
     version: str
     """Of the TensorFlow that wrote it."""
     signatures: dict[str, Signature]
-    objects: bool
-    """Whether it has an object graph, as TensorFlow 2 writes."""
+    variables: bool
+    """Whether it has any to restore."""
 
 
 class Malformed(ValueError):
@@ -82,7 +82,7 @@ def parse(data: memoryview) -> list[MetaGraph]:
 
 def _meta_graph(data: memoryview) -> MetaGraph:
     tags: set[str] = set()
-    version, objects = "", False
+    version, variables = "", False
     signatures: dict[str, Signature] = {}
     for number, value in fields(data):
         if not isinstance(value, memoryview):
@@ -93,9 +93,9 @@ def _meta_graph(data: memoryview) -> MetaGraph:
         elif number == 5:
             key, signature = _entry(value)
             signatures[key] = _signature(signature)
-        elif number == 7:
-            objects = len(value) > 0
-    return MetaGraph(frozenset(tags), version, signatures, objects)
+        elif number == 3:
+            variables = any(map(len, messages(value, 3)))
+    return MetaGraph(frozenset(tags), version, signatures, variables)
 
 
 def _signature(data: memoryview) -> Signature:

@@ -49,7 +49,10 @@ class Schedule:
         self._waiting.pop((model, version), None)
         if all(name != model for name, _ in self.queues):
             self._turns.forget(model)
-        return [] if queue is None else queue.drain()
+        if queue is None:
+            return []
+        queue.removed = True
+        return queue.drain()
 
     def put(self, queue: Queue, request: Request) -> ServingError | None:
         """Have it wait; an error if there is no room."""

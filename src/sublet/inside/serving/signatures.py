@@ -7,24 +7,61 @@ from arrays to arrays. Knows nothing of queues, memory or files.
 from __future__ import annotations
 
 import dataclasses
-import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
 from sublet.inside.serving.saved import Signature, Tensor
 
 Array = np.ndarray[Any, Any]
-Arrays = Mapping[str, Array]
 Run = Callable[[tuple[Array, ...]], Sequence[Array]]
 
-STRING = 7
 REFERENCE = 100
 """Added to the type of a variable of TensorFlow 1."""
 _BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
 """Methods whose one input is a vector of examples by contract, whatever the signature says."""
+
+
+class Unloaded(ServingError):
+    """The model left memory before the call began: load it again, nothing has happened."""
+
+    def __init__(self, message: str = "The model was unloaded.", code: int = Code.UNAVAILABLE):
+        super().__init__(message, code)
+
+
+class Gate:
+    """Lets calls in until it is closed, and closes when the last one is out."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition(threading.Lock())
+        self._inside = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._change:
+            if self._closed:
+                raise Unloaded
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._change:
+            self._inside -= 1
+            if self._closed:
+                self._change.notify_all()
+
+    @property
+    def inside(self) -> int:
+        return self._inside
+
+    def close(self) -> None:
+        """Nobody comes in any more, and all have left."""
+        with self._change:
+            self._closed = True
+            self._change.wait_for(lambda: self._inside == 0)
 
 
 class Bound:
@@ -35,10 +72,20 @@ class Bound:
     been used. Where the model has state nothing is shared: the state outlives the call.
     """
 
-    __slots__ = ("_names", "_run", "batchable", "inputs", "method", "name", "outputs", "stateful")
+    __slots__ = (
+        "_gate",
+        "_names",
+        "_run",
+        "batchable",
+        "inputs",
+        "method",
+        "name",
+        "outputs",
+        "stateful",
+    )
 
     def __init__(
-        self, name: str, signature: Signature, run: Run, stateful: bool, batchable: bool
+        self, name: str, signature: Signature, run: Run, gate: Gate, stateful: bool, batchable: bool
     ) -> None:
         self.name = name
         self.method = signature.method
@@ -50,18 +97,19 @@ class Bound:
         """Rows of several requests may run as one batch, along the first dimension of each."""
         self._names = tuple(signature.inputs)
         self._run = run
+        self._gate = gate
 
-    def call(self, inputs: Arrays) -> dict[str, Array]:
-        """All outputs, for all inputs. Raises what TensorFlow raises."""
+    def call(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """All outputs, for all inputs. Raises what TensorFlow raises, or Unloaded."""
         arrays = tuple([inputs[name] for name in self._names])
-        if not self.stateful:
-            # A session gives a number where the output has no dimensions.
-            return dict(zip(self.outputs, map(np.asarray, self._run(arrays)), strict=True))
-        results = self._run(tuple([np.array(array, copy=True) for array in arrays]))
-        return {
-            name: np.array(result, copy=True)
-            for name, result in zip(self.outputs, results, strict=True)
-        }
+        if self.stateful:
+            arrays = tuple([np.array(array, copy=True) for array in arrays])
+        with self._gate:
+            results = self._run(arrays)
+            if self.stateful:
+                results = [np.array(result, copy=True) for result in results]
+        # A session gives a number where the output has no dimensions.
+        return dict(zip(self.outputs, map(np.asarray, results), strict=True))
 
     def __repr__(self) -> str:
         return f"<Bound {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}>"
@@ -102,84 +150,3 @@ class Lazily:
                 if run is None:
                     run = self._ready = self._prepare()
         return run(inputs)
-
-
-class Node(Protocol):
-    """What is read of a NodeDef."""
-
-    name: str
-    op: str
-    input: Sequence[str]
-    attr: Mapping[str, Any]
-
-
-class State:
-    """Finds out what a graph can do to its own state.
-
-    An operation counts if TensorFlow calls it stateful and it is not known to leave everything as
-    it was: one too many costs batching, one too few would mix up the state.
-    """
-
-    def __init__(self, graph: Any, is_stateful: Callable[[str], bool]) -> None:
-        self._nodes: dict[str, Node] = {node.name: node for node in graph.node}
-        self._functions = {one.signature.name: one for one in graph.library.function}
-        self._is_stateful = is_stateful
-        self._known: dict[str, bool] = {}
-
-    def changed_by(self, signature: Signature) -> bool:
-        """Whether a call of it can change the model."""
-        fed = {_node(tensor.name) for tensor in signature.inputs.values()}
-        waiting = [_node(tensor.name) for tensor in signature.outputs.values()]
-        seen = set(waiting)
-        while waiting:
-            node = self._nodes.get(waiting.pop())
-            if node is None or node.name in fed:
-                continue
-            if self._changes(node):
-                return True
-            for name in map(_node, node.input):
-                if name not in seen:
-                    seen.add(name)
-                    waiting.append(name)
-        return False
-
-    def _changes(self, node: Node) -> bool:
-        called = [name for value in node.attr.values() for name in _called(value)]
-        if called:
-            return any(self._function_changes(name) for name in called)
-        if node.op in self._functions:
-            return self._function_changes(node.op)
-        return not _HARMLESS.fullmatch(node.op) and self._is_stateful(node.op)
-
-    def _function_changes(self, name: str) -> bool:
-        if name not in self._known:
-            self._known[name] = False  # For one that calls itself.
-            function = self._functions.get(name)
-            nodes: Iterable[Node] = () if function is None else function.node_def
-            self._known[name] = any(self._changes(node) for node in nodes)
-        return self._known[name]
-
-
-_HARMLESS = re.compile(
-    r"Placeholder.*|Var(iable|HandleOp|IsInitializedOp).*|ReadVariable.*|VariableShape|"
-    r"ResourceGather.*|IsVariableInitialized|Identity.*|"
-    r"(Mutable|Anonymous|MutableDense)*HashTable.*|LookupTable(Find|Size|Export).*|"
-    r"Random.*|ParameterizedTruncatedNormal|TruncatedNormal|Multinomial|StatelessRandom.*|"
-    r"Stateful(Uniform|StandardNormal|TruncatedNormal|RandomBinomial).*|Assert|Print.*|NoOp"
-)
-"""Stateful operations that change nothing a later call could see. Random numbers of one call are
-not those of another anyway."""
-
-
-def _node(name: str) -> str:
-    """The node of a tensor or of an input, as `x:0` and `^x`."""
-    return name.lstrip("^").partition(":")[0]
-
-
-def _called(value: Any) -> list[str]:
-    """The functions that an attribute of a node names."""
-    if value.HasField("func"):
-        return [value.func.name]
-    if value.HasField("list"):
-        return [function.name for function in value.list.func]
-    return []

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import cast
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
@@ -31,9 +32,10 @@ GREETING_TIME = 20.0
 """Seconds in which a client must say that it speaks HTTP/2."""
 DRAIN_PING = b"draining"
 
+_ONLY_HTTP2 = b"This port speaks gRPC: HTTP/2 without TLS, and nothing else.\n"
 _NOT_HTTP2 = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
-    b"Content-Length: 52\r\n\r\nThis port speaks gRPC: HTTP/2 without TLS, no other.\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_ONLY_HTTP2), _ONLY_HTTP2)
 )
 
 log = logging.getLogger(__name__)
@@ -74,9 +76,9 @@ class Connection(asyncio.Protocol):
     # The transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._sender = Sender(transport, self._loop, self._ended)
+        # A uvloop transport is one in all but its class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._sender = Sender(self._transport, self._loop, self._ended)
         self._greeting = self._loop.call_later(GREETING_TIME, transport.close)
 
     def connection_lost(self, wrong: Exception | None) -> None:
@@ -357,6 +359,9 @@ class Connection(asyncio.Protocol):
             path = head.path.decode("utf-8", "replace")
             self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
             return
+        if head.timeout is not None and head.timeout <= 0:
+            self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
+            return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
         stream = Stream(number, head, method, self._sender, STREAM_WINDOW, deadline, self._limit)
         self._streams[number] = stream
@@ -402,6 +407,7 @@ class Connection(asyncio.Protocol):
     # Calls
 
     def _receive(self, stream: Stream, piece: bytes, last: bool) -> None:
+        stream.ended = last
         try:
             if piece:
                 stream.receive(piece)

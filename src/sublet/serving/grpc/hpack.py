@@ -17,23 +17,21 @@ LARGEST_LIST = 16 * 1024
 _OVERHEAD = 32
 _REMEMBERED = 64
 
+_STATIC_TEXT = (
+    ":authority|:method=GET|:method=POST|:path=/|:path=/index.html|:scheme=http|"
+    ":scheme=https|:status=200|:status=204|:status=206|:status=304|:status=400|:status=404|"
+    ":status=500|accept-charset|accept-encoding=gzip, deflate|accept-language|"
+    "accept-ranges|accept|access-control-allow-origin|age|allow|authorization|"
+    "cache-control|content-disposition|content-encoding|content-language|content-length|"
+    "content-location|content-range|content-type|cookie|date|etag|expect|expires|from|"
+    "host|if-match|if-modified-since|if-none-match|if-range|if-unmodified-since|"
+    "last-modified|link|location|max-forwards|proxy-authenticate|proxy-authorization|range|"
+    "referer|refresh|retry-after|server|set-cookie|strict-transport-security|"
+    "transfer-encoding|user-agent|vary|via|www-authenticate"
+)
 _STATIC: tuple[Header, ...] = tuple(
     (name.encode(), value.encode())
-    for name, _, value in (
-        line.partition("=")
-        for line in (
-            ":authority|:method=GET|:method=POST|:path=/|:path=/index.html|:scheme=http|"
-            ":scheme=https|:status=200|:status=204|:status=206|:status=304|:status=400|:status=404|"
-            ":status=500|accept-charset|accept-encoding=gzip, deflate|accept-language|"
-            "accept-ranges|accept|access-control-allow-origin|age|allow|authorization|"
-            "cache-control|content-disposition|content-encoding|content-language|content-length|"
-            "content-location|content-range|content-type|cookie|date|etag|expect|expires|from|"
-            "host|if-match|if-modified-since|if-none-match|if-range|if-unmodified-since|"
-            "last-modified|link|location|max-forwards|proxy-authenticate|proxy-authorization|range|"
-            "referer|refresh|retry-after|server|set-cookie|strict-transport-security|"
-            "transfer-encoding|user-agent|vary|via|www-authenticate"
-        ).split("|")
-    )
+    for name, _, value in (line.partition("=") for line in _STATIC_TEXT.split("|"))
 )
 
 

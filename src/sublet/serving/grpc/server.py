@@ -31,7 +31,7 @@ class GrpcServer:
         self._empty.set()
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept clients on sockets that listen already, TCP or Unix; they are closed by `drain`."""
+        """Accept clients on TCP or Unix sockets that listen already; `drain` closes them."""
         loop = asyncio.get_running_loop()
         for each in sockets:
             if each.family == socket.AF_UNIX:
@@ -40,15 +40,15 @@ class GrpcServer:
                 server = await loop.create_server(self._connect, sock=each)
             self._servers.append(server)
 
-    async def drain(self, limit: float) -> None:
-        """Take no new clients and calls, answer those under way; ends the rest after `limit` seconds."""
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new and answer what is under way; what takes longer than that is ended."""
         self.health.change(False)
         for server in self._servers:
             server.close()
         for connection in list(self._connections):
             connection.drain()
         try:
-            await asyncio.wait_for(self._empty.wait(), limit)
+            await asyncio.wait_for(self._empty.wait(), seconds)
         except TimeoutError:
             for connection in list(self._connections):
                 connection.abort()

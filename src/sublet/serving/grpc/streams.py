@@ -81,8 +81,7 @@ class Stream:
         self._wake()
 
     def finish(self) -> None:
-        """The client has sent its last."""
-        self.ended = True
+        """Make sure that the client has sent its last message to the end."""
         if self._body:
             raise ServingError("The last message is cut off.", Code.INTERNAL)
         self._wake()

@@ -90,7 +90,8 @@ def from_bytes(kind: Kind, data: bytes, count: int) -> Array:
     if len(data) != size:
         raise Unreadable(f"it has {len(data)} bytes; its shape and type take {size}")
     if kind.number == _BOOL:
-        return np.frombuffer(data, np.uint8) != 0  # a bool that is neither 0 nor 1 is not for NumPy
+        # NumPy must not see a bool that is neither 0 nor 1.
+        return np.not_equal(np.frombuffer(data, np.uint8), 0)
     return np.frombuffer(data, kind.array)
 
 

@@ -5,6 +5,7 @@ were seen before is not read twice. Framing is decided here and nowhere else: a 
 lengths, a length and chunks, or a coding that we do not know never gets further.
 """
 
+import re
 from typing import Any
 
 import httptools
@@ -12,6 +13,7 @@ import httptools
 from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.messages import Head, Refused
 
+_METHOD = re.compile(rb"[A-Z]{1,20} ")
 _REMEMBERED = 1024
 _LARGEST_REMEMBERED = 4096
 
@@ -61,7 +63,9 @@ def parse(raw: bytes, limits: Limits) -> Head:
     except httptools.HttpParserUpgrade:
         pass  # An upgrade is only an offer: we go on with HTTP/1.1.
     except httptools.HttpParserInvalidMethodError:
-        raise Refused(501, "Unknown HTTP method.") from None
+        if _METHOD.match(raw):
+            raise Refused(501, "Unknown HTTP method.") from None
+        raise Refused(400, "Malformed HTTP request: it does not begin with a method.") from None
     except httptools.HttpParserCallbackError as failed:
         if isinstance(failed.__context__, Refused):
             raise failed.__context__ from None

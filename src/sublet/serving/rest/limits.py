@@ -27,3 +27,5 @@ class Limits(Struct, frozen=True):
     """Bytes per second that a body must come at."""
     linger: float = 1.0
     """How long a connection that will be closed still listens."""
+    sweep: float = 1.0
+    """How often the clocks of all connections are looked at."""

@@ -229,6 +229,7 @@ def _quick_numbers(flat: list[Any], shape: Shape, dtype: int, letter: str) -> Ar
     return found.reshape(shape)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _all_small(found: Array, bits: int) -> bool:
     """Whether no number is as large as 2 ** bits; may say no when it is so (one fast look)."""
     if found.itemsize == 2:

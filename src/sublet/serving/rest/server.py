@@ -11,7 +11,6 @@ from sublet.serving.rest.heads import Heads
 from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.site import Site
 
-_TICK = 1.0
 _BACKLOG = 1024
 
 
@@ -71,4 +70,4 @@ class Server:
         now = time.monotonic()
         for connection in list(self.connections):
             connection.sweep(now)
-        self._timer = asyncio.get_running_loop().call_later(_TICK, self._sweep)
+        self._timer = asyncio.get_running_loop().call_later(self.limits.sweep, self._sweep)

@@ -1,0 +1,238 @@
+"""What the threads of an engine share: the queues, the turns and the models, under one lock.
+
+Owns which queue a call belongs to, and whether it fits the model. Runs nothing, sends nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
+from sublet.errors import ServingError
+
+from . import batches
+from .clients import Client, Form, Lane
+from .models import Loaded, Store
+from .options import Options
+from .queues import Kind, Part, Queue, Request
+from .schedule import Run, Schedule
+
+_MOST_KINDS = 4096
+
+
+class Floor:
+    """Every method may be called by any thread."""
+
+    def __init__(self, store: Store, slots: int) -> None:
+        self.store = store
+        self._schedule = Schedule(slots)
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        """Told when a batch is done."""
+
+    def add(self, model: str, version: int, path: str, options: dict[str, Any]) -> None:
+        """Make a version known; its first request has it loaded."""
+        read = Options.read(options)
+        self.store.add(model, version, path, options)
+        with self._lock:
+            self._schedule.add(model, version, read)
+
+    def resolve(self, model: str, version: int | None) -> int:
+        """The version that is meant; the newest, if none is named. Raises ServingError."""
+        with self._lock:
+            found = self._find(model, version)
+        if found is None:
+            raise not_found(model, version)
+        return found.version
+
+    def put(
+        self,
+        client: Client,
+        lane: Lane,
+        call: int,
+        form: Form,
+        arrays: list[Array],
+        now: float,
+        deadline: float,
+        priority: int,
+    ) -> ServingError | Queue | None:
+        """Have a call wait; why it cannot, or the queue of a model that has to be loaded."""
+        with self._lock:
+            queue: Queue | None = lane.queue
+            if queue is None or queue.removed or (queue.retired and lane.version is None):
+                queue = lane.queue = self._find(lane.model, lane.version)
+                lane.kinds.clear()
+                if queue is None:
+                    return not_found(lane.model, lane.version)
+            kind = lane.kinds.get(form.key)
+            if kind is None or kind.bound is None:
+                kind = lane.kinds[form.key] = self._kind(lane, queue, form)
+                if kind.error is not None:
+                    return kind.error
+            request = Request(
+                kind, form.rows, now, deadline, priority, form.nbytes, arrays, client, call, lane
+            )
+            refused = kind.error or self._schedule.put(queue, request)
+            if refused is not None:
+                return refused
+            client.calls[call] = request
+            return None if queue.present else queue
+
+    def take(self) -> tuple[Run | None, list[Request]]:
+        """What is to be run now, and requests whose time has passed."""
+        with self._lock:
+            return self._schedule.take(time.monotonic())
+
+    def finish(self, run: Run, seconds: float) -> float | None:
+        """A batch is done; when the next one will be due."""
+        now = time.monotonic()
+        with self._lock:
+            oldest = now - min(part.request.arrived for part in run.batch.parts)
+            self._schedule.finish(run, seconds, oldest)
+            self._idle.notify_all()
+            return self._schedule.next_due(now)
+
+    def next_due(self, now: float) -> float | None:
+        """When a batch will be due by itself; None if only something new can make one so."""
+        with self._lock:
+            return self._schedule.next_due(now)
+
+    def put_back(self, run: Run) -> None:
+        """The model of this batch is not in memory after all."""
+        with self._lock:
+            self._schedule.put_back(run)
+            self._idle.notify_all()
+
+    def give_up(self, requests: Iterable[Request]) -> list[Request]:
+        """Nobody waits for these any more; those of them that no batch has."""
+        with self._lock:
+            return [one for one in requests if one.lane.queue.give_up(one)]
+
+    def assemble(self, part: Part, outputs: list[Array]) -> list[Array] | None:
+        """A part of a split request is done; all of its outputs, once it was the last."""
+        request = part.request
+        with self._lock:
+            if request.results is None:
+                request.results = []
+            request.results.append((part.start, outputs))
+            request.unanswered -= part.stop - part.start
+            if request.unanswered:
+                return None
+        return batches.assemble(request.results)
+
+    def bind(self, kind: Kind, queue: Queue, loaded: Loaded) -> None:
+        """Check a kind of requests against the model that is in memory now."""
+        with self._lock:
+            self._bind(kind, queue, loaded)
+
+    def arrived(self, model: str, version: int) -> None:
+        """It is in memory now; its requests go on."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is not None:
+                queue.present = queue.proven = True
+                for kind in queue.kinds.values():
+                    kind.bound = kind.error = None
+
+    def failed(self, model: str, version: int) -> list[Request]:
+        """It cannot be loaded; those who waited for it."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            return [] if queue is None else queue.drain()
+
+    def let_go(self, model: str, version: int) -> bool:
+        """Whether its memory may be taken: nothing of it runs or waits. If so, nothing of it will
+        run until it was loaded again."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                return True
+            if queue.rows or queue.running:
+                return False
+            queue.present = False
+            return True
+
+    def retire(self, model: str, version: int) -> None:
+        """It will be withdrawn: calls that name no version go to another one from now on."""
+        with self._lock:
+            if (queue := self._schedule.queues.get((model, version))) is not None:
+                queue.retired = True
+
+    def withdraw(self, model: str, version: int, forget: bool) -> list[Request]:
+        """Begin nothing of it any more, and wait until what runs is done; who waited in vain."""
+        lost: list[Request] = []
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                raise not_found(model, version)
+            if forget:
+                lost = self._schedule.remove(model, version)
+            queue.present = False
+            self._idle.wait_for(lambda: not queue.running)
+        return lost
+
+    def models(self) -> list[dict[str, Any]]:
+        """What is known of each version."""
+        with self._lock:
+            return [
+                {
+                    "model": queue.model,
+                    "version": queue.version,
+                    "loaded": queue.present,
+                    "waiting": queue.rows,
+                    "running": queue.running,
+                    "requests": queue.requests,
+                    "batches": queue.batches,
+                }
+                for queue in self._schedule.queues.values()
+            ]
+
+    def _find(self, model: str, version: int | None) -> Queue | None:
+        if version is not None:
+            return self._schedule.queues.get((model, version))
+        # One that was never loaded is not tried on those who name none, if there is another.
+        return max(
+            (one for one in self._schedule.queues.values() if one.model == model),
+            key=lambda one: (not one.retired, one.proven, one.version),
+            default=None,
+        )
+
+    def _kind(self, lane: Lane, queue: Queue, form: Form) -> Kind:
+        tails: Any = form.key
+        lone = any(tail is None for _, tail, _ in tails)
+        if queue.options.pad_inputs and not lone:
+            tails = tuple((dtype, None, rank) for dtype, _, rank in tails)
+        key = lane.signature, lane.inputs, tails
+        kind = queue.kinds.get(key)
+        if kind is None:
+            if len(queue.kinds) >= _MOST_KINDS:
+                queue.kinds.clear()
+            kind = queue.kinds[key] = Kind(lane.signature, lane.inputs, tails, lone)
+            kind.alone = lone or queue.options.alone
+        if kind.bound is None and kind.error is None and queue.present:
+            loaded = self.store.use(queue.model, queue.version)
+            if loaded is not None:
+                self._bind(kind, queue, loaded)
+        return kind
+
+    def _bind(self, kind: Kind, queue: Queue, loaded: Loaded) -> None:
+        bound = loaded.signatures.get(kind.signature)
+        kind.bound, kind.error = bound, None
+        if bound is None:
+            kind.error = ServingError(
+                f'Serving signature key "{kind.signature}" not found.', Code.FAILED_PRECONDITION
+            )
+            return
+        kind.error = batches.check(kind, bound)
+        kind.alone = kind.lone or queue.options.alone or not bound.batchable
+        queue.exclusive = queue.exclusive or bound.stateful
+
+
+def not_found(model: str, version: int | None) -> ServingError:
+    """As TensorFlow Serving says it."""
+    wanted = f"Latest({model})" if version is None else f"Specific({model}, {version})"
+    return ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)

@@ -1,0 +1,104 @@
+"""Running a batch: TensorFlow's part of it, and an answer for everybody in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+from . import batches
+from .answers import Answers
+from .clients import Client
+from .floor import Floor
+from .models import Loaded
+from .queues import Batch, Request
+from .schedule import Run
+
+
+class Runner:
+    """Used by all threads. `behind` is told of clients that could not be sent everything."""
+
+    def __init__(self, floor: Floor, behind: Callable[[Iterable[Client]], None]) -> None:
+        self._floor = floor
+        self._behind = behind
+
+    def run(self, run: Run, loaded: Loaded) -> float | None:
+        """Run a batch to its end, whatever it comes to; when the next one will be due."""
+        began = time.monotonic()
+        seconds = 0.0
+        try:
+            seconds = self._compute(run.batch, loaded, began)
+        finally:
+            due = self._floor.finish(run, seconds or time.monotonic() - began)
+        return due
+
+    def refuse(self, requests: Iterable[Request], error: ServingError) -> None:
+        """Answer these with an error."""
+        requests = list(requests)
+        self._floor.give_up(one for one in requests if one.taken < one.rows)
+        answers = Answers(())
+        for request in requests:
+            # Not if it has its answer, or nobody waits for one.
+            if request.client.calls.get(request.call) is request and not request.client.dead:
+                answers.fail(request, error)
+        self._behind(answers.send())
+
+    def _compute(self, batch: Batch, loaded: Loaded, began: float) -> float:
+        """Run it, and send the answers; how long TensorFlow took."""
+        kind = batch.kind
+        if kind.bound is None or kind.bound is not loaded.signatures.get(kind.signature):
+            self._floor.bind(kind, batch.queue, loaded)
+            if kind.alone and len(batch.parts) > 1:
+                return self._one_by_one(batch, loaded)
+        if kind.error is not None:
+            self.refuse([part.request for part in batch.parts], kind.error)
+            return 0.0
+        for request, start, _ in batch.parts:
+            if not start:
+                request.started = began
+        try:
+            inputs = batches.gather(batch)
+            size = batch.rows if kind.alone else len(inputs[0])
+            outputs = kind.bound.call(dict(zip(kind.inputs, inputs, strict=True)))
+            seconds = time.monotonic() - began
+            pieces = batches.scatter(list(outputs.values()), batch, size)
+        except BaseException as error:
+            if len(batch.parts) > 1:
+                # One of them may be at fault, and is to fail alone.
+                return self._one_by_one(batch, loaded)
+            self.refuse([batch.parts[0].request], as_answer(error))
+            return time.monotonic() - began
+        answers = Answers(tuple(outputs))
+        for part, piece in zip(batch.parts, pieces, strict=True):
+            request = part.request
+            if request.done or request.client.dead:
+                continue
+            if part.stop - part.start < request.rows:
+                whole = self._floor.assemble(part, piece)
+                if whole is None:
+                    continue
+                piece = whole
+            answers.put(request, piece, seconds, size)
+        self._behind(answers.send())
+        return seconds
+
+    def _one_by_one(self, batch: Batch, loaded: Loaded) -> float:
+        total = 0.0
+        for part in batch.parts:
+            alone = Batch(batch.queue, batch.kind, [part], part.stop - part.start)
+            total += self._compute(alone, loaded, time.monotonic())
+        return total
+
+
+def as_answer(error: BaseException) -> ServingError:
+    """What a client is told of an error."""
+    if isinstance(error, ServingError):
+        return error
+    code = getattr(error, "error_code", None)
+    if isinstance(code, int) and 0 < code <= max(Code):
+        return ServingError(str(getattr(error, "message", error)), code)
+    if isinstance(error, (ValueError, TypeError)):
+        return ServingError(str(error), Code.INVALID_ARGUMENT)
+    return ServingError(f"{type(error).__name__}: {error}", Code.INTERNAL)

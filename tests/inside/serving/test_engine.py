@@ -1,0 +1,260 @@
+"""The engine's process with real sockets and threads; its models are NumPy functions."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from support.box import wait_for
+from support.numbers import NumbersEngine, in_thread, numbers_engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
+    with numbers_engine(tmp_path_factory.mktemp("engine")) as one:
+        for name in ("double", "sizes", "both", "positive", "counter", "words", "large", "broken"):
+            one.add(name)
+        yield one
+
+
+def rows(*values: float) -> dict[str, Any]:
+    return {"x": np.array(values, np.float32).reshape(-1, 1)}
+
+
+def run(engine: NumbersEngine, model: str, inputs: dict[str, Any], **options: Any) -> Any:
+    (only,) = engine.line.run(model, 1, "serving_default", inputs, **options).outputs.values()
+    return only
+
+
+def test_a_call_is_answered_with_what_the_model_gives(engine: NumbersEngine) -> None:
+    answer = engine.line.run("double", 1, "serving_default", rows(1, 2))
+    assert answer.outputs["y"].tolist() == [[2], [4]]
+    assert answer.rows == 2
+
+
+def test_outputs_are_those_that_were_asked_for_in_that_order(engine: NumbersEngine) -> None:
+    inputs = {"a": np.float32([[3]]), "b": np.float32([[1]])}
+    both = engine.line.run("both", 1, "serving_default", inputs).outputs
+    assert {name: array.item() for name, array in both.items()} == {"sum": 4, "difference": 2}
+    wanted = ("difference", "sum")
+    assert list(engine.line.run("both", 1, "serving_default", inputs, wanted).outputs) == [*wanted]
+    assert run(engine, "both", inputs, outputs=("difference",)).item() == 2
+    with pytest.raises(ServingError, match="output tensor alias not found in signature: z"):
+        run(engine, "both", inputs, outputs=("z",))
+
+
+def test_inputs_may_come_in_any_order(engine: NumbersEngine) -> None:
+    inputs = {"b": np.float32([[1]]), "a": np.float32([[3]])}
+    assert run(engine, "both", inputs, outputs=("difference",)).item() == 2
+
+
+def test_strings_go_there_and_back(engine: NumbersEngine) -> None:
+    words = np.array([b"one", b"", b"\0two"], object)
+    assert run(engine, "words", {"x": words}).tolist() == [b"ONE", b"", b"\0TWO"]
+
+
+def test_large_arrays_go_there_and_back(engine: NumbersEngine) -> None:
+    array = np.arange(600_000, dtype=np.float32).reshape(-1, 100)
+    for _ in range(3):
+        np.testing.assert_array_equal(run(engine, "double", {"x": array}), 2 * array)
+
+
+def test_a_large_answer_can_be_written_to(engine: NumbersEngine) -> None:
+    found = run(engine, "large", {"x": np.ones((30, 10), np.float32)})
+    assert found.shape == (30, 10_000)
+    found += 1
+    assert (found == 2).all()
+
+
+def test_a_buffer_is_sent_as_it_is_and_can_be_used_again(engine: NumbersEngine) -> None:
+    buffer = engine.line.buffer((1000, 100), np.float32)
+    for value in (1, 2):
+        buffer.fill(value)
+        assert (run(engine, "double", {"x": buffer}) == 2 * value).all()
+
+
+def test_an_empty_array_is_an_answer_too(engine: NumbersEngine) -> None:
+    assert run(engine, "double", {"x": np.empty((0, 3), np.float32)}).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "code", "says"),
+    [
+        ("nothing", rows(1), Code.NOT_FOUND, r"Servable not found for request: Specific\(nothing"),
+        ("broken", rows(1), Code.FAILED_PRECONDITION, "it is broken"),
+        ("double", {"z": np.float32([[1]])}, Code.INVALID_ARGUMENT, "Missing but required: {x}"),
+        ("double", {"x": np.array([[1]])}, Code.INVALID_ARGUMENT, "has to be float32"),
+        ("positive", rows(-1), Code.INVALID_ARGUMENT, "a row is negative"),
+    ],
+)
+def test_a_call_that_cannot_be_run_says_why(
+    engine: NumbersEngine, model: str, inputs: Any, code: Code, says: str
+) -> None:
+    with pytest.raises(ServingError, match=says) as raised:
+        run(engine, model, inputs)
+    assert raised.value.code == code
+
+
+def test_an_unknown_signature_is_refused(engine: NumbersEngine) -> None:
+    with pytest.raises(ServingError, match='Serving signature key "other" not found'):
+        engine.line.run("double", 1, "other", rows(1))
+
+
+def test_only_the_owner_can_change_what_is_served(engine: NumbersEngine) -> None:
+    other = engine.connect()
+    for verb in ("add", "load", "unload", "forget"):
+        with pytest.raises(ServingError, match=f"Only the engine's owner may {verb}"):
+            other.ask({"ask": verb, "model": "double", "version": 1})
+    assert other.ask({"ask": "describe", "model": "double"})["version"] == 1
+    other.close()
+
+
+@pytest.mark.parametrize("question", [{}, {"ask": "jump"}, {"ask": "describe"}, {"ask": "add"}])
+def test_a_question_that_makes_no_sense_is_answered(engine: NumbersEngine, question: Any) -> None:
+    with pytest.raises(ServingError):
+        engine.line.ask(question)
+
+
+def test_state_is_kept_from_call_to_call_in_their_order(engine: NumbersEngine) -> None:
+    futures = [engine.line.submit("counter", 1, "serving_default", rows(1)) for _ in range(20)]
+    totals = [future.result(20).outputs["y"].item() for future in futures]
+    assert totals == list(range(1, 21))
+
+
+def test_waiting_calls_run_as_one_batch_and_a_bad_row_fails_alone(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        for name in ("held", "sizes", "positive"):
+            engine.add(name)
+        first, _ = in_thread(lambda: run(engine, "held", rows(1)))
+        wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
+        sizes = [engine.line.submit("sizes", 1, "serving_default", rows(1)) for _ in range(5)]
+        signs = [engine.line.submit("positive", 1, "serving_default", rows(n)) for n in (1, -1, 2)]
+        wait_for(lambda: engine.model("positive")["waiting"] == 3, "all are there")
+        engine.touch("go")
+        first.join()
+        assert [one.result(20).outputs["y"].item() for one in sizes] == [5] * 5
+        assert signs[0].result(20).outputs["y"].item() == 1
+        assert signs[2].result(20).outputs["y"].item() == 2
+        with pytest.raises(ServingError, match="a row is negative"):
+            signs[1].result(20)
+
+
+def test_a_large_request_is_split_and_put_together_again(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path, slots=2) as engine:
+        engine.add("sizes", max_batch_size=8)
+        engine.add("double", max_batch_size=8)
+        assert run(engine, "sizes", rows(*range(20))).ravel().tolist() == [8] * 16 + [4] * 4
+        assert run(engine, "double", rows(*range(50))).ravel().tolist() == list(range(0, 100, 2))
+
+
+def test_batches_are_filled_up_to_an_allowed_size(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("sizes", allowed_batch_sizes=[4, 16])
+        assert run(engine, "sizes", rows(1, 2, 3)).ravel().tolist() == [4] * 3
+        assert run(engine, "sizes", rows(*range(5))).ravel().tolist() == [16] * 5
+
+
+def test_a_batch_waits_for_others_as_long_as_it_was_told(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("sizes", max_batch_size=2, batch_timeout_micros=60_000_000)
+        one = engine.line.submit("sizes", 1, "serving_default", rows(1))
+        wait_for(lambda: engine.model("sizes")["waiting"] == 1, "it waits")
+        other = engine.line.submit("sizes", 1, "serving_default", rows(1))
+        assert [f.result(20).outputs["y"].item() for f in (one, other)] == [2, 2]
+        engine.add("sizes-soon", batch_timeout_micros=1000)
+        assert run(engine, "sizes-soon", rows(1)).item() == 1
+
+
+def test_what_waits_too_long_or_finds_no_room_is_refused(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held", max_batch_size=1, max_enqueued_batches=2)
+        first = engine.line.submit("held", 1, "serving_default", rows(1))
+        wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
+        soon = time.monotonic() + 0.05
+        late = engine.line.submit("held", 1, "serving_default", rows(2), deadline=soon)
+        waits = engine.line.submit("held", 1, "serving_default", rows(3))
+        with pytest.raises(ServingError, match="max_enqueued_batches is 2") as raised:
+            run(engine, "held", rows(4))
+        assert raised.value.code == Code.UNAVAILABLE
+        wait_for(lambda: time.monotonic() > soon, "its deadline has passed")
+        engine.touch("go")
+        assert first.result(20).outputs["y"].item() == 2
+        assert waits.result(20).outputs["y"].item() == 6
+        with pytest.raises(ServingError) as expired:
+            late.result(20)
+        assert expired.value.code == Code.DEADLINE_EXCEEDED
+
+
+def test_a_caller_whose_time_is_up_does_not_wait_on(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held")
+        with pytest.raises(ServingError) as raised:
+            run(engine, "held", rows(1), deadline=time.monotonic() + 0.05)
+        assert raised.value.code == Code.DEADLINE_EXCEEDED
+        engine.touch("go")
+        assert run(engine, "held", rows(3)).item() == 6
+
+
+def test_calls_of_a_model_that_loads_wait_and_others_go_on(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("double-slowly", held=True)
+        engine.add("double")
+        engine.line.ask({"ask": "load", "model": "double", "version": 1})
+        waits = [engine.line.submit("double-slowly", 1, "serving_default", rows(n)) for n in (1, 2)]
+        wait_for(lambda: engine.model("double-slowly")["waiting"] == 2, "both wait")
+        assert run(engine, "double", rows(1)).item() == 2
+        engine.touch("load")
+        assert [one.result(20).outputs["y"].item() for one in waits] == [2, 4]
+        assert {"event": "loading", "model": "double-slowly", "version": 1} in engine.events
+
+
+def test_the_newest_version_is_meant_if_none_is_named(engine: NumbersEngine) -> None:
+    engine.add("double-new", 3)
+    engine.add("double-new", 7)
+    assert engine.line.ask({"ask": "describe", "model": "double-new"})["version"] == 7
+    answer = engine.line.run("double-new", None, "serving_default", rows(1))
+    assert answer.outputs["y"].item() == 2
+    with pytest.raises(ServingError, match=r"Specific\(double-new, 5\)"):
+        engine.line.run("double-new", 5, "serving_default", rows(1))
+
+
+def test_a_model_that_was_unloaded_comes_back_and_one_forgotten_does_not(
+    engine: NumbersEngine,
+) -> None:
+    engine.add("double-away")
+    assert run(engine, "double-away", rows(1)).item() == 2
+    engine.line.ask({"ask": "unload", "model": "double-away", "version": 1})
+    assert not engine.model("double-away")["loaded"]
+    assert run(engine, "double-away", rows(2)).item() == 4
+    engine.line.ask({"ask": "forget", "model": "double-away", "version": 1})
+    with pytest.raises(ServingError, match="Servable not found"):
+        run(engine, "double-away", rows(2))
+
+
+def test_calls_in_flight_fail_at_once_when_the_engine_is_killed(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held")
+        thread, results = in_thread(lambda: run(engine, "held", rows(1)))
+        future = engine.line.submit("held", 1, "serving_default", rows(1))
+        wait_for(lambda: (tmp_path / "begun").exists(), "the model runs")
+        os.kill(engine.process.pid, signal.SIGKILL)
+        thread.join(20)
+        error = future.exception(20)
+        assert isinstance(error, ServingError)
+        assert error.code == results[0].code == Code.UNAVAILABLE
+        with pytest.raises(ServingError, match="has ended"):
+            run(engine, "held", rows(1))
+
+
+def test_an_engine_ends_with_its_owner(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.line.close()
+        assert engine.process.wait(20) == 0
+        assert not Path(engine.path).exists()

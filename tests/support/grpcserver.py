@@ -1,0 +1,89 @@
+"""A gRPC front end in a thread of this process, in front of a stand-in desk."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from sublet.serving.grpc.calls import LARGEST_MESSAGE
+from sublet.serving.grpc.server import GrpcServer
+from support.grpcdesk import StandInDesk
+
+T = TypeVar("T")
+
+
+class Served:
+    """Where it listens, and ways into its loop."""
+
+    desk: StandInDesk
+    server: GrpcServer
+
+    def __init__(self, path: Path, largest: int) -> None:
+        self.path = path
+        self._largest = largest
+        self._tcp = socket.create_server(("127.0.0.1", 0))
+        self.port = self._tcp.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self._unix = socket.socket(socket.AF_UNIX)
+        self._unix.bind(str(path))
+        self._unix.listen()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._main()))
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self.call(self._stop.set)
+            self._thread.join()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def call(self, act: Callable[[], T]) -> T:
+        """What a function gives within the loop."""
+
+        async def within() -> T:
+            return act()
+
+        return self.run(within())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something in the loop to become true."""
+
+        async def watch() -> None:
+            while not condition():
+                await asyncio.sleep(0.001)
+
+        self.run(asyncio.wait_for(watch(), 30))
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self.desk = StandInDesk()
+        self.server = GrpcServer(self.desk, self._largest)
+        await self.server.listen([self._tcp, self._unix])
+        self._ready.set()
+        await self._stop.wait()
+        await self.server.drain(0)
+
+
+@contextmanager
+def served(folder: Path, largest: int = LARGEST_MESSAGE) -> Iterator[Served]:
+    """A front end for the time of a test."""
+    server = Served(folder / "grpc.sock", largest)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,224 @@
+"""A real engine whose models are NumPy functions: no TensorFlow, so it starts in a moment.
+
+Run as a program it is the engine; `numbers_engine` starts it and gives its owner's line.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sublet.channel.codes import Code
+from sublet.channel.line import Line
+from sublet.errors import ServingError
+from sublet.inside.serving.models import Loaded, Store
+from sublet.inside.serving.saved import Signature, Tensor
+from sublet.inside.serving.signatures import Array, Bound
+from support.box import wait_for
+
+FLOAT, STRING = 1, 7
+
+
+class Numbers(Store):
+    """Models by the name of a function below; `path` is a directory to wait for files in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+
+    def load(self, name: str, version: int) -> Loaded:
+        path, options = self._known[name, version]
+        if name == "broken":
+            raise ServingError("it is broken", Code.FAILED_PRECONDITION)
+        if options.get("held"):
+            wait_for(lambda: os.path.exists(os.path.join(path, "load")), "it may be loaded")
+        loaded = Loaded(name, version, Opened(name, path))  # type: ignore[arg-type]
+        self._loaded[name, version] = loaded
+        return loaded
+
+
+class Opened:
+    """What the store keeps of a model."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.signatures = {"serving_default": FUNCTIONS[name.partition("-")[0]](path)}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _bound(
+    run: Callable[..., Any],
+    *,
+    inputs: Mapping[str, Tensor] | None = None,
+    outputs: tuple[str, ...] = ("y",),
+    batchable: bool = True,
+    stateful: bool = False,
+) -> Bound:
+    takes = inputs or {"x": Tensor("x:0", FLOAT, (-1, -1))}
+    gives = {name: Tensor(f"{name}:0", FLOAT, (-1, -1)) for name in outputs}
+    signature = Signature("tensorflow/serving/predict", dict(takes), gives)
+    return Bound("serving_default", signature, lambda arrays: run(*arrays), stateful, batchable)
+
+
+def _double(path: str) -> Bound:
+    return _bound(lambda x: [2 * x])
+
+
+def _sizes(path: str) -> Bound:
+    """Each row of the answer: how many rows its batch had."""
+    return _bound(lambda x: [np.full((len(x), 1), len(x), np.float32)])
+
+
+def _both(path: str) -> Bound:
+    two = {"a": Tensor("a:0", FLOAT, (-1, -1)), "b": Tensor("b:0", FLOAT, (-1, -1))}
+    return _bound(lambda a, b: [a + b, a - b], inputs=two, outputs=("sum", "difference"))
+
+
+def _positive(path: str) -> Bound:
+    """Fails as a whole if one row is negative."""
+
+    def run(x: Array) -> list[Array]:
+        if (x < 0).any():
+            raise ValueError("a row is negative")
+        return [x]
+
+    return _bound(run)
+
+
+def _counter(path: str) -> Bound:
+    total = 0.0
+
+    def run(x: Array) -> list[Array]:
+        nonlocal total
+        total += float(x.sum())
+        return [np.float32(total)]
+
+    return _bound(run, batchable=False, stateful=True)
+
+
+def _words(path: str) -> Bound:
+    upper = np.frompyfunc(bytes.upper, 1, 1)
+    return _bound(lambda x: [upper(x)], inputs={"x": Tensor("x:0", STRING, (-1,))})
+
+
+def _held(path: str) -> Bound:
+    """Waits for the file `go`, and leaves `begun` before."""
+
+    def run(x: Array) -> list[Array]:
+        Path(path, "begun").touch()
+        wait_for(lambda: os.path.exists(os.path.join(path, "go")), "it may go on")
+        return [2 * x]
+
+    return _bound(run)
+
+
+def _large(path: str) -> Bound:
+    """A thousand times as many columns as it is given."""
+    return _bound(lambda x: [np.repeat(x, 1000, axis=1)])
+
+
+FUNCTIONS: dict[str, Callable[[str], Bound]] = {
+    "double": _double,
+    "sizes": _sizes,
+    "both": _both,
+    "positive": _positive,
+    "counter": _counter,
+    "words": _words,
+    "held": _held,
+    "large": _large,
+}
+
+
+class NumbersEngine:
+    """An engine's process and its owner's line."""
+
+    def __init__(self, directory: Path, slots: int = 1) -> None:
+        self.directory = directory
+        self.path = str(directory / "engine.sock")
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "support.numbers",
+                    self.path,
+                    str(slots),
+                    str(theirs.fileno()),
+                ],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            )
+        self.line = Line(mine)
+        self.events: list[dict[str, Any]] = []
+        self.line.told = self.events.append
+        try:
+            self.line.ask({"ask": "hello"})
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, model: str, version: int = 1, **options: Any) -> None:
+        """Make one of the functions above known."""
+        path = str(self.directory)
+        told = {"model": model, "version": version, "path": path, "options": options}
+        self.line.ask({"ask": "add", **told})
+
+    def model(self, name: str) -> dict[str, Any]:
+        """What the engine says about it."""
+        told: Any = self.line.ask({"ask": "models"})
+        return next(one for one in told if one["model"] == name)
+
+    def touch(self, name: str) -> None:
+        """Let a model go on that waits for this."""
+        (self.directory / name).touch()
+
+    def connect(self) -> Line:
+        """Another client."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.connect(self.path)
+        return Line(sock)
+
+    def close(self) -> None:
+        self.line.close()
+        self.process.wait(20)
+
+
+@contextlib.contextmanager
+def numbers_engine(directory: Path, slots: int = 1) -> Iterator[NumbersEngine]:
+    """An engine of its own for a test; ends with it."""
+    engine = NumbersEngine(directory, slots)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def in_thread(act: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Have a thread do something; what came of it, value or error, is put into the list."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(act())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, results
+
+
+if __name__ == "__main__":
+    from sublet.inside.serving import engine
+
+    os.dup2(int(sys.argv[3]), engine.OWNER)
+    engine.serve(sys.argv[1], Numbers(), int(sys.argv[2]))
