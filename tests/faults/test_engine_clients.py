@@ -10,13 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sublet.channel import records, segments, tensors
 from sublet.errors import ServingError
 from support.box import wait_for
-from support.numbers import FLOAT, NumbersEngine, numbers_engine
+from support.numbers import FLOAT, NumbersEngine, floats, numbers_engine
 
 OPEN = {"model": "double", "version": 1, "signature": "serving_default", "outputs": []}
 
@@ -41,9 +40,9 @@ class Liar:
         told = {**OPEN, "inputs": ["x"], **changes}
         self.sock.send(records.plain(records.OPEN, body=json.dumps(told).encode()))
 
-    def call(self, heads: bytes, rest: bytes = b"", lane: int = 0) -> None:
+    def call(self, heads: bytes, rest: bytes = b"", lane: int = 0, number: int = 1) -> None:
         length = records.CALL_HEAD.size + len(heads) + len(rest)
-        head = records.CALL_HEAD.pack(length, records.CALL, 0, lane, 1, len(heads), 0)
+        head = records.CALL_HEAD.pack(length, records.CALL, 0, lane, number, len(heads), 0)
         self.sock.send(head + heads + rest)
 
     def segment(self, memory: int, size: int) -> None:
@@ -69,7 +68,7 @@ def liar(engine: NumbersEngine) -> Iterator[Liar]:
 
 def works(engine: NumbersEngine) -> None:
     line = engine.connect()
-    answer = line.run("double", 1, "serving_default", {"x": np.float32([[1]])})
+    answer = line.run("double", 1, "serving_default", {"x": floats([[1]])})
     assert answer.outputs["y"].item() == 2
     line.close()
 
@@ -168,13 +167,13 @@ def test_a_client_that_never_reads_is_given_up(engine: NumbersEngine) -> None:
     liar = Liar(engine)
     liar.open(model="large")
     heads = tensors.head(FLOAT, (1, 10), tensors.INLINE, 40)
-    sent = 0
+
+    def call_on() -> None:
+        for number in range(1 << 20):
+            liar.call(heads, bytes(40), number=number)
+
     with pytest.raises(ConnectionError):
-        while True:
-            length = records.CALL_HEAD.size + len(heads) + 40
-            sent += 1
-            head = records.CALL_HEAD.pack(length, records.CALL, 0, 0, sent, len(heads), 0)
-            liar.sock.send(head + heads + bytes(40))
+        call_on()
     liar.sock.close()
     works(engine)
 
@@ -207,7 +206,7 @@ def test_an_engine_that_lies_is_hung_up_on() -> None:
     for answer in (b"garbage!", records.plain(records.ANSWER, call=99), records.plain(200)):
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line = Line(mine)
-        future = line.submit("m", 1, "s", {"x": np.float32([1])})
+        future = line.submit("m", 1, "s", {"x": floats([1])})
         theirs.send(answer)
         error = future.exception(20)
         assert isinstance(error, ServingError)

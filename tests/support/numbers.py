@@ -18,40 +18,53 @@ import numpy as np
 from sublet.channel.codes import Code
 from sublet.channel.line import Line
 from sublet.errors import ServingError
-from sublet.inside.serving.models import Loaded, Store
+from sublet.inside.serving.models import Store
 from sublet.inside.serving.saved import Signature, Tensor
-from sublet.inside.serving.signatures import Array, Bound
+from sublet.inside.serving.signatures import Array, Bound, Gate
 from support.box import wait_for
 
 FLOAT, STRING = 1, 7
 
 
+def floats(values: Any) -> Array:
+    """As most models take them."""
+    return np.array(values, np.float32)
+
+
 class Numbers(Store):
     """Models by the name of a function below; `path` is a directory to wait for files in."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[str] = []
+    def _opening(self, entry: Any) -> Any:
+        return Opening(entry.key[0], entry.path, entry.options)
 
-    def load(self, name: str, version: int) -> Loaded:
-        path, options = self._known[name, version]
-        if name == "broken":
+
+class Opening:
+    """As those of SavedModels."""
+
+    def __init__(self, name: str, path: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._path = path
+        self._held = bool(options.get("held"))
+
+    def run(self) -> "Opened":
+        if self._name == "broken":
             raise ServingError("it is broken", Code.FAILED_PRECONDITION)
-        if options.get("held"):
-            wait_for(lambda: os.path.exists(os.path.join(path, "load")), "it may be loaded")
-        loaded = Loaded(name, version, Opened(name, path))  # type: ignore[arg-type]
-        self._loaded[name, version] = loaded
-        return loaded
+        if self._held:
+            wait_for(lambda: os.path.exists(os.path.join(self._path, "load")), "it may be loaded")
+        return Opened(FUNCTIONS[self._name.partition("-")[0]](self._path))
+
+    def cancel(self) -> None:
+        """It comes to its end."""
 
 
 class Opened:
     """What the store keeps of a model."""
 
-    def __init__(self, name: str, path: str) -> None:
-        self.signatures = {"serving_default": FUNCTIONS[name.partition("-")[0]](path)}
+    def __init__(self, bound: Bound) -> None:
+        self.signatures = {"serving_default": bound}
 
     def close(self) -> None:
-        """Nothing is held."""
+        self.signatures["serving_default"]._gate.close()
 
 
 def _bound(
@@ -65,7 +78,9 @@ def _bound(
     takes = inputs or {"x": Tensor("x:0", FLOAT, (-1, -1))}
     gives = {name: Tensor(f"{name}:0", FLOAT, (-1, -1)) for name in outputs}
     signature = Signature("tensorflow/serving/predict", dict(takes), gives)
-    return Bound("serving_default", signature, lambda arrays: run(*arrays), stateful, batchable)
+    return Bound(
+        "serving_default", signature, lambda arrays: run(*arrays), Gate(), stateful, batchable
+    )
 
 
 def _double(path: str) -> Bound:
@@ -99,7 +114,7 @@ def _counter(path: str) -> Bound:
     def run(x: Array) -> list[Array]:
         nonlocal total
         total += float(x.sum())
-        return [np.float32(total)]
+        return [np.asarray(total, np.float32)]
 
     return _bound(run, batchable=False, stateful=True)
 
@@ -221,4 +236,4 @@ if __name__ == "__main__":
     from sublet.inside.serving import engine
 
     os.dup2(int(sys.argv[3]), engine.OWNER)
-    engine.serve(sys.argv[1], Numbers(), int(sys.argv[2]))
+    engine.serve(sys.argv[1], int(sys.argv[2]), Numbers)

@@ -13,6 +13,8 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, TensorSpec
 
 DEFAULT = "serving_default"
+ANY = 0
+"""The type of an input that takes what it is given: a function's."""
 Array = np.ndarray[Any, Any]
 
 
@@ -70,6 +72,8 @@ def arrange(
 
 def fit(name: str, value: Any, spec: TensorSpec) -> Array:
     """The value as an array of the type that the model takes; only safe conversions are made."""
+    if spec.dtype == ANY:
+        return np.asarray(value)
     wanted = tensors.dtype_of(spec.dtype)
     if type(value) is np.ndarray and value.dtype == wanted:
         return value

@@ -1,7 +1,6 @@
 """Who sits behind a front end's desk: knows what is served, and takes calls to the engines."""
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
@@ -32,7 +31,6 @@ class Clerk:
         self.tally = Tally()
         self.link: say.Link | None = None
         self._ports: dict[str, Port] = {}
-        self._opening: dict[str, asyncio.Task[Port]] = {}
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -141,22 +139,18 @@ class Clerk:
             self._asked.pop(number, None)
 
     async def _port(self, version: Version) -> Port:
-        """The port to a version's engine; several callers wait for the same one."""
+        """The port to a version's engine; opened if there is none that works."""
         path = version.engine
+        known = self._ports.get(path)
+        if known is not None and not known.closed:
+            return known
         if not path:
             raise _away(version)
-        task = self._opening.get(path)
-        if task is None:
-            task = self._opening[path] = asyncio.create_task(Port.open(path))
-            task.add_done_callback(lambda _: self._opening.pop(path, None))
         try:
-            port = await asyncio.shield(task)
+            # Connecting to a Unix socket takes no turn of the loop, so nobody else does it too.
+            port = self._ports[path] = await Port.open(path)
         except (OSError, ServingError) as error:
             raise _away(version) from error
-        if (known := self._ports.get(path)) is not None and known is not port:
-            with contextlib.suppress(OSError):
-                known.close()
-        self._ports[path] = port
         return port
 
 

@@ -7,9 +7,12 @@ its own beside, for everybody else of the same user; it ends with its owner.
 import contextlib
 import os
 import select
+import shutil
 import socket
 import sys
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,7 @@ from sublet.client import request
 from sublet.client.following import Following
 from sublet.errors import BadRequest, ServingError, SubletError, TimedOut, WorldError
 from sublet.home import Home
+from sublet.inside.serving.functions import stow
 from sublet.serving.calls import Signatures, arrange, result
 
 if TYPE_CHECKING:
@@ -203,6 +207,9 @@ class Engine:
         timeout: float | None = None,
     ) -> None:
         self._signatures: dict[str, tuple[int, Signatures]] = {}
+        # For functions and models of this program, on their way to the engine.
+        self._directory = tempfile.mkdtemp(prefix="sublet-engine-")
+        self._tidy = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self.worker = Worker(str(memory), device, name=name, told=_say)
         try:
             self.worker.wait(timeout)
@@ -215,7 +222,8 @@ class Engine:
 
         Returns when it is in memory. Raises ServingError if it cannot be loaded.
         """
-        path = os.path.abspath(os.fspath(source))
+        path, more = stow(source, tempfile.mkdtemp(dir=self._directory))
+        path, options = os.path.abspath(path), {**more, **options}
         line = self.worker.line
         told = {"model": name, "version": version, "path": path, "options": options}
         line.ask({"ask": "add", **told})
@@ -255,6 +263,7 @@ class Engine:
     def close(self) -> None:
         """End the engine; calls in flight fail."""
         self.worker.close()
+        self._tidy()
 
     def __enter__(self) -> "Engine":
         return self

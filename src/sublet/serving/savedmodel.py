@@ -9,13 +9,11 @@ from sublet.errors import ServingError
 from sublet.inside.serving import saved
 from sublet.serving.catalogue import Signature, TensorSpec
 
-INIT = "__saved_model_init_op"
-"""A signature that TensorFlow writes for itself."""
-
 
 def signatures(directory: str, tags: tuple[str, ...] = ("serve",)) -> dict[str, Signature] | None:
     """How the model in `directory` can be called; None if only TensorFlow can tell: it is no
-    SavedModel, or is written as text."""
+    SavedModel, or is written as text. TensorFlow's own `__saved_model_init_op` is among them, as
+    in TensorFlow Serving's metadata."""
     try:
         graphs = saved.read(directory)
     except FileNotFoundError:
@@ -34,7 +32,6 @@ def signatures(directory: str, tags: tuple[str, ...] = ("serve",)) -> dict[str, 
             return {
                 name: Signature(one.method, _specs(one.inputs), _specs(one.outputs))
                 for name, one in graph.signatures.items()
-                if name != INIT
             }
     return None
 

@@ -135,20 +135,24 @@ class Server:
         with contextlib.suppress(SubletError):
             configs = await asyncio.to_thread(config.models, self.settings)
             if {one.name: one for one in configs} != self.stock.configs:
-                await self.stock.replace(configs)
+                await self._replace(configs)
 
     async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
         """Serve what the config file says whenever it says something else than before."""
-        path, wait = self.settings.model_config_file, self.settings.config_poll
-        while path is not None and wait > 0:
-            await asyncio.sleep(wait)
+        told = ""
+        while self.settings.model_config_file is not None and self.settings.config_poll > 0:
+            await asyncio.sleep(self.settings.config_poll)
+            wrong = ""
             try:
                 configs = await asyncio.to_thread(config.models, self.settings)
                 if configs != last:
                     await self._replace(configs)
                     last = configs
             except SubletError as error:
-                self._tell(f"{path}: {error}")
+                wrong = str(error)
+            if wrong and wrong != told:
+                self._tell(wrong)
+            told = wrong
 
     async def _reload(self, data: bytes) -> tuple[int, str]:
         """What a client's HandleReloadConfigRequest asks for; its answer."""
@@ -159,17 +163,6 @@ class Server:
             return error.code, str(error)
         except SubletError as error:
             return Code.INVALID_ARGUMENT, str(error)
-        return Code.OK, ""
-
-    async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
-        """All or nothing: whatever is wrong with the labels is said before anything is changed."""
-        async with self._reloading:
-            for one in configs:
-                versions.check_labels(
-                    self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
-                )
-            await self.stock.replace(configs)
-            await self.stock.settled()
         failed = [
             f"{{name: {one.name} version: {number}}}"
             for one in configs
@@ -177,9 +170,19 @@ class Server:
             if version.state is State.END and version.error
         ]
         if failed:
-            raise ServingError(
-                f"Some models did not become available: {{{', '.join(failed)}}}", Code.UNKNOWN
-            )
+            return Code.UNKNOWN, f"Some models did not become available: {{{', '.join(failed)}}}"
+        return Code.OK, ""
+
+    async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
+        """Serve these; whatever is wrong with the labels is said before anything is changed."""
+        async with self._reloading:
+            for one in configs:
+                versions.check_labels(
+                    self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
+                )
+            await self.stock.replace(configs)
+            await self.stock.settled()
+            await self._slots.keep_only(configs)
 
     async def _exposition(self) -> str:
         tally, rows = await asyncio.gather(self._frontends.tally(), self._slots.rows())

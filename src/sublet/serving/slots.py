@@ -76,11 +76,11 @@ class Slots:
         told = await asyncio.gather(*(slot.rows() for slot in self._slots.values()))
         return [row for rows in told for row in rows]
 
-    async def release(self, names: Sequence[str]) -> None:
-        """End the engines of models that are served no more."""
-        for name in names:
-            if (slot := self._slots.pop(name, None)) is not None:
-                await slot.close()
+    async def keep_only(self, configs: Sequence[ModelConfig]) -> None:
+        """End the engines of models that have none of their own any more."""
+        wanted = {config.name for config in configs if config.isolate}
+        for own in [own for own in self._slots if own is not None and own not in wanted]:
+            await self._slots.pop(own).close()
 
     async def close(self) -> None:
         """End all of them."""

@@ -86,8 +86,8 @@ def test_versions_and_labels_are_taken(channel: grpc.Channel) -> None:
 
 
 def test_only_the_wanted_outputs_come(channel: grpc.Channel) -> None:
-    inputs = {"a": np.ones((1, 4), np.float32), "b": np.ones(1, np.int32)}
-    request = _predict(signature="two", **inputs)
+    a, b = np.ones((1, 4), np.float32), np.ones(1, np.int32)
+    request = _predict(signature="two", a=a, b=b)
     request.output_filter.append("difference")
     answer = _ask(channel, PREDICTION + "Predict", request, "PredictResponse")
     assert list(answer.outputs) == ["difference"]
@@ -453,7 +453,7 @@ def test_requests_are_counted_by_how_they_end(server: Served, channel: grpc.Chan
     _refusal(channel, PREDICTION + "Predict", _predict("bug", x=X))
     assert server.desk.counted == [
         ("half", "Predict", "GRPC", 0),
-        ("", "Predict", "GRPC", 5),
+        ("no such model", "Predict", "GRPC", 5),
         ("bug", "Predict", "GRPC", 13),
     ]
 

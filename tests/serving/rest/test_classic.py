@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sublet.channel.codes import Code
 from support.rest import Client, House
 
 PREDICT = "/v1/models/half_plus_two:predict"
@@ -486,7 +487,11 @@ def test_each_call_is_counted_with_how_it_ended(served: House, client: Client) -
         "/v1/models/half_plus_two:regress",
         {"signature_name": "regress_x_to_y", "examples": [{"x": 1.0}]},
     )
+    client.post(PREDICT, {"instances": 5})
+    client.post("/v1/models/nothing:classify", {"examples": [{}]})
     assert served.desk.counted == [
         ("half_plus_two", "Predict", "REST", 0),
         ("half_plus_two", "Regress", "REST", 0),
+        ("half_plus_two", "Predict", "REST", Code.INVALID_ARGUMENT),
+        ("nothing", "Classify", "REST", Code.NOT_FOUND),
     ]

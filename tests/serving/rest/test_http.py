@@ -1,20 +1,23 @@
 """HTTP/1.1 itself: framing, order, limits, slow clients and the end of a server."""
 
+import asyncio
 import gzip
 import json
 import re
 import socket
+import time
 import zlib
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from sublet.channel.answer import Answer
-from sublet.serving.rest import Limits
-from support.desk import half_plus_two
+from sublet.serving.rest import Limits, Server
+from sublet.serving.rest.connection import Connection
+from support.desk import half_plus_two, table
 from support.rest import Client, House, house, request
 
 PREDICT = "/v1/models/half_plus_two:predict"
@@ -290,6 +293,35 @@ def test_limits_of_bodies_hold_before_and_after_unpacking() -> None:
             assert client.get().json == GOOD
 
 
+def test_all_bodies_together_are_limited_and_what_ends_makes_room() -> None:
+    with house(Limits(bodies=1000)) as small:
+        half = request("POST", PREDICT, b"", "Content-Length: 2000")
+        with small.client() as first, small.client() as second:
+            first.send(half)
+            first.send(b" " * 1001)
+            small.wait(lambda: small.server.coming == 1001)
+            second.send(half)
+            second.send(b" ")
+            assert second.get().status == 503
+        small.wait(lambda: small.server.coming == 0)
+        with small.client() as client:
+            client.send(chunked(b" " * 500, BODY))
+            assert client.get().json == GOOD
+        small.wait(lambda: small.server.coming == 0)
+
+
+def test_connections_beyond_the_limit_are_told_so() -> None:
+    with house(Limits(connections=1)) as small:
+        with small.client() as first:
+            assert first.post(PREDICT, BODY).json == GOOD
+            with small.client() as second:
+                assert second.get().status == 503
+                assert second.ended()
+        small.wait(lambda: not small.server.connections)
+        with small.client() as client:
+            assert client.post(PREDICT, BODY).json == GOOD
+
+
 def test_the_refusal_is_heard_by_a_client_that_goes_on_sending(served: House) -> None:
     with served.client() as client:
         client.send(request("POST", PREDICT, b"", f"Content-Length: {2**40}") + b"x" * 100_000)
@@ -330,6 +362,37 @@ def test_a_client_that_never_reads_is_cut_off() -> None:
         except OSError:
             pass
         impatient.wait(lambda: not impatient.server.connections)
+
+
+class _Pipe:
+    """A transport of which only the amount that was not read yet matters."""
+
+    def __init__(self) -> None:
+        self.unread = 10
+        self.aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off() -> None:
+    pipe = _Pipe()
+    connection = Connection(Server(table(), Limits(slow=10)))
+    connection.connection_made(cast(asyncio.Transport, pipe))
+    connection.pause_writing()
+    now = time.monotonic()
+    for _ in range(9):
+        now += 9
+        pipe.unread -= 1
+        connection.sweep(now)
+        assert not pipe.aborted
+    connection.sweep(now + 9)
+    assert not pipe.aborted
+    connection.sweep(now + 11)
+    assert pipe.aborted
 
 
 def test_requests_beyond_the_limit_of_a_connection_wait_their_turn() -> None:

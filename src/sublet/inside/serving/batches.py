@@ -15,6 +15,7 @@ from sublet.channel.codes import Code
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
+from .functions import ANY
 from .queues import Batch, Kind, Part
 
 
@@ -74,7 +75,7 @@ def check(kind: Kind, bound: Any) -> ServingError | None:
         )
     for name, (dtype, _, _) in zip(names, kind.tails, strict=True):
         spec = wanted[name]
-        if dtype != spec.dtype:
+        if spec.dtype not in (dtype, ANY):
             return ServingError(
                 f"The input {name!r} has to be {tensors.NAMES.get(spec.dtype, spec.dtype)}, "
                 f"but is {tensors.NAMES.get(dtype, dtype)}.",

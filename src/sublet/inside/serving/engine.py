@@ -6,7 +6,7 @@
 
 Threads take turns at being the watcher: whoever has nothing to run watches the sockets, and runs
 the batch it has read itself, while the next one takes over the watch. So no request waits for a
-thread to wake up. One thread more, the loader, brings models into memory.
+thread to wake up. A few more, the loader's, bring models into memory.
 
 Started as a job of the broker, with two arguments: where to listen, and how many batches may run
 at a time (0: one for each processor). Descriptor 3 is the channel of its owner, with whom it ends.
@@ -34,11 +34,12 @@ from sublet.inside.calls import leave
 
 from . import questions
 from .clients import Client
-from .floor import Floor
+from .floor import Floor, Make, not_found
 from .loader import Loader
 from .models import Store
 from .runner import Runner
 from .schedule import Run
+from .signatures import Unloaded
 
 OWNER = 3
 """The descriptor of the owner's channel."""
@@ -51,27 +52,27 @@ usual, as each of ours has little to do and others wait for it."""
 
 def main() -> None:
     """Serve until the owner is gone."""
-    serve(sys.argv[1], Store(), int(sys.argv[2]))
+    serve(sys.argv[1], int(sys.argv[2]), Store)
 
 
-def serve(path: str, store: Store, slots: int) -> None:
-    """The same, with these models."""
+def serve(path: str, slots: int, make: Make) -> None:
+    """The same, with a store that is made like this."""
     sys.setswitchinterval(_SWITCH)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     owner = socket.socket(fileno=OWNER)
     owner.set_inheritable(False)
-    Engine(path, owner, store, slots or len(os.sched_getaffinity(0))).run()
+    Engine(path, owner, slots or len(os.sched_getaffinity(0)), make).run()
 
 
 class Engine:
     """The sockets, and the threads around them."""
 
-    def __init__(self, path: str, owner: socket.socket, store: Store, slots: int) -> None:
-        self.floor = Floor(store, slots)
+    def __init__(self, path: str, owner: socket.socket, slots: int, make: Make) -> None:
+        self.floor = Floor(slots, make, self._tell_owner)
         self.runner = Runner(self.floor, self.flush)
-        self.loader = Loader(self.floor, self.runner, self._tell_owner, self._wake)
+        self.loader = Loader(self.floor, self.runner, self._wake)
         self._path = path
         self._slots = slots
         self._watching = threading.Lock()
@@ -134,11 +135,15 @@ class Engine:
     def _run(self, run: Run) -> None:
         queue = run.batch.queue
         loaded = self.floor.store.use(queue.model, queue.version)
-        if loaded is None:
-            self.floor.put_back(run)
+        try:
+            if loaded is None:
+                raise Unloaded
+            due = self.runner.run(run, loaded)
+        except Unloaded:
+            lost = self.floor.put_back(run)
+            self.runner.refuse(lost, not_found(queue.model, queue.version))
             self.loader.want(queue.model, queue.version)
             return
-        due = self.runner.run(run, loaded)
         if due is not None and due < self._until:
             self._wake()
 
@@ -164,8 +169,11 @@ class Engine:
         """Have the watcher look around."""
         os.eventfd_write(self._bell, 1)
 
-    def _tell_owner(self, told: dict[str, Any]) -> None:
-        self._owner.tell(told)
+    def _tell_owner(self, event: str, model: str, version: int, more: dict[str, Any]) -> None:
+        """From the store: what becomes of a model."""
+        if event == "unloaded" and self.floor.departed(model, version):
+            self.loader.want(model, version)
+        self._owner.tell({"event": event, "model": model, "version": version, **more})
         self.flush([self._owner])
 
     def _accept(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sublet.channel.codes import Code
@@ -16,19 +16,22 @@ from sublet.errors import ServingError
 
 from . import batches
 from .clients import Client, Form, Lane
-from .models import Loaded, Store
+from .models import Loaded, Statistics, Store
 from .options import Options
 from .queues import Kind, Part, Queue, Request
 from .schedule import Run, Schedule
 
+Told = Callable[[str, str, int, dict[str, Any]], None]
+Make = Callable[[Callable[[str, int], bool], Told], Store]
+"""What makes the store; its arguments are those of `Store`."""
 _MOST_KINDS = 4096
 
 
 class Floor:
     """Every method may be called by any thread."""
 
-    def __init__(self, store: Store, slots: int) -> None:
-        self.store = store
+    def __init__(self, slots: int, make: Make, told: Told) -> None:
+        self.store = make(self._busy, told)
         self._schedule = Schedule(slots)
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
@@ -101,11 +104,14 @@ class Floor:
         with self._lock:
             return self._schedule.next_due(now)
 
-    def put_back(self, run: Run) -> None:
-        """The model of this batch is not in memory after all."""
+    def put_back(self, run: Run) -> list[Request]:
+        """The model of this batch is not in memory after all. Those who wait for it in vain, if it
+        is served no more."""
+        queue = run.batch.queue
         with self._lock:
             self._schedule.put_back(run)
             self._idle.notify_all()
+            return queue.drain() if queue.removed else []
 
     def give_up(self, requests: Iterable[Request]) -> list[Request]:
         """Nobody waits for these any more; those of them that no batch has."""
@@ -144,17 +150,19 @@ class Floor:
             queue = self._schedule.queues.get((model, version))
             return [] if queue is None else queue.drain()
 
-    def let_go(self, model: str, version: int) -> bool:
-        """Whether its memory may be taken: nothing of it runs or waits. If so, nothing of it will
-        run until it was loaded again."""
+    def departed(self, model: str, version: int) -> bool:
+        """It is in memory no more; whether requests wait for it."""
         with self._lock:
             queue = self._schedule.queues.get((model, version))
             if queue is None:
-                return True
-            if queue.rows or queue.running:
                 return False
             queue.present = False
-            return True
+            return bool(queue.rows)
+
+    def absent(self) -> list[Queue]:
+        """Those that wait for their model to be loaded."""
+        with self._lock:
+            return self._schedule.absent()
 
     def retire(self, model: str, version: int) -> None:
         """It will be withdrawn: calls that name no version go to another one from now on."""
@@ -177,19 +185,16 @@ class Floor:
 
     def models(self) -> list[dict[str, Any]]:
         """What is known of each version."""
+        stored = {(one.name, one.version): one for one in self.store.statistics()}
         with self._lock:
-            return [
-                {
-                    "model": queue.model,
-                    "version": queue.version,
-                    "loaded": queue.present,
-                    "waiting": queue.rows,
-                    "running": queue.running,
-                    "requests": queue.requests,
-                    "batches": queue.batches,
-                }
-                for queue in self._schedule.queues.values()
-            ]
+            queues = list(self._schedule.queues.values())
+        return [_row(queue, stored.get((queue.model, queue.version))) for queue in queues]
+
+    def _busy(self, model: str, version: int) -> bool:
+        """For the store: whether a model has requests."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            return queue is not None and bool(queue.rows or queue.running)
 
     def _find(self, model: str, version: int | None) -> Queue | None:
         if version is not None:
@@ -230,6 +235,30 @@ class Floor:
         kind.error = batches.check(kind, bound)
         kind.alone = kind.lone or queue.options.alone or not bound.batchable
         queue.exclusive = queue.exclusive or bound.stateful
+
+
+def _row(queue: Queue, stored: Statistics | None) -> dict[str, Any]:
+    row = {
+        "model": queue.model,
+        "version": queue.version,
+        "loaded": queue.present,
+        "waiting": queue.rows,
+        "running": queue.running,
+        "requests": queue.requests,
+        "batches": queue.batches,
+    }
+    if stored is not None:
+        row |= {
+            "state": stored.state,
+            "bytes": stored.bytes,
+            "measured": stored.measured,
+            "load_seconds": stored.seconds,
+            "loads": stored.loads,
+            "idle": stored.idle,
+            "pinned": stored.pinned,
+            "error": stored.error,
+        }
+    return row
 
 
 def not_found(model: str, version: int | None) -> ServingError:

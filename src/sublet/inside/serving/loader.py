@@ -1,7 +1,7 @@
-"""The thread that brings models into memory, one after another.
+"""The threads that bring models into memory, and whatever else takes long.
 
-Requests of a model that is being loaded wait in its queue; those of others go on. The owner is told
-before each load and after it, so that it knows what an engine did that ended in the middle.
+Requests of a model that is being loaded wait in its queue; those of others go on. There are several
+threads, as a load may take its time, or never end; the store says how many load at once.
 """
 
 from __future__ import annotations
@@ -9,32 +9,28 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from sublet.errors import ServingError
 
+from . import failures
 from .floor import Floor
 from .models import Loaded
-from .runner import Runner, as_answer
+from .runner import Runner
+
+_THREADS = 4
+_SWEEP = 1.0
+"""Seconds between two looks at models that nobody uses."""
 
 
 class Loader:
-    """`tell` speaks to the owner; `wake` is called when requests can go on."""
+    """`wake` is called when requests can go on."""
 
-    def __init__(
-        self,
-        floor: Floor,
-        runner: Runner,
-        tell: Callable[[dict[str, Any]], None],
-        wake: Callable[[], None],
-    ) -> None:
+    def __init__(self, floor: Floor, runner: Runner, wake: Callable[[], None]) -> None:
         self._floor = floor
         self._runner = runner
-        self._tell = tell
         self._wake = wake
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._wanted: set[tuple[str, int]] = set()
@@ -42,10 +38,12 @@ class Loader:
 
     def start(self) -> None:
         """Begin to work."""
-        threading.Thread(target=self._run, name="loader", daemon=True).start()
+        for number in range(_THREADS):
+            name = f"loader-{number}"
+            threading.Thread(target=self._run, args=(not number,), name=name, daemon=True).start()
 
     def later(self, work: Callable[[], object]) -> None:
-        """Do this in its thread, after what it has."""
+        """Do this in one of its threads."""
         self._work.put(work)
 
     def want(self, model: str, version: int) -> None:
@@ -57,50 +55,53 @@ class Loader:
         self.later(partial(self._bring, model, version))
 
     def bring(self, model: str, version: int) -> Loaded:
-        """The model, in memory. Raises ServingError. In this thread only."""
+        """The model, in memory. Raises ServingError. Takes long."""
         result = self._floor.store.use(model, version) or self._bring(model, version)
         if isinstance(result, ServingError):
             raise result
         return result
 
     def unload(self, model: str, version: int) -> None:
-        """Give its memory back; the next request loads it again. In this thread only."""
+        """Give its memory back; the next request loads it again. Takes long."""
         self._floor.withdraw(model, version, forget=False)
         self._floor.store.unload(model, version)
 
     def forget(self, model: str, version: int) -> None:
-        """Serve it no more; requests that wait for it fail. In this thread only."""
+        """Serve it no more; requests that wait for it fail. Takes long."""
         lost = self._floor.withdraw(model, version, forget=True)
         gone = ServingError(f"The model {model} {version} is served no more.", 5)
         self._runner.refuse(lost, gone)
         self._floor.store.forget(model, version)
 
-    def _run(self) -> None:
+    def _run(self, sweeps: bool) -> None:
         while True:
-            work = self._work.get()
+            try:
+                work = self._work.get(timeout=_SWEEP if sweeps else None)
+            except queue.Empty:
+                work = self._sweep
             try:
                 work()
             except Exception:
                 traceback.print_exc(file=sys.stderr)
 
+    def _sweep(self) -> None:
+        self._floor.store.sweep()
+        for waiting in self._floor.absent():
+            self.want(waiting.model, waiting.version)
+
     def _bring(self, model: str, version: int) -> Loaded | ServingError:
         """Have it in memory, and its requests go on, or fail."""
-        told = {"model": model, "version": version}
-        self._tell({"event": "loading", **told})
-        began = time.monotonic()
         result: Loaded | ServingError
         try:
             result = self._floor.store.load(model, version)
         except Exception as error:
-            result = as_answer(error)
+            result = failures.explained(error)
         # Before the queue is looked at: whoever comes after that asks anew.
         with self._lock:
             self._wanted.discard((model, version))
         if isinstance(result, ServingError):
             self._runner.refuse(self._floor.failed(model, version), result)
-            self._tell({"event": "failed", **told, "code": result.code, "error": result.message})
         else:
             self._floor.arrived(model, version)
-            self._tell({"event": "loaded", **told, "seconds": time.monotonic() - began})
             self._wake()
         return result

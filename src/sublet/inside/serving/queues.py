@@ -170,7 +170,7 @@ class Queue:
         """Its model is not in memory after all: as if it had not been taken."""
         self.running -= 1
         for request, start, stop in reversed(batch.parts):
-            if start == 0 or stop == request.rows:
+            if stop == request.rows:  # Else it has not left its line.
                 self._lines[request.priority].setdefault(request.kind, deque()).appendleft(request)
             request.taken = start
             self.rows += (stop - start) or 1

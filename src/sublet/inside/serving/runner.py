@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
-from . import batches
+from . import batches, failures
 from .answers import Answers
 from .clients import Client
 from .floor import Floor
 from .models import Loaded
 from .queues import Batch, Request
 from .schedule import Run
+from .signatures import Unloaded
 
 
 class Runner:
@@ -25,14 +26,20 @@ class Runner:
         self._behind = behind
 
     def run(self, run: Run, loaded: Loaded) -> float | None:
-        """Run a batch to its end, whatever it comes to; when the next one will be due."""
+        """Run a batch to its end, whatever it comes to; when the next one will be due.
+
+        Raises Unloaded if the model was taken away just before: then nothing has happened.
+        """
         began = time.monotonic()
         seconds = 0.0
         try:
             seconds = self._compute(run.batch, loaded, began)
-        finally:
-            due = self._floor.finish(run, seconds or time.monotonic() - began)
-        return due
+        except Unloaded:
+            raise
+        except BaseException:
+            self._floor.finish(run, time.monotonic() - began)
+            raise
+        return self._floor.finish(run, seconds)
 
     def refuse(self, requests: Iterable[Request], error: ServingError) -> None:
         """Answer these with an error."""
@@ -61,14 +68,16 @@ class Runner:
         try:
             inputs = batches.gather(batch)
             size = batch.rows if kind.alone else len(inputs[0])
-            outputs = kind.bound.call(dict(zip(kind.inputs, inputs, strict=True)))
+            outputs = self._call(batch, dict(zip(kind.inputs, inputs, strict=True)))
             seconds = time.monotonic() - began
             pieces = batches.scatter(list(outputs.values()), batch, size)
+        except Unloaded:
+            raise
         except BaseException as error:
             if len(batch.parts) > 1:
                 # One of them may be at fault, and is to fail alone.
                 return self._one_by_one(batch, loaded)
-            self.refuse([batch.parts[0].request], as_answer(error))
+            self.refuse([batch.parts[0].request], failures.explained(error))
             return time.monotonic() - began
         answers = Answers(tuple(outputs))
         for part, piece in zip(batch.parts, pieces, strict=True):
@@ -84,21 +93,26 @@ class Runner:
         self._behind(answers.send())
         return seconds
 
+    def _call(self, batch: Batch, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Once more, if memory was short and some could be had."""
+        call = batch.kind.bound.call
+        try:
+            return call(inputs)  # type: ignore[no-any-return]
+        except Exception as error:
+            if not failures.out_of_memory(error):
+                raise
+            queue = batch.queue
+            refusal = self._floor.store.relieve(queue.model, queue.version, error)
+            if refusal is not None:
+                raise refusal from error
+        return call(inputs)  # type: ignore[no-any-return]
+
     def _one_by_one(self, batch: Batch, loaded: Loaded) -> float:
         total = 0.0
         for part in batch.parts:
             alone = Batch(batch.queue, batch.kind, [part], part.stop - part.start)
-            total += self._compute(alone, loaded, time.monotonic())
+            try:
+                total += self._compute(alone, loaded, time.monotonic())
+            except Unloaded as error:
+                self.refuse([part.request], error)
         return total
-
-
-def as_answer(error: BaseException) -> ServingError:
-    """What a client is told of an error."""
-    if isinstance(error, ServingError):
-        return error
-    code = getattr(error, "error_code", None)
-    if isinstance(code, int) and 0 < code <= max(Code):
-        return ServingError(str(getattr(error, "message", error)), code)
-    if isinstance(error, (ValueError, TypeError)):
-        return ServingError(str(error), Code.INVALID_ARGUMENT)
-    return ServingError(f"{type(error).__name__}: {error}", Code.INTERNAL)

@@ -54,8 +54,9 @@ class Gate:
                 self._change.notify_all()
 
     @property
-    def inside(self) -> int:
-        return self._inside
+    def closed(self) -> bool:
+        """Whether nobody comes in any more; some may still be inside."""
+        return self._closed
 
     def close(self) -> None:
         """Nobody comes in any more, and all have left."""

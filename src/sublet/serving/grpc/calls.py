@@ -17,10 +17,13 @@ PREFIX = 5
 """Bytes before each message: whether it is compressed, and its size."""
 LARGEST_MESSAGE = 2**31 - 1
 _LONGEST_TEXT = 2048
+_LARGE = 1 << 16
+"""Bytes from which on a copy costs more than a view."""
 _CONTENT = (b"content-type", b"application/grpc")
 _ACCEPTED = (b"grpc-accept-encoding", b"identity,deflate,gzip")
 
-Unary = Callable[[bytes, float | None], Awaitable[bytes]]
+Data = bytes | bytearray | memoryview
+Unary = Callable[[Data, float | None], Awaitable[Data]]
 """Answers a serialized request; the float is its deadline, a time of `time.monotonic`."""
 Streaming = Callable[["Call"], Awaitable[None]]
 
@@ -30,10 +33,10 @@ class Call(Protocol):
 
     deadline: float | None
 
-    async def read(self) -> bytes | None:
+    async def read(self) -> Data | None:
         """The next message; None after the last one."""
 
-    async def write(self, message: bytes) -> None:
+    async def write(self, message: Data) -> None:
         """Send a message; waits while the client takes no more."""
 
 
@@ -98,10 +101,10 @@ def _timeout(value: bytes | None) -> float | None:
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
-def unpack(data: bytes | bytearray, encoding: bytes, limit: int) -> bytes | bytearray:
+def unpack(data: Data, encoding: bytes, limit: int) -> Data:
     """The message within a complete prefix and message."""
     if not data[0]:
-        return data[PREFIX:]
+        return data[PREFIX:] if len(data) < _LARGE else memoryview(data)[PREFIX:]
     if data[0] != 1:
         raise ServingError("A message has an unknown flag.", Code.INTERNAL)
     if encoding not in (b"gzip", b"deflate"):

@@ -13,7 +13,7 @@ from typing import cast
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.grpc import calls, frames, hpack
-from sublet.serving.grpc.calls import Methods
+from sublet.serving.grpc.calls import Data, Methods
 from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
 from sublet.serving.grpc.sending import Sender
 from sublet.serving.grpc.streams import Stream
@@ -419,7 +419,7 @@ class Connection(asyncio.Protocol):
         except ServingError as wrong:
             self._end(stream, wrong.code, wrong.message)
 
-    async def _unary(self, stream: Stream, message: bytes) -> None:
+    async def _unary(self, stream: Stream, message: Data) -> None:
         assert stream.method.unary is not None
         try:
             answer = await stream.method.unary(message, stream.deadline)

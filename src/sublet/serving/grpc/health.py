@@ -4,7 +4,7 @@ import asyncio
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.grpc.calls import Call, Method, Methods
+from sublet.serving.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.grpc.requests import parse
 from sublet.serving.proto import message
 
@@ -45,7 +45,7 @@ class Health:
         path = b"/grpc.health.v1.Health/"
         return {path + b"Check": Method(self.check), path + b"Watch": Method(None, self.watch)}
 
-    async def check(self, data: bytes, deadline: float | None) -> bytes:
+    async def check(self, data: Data, deadline: float | None) -> bytes:
         """The state of a service now."""
         if parse(_REQUEST, data).service not in SERVICES:
             raise ServingError("unknown service", Code.NOT_FOUND)

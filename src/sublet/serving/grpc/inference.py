@@ -17,7 +17,7 @@ from sublet.serving import checks
 from sublet.serving.catalogue import Signature, State, TensorSpec, Version
 from sublet.serving.desk import Desk
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON, Kind
-from sublet.serving.grpc.calls import Call, Method, Methods
+from sublet.serving.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.requests import parse, signatures_of
 from sublet.serving.proto import inference
@@ -74,13 +74,13 @@ class Inference:
             path + b"ModelStreamInfer": Method(None, self.model_stream_infer),
         }
 
-    async def server_live(self, data: bytes, deadline: float | None) -> bytes:
+    async def server_live(self, data: Data, deadline: float | None) -> bytes:
         return _bytes(inference("ServerLiveResponse")(live=True))
 
-    async def server_ready(self, data: bytes, deadline: float | None) -> bytes:
+    async def server_ready(self, data: Data, deadline: float | None) -> bytes:
         return _bytes(inference("ServerReadyResponse")(ready=self._health.ready))
 
-    async def model_ready(self, data: bytes, deadline: float | None) -> bytes:
+    async def model_ready(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelReadyRequest"), data)
         try:
             self._find(request.name, request.version)
@@ -90,11 +90,11 @@ class Inference:
             return _bytes(inference("ModelReadyResponse")(ready=False))
         return _bytes(inference("ModelReadyResponse")(ready=True))
 
-    async def server_metadata(self, data: bytes, deadline: float | None) -> bytes:
+    async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
         response = inference("ServerMetadataResponse")(name="sublet", version=sublet.__version__)
         return _bytes(response)
 
-    async def model_metadata(self, data: bytes, deadline: float | None) -> bytes:
+    async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelMetadataRequest"), data)
         version = self._find(request.name, request.version)
         _, signature = _signature(await signatures_of(self._desk, version), "")
@@ -110,7 +110,7 @@ class Inference:
                 filled.add(name=name, datatype=_datatype(spec), shape=spec.shape or (-1,))
         return _bytes(response)
 
-    async def model_config(self, data: bytes, deadline: float | None) -> bytes:
+    async def model_config(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelConfigRequest"), data)
         version = self._find(request.name, request.version)
         response = inference("ModelConfigResponse")()
@@ -119,7 +119,7 @@ class Inference:
         response.config.backend = "tensorflow"
         return _bytes(response)
 
-    async def model_statistics(self, data: bytes, deadline: float | None) -> bytes:
+    async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
         """Names only: the numbers are among the metrics."""
         request = parse(inference("ModelStatisticsRequest"), data)
         response = inference("ModelStatisticsResponse")()
@@ -131,7 +131,7 @@ class Inference:
             response.model_stats.add(name=version.model, version=str(version.number))
         return _bytes(response)
 
-    async def repository_index(self, data: bytes, deadline: float | None) -> bytes:
+    async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)
         response = inference("RepositoryIndexResponse")()
         for version in self._versions():
@@ -144,7 +144,7 @@ class Inference:
                 )
         return _bytes(response)
 
-    async def model_infer(self, data: bytes, deadline: float | None) -> bytes:
+    async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""
         request = parse(_REQUEST, data)
         version = self._find(request.model_name, request.model_version)

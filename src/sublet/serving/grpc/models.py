@@ -3,7 +3,7 @@
 from sublet.channel.codes import Code
 from sublet.errors import BadRequest, ServingError
 from sublet.serving.desk import Desk
-from sublet.serving.grpc.calls import Method, Methods
+from sublet.serving.grpc.calls import Data, Method, Methods
 from sublet.serving.grpc.requests import has_spec, parse
 from sublet.serving.proto import serving
 
@@ -22,7 +22,7 @@ class Models:
             path + b"HandleReloadConfigRequest": Method(self.handle_reload_config_request),
         }
 
-    async def get_model_status(self, data: bytes, deadline: float | None) -> bytes:
+    async def get_model_status(self, data: Data, deadline: float | None) -> bytes:
         """The state of one version, or of all."""
         request = parse(serving("GetModelStatusRequest"), data)
         has_spec(request)
@@ -47,7 +47,7 @@ class Models:
         answer: bytes = response.SerializeToString()
         return answer
 
-    async def handle_reload_config_request(self, data: bytes, deadline: float | None) -> bytes:
+    async def handle_reload_config_request(self, data: Data, deadline: float | None) -> bytes:
         """Replace the set of models."""
         config = parse(serving("ReloadConfigRequest"), data).config
         if config.WhichOneof("config") != "model_config_list":

@@ -6,8 +6,6 @@ MultiInference run one by one, so they need not share the tensor that they read.
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from sublet.channel.codes import Code
@@ -15,11 +13,11 @@ from sublet.errors import ServingError
 from sublet.serving import checks, examples
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Arrays, Desk
-from sublet.serving.grpc.calls import Method, Methods
+from sublet.serving.grpc.calls import Data, Method, Methods
 from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
 from sublet.serving.proto import serving, tensors
 from sublet.serving.proto.signatures import signature_defs
-from sublet.serving.proto.wire import piece
+from sublet.serving.proto.wire import head, piece
 
 _SIGNATURE_DEF = "signature_def"
 _PREDICT = serving("PredictRequest")
@@ -44,35 +42,34 @@ class Prediction:
             }.items()
         }
 
-    async def predict(self, data: bytes, deadline: float | None) -> bytes:
+    async def predict(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out."""
         request = parse(_PREDICT, data)
         spec = request.model_spec
-        with self._counted(spec.name, "Predict"):
+        with _Counted(self._desk, spec.name, "Predict"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
             name, signature = checks.check_signature(signatures, spec.signature_name)
-            given = request.inputs
-            if given.keys() != signature.inputs.keys():
-                checks.check_names(signature, given.keys())
-            inputs = {alias: tensors.read(alias, tensor) for alias, tensor in given.items()}
+            inputs = {alias: tensors.read(alias, each) for alias, each in request.inputs.items()}
             checks.check_inputs(signature, inputs)
             wanted = request.output_filter
             outputs = checks.check_outputs(signature, wanted) if wanted else ()
             answer = await self._desk.run(version, name, inputs, outputs, deadline)
-            parts = [
-                piece(1, piece(1, alias.encode()) + piece(2, tensors.write(array)))
-                for alias, array in answer.outputs.items()
-            ]
+            parts: list[bytes | memoryview] = []
+            for alias, array in answer.outputs.items():
+                begin, values = tensors.parts(array)
+                size = len(begin) + len(values)
+                entry = piece(1, alias.encode()) + head(2, size)
+                parts += (head(1, len(entry) + size), entry, begin, values)
             parts.append(piece(2, model_spec(version.model, version.number, name)))
             return b"".join(parts)
 
-    async def classify(self, data: bytes, deadline: float | None) -> bytes:
+    async def classify(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, classes and scores out."""
         request = parse(serving("ClassificationRequest"), data)
         spec = request.model_spec
-        with self._counted(spec.name, "Classify"):
+        with _Counted(self._desk, spec.name, "Classify"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -83,11 +80,11 @@ class Prediction:
             _fill_classes(response.result, outputs, len(given))
             return _answer(response, version, name)
 
-    async def regress(self, data: bytes, deadline: float | None) -> bytes:
+    async def regress(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, a number for each out."""
         request = parse(serving("RegressionRequest"), data)
         spec = request.model_spec
-        with self._counted(spec.name, "Regress"):
+        with _Counted(self._desk, spec.name, "Regress"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -98,12 +95,12 @@ class Prediction:
             _fill_numbers(response.result, outputs, len(given))
             return _answer(response, version, name)
 
-    async def multi_inference(self, data: bytes, deadline: float | None) -> bytes:
+    async def multi_inference(self, data: Data, deadline: float | None) -> bytes:
         """The same examples for several signatures of one model."""
         request = parse(serving("MultiInferenceRequest"), data)
         tasks = request.tasks
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
-        with self._counted(spec.name, "MultiInference"):
+        with _Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
             picked: dict[str, tuple[Signature, Any]] = {}
@@ -153,7 +150,7 @@ class Prediction:
             )
         picked[name] = (signature, task)
 
-    async def get_model_metadata(self, data: bytes, deadline: float | None) -> bytes:
+    async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
         """The signatures of a model."""
         request = parse(serving("GetModelMetadataRequest"), data)
         has_spec(request)
@@ -183,23 +180,29 @@ class Prediction:
         answer = await self._desk.run(version, name, inputs, (), deadline)
         return answer.outputs
 
-    @contextmanager
-    def _counted(self, model: str, api: str) -> Iterator[None]:
-        """Count a request by how it ends; names that nobody serves are counted as one."""
-        began = time.perf_counter()
-        code = Code.CANCELLED
-        try:
-            yield
-            code = Code.OK
-        except ServingError as wrong:
-            code = Code(wrong.code)
-            raise
-        except Exception:
-            code = Code.INTERNAL
-            raise
-        finally:
-            known = model if model in self._desk.catalogue.models else ""
-            self._desk.count(known, api, "GRPC", code, time.perf_counter() - began)
+
+class _Counted:
+    """Counts a request by how it ends."""
+
+    __slots__ = ("_api", "_began", "_desk", "_model")
+
+    def __init__(self, desk: Desk, model: str, api: str) -> None:
+        self._desk = desk
+        self._model = model
+        self._api = api
+        self._began = time.perf_counter()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, wrong: BaseException | None, at: Any) -> None:
+        if wrong is None:
+            code = 0
+        elif isinstance(wrong, ServingError):
+            code = wrong.code
+        else:
+            code = Code.INTERNAL if isinstance(wrong, Exception) else Code.CANCELLED
+        self._desk.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)
 
 
 def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:

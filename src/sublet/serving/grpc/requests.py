@@ -10,10 +10,11 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Desk
+from sublet.serving.grpc.calls import Data
 from sublet.serving.proto import serving
 
 
-def parse(kind: Any, data: bytes) -> Any:
+def parse(kind: Any, data: Data) -> Any:
     """A message of a class."""
     try:
         return kind.FromString(data)

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from sublet.serving.grpc.calls import ENDING, OPENING
+from sublet.serving.grpc.calls import ENDING, OPENING, Data
 from sublet.serving.grpc.frames import (
     END_HEADERS,
     END_STREAM,
@@ -69,10 +69,10 @@ class Sender:
         """Send now what has been put."""
         self._flushing = False
         if self._out:
-            self._transport.write(b"".join(self._out))
-            self._out.clear()
+            out, self._out = self._out, []
+            self._transport.writelines(out)
 
-    def answer(self, stream: Outgoing, message: bytes) -> None:
+    def answer(self, stream: Outgoing, message: Data) -> None:
         """Headers, the one message and the trailers: a unary call that went well."""
         size = len(message) + 5
         if size > self._frame or size > self._window or size > stream.room:
@@ -107,7 +107,7 @@ class Sender:
             stream.opened = True
             self.put(_OPEN_HEAD + stream.label + _OPEN_BLOCK)
 
-    def message(self, stream: Outgoing, message: bytes) -> None:
+    def message(self, stream: Outgoing, message: Data) -> None:
         """Send a message as far as the client takes it, the rest later."""
         stream.queue.append(memoryview(len(message).to_bytes(5, "big")))
         if message:

@@ -5,7 +5,7 @@ from collections import deque
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.grpc.calls import PREFIX, Head, Method, too_large, unpack
+from sublet.serving.grpc.calls import PREFIX, Data, Head, Method, too_large, unpack
 from sublet.serving.grpc.sending import Outgoing, Sender
 
 
@@ -52,7 +52,7 @@ class Stream:
         self._sender = sender
         self._limit = limit
         self._body: bytes | bytearray = b""
-        self._messages: deque[bytes] = deque()
+        self._messages: deque[Data] = deque()
         self._reader: asyncio.Future[None] | None = None
 
     def receive(self, piece: bytes) -> None:
@@ -70,14 +70,16 @@ class Stream:
             end = PREFIX + size
             if len(self._body) < end:
                 return
-            whole = self._body if len(self._body) == end else self._body[:end]
-            self._body = self._body[end:]
+            if len(self._body) == end:
+                whole, self._body = self._body, b""
+            else:
+                whole, self._body = self._body[:end], self._body[end:]
             self._put(unpack(whole, self.head.encoding, self._limit))
 
-    def _put(self, message: bytes | bytearray) -> None:
+    def _put(self, message: Data) -> None:
         if self.method.unary is not None and self._messages:
             raise ServingError("This method takes one message.", Code.INTERNAL)
-        self._messages.append(message)  # type: ignore[arg-type]
+        self._messages.append(message)
         self._wake()
 
     def finish(self) -> None:
@@ -86,13 +88,13 @@ class Stream:
             raise ServingError("The last message is cut off.", Code.INTERNAL)
         self._wake()
 
-    def single(self) -> bytes:
+    def single(self) -> Data:
         """The one message of a unary call."""
         if not self._messages:
             raise ServingError("The call has no message.", Code.INTERNAL)
         return self._messages.popleft()
 
-    async def read(self) -> bytes | None:
+    async def read(self) -> Data | None:
         while not self._messages:
             if self.ended:
                 return None
@@ -100,7 +102,7 @@ class Stream:
             await self._reader
         return self._messages.popleft()
 
-    async def write(self, message: bytes) -> None:
+    async def write(self, message: Data) -> None:
         self._sender.open(self.out)
         self._sender.message(self.out, message)
         while self.out.queue:

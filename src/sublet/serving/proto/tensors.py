@@ -15,7 +15,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, Kind
 from sublet.serving.proto import message
-from sublet.serving.proto.wire import piece, tag, varint
+from sublet.serving.proto.wire import head
 
 LARGEST_FILL = 1 << 26
 """Bytes that repeating a short list of values may take."""
@@ -187,29 +187,33 @@ def _strings(content: bytes, count: int) -> list[bytes]:
 
 def write(array: Array) -> bytes:
     """The serialized TensorProto of a tensor."""
+    return b"".join(parts(array))
+
+
+def parts(array: Array) -> tuple[bytes, bytes | memoryview]:
+    """The serialized TensorProto of a tensor in two parts: numbers are not copied for it."""
     kind = ARRAYS.get(array.dtype)
     if kind is None:
         raise ServingError(f"The model gave a tensor of type {array.dtype}.", Code.INTERNAL)
     number = kind.number
-    head = _head(number, array.shape)
-    if number in _PACKED:
-        data = array.tobytes()
-        return b"".join((head, tag(_NUMBERS[_PACKED[number]]), varint(len(data)), data))
-    if number == _BOOL:
-        return head + piece(_NUMBERS["bool_val"], array.tobytes())
+    begin = _begin(number, array.shape)
+    field = "bool_val" if number == _BOOL else _PACKED.get(number)
+    if field is not None:
+        # As it lies in memory is how it is packed; a bool is a varint of one byte.
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return begin + head(_NUMBERS[field], flat.nbytes), flat.data
     if number in (HALF, BFLOAT16):
         array = np.ascontiguousarray(array).view(np.uint16)
-    flat = array.reshape(-1).tolist()
-    listed: bytes = _TENSOR(**{_LISTS[number]: flat}).SerializeToString()
-    return head + listed
+    listed: bytes = _TENSOR(**{_LISTS[number]: array.reshape(-1).tolist()}).SerializeToString()
+    return begin, listed
 
 
 @lru_cache(4096)
-def _head(number: int, shape: tuple[int, ...]) -> bytes:
+def _begin(number: int, shape: tuple[int, ...]) -> bytes:
     """Type and shape, serialized: the same for most answers of a model."""
     given = _TENSOR(dtype=number)
     given.tensor_shape.SetInParent()
     for size in shape:
         given.tensor_shape.dim.add(size=size)
-    head: bytes = given.SerializeToString()
-    return head
+    begin: bytes = given.SerializeToString()
+    return begin

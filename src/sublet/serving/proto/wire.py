@@ -24,6 +24,11 @@ def tag(number: int, kind: int = 2) -> bytes:
     return varint(number << 3 | kind)
 
 
+def head(number: int, size: int) -> bytes:
+    """What precedes a field of bytes, text, a message or a packed list."""
+    return tag(number) + varint(size)
+
+
 def piece(number: int, data: bytes) -> bytes:
     """A field of bytes, text, a message or a packed list."""
     return b"".join((tag(number), varint(len(data)), data))

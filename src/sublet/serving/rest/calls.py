@@ -66,10 +66,13 @@ class Calls:
                 code = Code.INTERNAL
                 raise
             finally:
-                taken = time.monotonic() - request.received
-                self._desk.count(version.model, api, "REST", code, taken)
+                self.count(version.model, api, request, code)
 
         return Pending(future, finish)
+
+    def count(self, model: str, api: str, request: Request, code: int) -> None:
+        """Note how a request ended."""
+        self._desk.count(model, api, "REST", code, time.monotonic() - request.received)
 
     def described(
         self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]

@@ -51,15 +51,31 @@ class Classic:
             target = _target(*match.groups()[:3])
             # The path is matched in any case, but what is asked for only in this one.
             if match[4] == "predict":
-                return partial(self._predict, target)
-            if match[4] in ("classify", "regress"):
-                return partial(self._judge, target, match[4] == "classify")
+                return partial(self._counted, "Predict", target, self._predict)
+            if match[4] == "classify":
+                return partial(self._counted, "Classify", target, partial(self._judge, True))
+            if match[4] == "regress":
+                return partial(self._counted, "Regress", target, partial(self._judge, False))
         elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
             if match[1] is None:
                 raise wrong("Missing model name in request.")
             target = _target(*match.groups()[:3])
             return partial(self._metadata if match[4] == "metadata" else self._status, target)
         raise wrong(f"Malformed request: {method} {path}")
+
+    def _counted(
+        self,
+        api: str,
+        target: Target,
+        answer: Callable[[Target, Request], Reply | Pending],
+        request: Request,
+    ) -> Reply | Pending:
+        """Calls are counted when they are done; this one may not even begin."""
+        try:
+            return answer(target, request)
+        except ServingError as failed:
+            self._calls.count(target.name, api, request, failed.code)
+            raise
 
     # predict
 
@@ -82,10 +98,11 @@ class Classic:
         request: Request,
         signatures: Mapping[str, Signature],
     ) -> Pending:
+        asked = name
         name, signature = checks.check_signature(signatures, name, rest=True)
         specs = signature.inputs
         if not specs:
-            raise wrong(f"Failed to get input map for signature: {name}")
+            raise wrong(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
         truths = _has_truths(request.body)
         instances = document.get("instances", _NOTHING)
         inputs = document.get("inputs", _NOTHING)
@@ -118,7 +135,7 @@ class Classic:
 
     # classify and regress
 
-    def _judge(self, target: Target, classify: bool, request: Request) -> Reply | Pending:
+    def _judge(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
         document = documents.parse(request.body)
         name = _signature_name(document)
         rows = features.rows(document)

@@ -1,5 +1,7 @@
 """One client's connection: what is a request, in which order replies go out, and who is too slow.
 
+A client that ends its side has gone: its calls are cancelled, even if it could still read.
+
 States: reading a head → reading a body → (again) … → closing (what comes is dropped) → gone.
 Requests may be pipelined; they run side by side, and their replies leave in the order of arrival.
 No task and no timer is made per request: a reply is written from the callback of the future that
@@ -41,6 +43,8 @@ class House(Protocol):
     handler: Handler
     connections: "set[Connection]"
     draining: bool
+    coming: int
+    """Bytes of bodies that are not whole yet, of all connections."""
 
 
 class _Exchange:
@@ -60,31 +64,30 @@ class _Exchange:
         pending.future.add_done_callback(self._done)
 
     def give_up(self) -> None:
-        """Nobody wants the answer any more."""
+        """Nobody wants the answer any more: the call is cancelled."""
         if self._pending is not None:
-            self._pending.future.remove_done_callback(self._done)
             self._pending.future.cancel()
-            self._pending = None
 
     def expire(self) -> None:
         """The engine did not keep to the deadline that it was given."""
-        self.give_up()
         self.reply = messages.error(504, "Timed out: the model did not answer in time.")
+        self.give_up()
 
     def _done(self, future: "asyncio.Future[Any]") -> None:
-        pending = self._pending
-        if pending is None:
-            return
+        assert self._pending is not None
+        finish = self._pending.finish
         self._pending = None
         try:
-            self.reply = pending.finish(future)
+            reply = finish(future)
         except ServingError as failed:
-            self.reply = messages.failure(failed)
+            reply = messages.failure(failed)
         except asyncio.CancelledError:
-            self.reply = messages.failure(ServingError("The call was cancelled.", Code.CANCELLED))
+            reply = messages.failure(ServingError("The call was cancelled.", Code.CANCELLED))
         except Exception as failed:
-            self.reply = _ours(failed)
-        self._connection.send()
+            reply = _ours(failed)
+        if self.reply is None:
+            self.reply = reply
+            self._connection.send()
 
 
 class Connection(asyncio.Protocol):
@@ -109,6 +112,8 @@ class Connection(asyncio.Protocol):
         """Our side is shut: the client may still be sending, and is not listened to."""
         self._clogged = False
         """The client does not read its replies as fast as it gets them."""
+        self._unread = 0
+        """Bytes that it had not read at the last look."""
         self._since = time.monotonic()
         """When what we wait for began: silence, a head, a body, room to write."""
 
@@ -117,6 +122,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it.
         self._house.connections.add(self)
+        if len(self._house.connections) > self._limits.connections:
+            self._refuse(Refused(503, "There are too many connections; try again later."))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._house.connections.discard(self)
@@ -137,7 +144,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._clogged = True
         self._since = time.monotonic()
-        self._listen()
+        self._unread = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self._clogged = False
@@ -197,14 +204,19 @@ class Connection(asyncio.Protocol):
         self._data = data
 
     def _read_body(self, head: Head, data: bytes) -> bytes:
+        if self._house.coming > self._limits.bodies:
+            raise Refused(503, "Too many large requests are coming in; try again later.")
         if self._chunks is not None:
+            before = len(self._chunks.body)
             data = self._chunks.feed(data)
+            self._house.coming += len(self._chunks.body) - before
             if self._chunks.done:
                 body = self._chunks.body
                 self._forget()
                 self._take(head, body)
             return data
         missing = head.length - len(self._body)
+        self._house.coming += min(len(data), missing)
         self._body += data if len(data) <= missing else memoryview(data)[:missing]
         if len(self._body) == head.length:
             body = self._body
@@ -213,6 +225,9 @@ class Connection(asyncio.Protocol):
         return data[missing:]
 
     def _forget(self) -> None:
+        self._house.coming -= len(self._body)
+        if self._chunks is not None:
+            self._house.coming -= len(self._chunks.body)
         self._head = self._chunks = None
         self._body = bytearray()
 
@@ -296,7 +311,10 @@ class Connection(asyncio.Protocol):
             if waited > limits.linger:
                 self._transport.abort()
         elif self._clogged:
-            if waited > limits.slow:
+            unread = self._transport.get_write_buffer_size()
+            if unread < self._unread:
+                self._unread, self._since = unread, now
+            elif waited > limits.slow:
                 self._transport.abort()
         elif self._exchanges:
             for exchange in self._exchanges:

@@ -57,11 +57,21 @@ class Inference:
                 return partial(self._model, target)
             if match[3] == "config" and reads:
                 return partial(self._config, target)
+        elif reads and path == "/v2/health/ready":
+            return self._ready
         elif reads and path in _PLAIN:
             return _PLAIN[path]
         elif path == "/v2/repository/index" and method == "POST":
             return self._index
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
+
+    def _ready(self, request: Request) -> Reply:
+        """Ready when no model is on its way that can be called in no version yet."""
+        for model in self._desk.catalogue.models.values():
+            states = {version.state for version in model.versions.values()}
+            if State.AVAILABLE not in states and states & {State.START, State.LOADING}:
+                raise ServingError(f"{model.name} is not loaded yet.", Code.UNAVAILABLE)
+        return Reply(200, b"")
 
     def _model_ready(self, target: tuple[str, int | None, None], request: Request) -> Reply:
         self._calls.find(target)
@@ -361,5 +371,4 @@ def _healthy(request: Request) -> Reply:
 _PLAIN: Mapping[str, Answerer] = {
     "/v2": _server,
     "/v2/health/live": _healthy,
-    "/v2/health/ready": _healthy,
 }

@@ -8,8 +8,11 @@ _MiB = 2**20
 class Limits(Struct, frozen=True):
     """Sizes in bytes, times in seconds."""
 
-    body: int = 256 * _MiB
+    body: int = 128 * _MiB
     """Of a request, also after it was unpacked."""
+    bodies: int = 512 * _MiB
+    """Of all requests together that are still coming in."""
+    connections: int = 4096
     head: int = 64 * 1024
     """Of the request line and all headers together."""
     headers: int = 100

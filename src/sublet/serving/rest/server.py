@@ -25,6 +25,7 @@ class Server:
         self.handler = Site(desk, self.limits) if handler is None else handler
         self.connections: set[Connection] = set()
         self.draining = False
+        self.coming = 0
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
 

@@ -12,6 +12,7 @@ from sublet.serving.rest.messages import Pending, Reply, Request
 METRICS = "/monitoring/prometheus/metrics"
 _METRICS_KIND = b"text/plain; version=0.0.4; charset=utf-8"
 _REMEMBERED = 1024
+_LONGEST_REMEMBERED = 512
 
 
 class Site:
@@ -34,7 +35,8 @@ class Site:
                 answerer = self._find(*place)
                 if len(self._routes) >= _REMEMBERED:
                     self._routes.clear()
-                self._routes[place] = answerer
+                if len(request.head.path) <= _LONGEST_REMEMBERED:
+                    self._routes[place] = answerer
             return answerer(request)
         except ServingError as failed:
             return messages.failure(failed)

@@ -1,0 +1,113 @@
+"""Fairness between models: by the time that their batches take, and by their weights."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublet.inside.serving.options import Options
+from sublet.inside.serving.queues import Kind, Request
+from sublet.inside.serving.schedule import Schedule
+from sublet.inside.serving.turns import Turns
+
+KIND = Kind("rows")
+
+
+def served(weights: dict[str, float], costs: dict[str, float], rounds: int) -> dict[str, float]:
+    """The time that each of these models gets when all of them always have something to do."""
+    turns = Turns()
+    spent = dict.fromkeys(weights, 0.0)
+    for _ in range(rounds):
+        model = turns.choose([(name, 0.0) for name in weights])
+        turn = turns.begin(model, 0.0, weights[model])
+        turns.end(turn, costs[model], weights[model])
+        spent[model] += costs[model]
+    return spent
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.floats(0.25, 4), min_size=2),
+    st.lists(st.floats(0.001, 0.1), min_size=4, max_size=4),
+)
+def test_busy_models_get_time_by_their_weights_whatever_a_batch_costs(
+    weights: dict[str, float], each: list[float]
+) -> None:
+    costs = dict(zip("abcd", each, strict=True))
+    spent = served(weights, {name: costs[name] for name in weights}, 400)
+    share = {name: spent[name] / weight for name, weight in weights.items()}
+    # Two models are never further apart than the last batch of each.
+    bound = sum(costs[name] / weights[name] for name in weights)
+    assert max(share.values()) - min(share.values()) <= bound
+
+
+def test_a_model_that_was_away_has_no_claim_on_the_past() -> None:
+    turns = Turns()
+    for _ in range(100):
+        turns.end(turns.begin("busy", 0.0, 1), 1.0, 1)
+    for expected in ("rare", "busy", "rare", "busy"):
+        model = turns.choose([("busy", 0.0), ("rare", 0.0)])
+        assert model == expected
+        turns.end(turns.begin(model, 0.0, 1), 1.0, 1)
+
+
+def test_one_request_of_a_quiet_model_waits_for_one_batch_of_a_flooded_one() -> None:
+    schedule = Schedule(1)
+    for name in ("flooded", "quiet"):
+        schedule.add(name, 1, Options(largest=4, enqueued=100)).present = True
+    flooded, quiet = schedule.queues["flooded", 1], schedule.queues["quiet", 1]
+    for _ in range(40):
+        schedule.put(flooded, Request(KIND, 1, 0.0))
+    order = []
+    for turn in range(8):
+        run, _ = schedule.take(1.0)
+        assert run is not None
+        if turn in (2, 5):
+            schedule.put(quiet, Request(KIND, 1, 0.5))
+        order.append(run.batch.queue.model)
+        schedule.finish(run, 0.01, 0.01)
+    assert order == ["flooded"] * 3 + ["quiet"] + ["flooded"] * 2 + ["quiet", "flooded"]
+
+
+def test_no_more_batches_run_than_there_are_slots() -> None:
+    schedule = Schedule(2)
+    one = schedule.add("m", 1, Options(largest=1, enqueued=100))
+    one.present = True
+    for _ in range(5):
+        schedule.put(one, Request(KIND, 1, 0.0))
+    runs = [schedule.take(0.0)[0] for _ in range(2)]
+    assert schedule.take(0.0) == (None, [])
+    assert schedule.next_due(0.0) is None
+    assert runs[0] is not None
+    schedule.finish(runs[0], 0.1, 0.1)
+    assert schedule.next_due(0.0) == 0.0
+    assert schedule.take(0.0)[0] is not None
+
+
+def test_what_waits_for_a_model_that_is_served_no_more_is_handed_back() -> None:
+    schedule = Schedule(1)
+    one = schedule.add("m", 1, Options())
+    request = Request(KIND, 1, 0.0)
+    schedule.put(one, request)
+    assert schedule.remove("m", 1) == [request]
+    assert schedule.take(0.0) == (None, [])
+    assert one.removed
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), max_size=60), st.integers(1, 3))
+def test_everything_that_waits_comes_to_its_turn(drawn: list[tuple[int, int]], slots: int) -> None:
+    schedule = Schedule(slots)
+    queues = [schedule.add("abcd"[n], 1, Options(largest=4, enqueued=1000)) for n in range(4)]
+    for queue in queues:
+        queue.present = True
+    for number, rows in drawn:
+        assert schedule.put(queues[number], Request(KIND, rows, 0.0)) is None
+    left = sum(rows for _, rows in drawn)
+    running = []
+    while left:
+        run, expired = schedule.take(1.0)
+        assert not expired
+        if run is None:
+            schedule.finish(running.pop(0), 0.1, 0.1)
+            continue
+        running.append(run)
+        assert len(running) <= slots
+        left -= run.batch.rows
+    assert schedule.next_due(1.0) is None

@@ -1,0 +1,220 @@
+"""A real server and the official stubs, unmodified: versions, labels, new configurations."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from support.box import Box, wait_for
+from support.servers import BAD, HALF, THREE, Server, place
+
+
+class Client:
+    """The official messages and stubs over one channel."""
+
+    def __init__(self, address: str) -> None:
+        # They load TensorFlow, so only when a test needs them.
+        from tensorflow import make_ndarray, make_tensor_proto
+        from tensorflow_serving.apis import (
+            get_model_metadata_pb2,
+            get_model_status_pb2,
+            model_management_pb2,
+            model_service_pb2_grpc,
+            predict_pb2,
+            prediction_service_pb2_grpc,
+        )
+
+        self._ndarray, self._tensor = make_ndarray, make_tensor_proto
+        self._predict = predict_pb2.PredictRequest
+        self._metadata = get_model_metadata_pb2.GetModelMetadataRequest
+        self._status = get_model_status_pb2.GetModelStatusRequest
+        self._config = model_management_pb2.ReloadConfigRequest
+        self._channel = grpc.insecure_channel(address)
+        self._models = model_service_pb2_grpc.ModelServiceStub(self._channel)
+        self._service = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+
+    def predict(
+        self, name: str, value: float, version: int | None = None, label: str | None = None
+    ) -> tuple[float, int]:
+        """The answer, and the version that gave it."""
+        request = self._predict()
+        request.model_spec.name = name
+        if version is not None:
+            request.model_spec.version.value = version
+        if label is not None:
+            request.model_spec.version_label = label
+        request.inputs["x"].CopyFrom(self._tensor([[value]], dtype="float32"))
+        reply = self._service.Predict(request, timeout=30)
+        answer = self._ndarray(reply.outputs["y"]).item()
+        return answer, reply.model_spec.version.value
+
+    def signatures(self, name: str) -> set[str]:
+        request = self._metadata(metadata_field=["signature_def"])
+        request.model_spec.name = name
+        packed = self._service.GetModelMetadata(request, timeout=30).metadata["signature_def"]
+        from tensorflow_serving.apis.get_model_metadata_pb2 import SignatureDefMap
+
+        found = SignatureDefMap()
+        packed.Unpack(found)
+        return set(found.signature_def)
+
+    def states(self, name: str) -> dict[int, int]:
+        request = self._status()
+        request.model_spec.name = name
+        rows = self._models.GetModelStatus(request, timeout=30).model_version_status
+        return {row.version: row.state for row in rows}
+
+    def reload(self, text: str) -> tuple[int, str]:
+        """Replace the configuration by this text; the code and the message of the answer."""
+        from google.protobuf import text_format
+
+        request = self._config()
+        text_format.Parse(text, request.config)
+        try:
+            status = self._models.HandleReloadConfigRequest(request, timeout=60).status
+        except grpc.RpcError as error:
+            failed: Any = error
+            return failed.code().value[0], failed.details()
+        return status.error_code, status.error_message
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class Shop:
+    """Models on the disk, a server of a config file, and a client."""
+
+    def __init__(self, box: Box, root: Path) -> None:
+        self.root = root
+        place(HALF, root, "a", 1)
+        place(THREE, root, "a", 2)
+        place(HALF, root, "b", 1)
+        place(BAD, root, "bad", 1)
+        self.file = root / "models.config"
+        self.file.write_text(self.first)
+        self.server = Server(
+            box,
+            f"--model_config_file={self.file}",
+            "--model_config_file_poll_wait_seconds=0.1",
+            "--file_system_poll_wait_seconds=0.1",
+            "--allow_version_labels_for_unavailable_models",
+            f"--grpc_socket_path={root}/grpc.sock",
+        )
+        self.client = Client(self.server.grpc)
+
+    def config(self, *models: str) -> str:
+        """As in a file; a model is its name, and what is said about it beside its path."""
+        parts = [model.partition(" ") for model in models]
+        inside = " ".join(
+            f'config {{ name: "{name}" base_path: "{self.root / name}" '
+            f'model_platform: "tensorflow" {rest} }}'
+            for name, _, rest in parts
+        )
+        return f"model_config_list {{ {inside} }}"
+
+    @property
+    def first(self) -> str:
+        """What it starts with, and what each test leaves."""
+        return self.config(
+            'a model_version_policy { all {} } version_labels { key: "stable" value: 1 }', "b"
+        )
+
+
+@pytest.fixture(scope="module")
+def opened(shared_box: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    shop = Shop(shared_box, tmp_path_factory.mktemp("shop"))
+    yield shop
+    shop.client.close()
+    assert shop.server.close() == 0
+
+
+@pytest.fixture
+def shop(opened: Shop) -> Iterator[Shop]:
+    """As it was at first, afterwards too."""
+    yield opened
+    assert opened.client.reload(opened.first) == (0, "")
+
+
+def test_two_versions_are_served_side_by_side(shop: Shop) -> None:
+    assert shop.client.predict("a", 1.0) == (3.5, 2)
+    assert shop.client.predict("a", 1.0, version=1) == (2.5, 1)
+    assert shop.client.states("a") == {1: 30, 2: 30}
+    assert "serving_default" in shop.client.signatures("a")
+
+
+def test_a_label_leads_to_its_version_and_can_be_moved(shop: Shop) -> None:
+    assert shop.client.predict("a", 1.0, label="stable") == (2.5, 1)
+    moved = shop.config(
+        'a model_version_policy { all {} } version_labels { key: "stable" value: 2 }', "b"
+    )
+    assert shop.client.reload(moved) == (0, "")
+    assert shop.client.predict("a", 1.0, label="stable") == (3.5, 2)
+    with pytest.raises(grpc.RpcError) as info:
+        shop.client.predict("a", 1.0, label="canary")
+    failed: Any = info.value
+    assert failed.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert failed.details() == "Unrecognized servable version label: canary"
+
+
+def test_a_label_on_a_version_that_is_not_there_changes_nothing(shop: Shop) -> None:
+    wanted = shop.config('a version_labels { key: "stable" value: 7 }')
+    code, text = shop.client.reload(wanted)
+    assert code == 9
+    assert text == (
+        "Request to assign label to version 7 of model a, "
+        "which is not currently available for inference"
+    )
+    assert shop.client.predict("b", 1.0) == (2.5, 1)
+    assert shop.client.predict("a", 1.0, label="stable") == (2.5, 1)
+
+
+def test_a_new_configuration_replaces_all_models(shop: Shop) -> None:
+    assert shop.client.reload(
+        shop.config("a model_version_policy { specific { versions: 1 } }")
+    ) == (
+        0,
+        "",
+    )
+    assert shop.client.predict("a", 1.0) == (2.5, 1)
+    with pytest.raises(grpc.RpcError) as info:
+        shop.client.predict("b", 1.0)
+    failed: Any = info.value
+    assert failed.code() is grpc.StatusCode.NOT_FOUND
+    assert failed.details() == "Servable not found for request: Latest(b)"
+
+
+def test_a_configuration_with_a_path_that_is_not_there_changes_nothing(shop: Shop) -> None:
+    code, text = shop.client.reload(shop.config("gone"))
+    assert code == 3
+    assert "Could not find base path" in text
+    assert shop.client.predict("b", 1.0) == (2.5, 1)
+
+
+def test_a_configuration_with_a_bad_model_says_so_and_serves_the_others(shop: Shop) -> None:
+    code, text = shop.client.reload(shop.config("bad", "b"))
+    assert code == 2
+    assert text == "Some models did not become available: {{name: bad version: 1}}"
+    assert shop.client.predict("b", 1.0) == (2.5, 1)
+
+
+def test_a_changed_config_file_counts_and_a_broken_one_does_not(shop: Shop) -> None:
+    shop.file.write_text("improperly formatted file")
+    wait_for(
+        lambda: any("models.config, line 1" in line for line in shop.server.errors),
+        "the file is complained about",
+    )
+    assert shop.client.predict("b", 1.0) == (2.5, 1)
+    shop.file.write_text(shop.config("b"))
+    wait_for(lambda: shop.server.get("/v1/models/a")[0] == 404, "only b is served")
+    shop.file.write_text(shop.first)
+    wait_for(lambda: shop.server.states("a") == {1: "AVAILABLE", 2: "AVAILABLE"}, "a is back")
+
+
+def test_the_unix_socket_serves_the_same(shop: Shop) -> None:
+    client = Client(f"unix:{shop.root}/grpc.sock")
+    try:
+        assert client.predict("b", 2.0) == (3.0, 1)
+    finally:
+        client.close()
