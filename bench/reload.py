@@ -64,7 +64,7 @@ def result(
     growth = growth_of(weights)
     table = Table(
         "reloads under load: MLP 784-512-512-10, four connections",
-        ("", ""),
+        ("what", "figure"),
         (
             ("reloads", str(times)),
             ("one reload, median", figures.seconds(figures.median(took))),

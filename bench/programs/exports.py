@@ -26,7 +26,7 @@ def paged() -> keras.Model:
 
 def wide() -> keras.Model:
     """Milliseconds for one row, and hardly more for a few: its weights are what is read."""
-    return _dense(64, [2048, 2048, 2048, 2048, 2048])
+    return _dense(64, [1024] * 40)
 
 
 def images() -> keras.Model:
