@@ -91,6 +91,7 @@ class StandInDesk:
         )
         self.counted: list[tuple[str, str, str, int]] = []
         self.deadlines: list[float | None] = []
+        self.priorities: list[int] = []
         self.reloaded: list[str] = []
         self.begun = 0
         self.cancelled = 0
@@ -109,6 +110,7 @@ class StandInDesk:
         priority: int = 0,
     ) -> Answer:
         self.deadlines.append(deadline)
+        self.priorities.append(priority)
         self.begun += 1
         if version.model == "bug":
             raise RuntimeError("a bug")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from sublet.serving.grpc.calls import LARGEST_MESSAGE
+from sublet.serving.grpc.connection import Connection
 from sublet.serving.grpc.server import GrpcServer
 from support.grpcdesk import StandInDesk
 
@@ -44,8 +45,9 @@ class Served:
             self.call(self._stop.set)
             self._thread.join()
 
-    def join(self) -> None:
-        self._thread.join()
+    def connections(self) -> list[Connection]:
+        """Of all clients now."""
+        return list(self.server._connections)
 
     def call(self, act: Callable[[], T]) -> T:
         """What a function gives within the loop."""

@@ -17,10 +17,12 @@ class Puppet:
 
     def __init__(self) -> None:
         self.path = "engine-1"
+        self.turn = asyncio.Lock()
         self.known: dict[Key, str] = {}
         self.loaded: set[Key] = set()
         self.log: list[str] = []
         self.bad: dict[Key, str] = {}
+        self.room = 100
         self.deadly: set[Key] = set()
         self.lives = 1
         self.lost: Any = None
@@ -44,6 +46,9 @@ class Puppet:
             raise ServingError(self.bad[key], Code.DATA_LOSS)
         self.loaded.add(key)
         return {}
+
+    async def full(self) -> bool:
+        return len(self.loaded) >= self.room
 
     async def unload(self, name: str, number: int) -> None:
         self.known.pop((name, number), None)

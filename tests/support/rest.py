@@ -113,7 +113,7 @@ class _Source:
 class House:
     """The server, its desk and its event loop."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, run: Callable[[Any], None]) -> None:
         self.desk: Table
         self.server: Server
         self.where = ("", 0)
@@ -121,7 +121,7 @@ class House:
         self._up = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
-        self._thread = threading.Thread(target=lambda: uvloop.run(self._run()))
+        self._thread = threading.Thread(target=lambda: run(self._run()))
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -171,9 +171,9 @@ class House:
 
 
 @contextmanager
-def house(limits: Limits | None = None) -> Iterator[House]:
+def house(limits: Limits | None = None, run: Callable[[Any], None] = uvloop.run) -> Iterator[House]:
     """A front end on a free port of this machine."""
-    made = House(limits or Limits())
+    made = House(limits or Limits(), run)
     made.start()
     try:
         yield made

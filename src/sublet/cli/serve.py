@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sublet import __version__
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, WorldError
 from sublet.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -108,11 +108,13 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 @click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
 @click.option("--saved_model_tags", default="", metavar="TAGS")
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
-@click.option("-m", "--memory", metavar="SIZE", help="Of all models together; see below.")
+@click.option("-m", "--memory", metavar="SIZE", help="Of the models together; see below.")
 @click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
 @click.option("--frontends", type=click.IntRange(1, 64), metavar="N", help="Processes for clients.")
 @click.option("--pin", multiple=True, metavar="MODEL", help="Keep it in memory.")
-@click.option("--isolate", multiple=True, metavar="MODEL", help="Give it an engine of its own.")
+@click.option(
+    "--isolate", multiple=True, metavar="MODEL[=SIZE]", help="Give it an engine of its own."
+)
 @click.option("--idle", metavar="SPAN", help="Unload a model that was not called for so long.")
 @click.option("--drain", default="30s", metavar="SPAN", help="For running requests at the end.")
 @click.option("--json", "as_json", is_flag=True, help="Say it as JSON when it is ready.")
@@ -142,14 +144,20 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
         click.echo(f"sublet {__version__}")
         return 0
     for flag, reason in _WITHOUT_EFFECT.items():
-        if flags.pop(flag[2:]) is not None:
+        if flags[flag[2:]] is not None:
             _tell(f"{flag} has no effect: {reason}")
     from sublet.cli.serving import serve
 
-    return serve(_settings(**flags), as_json, _tell)
+    try:
+        return serve(settings(**flags), as_json, _tell)
+    except ModuleNotFoundError as error:
+        raise WorldError(
+            f"Serving needs the package {error.name}, which is not installed.",
+            "Install Sublet with what serving needs: sublet[serve].",
+        ) from error
 
 
-def _settings(
+def settings(
     path: str | None,
     model_config_file: str | None,
     model_config_file_poll_wait_seconds: float,
@@ -179,7 +187,9 @@ def _settings(
     enable_per_model_batching_parameters: bool | None,
     enable_model_warmup: bool | None,
     allow_version_labels_for_unavailable_models: bool | None,
+    **_: object,
 ) -> "Settings":
+    """What the flags say; those without effect are taken, and left alone."""
     from sublet.serving import config, textproto
     from sublet.serving.config import Settings, read
 
@@ -226,7 +236,7 @@ def _settings(
         warmup=enable_model_warmup is not False,
         idle=None if idle is None else parse_seconds(idle),
         pin=frozenset(pin),
-        isolate=frozenset(isolate),
+        isolate={name: size or None for name, _, size in (one.partition("=") for one in isolate)},
         poll=file_system_poll_wait_seconds,
         config_poll=model_config_file_poll_wait_seconds,
         retries=max_num_load_retries,

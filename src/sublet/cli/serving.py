@@ -70,6 +70,14 @@ def _facts(version: "Version", row: "Row | None") -> dict[str, Any]:
     }
 
 
+def _state(one: dict[str, Any]) -> str:
+    if one["error"]:
+        return "failed"
+    if one["state"] == "AVAILABLE":
+        return "ready" if one["in_memory"] else "on demand"
+    return str(one["state"]).lower()
+
+
 def table(models: list[dict[str, Any]]) -> str:
     """One line for each version, and more for what is wrong with one; at most 80 columns."""
     widest = max([5, *(len(one["model"]) for one in models)])
@@ -80,8 +88,7 @@ def table(models: list[dict[str, Any]]) -> str:
         name = name if len(name) <= width else name[: width - 1] + "…"
         memory = format_bytes(one["bytes"]) if one["bytes"] else "-"
         load = format_seconds(one["load_seconds"]) if one["load_seconds"] else "-"
-        state = "ready" if one["state"] == "AVAILABLE" else one["state"].lower()
-        state = "failed" if one["error"] else state
+        state = _state(one)
         lines.append(f"{name:<{width}}  {one['version']:>10}  {state:<10} {memory:>9}  {load:>8}")
         if one["error"]:
             lines += textwrap.wrap(

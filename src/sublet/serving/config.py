@@ -50,7 +50,8 @@ class Settings(Struct, frozen=True):
     warmup: bool = True
     idle: float | None = None
     pin: frozenset[str] = frozenset()
-    isolate: frozenset[str] = frozenset()
+    isolate: Mapping[str, str | None] = field(default_factory=dict)
+    """Models with engines of their own, and how much memory each has; None for enough."""
     poll: float = 1.0
     """Seconds between two looks at the disk; 0 for one look, less for none."""
     config_poll: float = 0.0
@@ -124,11 +125,11 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
                 **batching(read_batching(read(own, PER_MODEL), own)),
             }
     told |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
-    told["warmup"] = settings.warmup
+    told["warm_up"] = settings.warmup
     if settings.idle is not None:
-        told["idle"] = settings.idle
+        told["idle_seconds"] = settings.idle
     if settings.tags:
-        told["tags"] = settings.tags
+        told["tags"] = list(settings.tags)
     return told
 
 

@@ -41,5 +41,5 @@ class Desk(Protocol):
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """Note a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
 
-    async def exposition(self) -> str:
+    async def exposition(self) -> str | bytes:
         """The metrics of all front ends and engines, as Prometheus reads them."""

@@ -65,8 +65,8 @@ class FrontEnd:
                 self._faces.append(await _rest(self._clerk, opening))
             if opening.grpc:
                 self._faces.append(await _grpc(self._clerk, opening))
-        except (OSError, ImportError) as error:
-            self._link.send(say.Failed(str(error)))
+        except Exception as error:
+            self._link.send(say.Failed(f"{type(error).__name__}: {error}"))
             return
         # What was loaded to get here stays: collections need not look at it again.
         gc.collect()

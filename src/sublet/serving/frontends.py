@@ -1,6 +1,7 @@
 """The front-end processes: started, told what is served, replaced when they end, drained."""
 
 import asyncio
+import contextlib
 import itertools
 import socket
 import sys
@@ -15,6 +16,7 @@ _LONG_ENOUGH = 5.0
 """Seconds that a front end must have lived for its successor to start at once."""
 _LONGEST_PAUSE = 5.0
 _TALLY_WAIT = 1.0
+_HEARING = 10.0
 
 Reload = Callable[[bytes], Awaitable[tuple[int, str]]]
 Exposition = Callable[[], Awaitable[str]]
@@ -55,8 +57,10 @@ class FrontEnds:
         return self._number
 
     async def heard(self, number: int) -> None:
-        """Until no front end sends calls to what it knew before this news."""
-        await asyncio.gather(*(one.heard(number) for one in list(self._live.values())))
+        """Until no front end sends calls to what it knew before this news, or one hangs."""
+        heard = asyncio.gather(*(one.heard(number) for one in list(self._live.values())))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(heard, _HEARING)
 
     async def tally(self) -> Tally:
         """What all have counted, those that have ended included."""

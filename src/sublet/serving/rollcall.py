@@ -19,8 +19,11 @@ def roll_call() -> list[Row]:
     for path in sorted((Home.find().path / "engines").glob("*.sock")):
         try:
             line = Line(port.connect(str(path)))
-        except ServingError:
-            continue  # It was left behind by an engine that was killed.
+        except ServingError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                # An engine listens before its socket has this name, so this one was killed.
+                path.unlink(missing_ok=True)
+            continue
         try:
             told: Any = line.ask({"ask": "models"}, _PATIENCE)
             rows += [row(one, path.stem) for one in told]

@@ -59,6 +59,8 @@ class Server:
         )
         self._slots.stock = self.stock
         self._reloading = asyncio.Lock()
+        self._reloaded = False
+        """Whether a client has said what is served: then a directory does not any more."""
 
     async def run(self, ready: Callable[[list[metrics.Row]], None]) -> int:
         """Serve until a signal; the exit code. `ready` hears of the models when all are looked at.
@@ -66,8 +68,10 @@ class Server:
         The first SIGTERM or SIGINT drains, the second ends at once.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signal, number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # What was ignored stays so, as after `nohup`.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._signal, number)
         work = asyncio.create_task(self._serve(ready))
         heard = asyncio.create_task(self._signalled.wait())
         try:
@@ -125,17 +129,19 @@ class Server:
             await asyncio.sleep(self.settings.poll if self.settings.poll > 0 else _LOOK)
             if self.settings.poll <= 0:
                 self.stock.retry()
-                continue
-            if self.settings.path is not None:
+            else:
                 await self._survey()
-            await self.stock.refresh()
+                await self.stock.refresh()
+            await self._slots.keep_only([*self.stock.configs.values()])
 
     async def _survey(self) -> None:
         """Models may come to a directory, and go."""
+        if self.settings.path is None or self._reloaded:
+            return
         with contextlib.suppress(SubletError):
             configs = await asyncio.to_thread(config.models, self.settings)
             if {one.name: one for one in configs} != self.stock.configs:
-                await self._replace(configs)
+                await self.stock.replace(configs)
 
     async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
         """Serve what the config file says whenever it says something else than before."""
@@ -159,6 +165,7 @@ class Server:
         try:
             configs = await asyncio.to_thread(config.decoded, self.settings, data)
             await self._replace(configs)
+            self._reloaded = True
         except ServingError as error:
             return error.code, str(error)
         except SubletError as error:
@@ -182,7 +189,6 @@ class Server:
                 )
             await self.stock.replace(configs)
             await self.stock.settled()
-            await self._slots.keep_only(configs)
 
     async def _exposition(self) -> str:
         tally, rows = await asyncio.gather(self._frontends.tally(), self._slots.rows())

@@ -34,6 +34,8 @@ _BESIDE = 256 * MiB
 _ANSWERING = 30.0
 """Seconds for what was asked of a version before it is taken away."""
 _LOOK = 0.02
+_OUT = {"known": "unloaded", "ready": "loaded"}
+"""Words of the engine for whoever looks from outside."""
 
 
 class Slots:
@@ -80,7 +82,8 @@ class Slots:
         """End the engines of models that have none of their own any more."""
         wanted = {config.name for config in configs if config.isolate}
         for own in [own for own in self._slots if own is not None and own not in wanted]:
-            await self._slots.pop(own).close()
+            if not self.stock.has(self._slots[own]):
+                await self._slots.pop(own).close()
 
     async def close(self) -> None:
         """End all of them."""
@@ -90,13 +93,15 @@ class Slots:
 
     def _slot(self, own: str | None, group: Sequence[ModelConfig]) -> "Slot":
         many = f"{len(group)} model{'s' * (len(group) != 1)}"
+        told = self._settings
+        memory = told.memory if own is None else told.isolate.get(own)
         slot = self._slots[own] = Slot(
             f"serve: {own or many}",
-            self._settings.memory or _estimate(group),
-            self._settings.device,
+            memory or _estimate(group),
+            told.device,
             self.stock,
             self._tell,
-            chosen=self._settings.memory is not None,
+            chosen=memory is not None,
         )
         return slot
 
@@ -114,6 +119,7 @@ class Slot:
         chosen: bool,
     ) -> None:
         self.path = ""
+        self.turn = asyncio.Lock()
         self.restarts = 0
         self._name = name
         self._memory = memory
@@ -124,7 +130,6 @@ class Slot:
         self._worker: Worker | None = None
         self._life: _Life | None = None
         self._there = asyncio.Event()
-        self._loading = asyncio.Lock()
         self._keeping: asyncio.Task[None] | None = None
         self._closed = False
         # A load blocks its thread; questions must not wait for it.
@@ -150,9 +155,12 @@ class Slot:
 
     async def load(self, name: str, number: int) -> Mapping[str, Signature]:
         """As `Host.load`."""
-        async with self._loading:
-            told = await self._ask({"ask": "load", "model": name, "version": number})
+        told = await self._ask({"ask": "load", "model": name, "version": number})
         return msgspec.convert(told["signatures"], dict[str, Signature])
+
+    async def full(self) -> bool:
+        """As `Host.full`: somebody had to make room for somebody."""
+        return any(row.evictions for row in await self.rows())
 
     async def unload(self, name: str, number: int) -> None:
         """As `Host.unload`."""
@@ -303,16 +311,17 @@ class _Life:
 
 def row(told: Mapping[str, Any], engine: str) -> Row:
     """What an engine says about one version, as a record."""
-    idle = told.get("idle")
+    idle, loads = told.get("idle"), int(told.get("loads") or 0)
+    state = str(told.get("state") or "known")
     return Row(
         model=str(told["model"]),
         version=int(told["version"]),
         engine=engine,
-        state="loaded" if told.get("loaded") else str(told.get("state") or "unloaded"),
+        state="loaded" if told.get("loaded") else _OUT.get(state, state),
         bytes=int(told.get("bytes") or 0),
-        load_seconds=float(told.get("load_seconds") or told.get("seconds") or 0.0),
-        loads=int(told.get("loads") or 0),
-        evictions=int(told.get("evictions") or 0),
+        load_seconds=float(told.get("load_seconds") or 0.0),
+        loads=loads,
+        evictions=loads - bool(told.get("loaded")) if loads else 0,
         requests=int(told.get("requests") or 0),
         waiting=int(told.get("waiting") or 0),
         idle=None if idle is None else float(idle),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
-from sublet.serving import versions
+from sublet.serving import savedmodel, versions
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, Version
 from sublet.serving.textproto import ModelConfig
 from sublet.serving.watch import Place, look
@@ -43,6 +43,8 @@ class Host(Protocol):
 
     path: str
     """The socket of the engine; empty while there is none."""
+    turn: asyncio.Lock
+    """Held by whoever has it load something."""
 
     async def ready(self) -> None:
         """Until there is an engine."""
@@ -52,6 +54,9 @@ class Host(Protocol):
 
     async def load(self, name: str, number: int) -> Mapping[str, Signature]:
         """Load a version that is known; its signatures. ServingError: it cannot be served."""
+
+    async def full(self) -> bool:
+        """Whether a load would put another model out of memory."""
 
     async def unload(self, name: str, number: int) -> None:
         """Answer what was asked of it, give its memory back, and know it no more."""
@@ -159,6 +164,10 @@ class Stock:
         """Models of which nothing was found, and why."""
         return dict(self._troubles)
 
+    def has(self, host: Host) -> bool:
+        """Whether this one has, or is about to have, some version."""
+        return host in self._hosts.values() or bool(self._tending)
+
     def away(self, host: Host, path: str, loading: Sequence[Key]) -> None:
         """The engine of this socket has ended: its models are not to be had until it is back."""
         for key in loading:
@@ -177,8 +186,8 @@ class Stock:
     async def back(self, host: Host) -> None:
         """There is another engine: it gets what the last one had.
 
-        First all are made known, so that calls wait for a load and do not fail; then those are
-        loaded that a call would have to wait for.
+        First all are made known, so that calls wait for a load and do not fail; then they are
+        loaded, as long as there is room.
         """
         known: list[Version] = []
         for version in self._of(host):
@@ -199,7 +208,10 @@ class Stock:
         self._publish()
         for version in known:
             try:
-                await host.load(version.model, version.number)
+                async with host.turn:
+                    if await host.full():
+                        return
+                    await host.load(version.model, version.number)
                 self._strikes.pop((version.model, version.number), None)
             except ServingError as error:
                 self._tell(f"{version.model} version {version.number}: {error}")
@@ -244,7 +256,7 @@ class Stock:
                     await host.add(
                         config.name, number, place.path, self._options(config, place.path)
                     )
-                    signatures = await host.load(config.name, number)
+                    signatures = await self._bring(host, key, place)
                     break
                 except EngineLost as lost:
                     if key in lost.loading and self._strikes.get(key, 0) >= _STRIKES:
@@ -260,6 +272,20 @@ class Stock:
         self._strikes.pop(key, None)
         self._put(Version(*key, State.AVAILABLE, engine=host.path, signatures=signatures))
         self._publish()
+
+    async def _bring(self, host: Host, key: Key, place: Place) -> Mapping[str, Signature]:
+        """Have it loaded; its signatures.
+
+        When memory is full, one that takes nobody's place is only looked into: whoever calls it
+        first has it loaded. One that takes another's place must have shown that it works.
+        """
+        async with host.turn:
+            others = self.catalogue.models[key[0]].versions.values()
+            if not any(one.state is State.AVAILABLE for one in others) and await host.full():
+                seen = await asyncio.to_thread(savedmodel.signatures, place.path)
+                if seen:
+                    return seen
+            return await host.load(*key)
 
     async def _failed(self, host: Host, key: Key, place: Place, error: SubletError) -> None:
         with contextlib.suppress(EngineLost, ServingError):

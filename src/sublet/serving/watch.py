@@ -1,7 +1,7 @@
 """What lies on the disk: models in a directory, versions of a model. It looks; it decides nothing.
 
 A model's directory has a directory for each version, named by a whole number. A single SavedModel
-or `.keras` file is a model with version 1.
+or `.keras` file is a model with one version, 1 if its name is no number.
 """
 
 import os
@@ -31,7 +31,8 @@ def look(base: str) -> dict[int, Place]:
     """The versions under a model's path. Raises if there is no such path: it may come back."""
     path = Path(base)
     if is_model(path):
-        return {1: Place(str(path), _mark(path))}
+        number = int(path.name) if _NUMBER.fullmatch(path.name) else 1
+        return {min(number, _LARGEST): Place(str(path), _mark(path))}
     try:
         names = sorted(os.listdir(path))
     except OSError as error:

@@ -1,6 +1,7 @@
 """Signatures: what may be batched, and calls that come too late."""
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,14 +39,8 @@ def test_rows_are_batched_where_the_first_dimension_of_everything_is_free(
 
 def test_the_value_of_a_variable_has_its_plain_type() -> None:
     one = Signature(PREDICT, {}, {"y": Tensor("counter:0", 101, ())})
-    bound = Bound(
-        "f",
-        one,
-        lambda _: np.arange(3, 4, dtype=np.float32),
-        Gate(),
-        stateful=True,
-        batchable=False,
-    )
+    number: Any = np.float32(3)
+    bound = Bound("f", one, lambda _: [number], Gate(), stateful=True, batchable=False)
     assert bound.outputs["y"].dtype == 1
     result = bound.call({})["y"]
     assert isinstance(result, np.ndarray)

@@ -1,5 +1,8 @@
 """Clients that break HTTP/2 lose their stream or their connection, and nobody else notices."""
 
+import asyncio
+import itertools
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +15,7 @@ from sublet.serving.grpc import frames, hpack
 from sublet.serving.grpc.frames import Fault, Setting, frame
 from sublet.serving.proto import serving, tensors
 from support.grpcserver import Served, served
-from support.h2client import POST, Client
+from support.h2client import POST, Client, Frame
 
 END = frames.END_HEADERS | frames.END_STREAM
 
@@ -148,6 +151,8 @@ def test_what_is_http_but_no_grpc_gets_its_status(server: Served) -> None:
     for status, headers in (
         (b"405", ((b":method", b"GET"), *POST[1:])),
         (b"415", (*POST[:4], (b"content-type", b"text/html"))),
+        (b"415", (*POST[:4], (b"content-type", b"application/grpc-web+proto"))),
+        (b"415", POST[:4]),
     ):
         with Client(server.port) as client:
             client.headers(1, headers, END)
@@ -289,6 +294,58 @@ def test_a_client_that_opens_and_resets_without_end_is_told_to_calm_down(server:
         for stream in range(1, 2 * connections.MOST_RESETS + 3, 2):
             client.send(_headers(stream) + frames.reset(stream, Fault.CANCEL))
         assert client.goaway() == Fault.ENHANCE_YOUR_CALM
+
+
+def test_resets_that_a_client_provokes_are_counted_as_well(server: Served) -> None:
+    with Client(server.port) as client:
+        for stream in range(1, 2 * connections.MOST_RESETS + 3, 2):
+            client.send(_headers(stream) + frames.window_update(stream, 0))
+        assert client.goaway() == Fault.ENHANCE_YOUR_CALM
+
+
+def test_who_does_not_read_answers_is_not_read_until_it_does(server: Served) -> None:
+    request = serving("PredictRequest")()
+    request.model_spec.name = "echo"
+    request.model_spec.signature_name = "float"
+    request.inputs["x"].ParseFromString(tensors.write(np.zeros(250_000, np.float32)))
+    message = request.SerializeToString()
+    with Client(server.port, greet=False) as client:
+        window = frames.LARGEST_WINDOW
+        client.send(
+            frames.PREFACE
+            + frames.settings({Setting.INITIAL_WINDOW_SIZE: window})
+            + frames.window_update(0, window - 65535)
+        )
+        streams = range(1, 101, 2)
+        sending = threading.Thread(target=lambda: _send_all(client, streams, message))
+        sending.start()
+        server.until(lambda: any(not each.reading for each in server.connections()))
+        with Client(server.port) as other:
+            other.message(1, REQUEST)
+            assert other.status(1) == (0, "")
+        ended = {each.stream for each in _endings(client, len(streams))}
+        sending.join()
+        assert ended == set(streams)
+
+
+def _send_all(client: Client, streams: range, message: bytes) -> None:
+    for stream in streams:
+        client.message(stream, message)
+
+
+def _endings(client: Client, count: int) -> list[Frame]:
+    ends = (e for e in client.frames() if e.kind == frames.HEADERS and e.flags & frames.END_STREAM)
+    return list(itertools.islice(ends, count))
+
+
+def test_a_stream_whose_last_message_is_broken_leaves_no_task(server: Served) -> None:
+    path = b"/inference.GRPCInferenceService/ModelStreamInfer"
+    with Client(server.port) as client:
+        client.headers(1, (*POST[:2], (b":path", path), *POST[3:]))
+        client.data(1, b"\0\0\0")
+        assert client.status(1)[0] == 13
+    server.until(lambda: not server.connections())
+    assert server.call(lambda: len(asyncio.all_tasks())) <= 2
 
 
 def test_headers_that_are_too_many_fail_their_call_only(server: Served) -> None:

@@ -91,6 +91,16 @@ def test_infer_takes_versions_wanted_outputs_and_a_signature(client: Any) -> Non
     assert answer.as_numpy("difference") is None
 
 
+def test_priority_and_timeout_of_a_request_reach_the_desk(server: Served, client: Any) -> None:
+    server.call(server.desk.deadlines.clear)
+    server.call(server.desk.counted.clear)
+    client.infer("half", [_input("x", X, "FP32")], priority=7, timeout=60_000_000)
+    (deadline,) = server.desk.deadlines
+    assert deadline is not None
+    assert server.desk.priorities[-1] == 7
+    assert server.desk.counted == [("half", "Predict", "GRPC", 0)]
+
+
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.triton)
 def test_every_type_goes_both_ways(client: Any, kind: Any) -> None:
     if kind.triton == "BYTES":

@@ -1,13 +1,17 @@
 """TensorFlow Serving's REST API: what goes in, what comes out, and what is said of mistakes."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sublet.channel.codes import Code
-from support.rest import Client, House
+from sublet.serving import savedmodel
+from support.desk import half_plus_two
+from support.rest import Client, House, house
 
+SAVED = Path(__file__).parents[2] / "data" / "savedmodels"
 PREDICT = "/v1/models/half_plus_two:predict"
 
 
@@ -154,6 +158,24 @@ def test_the_metadata_of_a_model_are_its_signatures(client: Client) -> None:
     unknown = client.ask("GET", "/v1/models/texts/metadata").json
     told = unknown["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["t"]
     assert told["tensor_shape"] == {"dim": [], "unknown_rank": True}
+
+
+@pytest.mark.parametrize(
+    ("model", "body"),
+    [
+        ("saved_model_half_plus_two_cpu", "half_plus_two_model"),
+        ("saved_model_half_plus_two_2_versions", "saved_model_half_plus_two_2_versions"),
+    ],
+)
+def test_metadata_are_what_tensorflow_serving_says_of_the_same_model(model: str, body: str) -> None:
+    wanted = json.loads((SAVED / "configs" / f"{body}_metadata.json").read_text())
+    name = wanted["model_spec"]["name"]
+    signatures = savedmodel.signatures(str(SAVED / model / "00000123"))
+    assert signatures is not None
+    with house() as mine, mine.client() as client:
+        made: Any = {key: (one, half_plus_two) for key, one in signatures.items()}
+        mine.do(lambda: mine.desk.serve(name, 123, **made))
+        assert client.ask("GET", f"/v1/models/{name}/metadata").json == wanted
 
 
 MISTAKES: list[tuple[str, bytes | str, int, str]] = [

@@ -97,6 +97,13 @@ def test_head_is_get_without_the_body(served: House) -> None:
         assert client.ask("GET", "/healthz").json == {"status": "alive"}
 
 
+def test_the_standard_event_loop_will_do_too() -> None:
+    with house(run=asyncio.run) as plain, plain.client() as client:
+        assert client.post(PREDICT, BODY).json == GOOD
+        assert client.ask("POST", PREDICT, BODY, "Connection: close").json == GOOD
+        assert client.ended()
+
+
 def test_every_reply_has_a_date(served: House) -> None:
     with served.client() as client:
         date = client.ask("GET", "/").headers["date"]
@@ -125,11 +132,11 @@ def test_a_body_may_come_in_chunks(served: House, size: int) -> None:
 
 
 def test_many_tiny_chunks_are_put_together(served: House) -> None:
-    numbers = json.dumps({"instances": [float(n) for n in range(20_000)]}).encode()
+    numbers = json.dumps({"instances": [float(n) for n in range(5_000)]}).encode()
     pieces = [numbers[at : at + 6] for at in range(0, len(numbers), 6)]
     with served.client() as client:
         client.send(chunked(*pieces, path="/v1/models/floats:predict"))
-        assert len(client.get().json["predictions"]) == 20_000
+        assert len(client.get().json["predictions"]) == 5_000
 
 
 def test_a_client_that_asks_for_leave_to_send_gets_it(served: House) -> None:
@@ -377,11 +384,26 @@ class _Pipe:
     def abort(self) -> None:
         self.aborted = True
 
+    def write(self, data: bytes) -> None:
+        pass
 
-def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off() -> None:
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off(last: bool) -> None:
     pipe = _Pipe()
     connection = Connection(Server(table(), Limits(slow=10)))
     connection.connection_made(cast(asyncio.Transport, pipe))
+    if last:
+        connection.data_received(request("GET", "/", b"", "Connection: close"))
     connection.pause_writing()
     now = time.monotonic()
     for _ in range(9):

@@ -60,6 +60,20 @@ def test_rows_are_what_their_tensor_is(rows: list[Any], dtype: int) -> None:
         assert together == outcome(lambda: exactly(rows, dtype))
 
 
+@given(st.integers(1, 500), st.sampled_from(["x", None, True, [1.5], 1e300, {"t": 1}, {"z": 1}]))
+def test_a_mistake_is_found_in_its_place_of_a_long_list(place: int, mistake: Any) -> None:
+    specs = {"t": TensorSpec("t:0", 1)}
+    plain: list[Any] = [1.5] * 500
+    named: list[Any] = [{"t": 1.5} for _ in range(500)]
+    plain.insert(place, mistake)
+    named.insert(place, mistake if isinstance(mistake, dict) else {"t": mistake})
+    assert f" {place} " in str(outcome(lambda: reading.rows(plain, specs)["t"]))
+    if mistake != {"t": 1}:
+        assert f" {place} " in str(outcome(lambda: reading.rows(named, specs)["t"]))
+    with pytest.raises(ServingError):
+        reading.columns({"t": [[plain]]}, specs)
+
+
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
 def test_every_float_reads_back_as_the_same_bits(bits: list[int]) -> None:
     given = np.array(bits, np.uint32).view(np.float32)

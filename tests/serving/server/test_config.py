@@ -61,7 +61,7 @@ def test_a_client_must_name_whole_paths() -> None:
 def test_the_command_line_pins_and_isolates_by_name(tmp_path: Path) -> None:
     for name in "abc":
         version(tmp_path / name / "1")
-    settings = Settings(path=str(tmp_path), pin=frozenset("a"), isolate=frozenset("b"))
+    settings = Settings(path=str(tmp_path), pin=frozenset("a"), isolate={"b": None})
     found = {one.name: (one.pin, one.isolate) for one in models(settings)}
     assert found == {"a": (True, False), "b": (False, True), "c": (False, False)}
 

@@ -1,6 +1,7 @@
 """Models come and go; what works is never lost for what does not."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from sublet.serving.catalogue import State
 from sublet.serving.stock import Retries, Stock
 from sublet.serving.textproto import ModelConfig
 from support.hosts import Crowd, Puppet
+from support.servers import HALF
 
 
 class Shop:
@@ -245,5 +247,36 @@ def test_a_model_that_is_loaded_anew_and_ends_the_engine_is_taken_out(
         assert shop.states("a") == {1: State.END}
         assert shop.states("b") == {1: State.AVAILABLE}
         assert shop.stock.catalogue.find("b").engine == shop.puppet.path
+
+    play(story)
+
+
+def test_what_does_not_fit_is_looked_into_and_loaded_by_its_first_call(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.puppet.room = 1
+        for name in ("a", "b"):
+            shutil.copytree(HALF, shop.root / name / "1")
+        await shop.serve("a", "b")
+        assert shop.puppet.log == ["load a 1"]
+        assert set(shop.puppet.known) == {("a", 1), ("b", 1)}
+        signatures = shop.stock.catalogue.find("b").signatures
+        assert signatures is not None
+        assert "serving_default" in signatures
+
+    play(story)
+
+
+def test_a_version_that_takes_anothers_place_is_loaded_however_full_it_is(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.puppet.room = 1
+        shutil.copytree(HALF, shop.root / "a" / "1")
+        await shop.serve("a")
+        shutil.copytree(HALF, shop.root / "a" / "2")
+        await shop.look()
+        assert shop.puppet.log == ["load a 1", "load a 2", "unload a 1"]
 
     play(story)

@@ -32,6 +32,10 @@ def test_a_single_model_is_version_1(tmp_path: Path) -> None:
     assert look(str(saved(tmp_path / "direct")))[1].path == str(tmp_path / "direct")
 
 
+def test_a_single_version_keeps_its_number(tmp_path: Path) -> None:
+    assert list(look(str(saved(tmp_path / "m" / "0042")))) == [42]
+
+
 def test_a_version_may_hold_a_keras_file(tmp_path: Path) -> None:
     (tmp_path / "4").mkdir()
     (tmp_path / "4" / "net.keras").write_bytes(b"zip")

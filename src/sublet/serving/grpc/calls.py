@@ -81,7 +81,7 @@ def head(headers: hpack.Headers) -> Head:
         return Head(malformed=True)
     if seen[b":method"] != b"POST":
         return Head(refusal=b"405")
-    if not seen.get(b"content-type", b"").startswith(b"application/grpc"):
+    if not _TYPE.fullmatch(seen.get(b"content-type", b"")):
         return Head(refusal=b"415")
     return Head(
         path=seen[b":path"],
@@ -92,6 +92,7 @@ def head(headers: hpack.Headers) -> Head:
 
 _PSEUDO = (b":method", b":path", b":scheme", b":authority")
 _FORBIDDEN = (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+_TYPE = re.compile(rb"application/grpc(\+proto)?(;.*)?")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 

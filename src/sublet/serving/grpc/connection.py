@@ -27,9 +27,11 @@ LARGEST_BLOCK = 4 * LARGEST_CONTROL
 STREAM_WINDOW = 4 << 20
 WINDOW = 16 << 20
 MOST_RESETS = 2000
-"""Streams that a client may open and give up again within a second."""
+"""Streams that may be given up within a second, by the client or for what it sent."""
 GREETING_TIME = 20.0
 """Seconds in which a client must say that it speaks HTTP/2."""
+LINGER = 5.0
+"""Seconds in which a client may read why its connection ends."""
 DRAIN_PING = b"draining"
 
 _ONLY_HTTP2 = b"This port speaks gRPC: HTTP/2 without TLS, and nothing else.\n"
@@ -114,6 +116,11 @@ class Connection(asyncio.Protocol):
             self._held += memoryview(data)[rest:]
         self._sender.flush()
 
+    @property
+    def reading(self) -> bool:
+        """Whether the client is heard; not while it does not read answers."""
+        return self._transport.is_reading()
+
     def drain(self) -> None:
         """Take no new calls, and close when those under way are answered.
 
@@ -140,6 +147,8 @@ class Connection(asyncio.Protocol):
         for stream in list(self._streams.values()):
             self._drop(stream)
         self._transport.close()
+        # Who does not even read the reason must not keep us.
+        self._loop.call_later(LINGER, self._transport.abort)
 
     # Frames
 
@@ -292,12 +301,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         if not number or number > self._last:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "RST_STREAM for an idle stream")
-        now = self._loop.time()
-        if now - self._resets_since > 1.0:
-            self._resets, self._resets_since = 0, now
-        self._resets += 1
-        if self._resets > MOST_RESETS:
-            raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "too many calls are given up")
+        self._count_reset()
         if stream := self._streams.get(number):
             self._drop(stream)
 
@@ -470,15 +474,23 @@ class Connection(asyncio.Protocol):
 
     def _ended(self, number: int) -> None:
         """All of an answer has been sent."""
-        stream = self._streams.pop(number)
+        stream = self._streams[number]
         if not stream.ended:
             # The client need not send the rest of what it asked.
             self._sender.put(frames.reset(number, Fault.NO_ERROR))
-            self._drop(stream)
-        if self._draining:
-            self._leave()
+        self._drop(stream)
+
+    def _count_reset(self) -> None:
+        """Bound the calls that are begun for nothing, whoever gives them up."""
+        now = self._loop.time()
+        if now - self._resets_since > 1.0:
+            self._resets, self._resets_since = 0, now
+        self._resets += 1
+        if self._resets > MOST_RESETS:
+            raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "too many calls are given up")
 
     def _refuse(self, number: int, fault: Fault) -> None:
+        self._count_reset()
         self._sender.put(frames.reset(number, fault))
         if stream := self._streams.get(number):
             self._drop(stream)

@@ -4,6 +4,7 @@ A model has one signature there: the default one, the only one, or the one that 
 `signature_name` of a request names.
 """
 
+import time
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -18,6 +19,7 @@ from sublet.serving.catalogue import Signature, State, TensorSpec, Version
 from sublet.serving.desk import Desk
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON, Kind
 from sublet.serving.grpc.calls import Call, Data, Method, Methods
+from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.requests import parse, signatures_of
 from sublet.serving.proto import inference
@@ -147,20 +149,24 @@ class Inference:
     async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""
         request = parse(_REQUEST, data)
-        version = self._find(request.model_name, request.model_version)
-        signatures = await signatures_of(self._desk, version)
-        named = request.parameters["signature_name"].string_param if request.parameters else ""
-        name, signature = _signature(signatures, named)
-        inputs = _inputs(request)
-        checks.check_inputs(signature, inputs)
-        wanted = [output.name for output in request.outputs]
-        for output in request.outputs:
-            if SHARED_MEMORY in output.parameters:
-                raise _shared_memory()
-        outputs = checks.check_outputs(signature, wanted)
-        answer = await self._desk.run(version, name, inputs, outputs, deadline)
-        raw = bool(request.raw_input_contents) or not request.inputs
-        return _answer(request, version, answer.outputs, raw)
+        with Counted(self._desk, request.model_name, "Predict"):
+            version = self._find(request.model_name, request.model_version)
+            signatures = await signatures_of(self._desk, version)
+            parameters = _parameters(request.parameters)
+            name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
+            inputs = _inputs(request)
+            checks.check_inputs(signature, inputs)
+            outputs = checks.check_outputs(signature, _outputs(request))
+            answer = await self._desk.run(
+                version,
+                name,
+                inputs,
+                outputs,
+                _sooner(deadline, parameters.get("timeout")),
+                _priority(parameters.get("priority")),
+            )
+            raw = bool(request.raw_input_contents) or not request.inputs
+            return _answer(request, version, answer.outputs, raw)
 
     async def model_stream_infer(self, call: Call) -> None:
         """One answer for each request, in their order; one that fails does not end the stream."""
@@ -195,6 +201,33 @@ def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Sig
     if not name and checks.DEFAULT_SIGNATURE not in signatures and len(usable) == 1:
         name = usable[0]
     return checks.check_signature(signatures, name)
+
+
+def _parameters(given: Any) -> dict[str, Any]:
+    return {
+        name: getattr(value, kind)
+        for name, value in given.items()
+        if (kind := value.WhichOneof("parameter_choice"))
+    }
+
+
+def _sooner(deadline: float | None, timeout: Any) -> float | None:
+    """A timeout is in microseconds; none and zero are no limit."""
+    if type(timeout) is not int or timeout <= 0:
+        return deadline
+    mine = time.monotonic() + timeout / 1e6
+    return mine if deadline is None else min(mine, deadline)
+
+
+def _priority(given: Any) -> int:
+    return given if type(given) is int and 0 <= given < 2**31 else 0
+
+
+def _outputs(request: Any) -> list[str]:
+    for output in request.outputs:
+        if SHARED_MEMORY in output.parameters:
+            raise _shared_memory()
+    return [output.name for output in request.outputs]
 
 
 def _inputs(request: Any) -> dict[str, Array]:

@@ -5,7 +5,7 @@ MultiInference run one by one, so they need not share the tensor that they read.
 """
 
 import asyncio
-import time
+from collections.abc import Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
@@ -14,6 +14,7 @@ from sublet.serving import checks, examples
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Arrays, Desk
 from sublet.serving.grpc.calls import Data, Method, Methods
+from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
 from sublet.serving.proto import serving, tensors
 from sublet.serving.proto.signatures import signature_defs
@@ -46,7 +47,7 @@ class Prediction:
         """Tensors in, tensors out."""
         request = parse(_PREDICT, data)
         spec = request.model_spec
-        with _Counted(self._desk, spec.name, "Predict"):
+        with Counted(self._desk, spec.name, "Predict"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
@@ -69,13 +70,13 @@ class Prediction:
         """Examples in, classes and scores out."""
         request = parse(serving("ClassificationRequest"), data)
         spec = request.model_spec
-        with _Counted(self._desk, spec.name, "Classify"):
+        with Counted(self._desk, spec.name, "Classify"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            name, signature = examples.classifying(signatures, spec.signature_name)
+            name, _ = examples.classifying(signatures, spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, signature, given, deadline)
+            outputs = await self._run(version, name, given, deadline)
             response = serving("ClassificationResponse")()
             _fill_classes(response.result, outputs, len(given))
             return _answer(response, version, name)
@@ -84,13 +85,13 @@ class Prediction:
         """Examples in, a number for each out."""
         request = parse(serving("RegressionRequest"), data)
         spec = request.model_spec
-        with _Counted(self._desk, spec.name, "Regress"):
+        with Counted(self._desk, spec.name, "Regress"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            name, signature = examples.regressing(signatures, spec.signature_name)
+            name, _ = examples.regressing(signatures, spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, signature, given, deadline)
+            outputs = await self._run(version, name, given, deadline)
             response = serving("RegressionResponse")()
             _fill_numbers(response.result, outputs, len(given))
             return _answer(response, version, name)
@@ -100,24 +101,21 @@ class Prediction:
         request = parse(serving("MultiInferenceRequest"), data)
         tasks = request.tasks
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
-        with _Counted(self._desk, spec.name, "MultiInference"):
+        with Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
-            picked: dict[str, tuple[Signature, Any]] = {}
+            picked: dict[str, str] = {}
             for task in tasks:
                 self._pick(task, spec.name, signatures, picked)
             given = examples.from_input(request.input)
             answers = await asyncio.gather(
-                *(
-                    self._run(version, name, signature, given, deadline)
-                    for name, (signature, _) in picked.items()
-                )
+                *(self._run(version, name, given, deadline) for name in picked)
             )
             response = serving("MultiInferenceResponse")()
-            for (name, (_, task)), outputs in zip(picked.items(), answers, strict=True):
+            for (name, method), outputs in zip(picked.items(), answers, strict=True):
                 result = response.results.add()
                 result.model_spec.ParseFromString(model_spec(version.model, version.number, name))
-                if task.method_name == examples.CLASSIFY:
+                if method == examples.CLASSIFY:
                     _fill_classes(result.classification_result, outputs, len(given))
                 else:
                     _fill_numbers(result.regression_result, outputs, len(given))
@@ -125,9 +123,9 @@ class Prediction:
 
     @staticmethod
     def _pick(
-        task: Any, model: str, signatures: Any, picked: dict[str, tuple[Signature, Any]]
+        task: Any, model: str, signatures: Mapping[str, Signature], picked: dict[str, str]
     ) -> None:
-        """Check one task of a MultiInference and add it to those picked."""
+        """Check one task of a MultiInference; its signature and method join those picked."""
         name = task.model_spec.signature_name or checks.DEFAULT_SIGNATURE
         signature = signatures.get(name)
         if not task.model_spec.name:
@@ -148,7 +146,7 @@ class Prediction:
             raise ServingError(
                 f"Unsupported signature method_name: {task.method_name}", Code.UNIMPLEMENTED
             )
-        picked[name] = (signature, task)
+        picked[name] = task.method_name
 
     async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
         """The signatures of a model."""
@@ -170,39 +168,17 @@ class Prediction:
         self,
         version: Version,
         name: str,
-        signature: Signature,
         given: list[bytes],
         deadline: float | None,
     ) -> Arrays:
-        """Examples through a signature."""
+        """Examples through a signature.
+
+        Its type is not looked at: models are served whose signature says another one than the
+        graph has, and their examples are fed all the same.
+        """
         inputs = {examples.INPUTS: examples.to_array(given)}
-        checks.check_inputs(signature, inputs)
         answer = await self._desk.run(version, name, inputs, (), deadline)
         return answer.outputs
-
-
-class _Counted:
-    """Counts a request by how it ends."""
-
-    __slots__ = ("_api", "_began", "_desk", "_model")
-
-    def __init__(self, desk: Desk, model: str, api: str) -> None:
-        self._desk = desk
-        self._model = model
-        self._api = api
-        self._began = time.perf_counter()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, wrong: BaseException | None, at: Any) -> None:
-        if wrong is None:
-            code = 0
-        elif isinstance(wrong, ServingError):
-            code = wrong.code
-        else:
-            code = Code.INTERNAL if isinstance(wrong, Exception) else Code.CANCELLED
-        self._desk.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)
 
 
 def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:

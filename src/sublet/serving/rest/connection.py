@@ -295,6 +295,7 @@ class Connection(asyncio.Protocol):
         self._closing = self._ended = True
         self._data = b""
         self._since = time.monotonic()
+        self._unread = self._transport.get_write_buffer_size()
         if self._transport.can_write_eof():
             self._transport.write_eof()
             self._transport.resume_reading()
@@ -307,14 +308,11 @@ class Connection(asyncio.Protocol):
         """Cut off whoever is too slow. Called about once per second."""
         limits = self._limits
         waited = now - self._since
-        if self._ended:
-            if waited > limits.linger:
-                self._transport.abort()
-        elif self._clogged:
+        if self._ended or self._clogged:
             unread = self._transport.get_write_buffer_size()
             if unread < self._unread:
                 self._unread, self._since = unread, now
-            elif waited > limits.slow:
+            elif waited > (limits.linger if self._ended and not unread else limits.slow):
                 self._transport.abort()
         elif self._exchanges:
             for exchange in self._exchanges:

@@ -17,11 +17,16 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.rest.messages import Body
 
-_EXPLAINED = 2**20
+_EXPLAINED = 2**18
 """Bytes of a broken document that are read a second time, only to say what is wrong with it."""
 _SHOWN = 1000
 """Characters of a value that an error repeats."""
 
+_KEYS = {
+    key: f'"{key}"'.encode()
+    for key in ("instances", "inputs", "signature_name", "examples", "context", "outputs")
+}
+"""What requests are made of; other keys are ignored, twice or not."""
 _TEXTS = (
     ("Expecting property name", "Missing a name for object member."),
     ("Illegal trailing comma before end of object", "Missing a name for object member."),
@@ -47,8 +52,10 @@ def parse(body: Body) -> dict[str, Any]:
         document = _parse_again(body, failed)
     if type(document) is not dict:
         raise wrong(f"JSON Value: {show(document)} Is not object")
-    if len(document) > 1 and any(body.count(b'"%b"' % key.encode()) > 1 for key in document):
-        return _first_of_each(body, document)
+    if len(document) > 1:
+        for key, quoted in _KEYS.items():
+            if key in document and body.count(quoted) > 1:
+                return _first_of_each(body, document)
     return document
 
 

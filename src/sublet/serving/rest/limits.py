@@ -16,7 +16,7 @@ class Limits(Struct, frozen=True):
     head: int = 64 * 1024
     """Of the request line and all headers together."""
     headers: int = 100
-    chunks: int = 65_536
+    chunks: int = 16_384
     """Of one body. A chunk costs the same whether it holds a byte or a page."""
     pipelined: int = 16
     """Requests of one connection that may run at a time; the others are not read yet."""

@@ -6,7 +6,7 @@ from sublet.serving.rest.messages import Body, Refused
 
 _FREE = 16 * 2**20
 """A body may always become as large as this."""
-_RATIO = 64
+_RATIO = 32
 """Numbers written as text shrink to a third; more than this is a bomb."""
 
 

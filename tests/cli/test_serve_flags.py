@@ -1,0 +1,103 @@
+"""The flags of `sublet serve`: those of TensorFlow Serving, as people write them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublet.cli.serve import command
+from sublet.cli.serve import settings as read
+from sublet.errors import BadRequest
+from sublet.serving.config import Settings
+
+
+def settings(*words: str) -> Settings:
+    return read(**command.make_context("serve", list(words)).params)
+
+
+def test_without_flags_it_serves_on_the_ports_of_tensorflow_serving_to_this_machine() -> None:
+    told = settings("models/")
+    assert (told.host, told.grpc_port, told.rest_port) == ("127.0.0.1", 8500, 8501)
+    assert told.metrics_path == "/monitoring/prometheus/metrics"
+    assert told.warmup
+    assert (told.poll, told.retries, told.retry_wait) == (1.0, 5, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--enable_model_warmup", True),
+        ("--enable_model_warmup=true", True),
+        ("--enable_model_warmup=false", False),
+        ("--enable-model-warmup=0", False),
+    ],
+)
+def test_switches_are_written_with_and_without_a_value(word: str, told: bool) -> None:
+    assert settings(word, "models/").warmup is told
+    assert settings(word, "models/").path == "models/"
+
+
+@pytest.mark.parametrize("word", ["--rest_api_port", "--rest-api-port"])
+def test_dashes_and_underscores_are_alike(word: str) -> None:
+    assert settings(word, "9000", "m").rest_port == 9000
+    assert settings(f"{word}=0", "m").rest_port is None
+    assert settings(f"{word}=auto", "m").rest_port == 0
+
+
+def test_one_model_is_named_as_in_tensorflow_serving() -> None:
+    told = settings("--model_name=half", "--model_base_path=/models/half")
+    assert (told.model_name, told.path) == ("half", "/models/half")
+
+
+def test_batching_is_on_unless_it_is_switched_off(tmp_path: Path) -> None:
+    assert settings("m").batching == {}
+    assert settings("m", "--enable_batching=false").batching == {"alone": True}
+    file = tmp_path / "batching.config"
+    file.write_text("max_batch_size { value: 128 } batch_timeout_micros { value: 0 }")
+    told = settings("m", "--enable_batching", f"--batching_parameters_file={file}")
+    assert told.batching == {"max_batch_size": 128, "batch_timeout_micros": 0}
+
+
+def test_metrics_are_where_the_monitoring_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "monitoring.config"
+    file.write_text('prometheus_config { enable: true path: "/metrics" }')
+    assert settings("m", f"--monitoring_config_file={file}").metrics_path == "/metrics"
+    file.write_text("prometheus_config { enable: false }")
+    assert settings("m", f"--monitoring_config_file={file}").metrics_path is None
+
+
+def test_models_get_engines_of_their_own_with_or_without_a_size() -> None:
+    told = settings("m", "--isolate", "a", "--isolate", "b=1GiB", "--pin", "c", "--idle", "10min")
+    assert told.isolate == {"a": None, "b": "1GiB"}
+    assert (told.pin, told.idle) == (frozenset("c"), 600.0)
+
+
+def test_a_fraction_of_the_gpu_is_a_share_of_the_device() -> None:
+    assert settings("m", "--per_process_gpu_memory_fraction=0.25").memory == "25.00%"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--ssl_config_file=x", "m"], "--ssl_config_file is not supported"),
+        (["m", "--port=99999"], "'99999' is no port"),
+        (["m", "--port=-1"], "'-1' is no port"),
+        (["m", "--model_base_path=n"], "Both PATH and --model_base_path"),
+        (["m", "--model_config_file=n"], "Both m and --model_config_file"),
+        (["m", "--batching_parameters_file=gone"], "gone: No such file"),
+        ([], "There is nothing to serve"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        settings(*words)
+
+
+def test_flags_without_effect_are_taken_and_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("sublet.cli.serving.serve", lambda *given: seen.extend(given))
+    command.main(["--grpc_max_threads=8", "m"], standalone_mode=False)
+    assert "--grpc_max_threads has no effect" in capsys.readouterr().err
+    assert seen[0].path == "m"
