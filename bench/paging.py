@@ -108,9 +108,6 @@ def result(
     bars = []
     if PAGED in told:
         bars.append(Bar("failed requests", told[PAGED].failed, 0, "at most", "requests"))
-        if EACH in told:
-            ratio = told[PAGED].p50 / told[EACH].p50
-            bars.append(Bar("p50, of a load for each request", ratio, 0.5, "at most"))
     samples = {name: dataclasses.asdict(one) for name, one in told.items()}
     return Result("paging", (table,), tuple(bars), samples, failures)
 
