@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support.box import Box, wait_for
@@ -49,6 +50,17 @@ def test_a_killed_engine_comes_back_with_its_models_and_others_do_not_notice(
     assert load.calls
     assert not load.wrong
     assert server.states("half") == {1: "AVAILABLE"}
+
+
+def test_a_killed_keeper_costs_no_request(server: Server) -> None:
+    with Load(server, "half", [2.5], clients=2) as load:
+        keeper = psutil.Process(job(server, "serve: 1 model")).parent()
+        assert keeper is not None
+        keeper.kill()
+        wait_for(lambda: not keeper.is_running(), "the keeper is gone")
+        answered = load.calls
+        wait_for(lambda: load.calls > answered + 10, "requests are answered")
+    assert not load.wrong
 
 
 def test_a_killed_front_end_is_replaced_and_its_port_never_closes(server: Server) -> None:

@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
@@ -27,6 +28,15 @@ from .port import gone
 from .records import EVENT, Malformed
 from .session import Session
 from .tensors import Array
+
+_LINGER = 1.0
+
+
+class Unsent(ServingError):
+    """Nothing has happened: the call can be sent to another engine."""
+
+    def __init__(self, message: str = gone().message, code: int = Code.UNAVAILABLE) -> None:
+        super().__init__(message, code)
 
 
 class _Waiter:
@@ -50,6 +60,7 @@ class Line:
         self.told: Callable[[dict[str, Any]], None] | None = None
         """Called with what the engine says on its own, in whatever thread reads."""
         self._sock = sock
+        weakref.finalize(self, sock.close).atexit = False
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._inbox = Inbox(sock)
@@ -73,12 +84,13 @@ class Line:
         deadline: float | None = None,
         priority: int = 0,
     ) -> Answer:
-        """Call a model, and wait. Raises ServingError."""
+        """Call a model, and wait. Raises ServingError; Unsent if the engine was gone before."""
         waiter = _Waiter()
         number = self._session.call(
             waiter, model, version, signature, inputs, outputs, deadline, priority
         )
-        self._send()
+        if not self._send():
+            raise Unsent
         self._wait(waiter, number, deadline)
         return cast("Answer", waiter.result)
 
@@ -131,13 +143,16 @@ class Line:
         for waiter, error in self._session.fail(gone()):
             self._finish(waiter, error)
 
-    def _send(self) -> None:
+    def _send(self) -> bool:
+        """Whether all that was said has gone."""
         try:
             while not self._outbox.flush():
                 # The engine is behind. It always reads, so this is short.
                 self._sock_ready(select.POLLOUT)
         except (OSError, ValueError):
             self.close()
+            return False
+        return True
 
     def _sock_ready(self, events: int) -> None:
         poll = select.poll()
@@ -153,6 +168,7 @@ class Line:
             if left is not None and left <= 0:
                 self._session.cancel(number)
                 self._send()
+                self._wake_one()  # It may have been our turn to read.
                 raise ServingError("The answer did not come in time.", Code.DEADLINE_EXCEEDED)
             if self._reading.acquire(blocking=False):
                 try:
@@ -182,13 +198,11 @@ class Line:
             self._blocked.pop(waiter, None)
 
     def _wake_one(self) -> None:
+        """Whoever stops reading has another go on, if one waits."""
         for waiter in list(self._blocked):
-            if waiter.wake is not None:
+            if not waiter.done and waiter.wake is not None:
                 waiter.wake.set()
                 return
-        with self._lock:
-            if self._futures:
-                self._wanted.notify_all()
 
     def _read(self, left: float | None) -> bool:
         """Hear what the engine says; False if nothing came in the time that is left."""
@@ -234,12 +248,16 @@ class Line:
             self._wanted.notify_all()
 
     def _read_for_futures(self) -> None:
+        """The thread: it ends when nobody has wanted it for a while, so that a line that is not
+        used any more can go."""
         while True:
             with self._lock:
-                while not self._futures and not self.closed:
-                    self._wanted.wait()
-                if self.closed:
+                if not self._futures and not self.closed:
+                    self._wanted.wait(_LINGER)
+                if self.closed or not self._futures:
+                    self._reader = None
                     return
             with self._reading:
                 if not self.closed:
                     self._read(None)
+            self._wake_one()

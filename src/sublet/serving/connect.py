@@ -17,7 +17,7 @@ import numpy as np
 from sublet.channel import port
 from sublet.channel.answer import Answer
 from sublet.channel.codes import Code
-from sublet.channel.line import Line
+from sublet.channel.line import Line, Unsent
 from sublet.errors import ServingError
 from sublet.home import Home
 from sublet.serving.calls import Array, Signatures, arrange, result
@@ -32,7 +32,7 @@ class Model:
     """A model that is served elsewhere. Threads may share it, and forked children may use it.
 
     A call that is in flight when its engine ends raises ServingError (UNAVAILABLE); the next one
-    looks for the engine that took its place.
+    goes to the engine that took its place.
     """
 
     def __init__(self, name: str, version: int | None = None) -> None:
@@ -58,9 +58,7 @@ class Model:
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
         """Arrays in, an array out, or a dict of arrays if there are several outputs."""
-        line = self._connect()
-        signature, arrays = arrange(self._signatures, args, inputs)
-        return result(line.run(self.name, self._version, signature, arrays))
+        return result(self._run(args, inputs))
 
     def run(
         self,
@@ -105,15 +103,21 @@ class Model:
         self,
         args: tuple[Any, ...],
         inputs: dict[str, Any],
-        timeout: float | None,
-        priority: int,
-        signature: str | None,
-        outputs: Sequence[str],
+        timeout: float | None = None,
+        priority: int = 0,
+        signature: str | None = None,
+        outputs: Sequence[str] = (),
     ) -> Answer:
-        line = self._connect()
-        name, arrays = arrange(self._signatures, args, inputs, signature)
         deadline = None if timeout is None else time.monotonic() + timeout
-        return line.run(self.name, self._version, name, arrays, tuple(outputs), deadline, priority)
+        while True:
+            line = self._connect()
+            name, arrays = arrange(self._signatures, args, inputs, signature)
+            try:
+                return line.run(
+                    self.name, self._version, name, arrays, tuple(outputs), deadline, priority
+                )
+            except Unsent:
+                continue  # There is another engine, or an error that says that there is none.
 
     def _connect(self) -> Line:
         line = self._line

@@ -58,6 +58,7 @@ class Server:
             tell,
         )
         self._slots.stock = self.stock
+        self._ready = False
         self._reloading = asyncio.Lock()
         self._reloaded = False
         """Whether a client has said what is served: then a directory does not any more."""
@@ -121,6 +122,7 @@ class Server:
         self._listeners.listen()
         await self._frontends.start(self.stock.catalogue)
         ready(await self._slots.rows())
+        self._ready = True
         await asyncio.gather(self._watch_models(), self._watch_config(configs))
 
     async def _watch_models(self) -> None:
@@ -198,6 +200,8 @@ class Server:
     async def _end(self) -> int:
         """Answer what has come, for a while or until the next signal."""
         first = self._signals[0]
+        if not self._ready:
+            return 128 + first
         self._listeners.close()
         self._signalled.clear()
         drain = asyncio.create_task(self._frontends.drain(self.settings.drain))

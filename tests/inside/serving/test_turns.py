@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sublet.inside.serving.options import Options
 from sublet.inside.serving.queues import Kind, Request
-from sublet.inside.serving.schedule import Schedule
+from sublet.inside.serving.schedule import Run, Schedule
 from sublet.inside.serving.turns import Turns
 
 KIND = Kind("rows")
@@ -100,7 +100,7 @@ def test_everything_that_waits_comes_to_its_turn(drawn: list[tuple[int, int]], s
     for number, rows in drawn:
         assert schedule.put(queues[number], Request(KIND, rows, 0.0)) is None
     left = sum(rows for _, rows in drawn)
-    running = []
+    running: list[Run] = []
     while left:
         run, expired = schedule.take(1.0)
         assert not expired

@@ -511,7 +511,9 @@ def test_a_drain_answers_what_is_under_way_and_refuses_the_rest(tmp_path: Path) 
         drained = threading.Thread(target=lambda: server.run(server.server.drain(30)))
         drained.start()
         server.until(lambda: not server.server.health.ready)
-        with grpc.insecure_channel(server.address) as late:
+        # A channel like the first one would share its connection.
+        alone = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(server.address, alone) as late:
             with pytest.raises(grpc.RpcError) as wrong:
                 _half(late)
             assert wrong.value.code() == StatusCode.UNAVAILABLE

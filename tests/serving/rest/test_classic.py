@@ -181,7 +181,25 @@ def test_metadata_are_what_tensorflow_serving_says_of_the_same_model(model: str,
 MISTAKES: list[tuple[str, bytes | str, int, str]] = [
     # Documents
     ("half_plus_two", b"", 400, "JSON Parse error: The document is empty"),
-    ("half_plus_two", b"  ", 400, "JSON Parse error: The document is empty."),
+    ("half_plus_two", b"  ", 400, "JSON Parse error: The document is empty. at offset: 2"),
+    (
+        "half_plus_two",
+        '{"é": "x',
+        400,
+        "JSON Parse error: Missing a closing quotation mark in string. at offset: 9",
+    ),
+    (
+        "half_plus_two",
+        '{"a" 1}',
+        400,
+        "JSON Parse error: Missing a colon after a name of object member. at offset: 5",
+    ),
+    (
+        "half_plus_two",
+        '{"a": "\\x"}',
+        400,
+        "JSON Parse error: Invalid escape character in string. at offset: 7",
+    ),
     ("half_plus_two", "instances = [1]", 400, "JSON Parse error: Invalid value. at offset: 0"),
     (
         "half_plus_two",

@@ -1,8 +1,9 @@
 """The gRPC front end: HTTP/2, gRPC on top of it, and the services that clients call.
 
     frames, huffman, hpack      the bytes of HTTP/2
-    connection, sending         one client's connection: its streams and their flow control
-    calls                       gRPC: requests, deadlines, messages, how a call ends
+    reading, sending            what comes in frames, and what goes within windows
+    connection                  one client: settings, streams, flow control, faults
+    calls, streams              gRPC: the form of requests and answers; one call
     prediction, models, health, inference       the services
     server                      listens, and drains
 

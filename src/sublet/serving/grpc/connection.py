@@ -5,26 +5,22 @@ that breaks the protocol loses the stream, or the connection if there is no othe
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from typing import cast
 
 from sublet.channel.codes import Code
-from sublet.errors import ServingError
-from sublet.serving.grpc import calls, frames, hpack
-from sublet.serving.grpc.calls import Data, Methods
+from sublet.serving.grpc import calls, frames, hpack, streams
+from sublet.serving.grpc.calls import Methods
 from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
+from sublet.serving.grpc.reading import LARGEST_CONTROL, LARGEST_FRAME, NotHttp2, Reader
+from sublet.serving.grpc.room import Room
 from sublet.serving.grpc.sending import Sender
 from sublet.serving.grpc.streams import Stream
 
 MOST_STREAMS = 2048
-LARGEST_FRAME = 1 << 20
-LARGEST_CONTROL = 16384
-"""Bytes of a frame that is not data."""
 LARGEST_BLOCK = 4 * LARGEST_CONTROL
 """Bytes of headers in all their frames."""
-STREAM_WINDOW = 4 << 20
 WINDOW = 16 << 20
 MOST_RESETS = 2000
 """Streams that may be given up within a second, by the client or for what it sent."""
@@ -40,8 +36,6 @@ _NOT_HTTP2 = (
     b"Content-Length: %d\r\n\r\n%b" % (len(_ONLY_HTTP2), _ONLY_HTTP2)
 )
 
-log = logging.getLogger(__name__)
-
 
 class Connection(asyncio.Protocol):
     """Made by the server for each client."""
@@ -49,26 +43,25 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         methods: Methods,
-        limit: int = calls.LARGEST_MESSAGE,
-        lost: Callable[["Connection"], None] = lambda _: None,
+        room: Room,
+        limit: int,
+        made: Callable[["Connection"], None],
+        lost: Callable[["Connection"], None],
     ) -> None:
         self._methods = methods
+        self._room = room
         self._limit = limit
+        self._made = made
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, Stream] = {}
         self._decoder = hpack.Decoder()
-        self._held = bytearray()
-        self._needed = len(frames.PREFACE)
-        self._greeted = False
+        self._reader = Reader(self._greet, self._frame, self._data)
         self._settled = False
-        self._inside: tuple[int, int, bool] | None = None
-        """Stream, bytes to come and whether it is the last, within a frame of data."""
         self._block: tuple[int, int, bytearray] | None = None
         """Stream, flags and bytes of headers that are not complete."""
         self._last = 0
         self._window = WINDOW
-        self._taken = 0
         self._resets = 0
         self._resets_since = 0.0
         self._draining = False
@@ -82,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._sender = Sender(self._transport, self._loop, self._ended)
         self._greeting = self._loop.call_later(GREETING_TIME, transport.close)
+        self._made(self)
 
     def connection_lost(self, wrong: Exception | None) -> None:
         self._broken = True
@@ -101,20 +95,16 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._broken:
             return
-        if self._held:
-            self._held += data
-            if len(self._held) < self._needed:
-                return
-            data = bytes(self._held)
-            self._held.clear()
         try:
-            rest = self._parse(data)
+            self._reader.feed(data)
+        except NotHttp2:
+            self._broken = True
+            self._transport.write(_NOT_HTTP2)
+            self._transport.close()
         except ConnectionFault as wrong:
             self._break(wrong)
-            return
-        if rest < len(data):
-            self._held += memoryview(data)[rest:]
-        self._sender.flush()
+        else:
+            self._sender.flush()
 
     @property
     def reading(self) -> bool:
@@ -152,71 +142,25 @@ class Connection(asyncio.Protocol):
 
     # Frames
 
-    def _parse(self, data: bytes) -> int:
-        """Read all complete frames; gives where the incomplete one begins."""
-        at, end = 0, len(data)
-        if not self._greeted:
-            at = self._greet(data)
-            if not self._greeted:
-                return 0 if at == 0 else end
-        while at < end:
-            if self._inside is not None:
-                number, missing, last = self._inside
-                piece = data[at : at + missing]
-                at += len(piece)
-                missing -= len(piece)
-                self._inside = (number, missing, last) if missing else None
-                self._data(number, piece, len(piece), last and not missing)
-                continue
-            if end - at < frames.HEAD_SIZE:
-                self._needed = frames.HEAD_SIZE
-                break
-            high, low, kind, flags, number = frames.HEAD.unpack_from(data, at)
-            size = high << 8 | low
-            number &= 0x7FFFFFFF
-            body = at + frames.HEAD_SIZE
-            if size > (LARGEST_CONTROL if kind else LARGEST_FRAME):
-                raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "frame too large")
-            if self._block is not None and kind != frames.CONTINUATION:
-                raise ConnectionFault(Fault.PROTOCOL_ERROR, "headers are not complete")
-            if end - body < size:
-                if kind == frames.DATA and not flags & frames.PADDED and end > body:
-                    self._inside = (number, size, bool(flags & frames.END_STREAM))
-                    at = body
-                    continue
-                self._needed = frames.HEAD_SIZE + size
-                break
-            at = body + size
-            self._frame(kind, flags, number, data[body:at])
-        return at
-
-    def _greet(self, data: bytes) -> int:
-        size = len(frames.PREFACE)
-        if not data.startswith(frames.PREFACE[: len(data)]):
-            self._transport.write(_NOT_HTTP2)
-            self._transport.close()
-            self._broken = True
-            return 1
-        if len(data) < size:
-            return 0
-        self._greeted = True
+    def _greet(self) -> None:
         self._greeting.cancel()
         self._sender.put(
             frames.settings(
                 {
                     Setting.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
-                    Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+                    Setting.INITIAL_WINDOW_SIZE: streams.WINDOW,
                     Setting.MAX_FRAME_SIZE: LARGEST_FRAME,
                     Setting.MAX_HEADER_LIST_SIZE: hpack.LARGEST_LIST,
                 }
             )
             + frames.window_update(0, WINDOW - 65535)
         )
-        return size
 
     def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if not self._settled and kind != frames.SETTINGS:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "SETTINGS must come first")
+        if self._block is not None and kind != frames.CONTINUATION:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "headers are not complete")
         try:
             match kind:
                 case frames.DATA:
@@ -367,12 +311,10 @@ class Connection(asyncio.Protocol):
             self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
             return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
-        stream = Stream(number, head, method, self._sender, STREAM_WINDOW, deadline, self._limit)
+        stream = Stream(number, head, method, self._sender, self._room, deadline, self._limit)
         self._streams[number] = stream
-        if method.streaming is not None:
-            stream.task = self._loop.create_task(self._stream(stream))
         if ended:
-            self._receive(stream, b"", True)
+            stream.receive(b"", 0, True)
 
     def _trailers(self, number: int, ended: bool) -> None:
         """Headers after the body: nothing in them is ours, but they may end the stream."""
@@ -381,10 +323,12 @@ class Connection(asyncio.Protocol):
             return  # we have ended it before the client has
         if stream.ended or not ended:
             raise StreamFault(number, Fault.STREAM_CLOSED)
-        self._receive(stream, b"", True)
+        stream.receive(b"", 0, True)
 
     def _data(self, number: int, piece: bytes, size: int, last: bool) -> None:
         """Take a piece of a body; `size` counts its padding, too."""
+        if self._block is not None:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "headers are not complete")
         self._window -= size
         if self._window < 0:
             raise ConnectionFault(Fault.FLOW_CONTROL_ERROR, "more than the window takes")
@@ -399,68 +343,12 @@ class Connection(asyncio.Protocol):
         if stream.ended:
             self._refuse(number, Fault.STREAM_CLOSED)
             return
-        stream.window -= size
-        if stream.window < 0:
-            self._refuse(number, Fault.FLOW_CONTROL_ERROR)
-            return
-        if not last and stream.window < STREAM_WINDOW // 2:
-            self._sender.put(frames.window_update(number, STREAM_WINDOW - stream.window))
-            stream.window = STREAM_WINDOW
-        self._receive(stream, piece, last)
-
-    # Calls
-
-    def _receive(self, stream: Stream, piece: bytes, last: bool) -> None:
-        stream.ended = last
         try:
-            if piece:
-                stream.receive(piece)
-            if last:
-                stream.finish()
-                if stream.method.unary is not None:
-                    message = stream.single()
-                    stream.task = self._loop.create_task(self._unary(stream, message))
-        except ServingError as wrong:
-            self._end(stream, wrong.code, wrong.message)
+            stream.receive(piece, size, last)
+        except StreamFault as wrong:
+            self._refuse(number, wrong.fault)
 
-    async def _unary(self, stream: Stream, message: Data) -> None:
-        assert stream.method.unary is not None
-        try:
-            answer = await stream.method.unary(message, stream.deadline)
-        except ServingError as wrong:
-            self._end(stream, wrong.code, wrong.message)
-        except Exception:
-            self._crash(stream)
-        else:
-            if stream.out.number in self._streams:
-                self._sender.answer(stream.out, answer)
-
-    async def _stream(self, stream: Stream) -> None:
-        assert stream.method.streaming is not None
-        try:
-            await stream.method.streaming(stream)
-        except ServingError as wrong:
-            self._end(stream, wrong.code, wrong.message)
-        except Exception:
-            self._crash(stream)
-        else:
-            self._end(stream, Code.OK, "")
-
-    def _crash(self, stream: Stream) -> None:
-        log.exception("a call of %s failed", stream.head.path.decode("utf-8", "replace"))
-        self._end(stream, Code.INTERNAL, "The server failed. Its log says how.")
-
-    def _end(self, stream: Stream, code: int, text: str) -> None:
-        """The last word about a call that is not answered by one message."""
-        number = stream.out.number
-        if number not in self._streams:
-            return
-        opened = stream.out.opened or code == Code.OK
-        if opened:
-            self._sender.open(stream.out)
-        block = calls.ending(code, text) if opened else calls.failure(code, text)
-        flags = frames.END_HEADERS | frames.END_STREAM
-        self._sender.end(stream.out, frames.frame(frames.HEADERS, flags, number, block))
+    # Ends
 
     def _fail(self, number: int, code: int, text: str, ended: bool) -> None:
         self._close(number, calls.failure(code, text), ended)
@@ -496,11 +384,8 @@ class Connection(asyncio.Protocol):
             self._drop(stream)
 
     def _drop(self, stream: Stream) -> None:
-        """Nobody waits for this call any more."""
         self._streams.pop(stream.out.number, None)
-        self._sender.forget(stream.out)
-        if stream.task is not None and stream.task is not _current():
-            stream.task.cancel()
+        stream.drop()
         if self._draining:
             self._leave()
 
@@ -508,10 +393,6 @@ class Connection(asyncio.Protocol):
         if self._refusing and not self._streams and not self._broken:
             self._sender.flush()
             self._transport.close()
-
-
-def _current() -> asyncio.Task[None] | None:
-    return asyncio.current_task()
 
 
 def _unpadded(payload: bytes, skipped: int) -> bytes:

@@ -6,10 +6,7 @@ A model has one signature there: the default one, the only one, or the one that 
 
 import time
 from collections.abc import Mapping
-from math import prod
 from typing import Any
-
-import numpy as np
 
 import sublet
 from sublet.channel.codes import Code
@@ -17,33 +14,17 @@ from sublet.errors import ServingError
 from sublet.serving import checks
 from sublet.serving.catalogue import Signature, State, TensorSpec, Version
 from sublet.serving.desk import Desk
-from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON, Kind
+from sublet.serving.dtypes import KINDS
+from sublet.serving.grpc import contents
 from sublet.serving.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.requests import parse, signatures_of
 from sublet.serving.proto import inference
-from sublet.serving.proto.tensors import Array, Unreadable, from_bytes, from_list, joined, shaped
 from sublet.serving.proto.wire import piece
 
 PLATFORM = "tensorflow_savedmodel"
-SHARED_MEMORY = "shared_memory_region"
 _REQUEST = inference("ModelInferRequest")
-_CONTENTS = {
-    1: "fp32_contents",
-    2: "fp64_contents",
-    3: "int_contents",
-    4: "uint_contents",
-    5: "int_contents",
-    6: "int_contents",
-    STRING: "bytes_contents",
-    9: "int64_contents",
-    10: "bool_contents",
-    17: "uint_contents",
-    22: "uint_contents",
-    23: "uint64_contents",
-}
-_PACKED = (1, 2)
 _STATES = {
     State.START: "LOADING",
     State.LOADING: "LOADING",
@@ -154,9 +135,9 @@ class Inference:
             signatures = await signatures_of(self._desk, version)
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
-            inputs = _inputs(request)
+            inputs = contents.inputs(request)
             checks.check_inputs(signature, inputs)
-            outputs = checks.check_outputs(signature, _outputs(request))
+            outputs = checks.check_outputs(signature, contents.wanted(request))
             answer = await self._desk.run(
                 version,
                 name,
@@ -165,8 +146,12 @@ class Inference:
                 _sooner(deadline, parameters.get("timeout")),
                 _priority(parameters.get("priority")),
             )
+            response = inference("ModelInferResponse")(
+                model_name=version.model, model_version=str(version.number), id=request.id
+            )
             raw = bool(request.raw_input_contents) or not request.inputs
-            return _answer(request, version, answer.outputs, raw)
+            contents.fill(response, answer.outputs, raw)
+            return _bytes(response)
 
     async def model_stream_infer(self, call: Call) -> None:
         """One answer for each request, in their order; one that fails does not end the stream."""
@@ -223,121 +208,11 @@ def _priority(given: Any) -> int:
     return given if type(given) is int and 0 <= given < 2**31 else 0
 
 
-def _outputs(request: Any) -> list[str]:
-    for output in request.outputs:
-        if SHARED_MEMORY in output.parameters:
-            raise _shared_memory()
-    return [output.name for output in request.outputs]
-
-
-def _inputs(request: Any) -> dict[str, Array]:
-    raw = request.raw_input_contents
-    if raw and len(raw) != len(request.inputs):
-        raise _refused(f"There are {len(request.inputs)} inputs, but {len(raw)} raw contents.")
-    arrays: dict[str, Array] = {}
-    for index, given in enumerate(request.inputs):
-        if given.name in arrays:
-            raise _refused(f"Input {given.name} is given twice.")
-        if SHARED_MEMORY in given.parameters:
-            raise _shared_memory()
-        try:
-            arrays[given.name] = _read(given, raw[index] if raw else None)
-        except (Unreadable, OverflowError) as wrong:
-            raise _refused(f"Input {given.name} cannot be read: {wrong}.") from None
-    return arrays
-
-
-def _read(given: Any, raw: bytes | None) -> Array:
-    kind = TRITON.get(given.datatype)
-    if kind is None or kind.array is None:
-        raise Unreadable(f"the datatype {given.datatype!r} is not known")
-    shape = tuple(given.shape)
-    if shape and min(shape) < 0:
-        raise Unreadable("its shape is not known")
-    count = prod(shape)
-    if raw is None:
-        array = _typed(kind, given.contents, count)
-    elif given.HasField("contents"):
-        raise Unreadable("it has both contents and raw contents")
-    elif kind.number == STRING:
-        array = from_list(kind, _strings(raw, count))
-    else:
-        array = from_bytes(kind, raw, count)
-    return shaped(array, shape)
-
-
-def _typed(kind: Kind, contents: Any, count: int) -> Array:
-    field = _CONTENTS.get(kind.number)
-    if field is None:
-        raise Unreadable(f"{kind.triton} is only taken as raw contents")
-    values = getattr(contents, field)
-    if kind.number in _PACKED:
-        return from_bytes(kind, joined(values), count)
-    if len(values) != count:
-        raise Unreadable(f"it has {len(values)} values; its shape takes {count}")
-    return from_list(kind, list(values))
-
-
-def _strings(raw: bytes, count: int) -> list[bytes]:
-    """Strings, each after its length in four bytes."""
-    strings: list[bytes] = []
-    at = 0
-    while at < len(raw):
-        size = int.from_bytes(raw[at : at + 4], "little")
-        at += 4
-        if at + size > len(raw):
-            raise Unreadable("a string is cut off")
-        strings.append(raw[at : at + size])
-        at += size
-    if len(strings) != count:
-        raise Unreadable(f"it has {len(strings)} strings; its shape takes {count}")
-    return strings
-
-
-def _answer(request: Any, version: Version, outputs: Mapping[str, Array], raw: bool) -> bytes:
-    response = inference("ModelInferResponse")(
-        model_name=version.model, model_version=str(version.number), id=request.id
-    )
-    raw = raw or any(ARRAYS[array.dtype].number in (HALF, BFLOAT16) for array in outputs.values())
-    for name, array in outputs.items():
-        kind = ARRAYS[array.dtype]
-        if not kind.triton:
-            raise ServingError(
-                f"Output {name} is {kind.word}, which this protocol does not know. "
-                "Ask for other outputs, or use Predict.",
-                Code.INVALID_ARGUMENT,
-            )
-        filled = response.outputs.add(name=name, datatype=kind.triton, shape=array.shape)
-        if raw:
-            response.raw_output_contents.append(_raw(kind, array))
-        else:
-            values = [array.tobytes()] if kind.number in _PACKED else array.reshape(-1).tolist()
-            getattr(filled.contents, _CONTENTS[kind.number]).extend(values)
-    return _bytes(response)
-
-
-def _raw(kind: Kind, array: Array) -> bytes:
-    if kind.number != STRING:
-        return np.ascontiguousarray(array).tobytes()
-    return b"".join(len(value).to_bytes(4, "little") + value for value in array.reshape(-1))
-
-
 def _datatype(spec: TensorSpec) -> str:
     kind = KINDS.get(spec.dtype)
     return kind.triton if kind is not None else ""
 
 
-def _shared_memory() -> ServingError:
-    return ServingError(
-        "Shared memory regions are not taken. Send the tensor, or use sublet.connect.",
-        Code.UNIMPLEMENTED,
-    )
-
-
 def _bytes(response: Any) -> bytes:
     data: bytes = response.SerializeToString()
     return data
-
-
-def _refused(text: str) -> ServingError:
-    return ServingError(text, Code.INVALID_ARGUMENT)

@@ -49,7 +49,7 @@ class Sender:
         ended: Callable[[int], None],
     ) -> None:
         self._transport = transport
-        self._loop = loop
+        self.loop = loop
         self._ended = ended
         self._out: list[bytes | memoryview] = []
         self._blocked: dict[int, Outgoing] = {}
@@ -63,7 +63,7 @@ class Sender:
         self._out.append(data)
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self.flush)
+            self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Send now what has been put."""

@@ -44,12 +44,11 @@ class Calls:
         write: Callable[[Answer], Reply],
         outputs: tuple[str, ...] = (),
         api: str = "Predict",
-        priority: int = 0,
     ) -> Pending:
         """Call a model; `write` makes the reply of its answer."""
         deadline = request.received + self._limits.call
         future = asyncio.ensure_future(
-            self._desk.run(version, signature, inputs, outputs, deadline, priority)
+            self._desk.run(version, signature, inputs, outputs, deadline)
         )
 
         def finish(done: "asyncio.Future[Answer]") -> Reply:

@@ -66,7 +66,9 @@ def wrong(text: str) -> ServingError:
 
 def _parse_again(body: Body, failed: orjson.JSONDecodeError) -> Any:
     if not body.strip():
-        raise _broken("The document is empty." if body else "The document is empty", None)
+        if not body:
+            raise wrong("JSON Parse error: The document is empty")
+        raise _broken("The document is empty.", len(body))
     if "depth" in failed.msg:
         raise _broken("The document is nested too deeply.", failed.pos)
     if "infinity" in failed.msg:
@@ -79,7 +81,9 @@ def _parse_again(body: Body, failed: orjson.JSONDecodeError) -> Any:
     except UnicodeDecodeError as bad:
         raise _broken("Invalid encoding in string.", bad.start) from None
     except json.JSONDecodeError as bad:
-        raise _broken(_text(bad), bad.pos) from None
+        # RapidJSON counts bytes, and notices that a string does not end where the document does.
+        at = len(bad.doc) if bad.msg.startswith("Unterminated") else bad.pos
+        raise _broken(_text(bad), len(bad.doc[:at].encode())) from None
     except RecursionError:
         raise _broken("The document is nested too deeply.", failed.pos) from None
     except ValueError:
@@ -115,9 +119,8 @@ def _fits(number: int) -> bool:
     return -(2**63) <= number < 2**64
 
 
-def _broken(text: str, offset: int | None) -> ServingError:
-    where = "" if offset is None else f" at offset: {offset}"
-    return wrong(f"JSON Parse error: {text}{where}")
+def _broken(text: str, offset: int) -> ServingError:
+    return wrong(f"JSON Parse error: {text} at offset: {offset}")
 
 
 def _text(failed: json.JSONDecodeError) -> str:

@@ -1,0 +1,189 @@
+"""The client's half: lanes, memory that is used again, and calls that share a line."""
+
+import asyncio
+import gc
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sublet.channel import records
+from sublet.channel.codes import Code
+from sublet.channel.line import Line
+from sublet.channel.outbox import Outbox, Outgoing
+from sublet.channel.port import Port
+from sublet.channel.segments import Segments
+from sublet.errors import ServingError
+from support.box import wait_for
+from support.numbers import NumbersEngine, floats, numbers_engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
+    with numbers_engine(tmp_path_factory.mktemp("engine"), slots=2) as one:
+        for name in ("double", "sizes", "held"):
+            one.add(name)
+        yield one
+
+
+def test_segments_are_used_again_and_bounded() -> None:
+    segments = Segments()
+    first = segments.take(300_000)
+    segments.put_back(first)
+    assert segments.take(400_000) is first
+    large = [segments.take(200 << 20) for _ in range(3)]
+    for one in large:
+        one.hand_over()
+        segments.put_back(one)
+    assert segments.dropped == [one.number for one in large[1:]]
+
+
+def test_a_buffer_goes_back_when_its_array_and_all_views_of_it_are_gone() -> None:
+    segments = Segments()
+    array = segments.lend((1000, 100), np.dtype(np.float32))
+    segment = segments.find_lent(array)
+    assert segment is not None
+    part = array[10:]
+    del array
+    gc.collect()
+    assert segments.take(400_000) is not segment
+    del part
+    gc.collect()
+    assert segments.take(400_000) is segment
+
+
+def test_records_are_gathered_into_packets_that_are_not_too_large() -> None:
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with mine, theirs:
+        outbox = Outbox(mine)
+        for number in range(100):
+            record = records.plain(records.EVENT, call=number, body=bytes(4000))
+            outbox.put(Outgoing((record,), len(record)))
+        found: list[int] = []
+        packets = 0
+        while not outbox.flush() or len(found) < 100:
+            packet = theirs.recv(1 << 20)
+            assert len(packet) <= records.FULL
+            found += [record.call for record in records.read(packet)]
+            packets += 1
+        assert found == list(range(100))
+        assert packets < 10
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_threads_and_futures_share_a_line(engine: NumbersEngine, size: int) -> None:
+    """Each gets its own answer, whoever of them reads it."""
+    line = engine.connect()
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        for turn in range(30):
+            array = np.full((1, size), number * 1000 + turn, np.float32)
+            if turn % 3:
+                answer = line.run("double", 1, "serving_default", {"x": array})
+            else:
+                answer = line.submit("double", 1, "serving_default", {"x": array}).result(60)
+            if not (answer.outputs["y"] == 2 * array).all():
+                wrong.append((number, turn))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not wrong
+    line.close()
+
+
+def test_calls_of_one_turn_of_the_loop_travel_together(engine: NumbersEngine) -> None:
+    async def main() -> list[float]:
+        port = await Port.open(engine.path)
+        calls = [port.run("sizes", 1, "serving_default", {"x": floats([[n]])}) for n in range(16)]
+        sizes = [(await one).outputs["y"].item() for one in calls]
+        port.close()
+        return sizes
+
+    engine.line.ask({"ask": "load", "model": "sizes", "version": 1})
+    assert asyncio.run(main()) == [16] * 16
+
+
+def test_a_port_asks_and_is_told_what_went_wrong(engine: NumbersEngine) -> None:
+    async def main() -> None:
+        port = await Port.open(engine.path)
+        assert (await port.ask({"ask": "describe", "model": "double"}))["version"] == 1
+        with pytest.raises(ServingError, match="Servable not found"):
+            await port.run("none", 1, "serving_default", {"x": floats([[1]])})
+        buffer = port.buffer((100, 1000), np.float32)
+        buffer.fill(3)
+        answer = await port.run("double", 1, "serving_default", {"x": buffer})
+        assert (answer.outputs["y"] == 6).all()
+        port.close()
+        with pytest.raises(ServingError, match="has ended"):
+            await port.run("double", 1, "serving_default", {"x": floats([[1]])})
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_leaves_the_queue(engine: NumbersEngine) -> None:
+    async def main() -> None:
+        port = await Port.open(engine.path)
+        calls = [port.run("held", 1, "serving_default", {"x": floats([[1, n]])}) for n in range(2)]
+        await asyncio.to_thread(
+            wait_for, lambda: engine.model("held")["running"] == 1, "the first ones run"
+        )
+        other = port.run("held", 1, "serving_default", {"x": np.ones((3, 50_000), np.float32)})
+        third = port.run("held", 1, "serving_default", {"x": floats([[5, 5]])})
+        await asyncio.to_thread(
+            wait_for, lambda: engine.model("held")["running"] == 2, "both slots are taken"
+        )
+        third.cancel()
+        await asyncio.to_thread(
+            wait_for, lambda: engine.model("held")["waiting"] == 0, "it waits no more"
+        )
+        engine.touch("go")
+        for number, one in enumerate(calls):
+            assert (await one).outputs["y"].tolist() == [[2, 2 * number]]
+        assert (await other).outputs["y"].shape == (3, 50_000)
+        port.close()
+
+    asyncio.run(main())
+
+
+def test_no_engine_is_an_answer(tmp_path: Path) -> None:
+    with pytest.raises(ServingError) as raised:
+        asyncio.run(Port.open(str(tmp_path / "nothing.sock")))
+    assert raised.value.code == Code.UNAVAILABLE
+
+
+def test_a_port_whose_engine_ends_fails_its_calls(tmp_path: Path) -> None:
+    async def main(engine: NumbersEngine) -> None:
+        port = await Port.open(engine.path)
+        lost = asyncio.Event()
+        port.lost = lost.set
+        call = port.run("held", 1, "serving_default", {"x": floats([[1]])})
+        await asyncio.to_thread(wait_for, lambda: (tmp_path / "begun").exists(), "it runs")
+        engine.process.kill()
+        with pytest.raises(ServingError) as raised:
+            await asyncio.wait_for(call, 20)
+        assert raised.value.code == Code.UNAVAILABLE
+        assert lost.is_set()
+        assert port.closed
+
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held")
+        asyncio.run(main(engine))
+
+
+def test_a_line_is_closed_when_nobody_has_it_any_more() -> None:
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    line = Line(mine)
+    del line, mine
+    gc.collect()
+    theirs.settimeout(20)
+    assert theirs.recv(1) == b""
+    theirs.close()

@@ -1,0 +1,217 @@
+"""`sublet.Engine` and `sublet.connect`, with real models under a real lease."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sublet
+from sublet.channel.codes import Code
+from sublet.errors import TooLarge
+from support.box import Box, wait_for
+from support.numbers import floats
+
+MODELS = Path(__file__).parents[1] / "data" / "savedmodels"
+HALF = MODELS / "saved_model_half_plus_two_cpu" / "00000123"
+
+
+@pytest.fixture(scope="module")
+def home(shared_box: Box) -> Iterator[Box]:
+    """The shared home, for engines that are made in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("SUBLET"):
+                patch.delenv(name)
+        patch.setenv("SUBLET_HOME", str(shared_box.home))
+        yield shared_box
+
+
+@pytest.fixture(scope="module")
+def engine(home: Box) -> Iterator[sublet.Engine]:
+    with sublet.Engine(memory="256MiB") as one:
+        one.load("half", HALF)
+        one.load("matrix", MODELS / "matrix_half_plus_two" / "1")
+        one.load("counter", MODELS / "saved_model_counter" / "00000123")
+        yield one
+
+
+def test_an_engine_runs_the_models_it_has_loaded(engine: sublet.Engine) -> None:
+    assert engine.run("half", [[1.0], [2.0]]).tolist() == [[2.5], [3.0]]
+    futures = [engine.submit("half", [[float(n)]]) for n in range(10)]
+    assert [one.result(30).item() for one in futures] == [n / 2 + 2 for n in range(10)]
+    assert engine.run("matrix", np.zeros((4, 3, 3))).tolist() == [[[2.0] * 3] * 3] * 4
+
+
+def test_an_engine_says_what_each_model_costs(engine: sublet.Engine) -> None:
+    engine.run("half", [[1.0]])
+    (half,) = [one for one in engine.models() if one["model"] == "half"]
+    assert half["loaded"]
+    assert half["requests"] >= 1
+    assert half["load_seconds"] > 0
+    assert half["bytes"] >= 0
+
+
+def test_a_function_of_this_program_can_be_served(engine: sublet.Engine) -> None:
+    offset = 10
+
+    def shift(x: Any) -> Any:
+        return x + offset
+
+    engine.load("shift", shift, batchable=True)
+    assert engine.run("shift", np.arange(3)).tolist() == [10, 11, 12]
+    assert sublet.connect("shift")(x=np.arange(2)).tolist() == [10, 11]
+    engine.unload("shift")
+    with pytest.raises(sublet.ServingError, match=r"no model 'shift'.*half"):
+        engine.run("shift", np.arange(3))
+
+
+def test_what_cannot_be_loaded_says_why_and_leaves_the_others(
+    engine: sublet.Engine, tmp_path: Path
+) -> None:
+    with pytest.raises(sublet.ServingError):
+        engine.load("empty", tmp_path)
+    with pytest.raises(sublet.ServingError, match="max_batch_size"):
+        engine.load("other", HALF, max_batch_size=0)
+    assert {one["model"] for one in engine.models()} == {"half", "matrix", "counter"}
+    assert engine.run("half", [[1.0]]).item() == 2.5
+
+
+def test_a_model_is_called_from_another_process_without_tensorflow(engine: sublet.Engine) -> None:
+    code = (
+        "import sys, numpy as np, sublet; m = sublet.connect('half'); "
+        "print(m(np.float32([[6]])).item(), 'tensorflow' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout.split() == ["5.0", "False"]
+
+
+def test_state_is_kept_and_seen_by_all_callers(engine: sublet.Engine) -> None:
+    one, other = sublet.connect("counter"), sublet.connect("counter")
+    names = sorted(one.signatures.all)
+    assert "incr_counter" in names
+    before = one.run(signature="get_counter").item()
+    for model in (one, other, one):
+        model.run(signature="incr_counter")
+    assert other.run(signature="get_counter").item() == before + 3
+
+
+def test_calls_of_many_threads_and_coroutines_share_a_connection(engine: sublet.Engine) -> None:
+    model = sublet.connect("half")
+    found: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        found[number] = [model([[float(number + n)]]).item() for n in range(20)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+
+    async def many() -> list[Any]:
+        return await asyncio.gather(*(model.call_async([[float(n)]]) for n in range(50)))
+
+    assert [one.item() for one in asyncio.run(many())] == [n / 2 + 2 for n in range(50)]
+    for thread in threads:
+        thread.join()
+    assert found == {n: [(n + m) / 2 + 2 for m in range(20)] for n in range(8)}
+
+
+def test_a_forked_child_has_a_connection_of_its_own(engine: sublet.Engine) -> None:
+    code = (
+        "import os, numpy as np, sublet; m = sublet.connect('half'); "
+        "x = np.ones((20000, 1), 'f4'); m(x); pid = os.fork(); ok = (m(x) == 2.5).all(); "
+        "pid or os._exit(0 if ok else 1); print(ok, os.waitpid(pid, 0)[1])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert said.stdout.split() == ["True", "0"]
+
+
+def test_large_arrays_and_buffers_give_what_small_ones_do(engine: sublet.Engine) -> None:
+    model = sublet.connect("half")
+    array = np.random.default_rng(1).random((300_000, 1), np.float32)
+    np.testing.assert_allclose(model(array), array / 2 + 2, rtol=1e-6)
+    buffer = model.buffer(array.shape)
+    buffer[:] = array
+    for _ in range(3):
+        np.testing.assert_allclose(model(buffer), array / 2 + 2, rtol=1e-6)
+    np.testing.assert_array_equal(buffer, array)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda m: m(), "The inputs of this model are x"),
+        (lambda m: m(floats([[1]]), floats([[1]])), "Name the inputs"),
+        (lambda m: m(y=floats([[1]])), "given were y"),
+        (lambda m: m([["a"]]), "has to be float32"),
+        (lambda m: m(np.ones((1, 1), complex)), "has to be float32"),
+        (lambda m: m.run(floats([[1]]), signature="no"), "has no signature 'no'"),
+    ],
+)
+def test_a_wrong_call_says_how_to_call(engine: sublet.Engine, call: Any, says: str) -> None:
+    with pytest.raises(sublet.ServingError, match=says) as raised:
+        call(sublet.connect("half"))
+    assert raised.value.code == Code.INVALID_ARGUMENT
+
+
+def test_a_model_that_nobody_serves_is_said_with_what_is(engine: sublet.Engine) -> None:
+    with pytest.raises(sublet.ServingError, match=r"No model 'tree' is served here, only: .*half"):
+        sublet.connect("tree")
+
+
+def test_nothing_is_served_says_how_to_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBLET_HOME", str(tmp_path))
+    with pytest.raises(sublet.ServingError, match="sublet serve"):
+        sublet.connect("half")
+
+
+def test_a_client_finds_the_engine_that_takes_the_place_of_one_that_was_killed(home: Box) -> None:
+    with sublet.Engine(memory="128MiB") as first:
+        first.load("again", HALF)
+        model = sublet.connect("again")
+        assert model([[1.0]]).item() == 2.5
+        pid = first.worker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not first.worker.alive, "the engine's end is known")
+        with pytest.raises(sublet.ServingError) as raised:
+            first.run("again", [[1.0]])
+        assert raised.value.code == Code.UNAVAILABLE
+    with sublet.Engine(memory="128MiB") as second:
+        second.load("again", HALF)
+        assert model([[2.0]]).item() == 3.0
+
+
+def test_an_engine_ends_with_the_process_that_has_it(home: Box) -> None:
+    code = (
+        "import signal, sublet; engine = sublet.Engine(memory='64MiB'); "
+        "print(engine.worker.pid, flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        owner.kill()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the engine has gone")
+
+
+def test_an_engine_that_finds_no_room_says_so(home: Box) -> None:
+    with pytest.raises(TooLarge, match="900 GiB"):
+        sublet.Engine(memory="900GiB")
