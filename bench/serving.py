@@ -22,7 +22,7 @@ _MiB = 2**20
 _LARGEST = 32
 _MODELS = ("m0", "m1", "m2", "m3")
 _ROUNDS = 3
-_SECONDS = 2.5
+_SECONDS = 1.8
 
 Open = Callable[..., AbstractContextManager[servers.Server]]
 Make = Callable[[int, Sequence[str], Sequence[float]], callers.Load]

@@ -26,10 +26,7 @@ def stay(way: serving.Way, rate: float, p99: float) -> serving.Stay:
 RATES = {"sublet": (12345.0, 0.0123), "pytriton": (1440.0, 0.123)}
 ROUND = {way.key: stay(way, *RATES.get(way.key, (4000.0, 0.01))) for way in serving.WAYS}
 FIGURES = {connect.SMALL: 12345.0, connect.LARGE: 1234.5}
-CALLS = {
-    way: connect.Calls(FIGURES, FIGURES, FIGURES, 1157 * MiB)
-    for way in connect.TITLES
-}
+CALLS = {way: connect.Calls(FIGURES, FIGURES, FIGURES, 1157 * MiB) for way in connect.TITLES}
 FAIR = fairness.Round(
     heard(400),
     heard(380, 0.05),
