@@ -86,6 +86,18 @@ def endless(place: Path) -> str:
     return str(place)
 
 
+def reading(place: Path, file: Path) -> str:
+    """TensorFlow 1: its initializer reads a file."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    file.write_text("")
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [None], name="x")
+        _write(place, session, {"x": x}, {"y": x * 2}, tf.io.read_file(str(file)).op)
+    return str(place)
+
+
 def exiting(place: Path) -> str:
     """TensorFlow 1: its initializer ends the process."""
     import tensorflow as tf

@@ -24,8 +24,9 @@ class Served:
     desk: StandInDesk
     server: GrpcServer
 
-    def __init__(self, path: Path, largest: int) -> None:
+    def __init__(self, path: Path, largest: int, room: int | None) -> None:
         self.path = path
+        self._room = room
         self._largest = largest
         self._tcp = socket.create_server(("127.0.0.1", 0))
         self.port = self._tcp.getsockname()[1]
@@ -73,7 +74,7 @@ class Served:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.desk = StandInDesk()
-        self.server = GrpcServer(self.desk, self._largest)
+        self.server = GrpcServer(self.desk, self._largest, self._room)
         await self.server.listen([self._tcp, self._unix])
         self._ready.set()
         await self._stop.wait()
@@ -81,9 +82,11 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, largest: int = LARGEST_MESSAGE) -> Iterator[Served]:
+def served(
+    folder: Path, largest: int = LARGEST_MESSAGE, room: int | None = None
+) -> Iterator[Served]:
     """A front end for the time of a test."""
-    server = Served(folder / "grpc.sock", largest)
+    server = Served(folder / "grpc.sock", largest, room)
     server.start()
     try:
         yield server

@@ -114,7 +114,8 @@ class Client:
                 headers = dict(self._decoder.decode(each.payload))
                 if each.flags & frames.END_STREAM:
                     return int(headers[b"grpc-status"]), headers.get(b"grpc-message", b"").decode()
-            assert each.kind not in (frames.GOAWAY, frames.RST_STREAM), each
+            assert each.kind != frames.GOAWAY, each
+            assert (each.kind, each.stream) != (frames.RST_STREAM, stream), each
         raise AssertionError("the server has hung up")
 
     def goaway(self) -> int:

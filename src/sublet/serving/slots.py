@@ -233,7 +233,7 @@ class Slot:
             try:
                 await asyncio.sleep(pause)
                 await self._begin()
-            except SubletError as error:
+            except (SubletError, OSError) as error:
                 self._tell(f"an engine cannot be started: {error}")
                 self._life = None
             else:

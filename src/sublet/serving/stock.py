@@ -86,6 +86,13 @@ class _Failure(Struct, frozen=True):
     """When to try again; None for never, unless its files change."""
 
 
+class _Held(Struct, frozen=True):
+    """A version that some engine has, or is to have again when it is back."""
+
+    host: Host
+    place: Place
+
+
 class Stock:
     """What is served now, and what is wanted. Used in one event loop.
 
@@ -108,7 +115,7 @@ class Stock:
         self._retries = retries
         self._tell = tell
         self._wanted: dict[str, dict[int, Place]] = {}
-        self._hosts: dict[Key, Host] = {}
+        self._held: dict[Key, _Held] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._failures: dict[Key, _Failure] = {}
@@ -120,6 +127,7 @@ class Stock:
         before, self.configs = self.configs, {config.name: config for config in configs}
         for name in self._wanted.keys() - self.configs.keys():
             self._wanted[name] = {}
+            self._troubles.pop(name, None)
         for config in configs:
             model = self.catalogue.models.get(config.name) or Model(config.name)
             model = replace(model, labels=dict(config.labels))
@@ -166,7 +174,7 @@ class Stock:
 
     def has(self, host: Host) -> bool:
         """Whether this one has, or is about to have, some version."""
-        return host in self._hosts.values() or bool(self._tending)
+        return any(held.host is host for held in self._held.values()) or bool(self._tending)
 
     def away(self, host: Host, path: str, loading: Sequence[Key]) -> None:
         """The engine of this socket has ended: its models are not to be had until it is back."""
@@ -191,15 +199,14 @@ class Stock:
         """
         known: list[Version] = []
         for version in self._of(host):
-            name, number = version.model, version.number
-            place, config = self._wanted.get(name, {}).get(number), self.configs.get(name)
-            if place is None or config is None:
-                self._put(replace(version, state=State.END))
-                continue
+            key = (version.model, version.number)
+            place, config = self._held[key].place, self.configs.get(version.model)
+            if config is None:
+                continue  # It is about to be dropped.
             try:
-                await host.add(name, number, place.path, self._options(config, place.path))
+                await host.add(*key, place.path, self._options(config, place.path))
             except SubletError as error:
-                await self._failed(host, (name, number), place, error)
+                await self._failed(host, key, place, error)
                 continue
             except EngineLost:
                 return
@@ -252,12 +259,12 @@ class Stock:
         try:
             while True:
                 await host.ready()
+                path = host.path
                 try:
-                    await host.add(
-                        config.name, number, place.path, self._options(config, place.path)
-                    )
+                    await host.add(*key, place.path, self._options(config, place.path))
                     signatures = await self._bring(host, key, place)
-                    break
+                    if host.path == path:
+                        break  # Else the engine that knows it has ended meanwhile.
                 except EngineLost as lost:
                     if key in lost.loading and self._strikes.get(key, 0) >= _STRIKES:
                         raise ServingError(
@@ -267,10 +274,10 @@ class Stock:
         except SubletError as error:
             await self._failed(host, key, place, error)
             return
-        self._hosts[key] = host
+        self._held[key] = _Held(host, place)
         self._failures.pop(key, None)
         self._strikes.pop(key, None)
-        self._put(Version(*key, State.AVAILABLE, engine=host.path, signatures=signatures))
+        self._put(Version(*key, State.AVAILABLE, engine=path, signatures=signatures))
         self._publish()
 
     async def _bring(self, host: Host, key: Key, place: Place) -> Mapping[str, Signature]:
@@ -288,6 +295,7 @@ class Stock:
             return await host.load(*key)
 
     async def _failed(self, host: Host, key: Key, place: Place, error: SubletError) -> None:
+        self._held.pop(key, None)
         with contextlib.suppress(EngineLost, ServingError):
             await host.unload(*key)
         code = Code(error.code) if isinstance(error, ServingError) else Code.UNAVAILABLE
@@ -302,12 +310,12 @@ class Stock:
 
     async def _drop(self, name: str, number: int) -> None:
         version = self.catalogue.models[name].versions[number]
-        host = self._hosts.pop((name, number), None)
+        held = self._held.pop((name, number), None)
         self._put(replace(version, state=State.UNLOADING))
         await self._audience.heard(self._publish())
         with contextlib.suppress(EngineLost, ServingError):
-            if host is not None:
-                await host.unload(name, number)
+            if held is not None:
+                await held.host.unload(name, number)
         self._put(replace(version, state=State.END, engine="", signatures=None))
         self._publish()
 
@@ -346,7 +354,7 @@ class Stock:
         if self._strikes[key] >= _STRIKES:
             place = self._wanted.get(key[0], {}).get(key[1])
             self._failures[key] = _Failure("" if place is None else place.mark, 0, None)
-            self._hosts.pop(key, None)
+            self._held.pop(key, None)
             error = "The engine ended each time it loaded this model; its files must change."
             self._tell(f"{key[0]} version {key[1]} is not served: {error}")
             self._put(replace(version, state=State.END, code=Code.INTERNAL, error=error, engine=""))
@@ -358,7 +366,8 @@ class Stock:
             for model in self.catalogue.models.values()
             for version in model.versions.values()
             if version.state is State.AVAILABLE
-            and self._hosts.get((version.model, version.number)) is host
+            and (held := self._held.get((version.model, version.number))) is not None
+            and held.host is host
         ]
 
     def _trouble(self, name: str, text: str) -> None:

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sublet.inside.serving.saved import Signature, Tensor
-from sublet.inside.serving.signatures import Bound, Gate, Unloaded, batchable
+from sublet.inside.serving.signatures import Bound, Gate, Unloaded, aligned, batchable
 
 FREE, FIXED, UNKNOWN = (-1, 3), (1, 3), None
 PREDICT, REGRESS = "tensorflow/serving/predict", "tensorflow/serving/regress"
@@ -54,13 +56,36 @@ def test_a_stateful_model_shares_no_memory_with_its_callers() -> None:
         kept.extend(inputs)
         return list(inputs)
 
-    x = np.ones(4)
+    x = aligned(np.ones(4))
     stateful = Bound("f", signature(FREE, FREE), run, Gate(), stateful=True, batchable=False)
     result = stateful.call({"x": x})["y"]
     assert not np.shares_memory(kept[-1], x)
     assert not np.shares_memory(kept[-1], result)
     plain = Bound("f", signature(FREE, FREE), run, Gate(), stateful=False, batchable=True)
     assert np.shares_memory(plain.call({"x": x})["y"], x)
+
+
+@given(
+    st.sampled_from(["f4", "i8", "?", "u1", "c16"]),
+    st.lists(st.integers(0, 5), max_size=3),
+    st.integers(0, 63),
+    st.booleans(),
+)
+def test_aligned_arrays_are_equal_and_those_that_were_are_the_same(
+    dtype: str, shape: list[int], shift: int, turned: bool
+) -> None:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 128, np.uint8)
+    begin = -memory.ctypes.data % 64 + shift
+    memory[begin : begin + size] = np.arange(size) % 2
+    array = memory[begin : begin + size].view(dtype).reshape(shape)
+    array = array.T if turned else array
+    result = aligned(array)
+    assert not size or result.ctypes.data % 64 == 0
+    assert result.flags.c_contiguous
+    np.testing.assert_array_equal(result, array)
+    assert aligned(result) is result
+    assert not np.shares_memory(aligned(result, copy=True), result)
 
 
 def test_closing_waits_for_calls_that_run_and_refuses_those_that_come_later() -> None:

@@ -13,6 +13,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.inside.serving.models import Store
 from support import exports
+from support.box import wait_for
 from support.leased import SAVED_MODELS, Leased, room
 
 HALF, THREE = "saved_model_half_plus_two_cpu", "saved_model_half_plus_three"
@@ -157,6 +158,26 @@ def test_aligned_inputs_are_not_copied(run: Run, heavy: str) -> None:
     assert run(measure, heavy) < (8 + 16 + 8) << 20
 
 
+def test_an_input_larger_than_the_pool_is_no_concern_of_the_pool(run: Run, tmp_path: Path) -> None:
+    def feed(store: Store, place: Path) -> Any:
+        import tensorflow as tf
+
+        from sublet.inside.serving.functions import stow
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])  # type: ignore[untyped-decorator]
+        def most(x: Any) -> Any:
+            return {"y": tf.reduce_max(x)}
+
+        store.add("most", 123, *stow(most, str(place)))
+        memory = np.zeros((100 << 20) + 64, np.uint8)
+        begin = -memory.ctypes.data % 64 + 4
+        unaligned = memory[begin : begin + (100 << 20)].view(np.float32)
+        unaligned[-1] = 3
+        return float(answer(store, "most", x=unaligned)["y"])
+
+    assert run(feed, tmp_path) == 3
+
+
 def test_the_one_that_is_worth_least_makes_room_for_a_new_one(run: Run, heavy: str) -> None:
     def fill(store: Store, path: str) -> Any:
         x = np.ones((1, 2), np.float32)
@@ -228,14 +249,15 @@ def test_what_can_never_fit_is_refused_at_once_and_the_answer_says_how_much_woul
 def test_idle_models_leave_and_give_everything_back(run: Run, heavy: str) -> None:
     def leave(store: Store, path: str) -> Any:
         store.add("m", 123, path, {"idle_seconds": 60})
+        before = store._meter.held()
         store.load("m", 123)
         store.use("m", 123)
         room["now"] += 59
         kept = store.sweep()
         room["now"] += 2
-        return kept, store.sweep(), ready(store), store._meter.held()
+        return kept, store.sweep(), ready(store), store._meter.held() == before
 
-    assert run(leave, heavy) == ([], [("m", 123)], [], 0)
+    assert run(leave, heavy) == ([], [("m", 123)], [], True)
 
 
 def test_a_new_version_comes_first_where_both_fit_and_last_where_they_do_not(
@@ -311,6 +333,39 @@ def test_a_model_that_never_ends_its_initialisation_is_given_up_and_others_go_on
         return caught.value.code, result, store.statistics()[0].state
 
     assert run(give_up, tmp_path / "endless") == (Code.DEADLINE_EXCEEDED, [[2.5]], "failed")
+
+
+def test_a_load_that_cannot_be_stopped_counts_until_it_ends_and_others_go_on(
+    run: Run, tmp_path: Path
+) -> None:
+    def begin(store: Store, place: Path) -> Any:
+        store.add("stuck", 1, exports.reading(place / "model", place / "pipe"))
+        os.unlink(place / "pipe")
+        os.mkfifo(place / "pipe")
+        store.add("stuck", 1, str(place / "model"), {"load_timeout": 0.2})
+        codes = []
+        for _ in range(2):
+            with pytest.raises(ServingError) as caught:
+                store.load("stuck", 1)
+            codes.append(caught.value.code)
+            room["now"] += 1000
+        known(store, HALF)
+        result = answer(store, HALF, x=np.ones((1, 1), np.float32))["y"].tolist()
+        states = {one.name: one.state for one in store.statistics()}
+        return codes, result, states, store.memory()["models"]
+
+    codes, result, states, held = run(begin, tmp_path)
+    assert codes == [Code.DEADLINE_EXCEEDED] * 2
+    assert result == [[2.5]]
+    assert states == {HALF: "ready", "stuck": "stuck"}
+    assert held > 1 << 20
+    (tmp_path / "pipe").write_text("at last")
+
+    def let_go(store: Store) -> bool:
+        return all(one.state != "stuck" for one in store.statistics())
+
+    wait_for(lambda: run(let_go), "the load has ended")
+    assert run(lambda store: store.memory()["models"]) < 1 << 20
 
 
 def test_what_is_forgotten_is_not_found(run: Run) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sublet.serving.grpc import connection as connections
-from sublet.serving.grpc import frames, hpack
+from sublet.serving.grpc import frames, hpack, streams
 from sublet.serving.grpc.frames import Fault, Setting, frame
-from sublet.serving.proto import serving, tensors
+from sublet.serving.proto import inference, serving, tensors
 from support.grpcserver import Served, served
 from support.h2client import POST, Client, Frame
 
@@ -273,10 +274,54 @@ def test_room_is_given_back_while_a_large_message_comes(server: Served) -> None:
         client.headers(1)
         client.data(1, b"\0\x7f\xff\xff\xff", 0)
         piece = b"x" * 65536
-        for _ in range(connections.STREAM_WINDOW // 2 // len(piece) + 1):
+        for _ in range(streams.WINDOW // 2 // len(piece) + 1):
             client.data(1, piece, 0)
         room = client.next(frames.WINDOW_UPDATE, 1).payload
-        assert int.from_bytes(room, "big") > connections.STREAM_WINDOW // 2
+        assert int.from_bytes(room, "big") > streams.WINDOW // 2
+
+
+def test_requests_that_stay_incomplete_fill_a_bounded_room_and_leave_it(tmp_path: Path) -> None:
+    with served(tmp_path, room=1_000_000) as server:
+        with Client(server.port) as client:
+            half = b"\0\x7f\xff\xff\xff" + b"x" * 400_000
+            for stream in (1, 3):
+                client.headers(stream)
+                client.data(stream, half, 0)
+            client.headers(5)
+            client.data(5, half, 0)
+            code, told = client.status(5)
+            assert code == 8
+            assert "not complete" in told
+            client.message(7, REQUEST)
+            assert client.status(7) == (0, "")
+            client.send(frames.reset(1, Fault.CANCEL))
+            server.until(lambda: server.server.room.taken == len(half))
+        server.until(lambda: server.server.room.taken == 0)
+
+
+def test_a_stream_whose_service_is_behind_gets_no_more_room(server: Served) -> None:
+    path = b"/inference.GRPCInferenceService/ModelStreamInfer"
+    request = inference("ModelInferRequest")(model_name="slow", raw_input_contents=[b"\0\0\0\0"])
+    request.inputs.add(name="x", datatype="FP32", shape=[1])
+    request.id = "x" * 60_000
+    message = request.SerializeToString()
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+    begun = server.desk.begun
+    with Client(server.port) as client:
+        client.headers(1, (*POST[:2], (b":path", path), *POST[3:]))
+        count = streams.WINDOW // len(body)
+        for _ in range(count):
+            client.data(1, body, 0)
+        client.send(frame(frames.PING, 0, 0, b"12345678"))
+        for each in client.frames():
+            assert (each.kind, each.stream) != (frames.WINDOW_UPDATE, 1)
+            if each.kind == frames.PING:
+                break
+        server.until(lambda: server.desk.begun == begun + 1)
+        assert server.server.room.taken == (count - 1) * len(message)
+        client.data(1, b"x" * 65536, 0)
+        assert client.next(frames.RST_STREAM, 1).fault == Fault.FLOW_CONTROL_ERROR
+    server.until(lambda: server.server.room.taken == 0)
 
 
 def test_streams_beyond_the_limit_are_refused_and_the_first_ones_answered(server: Served) -> None:
@@ -316,20 +361,20 @@ def test_who_does_not_read_answers_is_not_read_until_it_does(server: Served) -> 
             + frames.settings({Setting.INITIAL_WINDOW_SIZE: window})
             + frames.window_update(0, window - 65535)
         )
-        streams = range(1, 101, 2)
-        sending = threading.Thread(target=lambda: _send_all(client, streams, message))
+        numbers = range(1, 101, 2)
+        sending = threading.Thread(target=lambda: _send_all(client, numbers, message))
         sending.start()
         server.until(lambda: any(not each.reading for each in server.connections()))
         with Client(server.port) as other:
             other.message(1, REQUEST)
             assert other.status(1) == (0, "")
-        ended = {each.stream for each in _endings(client, len(streams))}
+        ended = {each.stream for each in _endings(client, len(numbers))}
         sending.join()
-        assert ended == set(streams)
+        assert ended == set(numbers)
 
 
-def _send_all(client: Client, streams: range, message: bytes) -> None:
-    for stream in streams:
+def _send_all(client: Client, numbers: range, message: bytes) -> None:
+    for stream in numbers:
         client.message(stream, message)
 
 
@@ -395,3 +440,6 @@ def test_random_frames_leave_the_server_unharmed(server: Served, pieces: list[by
     with Client(server.port) as client:
         client.message(1, REQUEST)
         assert client.status(1) == (0, "")
+    server.until(lambda: not server.connections() and not server.server.room.taken)
+    # What is left are the server itself, and this look at it.
+    assert server.call(lambda: len(asyncio.all_tasks())) <= 2

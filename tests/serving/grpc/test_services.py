@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from sublet.serving import examples
 from sublet.serving.dtypes import KINDS
+from sublet.serving.grpc.calls import LARGEST_UNPACKED
 from sublet.serving.grpc.health import SERVICES
 from sublet.serving.proto import message, serving, tensors
 from support.grpcserver import Served, served
@@ -502,6 +503,15 @@ def test_messages_beyond_the_limit_are_refused_and_bombs_too(tmp_path: Path) -> 
         assert _half(channel) == [2.5, 3.0, 4.5]
 
 
+def test_few_bytes_do_not_become_many(channel: grpc.Channel) -> None:
+    bomb = bytes(LARGEST_UNPACKED + 1)
+    call = channel.unary_unary(PREDICTION + "Predict")
+    with pytest.raises(grpc.RpcError) as wrong:
+        call(bomb, compression=grpc.Compression.Gzip, timeout=30)
+    assert wrong.value.code() == StatusCode.RESOURCE_EXHAUSTED
+    assert _half(channel) == [2.5, 3.0, 4.5]
+
+
 def test_a_drain_answers_what_is_under_way_and_refuses_the_rest(tmp_path: Path) -> None:
     with served(tmp_path) as server, grpc.insecure_channel(server.address) as channel:
         call = channel.unary_unary(
@@ -511,7 +521,9 @@ def test_a_drain_answers_what_is_under_way_and_refuses_the_rest(tmp_path: Path) 
         drained = threading.Thread(target=lambda: server.run(server.server.drain(30)))
         drained.start()
         server.until(lambda: not server.server.health.ready)
-        with grpc.insecure_channel(server.address) as late:
+        # A channel like the first one would share its connection.
+        alone = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(server.address, alone) as late:
             with pytest.raises(grpc.RpcError) as wrong:
                 _half(late)
             assert wrong.value.code() == StatusCode.UNAVAILABLE

@@ -312,6 +312,10 @@ def test_all_bodies_together_are_limited_and_what_ends_makes_room() -> None:
             assert second.get().status == 503
         small.wait(lambda: small.server.coming == 0)
         with small.client() as client:
+            client.send(chunked(b" " * 500, end=b"no size\r\n"))
+            assert client.get().status == 400
+        assert small.do(lambda: small.server.coming) == 0
+        with small.client() as client:
             client.send(chunked(b" " * 500, BODY))
             assert client.get().json == GOOD
         small.wait(lambda: small.server.coming == 0)
@@ -349,7 +353,8 @@ def test_the_refusal_is_heard_by_a_client_that_goes_on_sending(served: House) ->
     ],
 )
 def test_a_slow_client_is_cut_off(raw: bytes, status: int) -> None:
-    with house(Limits(slow=0.05, idle=0.05, rate=2**20, sweep=0.02)) as impatient:
+    idle = 120.0 if raw else 0.05
+    with house(Limits(slow=0.05, idle=idle, rate=2**20, sweep=0.02)) as impatient:
         with impatient.client() as client:
             client.send(raw)
             if status:
@@ -452,7 +457,7 @@ def test_a_model_that_never_answers_is_given_up() -> None:
 
 
 def test_a_draining_server_finishes_what_runs_and_what_comes_on_open_connections() -> None:
-    with house() as ending, ending.client() as busy, ending.client() as idle:
+    with house(Limits(linger=60)) as ending, ending.client() as busy, ending.client() as idle:
         assert idle.post(PREDICT, BODY).json == GOOD
         ending.do(lambda: setattr(ending.desk, "holding", True))
         busy.send(ASK)

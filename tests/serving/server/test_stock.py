@@ -280,3 +280,40 @@ def test_a_version_that_takes_anothers_place_is_loaded_however_full_it_is(
         assert shop.puppet.log == ["load a 1", "load a 2", "unload a 1"]
 
     play(story)
+
+
+def test_a_version_that_is_kept_for_want_of_a_better_one_survives_its_engine(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve("a")
+        shop.put("a", 2)
+        shop.puppet.bad["a", 2] = "it is damaged"
+        await shop.look()
+        shop.puppet.die([])
+        await shop.stock.back(shop.puppet)
+        assert shop.stock.catalogue.find("a").number == 1
+        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert ("a", 1) in shop.puppet.loaded
+
+    play(story)
+
+
+def test_an_engine_that_ends_between_a_look_and_its_news_costs_no_model(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.puppet.gate.clear()
+        shop.put("a", 1)
+        await shop.stock.replace([ModelConfig("a", str(shop.root / "a"))])
+        loading = asyncio.create_task(shop.stock.settled())
+        while not shop.puppet.known:
+            await asyncio.sleep(0)
+        shop.puppet.die([])
+        shop.puppet.gate.set()
+        await loading
+        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert ("a", 1) in shop.puppet.known
+
+    play(story)

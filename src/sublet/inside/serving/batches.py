@@ -17,6 +17,7 @@ from sublet.errors import ServingError
 
 from .functions import ANY
 from .queues import Batch, Kind, Part
+from .signatures import BY_EXAMPLE
 
 
 def gather(batch: Batch) -> list[Array]:
@@ -75,7 +76,9 @@ def check(kind: Kind, bound: Any) -> ServingError | None:
         )
     for name, (dtype, _, _) in zip(names, kind.tails, strict=True):
         spec = wanted[name]
-        if spec.dtype not in (dtype, ANY):
+        # Examples are strings even where the signature of an old model says otherwise.
+        example = dtype == tensors.DT_STRING and bound.method in BY_EXAMPLE
+        if spec.dtype not in (dtype, ANY) and not example:
             return ServingError(
                 f"The input {name!r} has to be {tensors.NAMES.get(spec.dtype, spec.dtype)}, "
                 f"but is {tensors.NAMES.get(dtype, dtype)}.",

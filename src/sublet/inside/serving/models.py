@@ -499,7 +499,8 @@ class _Attempt:
 
     def stop(self) -> bool:
         """Time is up. Whether the thread has ended."""
-        self._opening.cancel()
+        # TensorFlow waits for what it cancels, and that may have no end.
+        threading.Thread(target=self._opening.cancel, name="cancel", daemon=True).start()
         self.wait(_GRACE)
         with self._deciding:
             self._given_up = not self._done.is_set()

@@ -20,9 +20,10 @@ from sublet.inside.serving.saved import Signature, Tensor
 Array = np.ndarray[Any, Any]
 Run = Callable[[tuple[Array, ...]], Sequence[Array]]
 
+_ALIGNMENT = 64
 REFERENCE = 100
 """Added to the type of a variable of TensorFlow 1."""
-_BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
+BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
 """Methods whose one input is a vector of examples by contract, whatever the signature says."""
 
 
@@ -70,7 +71,9 @@ class Bound:
 
     An input whose memory is aligned to 64 bytes is used where it is, without a copy; an output may
     be a view of an input. So whoever hands an input over leaves it alone until the outputs have
-    been used. Where the model has state nothing is shared: the state outlives the call.
+    been used. Where the model has state nothing is shared: the state outlives the call. Any other
+    input is copied here: TensorFlow would copy it into its pool, and ends the process by a
+    segmentation fault where that is full.
     """
 
     __slots__ = (
@@ -102,9 +105,8 @@ class Bound:
 
     def call(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs, for all inputs. Raises what TensorFlow raises, or Unloaded."""
-        arrays = tuple([inputs[name] for name in self._names])
-        if self.stateful:
-            arrays = tuple([np.array(array, copy=True) for array in arrays])
+        copy = self.stateful
+        arrays = tuple([aligned(inputs[name], copy) for name in self._names])
         with self._gate:
             results = self._run(arrays)
             if self.stateful:
@@ -114,6 +116,21 @@ class Bound:
 
     def __repr__(self) -> str:
         return f"<Bound {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}>"
+
+
+def aligned(array: Array, copy: bool = False) -> Array:
+    """The array as TensorFlow can use it without a copy; itself, where it is so already."""
+    array = np.asarray(array)
+    if array.dtype.hasobject or not array.nbytes:
+        return array  # Strings are copied in any case.
+    at: int = array.__array_interface__["data"][0]
+    if not copy and at % _ALIGNMENT == 0 and array.flags.c_contiguous:
+        return array
+    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+    begin = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    fresh: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    fresh[...] = array
+    return fresh
 
 
 def _settled(tensor: Tensor) -> Tensor:
@@ -128,7 +145,7 @@ def batchable(signature: Signature) -> bool:
     nothing of it, but for examples."""
     if not signature.inputs or not signature.outputs:
         return False
-    by_example = signature.method in _BY_EXAMPLE and len(signature.inputs) == 1
+    by_example = signature.method in BY_EXAMPLE and len(signature.inputs) == 1
     return all(
         by_example if tensor.shape is None else tensor.shape[:1] == (-1,)
         for tensor in (*signature.inputs.values(), *signature.outputs.values())

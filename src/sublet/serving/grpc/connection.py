@@ -10,17 +10,17 @@ from collections.abc import Callable
 from typing import cast
 
 from sublet.channel.codes import Code
-from sublet.serving.grpc import calls, frames, hpack
+from sublet.serving.grpc import calls, frames, hpack, streams
 from sublet.serving.grpc.calls import Methods
 from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
 from sublet.serving.grpc.reading import LARGEST_CONTROL, LARGEST_FRAME, NotHttp2, Reader
+from sublet.serving.grpc.room import Room
 from sublet.serving.grpc.sending import Sender
 from sublet.serving.grpc.streams import Stream
 
 MOST_STREAMS = 2048
 LARGEST_BLOCK = 4 * LARGEST_CONTROL
 """Bytes of headers in all their frames."""
-STREAM_WINDOW = 4 << 20
 WINDOW = 16 << 20
 MOST_RESETS = 2000
 """Streams that may be given up within a second, by the client or for what it sent."""
@@ -43,11 +43,15 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         methods: Methods,
-        limit: int = calls.LARGEST_MESSAGE,
-        lost: Callable[["Connection"], None] = lambda _: None,
+        room: Room,
+        limit: int,
+        made: Callable[["Connection"], None],
+        lost: Callable[["Connection"], None],
     ) -> None:
         self._methods = methods
+        self._room = room
         self._limit = limit
+        self._made = made
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, Stream] = {}
@@ -71,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._sender = Sender(self._transport, self._loop, self._ended)
         self._greeting = self._loop.call_later(GREETING_TIME, transport.close)
+        self._made(self)
 
     def connection_lost(self, wrong: Exception | None) -> None:
         self._broken = True
@@ -143,7 +148,7 @@ class Connection(asyncio.Protocol):
             frames.settings(
                 {
                     Setting.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
-                    Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+                    Setting.INITIAL_WINDOW_SIZE: streams.WINDOW,
                     Setting.MAX_FRAME_SIZE: LARGEST_FRAME,
                     Setting.MAX_HEADER_LIST_SIZE: hpack.LARGEST_LIST,
                 }
@@ -306,10 +311,10 @@ class Connection(asyncio.Protocol):
             self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
             return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
-        stream = Stream(number, head, method, self._sender, STREAM_WINDOW, deadline, self._limit)
+        stream = Stream(number, head, method, self._sender, self._room, deadline, self._limit)
         self._streams[number] = stream
         if ended:
-            stream.receive(b"", True)
+            stream.receive(b"", 0, True)
 
     def _trailers(self, number: int, ended: bool) -> None:
         """Headers after the body: nothing in them is ours, but they may end the stream."""
@@ -318,7 +323,7 @@ class Connection(asyncio.Protocol):
             return  # we have ended it before the client has
         if stream.ended or not ended:
             raise StreamFault(number, Fault.STREAM_CLOSED)
-        stream.receive(b"", True)
+        stream.receive(b"", 0, True)
 
     def _data(self, number: int, piece: bytes, size: int, last: bool) -> None:
         """Take a piece of a body; `size` counts its padding, too."""
@@ -338,14 +343,10 @@ class Connection(asyncio.Protocol):
         if stream.ended:
             self._refuse(number, Fault.STREAM_CLOSED)
             return
-        stream.window -= size
-        if stream.window < 0:
-            self._refuse(number, Fault.FLOW_CONTROL_ERROR)
-            return
-        if not last and stream.window < STREAM_WINDOW // 2:
-            self._sender.put(frames.window_update(number, STREAM_WINDOW - stream.window))
-            stream.window = STREAM_WINDOW
-        stream.receive(piece, last)
+        try:
+            stream.receive(piece, size, last)
+        except StreamFault as wrong:
+            self._refuse(number, wrong.fault)
 
     # Ends
 

@@ -11,13 +11,17 @@ from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.inference import Inference
 from sublet.serving.grpc.models import Models
 from sublet.serving.grpc.prediction import Prediction
+from sublet.serving.grpc.room import Room
 
 
 class GrpcServer:
     """The gRPC half of a front end. Made and used within a running event loop."""
 
-    def __init__(self, desk: Desk, largest_message: int = LARGEST_MESSAGE) -> None:
+    def __init__(
+        self, desk: Desk, largest_message: int = LARGEST_MESSAGE, room: int | None = None
+    ) -> None:
         self.health = Health()
+        self.room = Room(room)
         self._largest = largest_message
         self._methods: Methods = {
             **Prediction(desk).methods(),
@@ -27,6 +31,7 @@ class GrpcServer:
         }
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._draining = False
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -42,6 +47,7 @@ class GrpcServer:
 
     async def drain(self, seconds: float) -> None:
         """Take nothing new and answer what is under way; what takes longer than that is ended."""
+        self._draining = True
         self.health.change(False)
         for server in self._servers:
             server.close()
@@ -55,12 +61,15 @@ class GrpcServer:
             await self._empty.wait()
 
     def _connect(self) -> Connection:
-        connection = Connection(self._methods, self._largest, self._forget)
+        return Connection(self._methods, self.room, self._largest, self._made, self._lost)
+
+    def _made(self, connection: Connection) -> None:
         self._connections.add(connection)
         self._empty.clear()
-        return connection
+        if self._draining:
+            connection.drain()  # it was accepted while the socket was being closed
 
-    def _forget(self, connection: Connection) -> None:
+    def _lost(self, connection: Connection) -> None:
         self._connections.discard(connection)
         if not self._connections:
             self._empty.set()

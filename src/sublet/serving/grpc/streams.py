@@ -8,7 +8,12 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.grpc import calls, frames
 from sublet.serving.grpc.calls import PREFIX, Data, Head, Method
+from sublet.serving.grpc.frames import Fault, StreamFault
+from sublet.serving.grpc.room import Room
 from sublet.serving.grpc.sending import Outgoing, Sender
+
+WINDOW = 4 << 20
+"""Bytes that a client may send ahead in one stream."""
 
 log = logging.getLogger(__name__)
 
@@ -21,19 +26,21 @@ class Stream:
 
     __slots__ = (
         "_body",
+        "_held",
         "_limit",
         "_loop",
         "_messages",
         "_reader",
+        "_room",
         "_sender",
         "_task",
+        "_window",
         "deadline",
         "dropped",
         "ended",
         "head",
         "method",
         "out",
-        "window",
     )
 
     def __init__(
@@ -42,21 +49,24 @@ class Stream:
         head: Head,
         method: Method,
         sender: Sender,
-        window: int,
+        room: Room,
         deadline: float | None,
         limit: int,
     ) -> None:
         self.head = head
         self.method = method
         self.out = Outgoing(number, sender.initial)
-        self.window = window
-        """Bytes that the client may still send."""
         self.deadline = deadline
         self.ended = False
         """Whether the client has sent its last."""
         self.dropped = False
         self._sender = sender
+        self._room = room
         self._limit = limit
+        self._window = WINDOW
+        """Bytes that the client may still send."""
+        self._held = 0
+        """Bytes that are taken of the room."""
         self._loop = sender.loop
         self._task: asyncio.Task[None] | None = None
         self._body: bytes | bytearray = b""
@@ -67,16 +77,22 @@ class Stream:
 
     # What comes
 
-    def receive(self, piece: bytes, last: bool) -> None:
-        """Take a piece of the body."""
+    def receive(self, piece: bytes, size: int, last: bool) -> None:
+        """Take a piece of the body; `size` is what it costs of the window."""
+        self._window -= size
+        if self._window < 0:
+            raise StreamFault(self.out.number, Fault.FLOW_CONTROL_ERROR)
         self.ended = last
         try:
             if piece:
                 self._take(piece)
             if last:
                 self._finish()
+            self._account()
         except ServingError as wrong:
             self.end(wrong.code, wrong.message)
+        else:
+            self._refill()
 
     def _take(self, piece: bytes) -> None:
         if not self._body:
@@ -116,7 +132,25 @@ class Stream:
                 return None
             self._reader = self._loop.create_future()
             await self._reader
-        return self._messages.popleft()
+        message = self._messages.popleft()
+        self._account()
+        self._refill()
+        return message
+
+    def _account(self) -> None:
+        """Take of the room what waits here, or give back what does not any more."""
+        held = len(self._body) + sum(map(len, self._messages))
+        if held > self._held:
+            self._room.take(held - self._held)
+        elif held < self._held:
+            self._room.give(self._held - held)
+        self._held = held
+
+    def _refill(self) -> None:
+        """Let the client send more, unless the service is behind."""
+        if self._window < WINDOW // 2 and not (self.ended or self._messages or self.dropped):
+            self._sender.put(frames.window_update(self.out.number, WINDOW - self._window))
+            self._window = WINDOW
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
@@ -172,6 +206,8 @@ class Stream:
     def drop(self) -> None:
         """Nobody waits for this call any more."""
         self.dropped = True
+        self._room.give(self._held)
+        self._held = 0
         self._sender.forget(self.out)
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()

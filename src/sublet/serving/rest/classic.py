@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from sublet.channel.answer import Answer
-from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving import checks, examples
-from sublet.serving.catalogue import Signature, State, Version
+from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Desk
-from sublet.serving.dtypes import KINDS
-from sublet.serving.rest import documents, features, reading, writing
+from sublet.serving.rest import description, documents, features, forms, writing
 from sublet.serving.rest.calls import Calls
 from sublet.serving.rest.documents import wrong
 from sublet.serving.rest.messages import Body, Pending, Reply, Request
+from sublet.serving.rest.values import Array
 
 _CALL = re.compile(
     r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)",
@@ -74,7 +73,7 @@ class Classic:
         try:
             return answer(target, request)
         except ServingError as failed:
-            self._calls.count(target.name, api, request, failed.code)
+            self._calls.count(target.name, api, request.received, failed.code)
             raise
 
     # predict
@@ -103,31 +102,7 @@ class Classic:
         specs = signature.inputs
         if not specs:
             raise wrong(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
-        truths = _has_truths(request.body)
-        instances = document.get("instances", _NOTHING)
-        inputs = document.get("inputs", _NOTHING)
-        if instances is not _NOTHING:
-            if inputs is not _NOTHING:
-                raise wrong(
-                    f"JSON Value: {documents.show(document)} Not formatted correctly expecting "
-                    "only one of 'inputs' or 'instances' keys to exist "
-                )
-            if type(instances) is not list:
-                raise wrong(
-                    f"JSON Value: {documents.show(document)} "
-                    "Excepting 'instances' to be an list/array"
-                )
-            if not instances:
-                raise wrong(
-                    f"JSON Value: {documents.show(document)} No values in 'instances' array"
-                )
-            tensors = reading.rows(instances, specs, truths)
-            write = writing.predictions
-        elif inputs is not _NOTHING:
-            tensors = reading.columns(inputs, specs, truths)
-            write = writing.columns
-        else:
-            raise wrong("Missing 'inputs' or 'instances' key")
+        tensors, write = _tensors(document, specs, _has_truths(request.body))
         checks.check_inputs(signature, tensors)
         return self._calls.run(
             version, name, tensors, request, lambda answer: Reply(200, write(answer.outputs))
@@ -163,32 +138,11 @@ class Classic:
     # status and metadata
 
     def _status(self, target: Target, request: Request) -> Reply:
-        model = self._desk.catalogue.models.get(target.name)
-        versions = {} if model is None else model.versions
-        number = target.version
-        if target.label is not None:
-            number = None if model is None else model.labels.get(target.label)
-            if number is None:
-                raise wrong(f"Unrecognized servable version label: {target.label}")
-        if number is not None:
-            if number not in versions:
-                raise ServingError(
-                    f"Could not find version {number} of model {target.name}", Code.NOT_FOUND
-                )
-            versions = {number: versions[number]}
-        if not versions:
-            raise ServingError(
-                f"Could not find any versions of model {target.name}", Code.NOT_FOUND
-            )
-        told = [_version_status(versions[number]) for number in sorted(versions, reverse=True)]
-        return Reply(200, writing.encode({"model_version_status": told}))
+        return description.status(self._desk.catalogue, *target)
 
     def _metadata(self, target: Target, request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(_told, version))
-
-
-_NOTHING: Any = object()
+        return self._calls.described(version, partial(description.metadata, version))
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
@@ -204,6 +158,29 @@ def _target(name: str, version: str | None, label: str | None) -> Target:
 def _decoded(text: str) -> str:
     # What is no UTF-8 can be no model's name, and is not found.
     return unquote_to_bytes(text).decode("utf-8", "replace")
+
+
+def _tensors(
+    document: dict[str, Any], specs: forms.Specs, truths: bool
+) -> tuple[dict[str, Array], Callable[[Mapping[str, Array]], bytes]]:
+    """The inputs of a request, and what writes its outputs: in the form of the inputs."""
+    if "instances" not in document:
+        if "inputs" not in document:
+            raise wrong("Missing 'inputs' or 'instances' key")
+        return forms.columns(document["inputs"], specs, truths), writing.columns
+    instances = document["instances"]
+    if "inputs" in document:
+        raise wrong(
+            f"JSON Value: {documents.show(document)} Not formatted correctly expecting only one "
+            "of 'inputs' or 'instances' keys to exist "
+        )
+    if type(instances) is not list:
+        raise wrong(
+            f"JSON Value: {documents.show(document)} Excepting 'instances' to be an list/array"
+        )
+    if not instances:
+        raise wrong(f"JSON Value: {documents.show(document)} No values in 'instances' array")
+    return forms.rows(instances, specs, truths), writing.predictions
 
 
 def _has_truths(body: Body) -> bool:
@@ -238,36 +215,3 @@ def _regressed(rows: int, answer: Answer) -> Reply:
     if not found:
         raise wrong("Cannot convert empty RegressionResults to JSON")
     return Reply(200, writing.encode({"results": writing.numbers(found)}))
-
-
-def _version_status(version: Version) -> dict[str, Any]:
-    return {
-        "version": str(version.number),
-        "state": State(version.state).name,
-        "status": {"error_code": Code(version.code).name, "error_message": version.error},
-    }
-
-
-def _told(version: Version, signatures: Mapping[str, Signature]) -> Reply:
-    spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
-    told = {name: _signature(signature) for name, signature in signatures.items()}
-    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": told}}}
-    return Reply(200, writing.encode(body))
-
-
-def _signature(signature: Signature) -> dict[str, Any]:
-    return {
-        "inputs": {name: _tensor(spec) for name, spec in signature.inputs.items()},
-        "outputs": {name: _tensor(spec) for name, spec in signature.outputs.items()},
-        "method_name": signature.method,
-        "defaults": {},
-    }
-
-
-def _tensor(spec: Any) -> dict[str, Any]:
-    dims = [{"size": str(size), "name": ""} for size in spec.shape or ()]
-    return {
-        "dtype": KINDS[spec.dtype].name if spec.dtype in KINDS else str(spec.dtype),
-        "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
-        "name": spec.name,
-    }

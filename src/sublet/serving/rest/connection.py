@@ -12,12 +12,11 @@ import asyncio
 import re
 import time
 from collections import deque
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
-from sublet.channel.codes import Code
-from sublet.errors import ServingError
 from sublet.serving.rest import messages
 from sublet.serving.rest.chunks import Chunks
+from sublet.serving.rest.exchange import Exchange, ours
 from sublet.serving.rest.heads import Heads
 from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.messages import Body, Head, Pending, Refused, Reply, Request
@@ -47,49 +46,6 @@ class House(Protocol):
     """Bytes of bodies that are not whole yet, of all connections."""
 
 
-class _Exchange:
-    """A request that was read, and its reply once there is one."""
-
-    __slots__ = ("_connection", "_pending", "head", "reply", "until")
-
-    def __init__(self, connection: "Connection", head: Head, until: float) -> None:
-        self.head = head
-        self.reply: Reply | None = None
-        self.until = until
-        self._connection = connection
-        self._pending: Pending | None = None
-
-    def wait(self, pending: Pending) -> None:
-        self._pending = pending
-        pending.future.add_done_callback(self._done)
-
-    def give_up(self) -> None:
-        """Nobody wants the answer any more: the call is cancelled."""
-        if self._pending is not None:
-            self._pending.future.cancel()
-
-    def expire(self) -> None:
-        """The engine did not keep to the deadline that it was given."""
-        self.reply = messages.error(504, "Timed out: the model did not answer in time.")
-        self.give_up()
-
-    def _done(self, future: "asyncio.Future[Any]") -> None:
-        assert self._pending is not None
-        finish = self._pending.finish
-        self._pending = None
-        try:
-            reply = finish(future)
-        except ServingError as failed:
-            reply = messages.failure(failed)
-        except asyncio.CancelledError:
-            reply = messages.failure(ServingError("The call was cancelled.", Code.CANCELLED))
-        except Exception as failed:
-            reply = _ours(failed)
-        if self.reply is None:
-            self.reply = reply
-            self._connection.send()
-
-
 class Connection(asyncio.Protocol):
     """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
 
@@ -97,7 +53,7 @@ class Connection(asyncio.Protocol):
         self._house = house
         self._limits = house.limits
         self._transport: asyncio.Transport
-        self._exchanges: deque[_Exchange] = deque()
+        self._exchanges: deque[Exchange] = deque()
         self._head: Head | None = None
         """Of the request whose body is being read."""
         self._data = b""
@@ -208,8 +164,10 @@ class Connection(asyncio.Protocol):
             raise Refused(503, "Too many large requests are coming in; try again later.")
         if self._chunks is not None:
             before = len(self._chunks.body)
-            data = self._chunks.feed(data)
-            self._house.coming += len(self._chunks.body) - before
+            try:
+                data = self._chunks.feed(data)
+            finally:
+                self._house.coming += len(self._chunks.body) - before
             if self._chunks.done:
                 body = self._chunks.body
                 self._forget()
@@ -237,14 +195,14 @@ class Connection(asyncio.Protocol):
             body = unpack(body, self._limits.body)
         now = time.monotonic()
         self._since = now
-        exchange = _Exchange(self, head, now + self._limits.call + 1.0)
+        exchange = Exchange(self.send, head, now + self._limits.call + 1.0)
         self._exchanges.append(exchange)
         if not head.keep_alive:
             self._closing = True
         try:
             reply = self._house.handler.handle(Request(head, body, now))
         except Exception as failed:
-            reply = _ours(failed)
+            reply = ours(failed)
         if isinstance(reply, Pending):
             exchange.wait(reply)
         else:
@@ -255,7 +213,7 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._forget()
         self._data = b""
-        exchange = _Exchange(self, Head("POST", "", keep_alive=False), float("inf"))
+        exchange = Exchange(self.send, Head("POST", "", keep_alive=False), float("inf"))
         exchange.reply = messages.error(refused.status, refused.text)
         self._exchanges.append(exchange)
         self.send()
@@ -339,8 +297,3 @@ class Connection(asyncio.Protocol):
 
     def _at_rest(self) -> bool:
         return self._head is None and not self._data
-
-
-def _ours(failed: Exception) -> Reply:
-    text = f"Internal error: {type(failed).__name__}: {failed}. This is a bug; please report it."
-    return messages.error(500, text)

@@ -4,7 +4,7 @@ from typing import Any
 
 from sublet.serving import examples
 from sublet.serving.rest.documents import kind, show, wrong
-from sublet.serving.rest.reading import bytes_of, is_lossless
+from sublet.serving.rest.values import bytes_of, is_b64, is_lossless
 
 
 def rows(document: dict[str, Any]) -> list[bytes]:
@@ -58,6 +58,6 @@ def _item(name: str, value: Any) -> bytes | int | float:
                 f"Cannot convert JSON value: {show(value)} to float without loss of precision."
             )
         return value
-    if type(value) is dict and len(value) == 1 and type(value.get("b64")) is str:
+    if is_b64(value):
         return bytes_of(value)
     raise wrong(f"Feature: {name} has element with unexpected JSON type: {kind(value)}")

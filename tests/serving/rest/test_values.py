@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from sublet.errors import ServingError
 from sublet.serving.catalogue import TensorSpec
-from sublet.serving.rest import documents, reading, writing
+from sublet.serving.rest import documents, forms, values, writing
 
 DTYPES = [1, 2, 3, 4, 7, 9, 10, 19, 22]
 
@@ -26,7 +26,7 @@ leaves = (
     | st.none()
     | st.fixed_dictionaries({"b64": st.sampled_from(["YQ==", "YQ", "!", ""])})
 )
-values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=4), max_leaves=12)
+anything = st.recursive(leaves, lambda inner: st.lists(inner, max_size=4), max_leaves=12)
 alike = st.sampled_from([st.floats(-1e6, 1e6), st.integers(0, 300), st.text(max_size=3)]).flatmap(
     lambda leaf: st.lists(st.lists(leaf, min_size=2, max_size=2), min_size=1, max_size=4)
 )
@@ -41,19 +41,19 @@ def outcome(act: Any) -> Any:
 
 
 def exactly(value: Any, dtype: int) -> Any:
-    shape = reading._shape(value)
-    return reading._array(reading._exactly(value, shape, dtype), dtype, shape)
+    shape = values.shape_of(value)
+    return values.array_of(values.exactly(value, shape, dtype), dtype, shape)
 
 
-@given(values | alike, st.sampled_from(DTYPES))
+@given(anything | alike, st.sampled_from(DTYPES))
 def test_the_quick_way_never_differs_from_the_exact_one(value: Any, dtype: int) -> None:
-    assert outcome(lambda: reading.tensor(value, dtype)) == outcome(lambda: exactly(value, dtype))
+    assert outcome(lambda: values.tensor(value, dtype)) == outcome(lambda: exactly(value, dtype))
 
 
-@given(st.lists(values, min_size=1, max_size=4) | alike, st.sampled_from(DTYPES))
+@given(st.lists(anything, min_size=1, max_size=4) | alike, st.sampled_from(DTYPES))
 def test_rows_are_what_their_tensor_is(rows: list[Any], dtype: int) -> None:
     specs = {"t": TensorSpec("t:0", dtype)}
-    together = outcome(lambda: reading.rows(rows, specs)["t"])
+    together = outcome(lambda: forms.rows(rows, specs)["t"])
     if isinstance(together, str):
         assert isinstance(outcome(lambda: exactly(rows, dtype)), str)
     else:
@@ -67,11 +67,11 @@ def test_a_mistake_is_found_in_its_place_of_a_long_list(place: int, mistake: Any
     named: list[Any] = [{"t": 1.5} for _ in range(500)]
     plain.insert(place, mistake)
     named.insert(place, mistake if isinstance(mistake, dict) else {"t": mistake})
-    assert f" {place} " in str(outcome(lambda: reading.rows(plain, specs)["t"]))
+    assert f" {place} " in str(outcome(lambda: forms.rows(plain, specs)["t"]))
     if mistake != {"t": 1}:
-        assert f" {place} " in str(outcome(lambda: reading.rows(named, specs)["t"]))
+        assert f" {place} " in str(outcome(lambda: forms.rows(named, specs)["t"]))
     with pytest.raises(ServingError):
-        reading.columns({"t": [[plain]]}, specs)
+        forms.columns({"t": [[plain]]}, specs)
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
@@ -119,7 +119,7 @@ def test_any_document_is_an_object_or_refused(text: str | bytes) -> None:
     assert type(found) is dict or found.startswith("JSON ")
 
 
-@given(values)
+@given(anything)
 def test_a_value_of_any_kind_can_be_shown(value: Any) -> None:
     text = documents.show(value)
     assert len(text) <= documents._SHOWN + 3
@@ -138,7 +138,7 @@ def test_both_parsers_agree_on_what_both_take(document: dict[str, float]) -> Non
 
 def test_bytes_may_be_written_in_either_alphabet_with_or_without_padding() -> None:
     for text in ("_-8=", "/+8=", "_-8", "/+8", " / + 8\n"):
-        assert reading.bytes_of({"b64": text}) == b"\xff\xef"
+        assert values.bytes_of({"b64": text}) == b"\xff\xef"
     for text in ("a", "====", "YQ=", "Y=Q=", "é"):
         with pytest.raises(ServingError, match="Unable to base64 decode"):
-            reading.bytes_of({"b64": text})
+            values.bytes_of({"b64": text})

@@ -1,8 +1,8 @@
-"""Tensors out of JSON: rows (`instances`) and columns (`inputs`), with TensorFlow Serving's rules.
+"""Tensors out of JSON values, with TensorFlow Serving's rules and words.
 
-Each is read twice over in the code, and once in the run: `_quick` takes what is in order at the
-speed of C, and says None to anything odd; `_exactly` then goes value by value, and is the meaning
-of the rules. They agree wherever `_quick` answers. In a long list only the block that has the odd
+Each is read twice over in the code, and once in the run: `quick` takes what is in order at the
+speed of C, and says None to anything odd; `exactly` then goes value by value, and is the meaning
+of the rules. They agree wherever `quick` answers. In a long list only the block that has the odd
 value is read value by value, so a mistake at the end of a large body is found fast.
 """
 
@@ -17,17 +17,15 @@ import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.catalogue import TensorSpec
 from sublet.serving.dtypes import BFLOAT16, KINDS, STRING, word
 from sublet.serving.rest.documents import kind, show, wrong
 
 Array = np.ndarray[Any, Any]
-Specs = Mapping[str, TensorSpec]
 Shape = tuple[int, ...]
 
 _BOOL = 10
 _MOST_DIMENSIONS = 32
-_BLOCK = 64
+BLOCK = 64
 """Values that are looked at one by one for the sake of one that is odd."""
 _LETTERS = {
     1: "f",
@@ -49,54 +47,18 @@ _LIMITS = {number: np.iinfo(KINDS[number].array) for number in _LETTERS if numbe
 _LARGEST = {number: float(np.finfo(KINDS[number].array).max) for number in _WHOLE}
 
 
-def rows(instances: list[Any], specs: Specs, truths: bool = True) -> dict[str, Array]:
-    """The inputs of a request in row form: one value, or one object of named values, per row.
-
-    `truths`: whether there may be a `true` or `false` in it.
-    """
-    first = instances[0]
-    names = sorted(specs)
-    if type(first) is not dict and len(names) > 1:
-        raise wrong(
-            "instances is a plain list, but expecting list of objects as multiple input tensors "
-            "required as per tensorinfo_map"
-        )
-    if _is_named(first):
-        return _named_rows(instances, specs, names)
-    found = _quick(instances, specs[names[0]].dtype, truths)
-    return {names[0]: _plain_rows(instances, names[0], specs) if found is None else found}
-
-
-def columns(inputs: Any, specs: Specs, truths: bool = True) -> dict[str, Array]:
-    """The inputs of a request in column form: one tensor, or an object of named tensors."""
-    if not _is_named(inputs):
-        if len(specs) > 1:
-            raise wrong(
-                "inputs is a plain value/list, but expecting an object as multiple input tensors "
-                "required as per tensorinfo_map"
-            )
-        (name,) = specs
-        return {name: tensor(inputs, specs[name].dtype, truths)}
-    found = {}
-    for name, spec in specs.items():
-        if name not in inputs:
-            raise wrong(f"Missing named input: {name} in 'inputs' object.")
-        found[name] = tensor(inputs[name], spec.dtype, truths)
-    return found
-
-
 def tensor(value: Any, dtype: int, truths: bool = True) -> Array:
     """One tensor, whole."""
-    found = _quick(value, dtype, truths)
+    found = quick(value, dtype, truths)
     if found is not None:
         return found
-    shape = _shape(value)
-    return _array(_exactly(value, shape, dtype), dtype, shape)
+    shape = shape_of(value)
+    return array_of(exactly(value, shape, dtype), dtype, shape)
 
 
 def bytes_of(value: Mapping[str, Any]) -> bytes:
     """What a {"b64": …} stands for; both alphabets, with or without padding."""
-    if not _is_b64(value):
+    if not is_b64(value):
         raise wrong(f"JSON Value: {show(value)} not formatted correctly for base64 data")
     text: str = value["b64"]
     try:
@@ -119,108 +81,12 @@ def is_lossless(number: float, dtype: int = 1) -> bool:
     return not _LARGEST[dtype] < abs(number) < float("inf")
 
 
-def _named_rows(instances: list[Any], specs: Specs, names: list[str]) -> dict[str, Array]:
-    found = _quick_columns(instances, specs)
-    if found is not None:
-        return found
-    values: dict[str, list[Any]] = {name: [] for name in names}
-    shapes: dict[str, Shape] = {}
-    for start in range(0, len(instances), _BLOCK):
-        block = instances[start : start + _BLOCK]
-        found = _quick_columns(block, specs)
-        if found and all(shapes.get(name) == found[name].shape[1:] for name in names):
-            for name in names:
-                values[name] += found[name].reshape(-1).tolist()
-            continue
-        for index, row in enumerate(block, start):
-            _named_row(index, row, specs, names, values, shapes)
-    return {
-        name: _array(values[name], specs[name].dtype, (len(instances), *shapes[name]))
-        for name in names
-    }
-
-
-def _named_row(
-    index: int,
-    row: Any,
-    specs: Specs,
-    names: list[str],
-    values: dict[str, list[Any]],
-    shapes: dict[str, Shape],
-) -> None:
-    if not _is_named(row):
-        raise wrong(f"Expecting object but got list at item {index} of input list")
-    for name, value in row.items():
-        try:
-            if name not in specs:
-                raise wrong(f"JSON object: does not have named input: {name}")
-            values[name] += _row(value, name, specs[name].dtype, shapes)
-        except ServingError as failed:
-            raise _at(f"element: {index} key: {name}", failed) from None
-    if row.keys() != specs.keys():
-        raise wrong(
-            f"Failed to process element: {index} of 'instances' list. JSON object: "
-            f"{show(row)} keys must be equal to: {','.join(names)}"
-        )
-
-
-def _quick_columns(rows: list[Any], specs: Specs) -> dict[str, Array] | None:
-    if not all(type(row) is dict and row.keys() == specs.keys() for row in rows):
-        return None
-    found = {}
-    for name, spec in specs.items():
-        column = _quick([row[name] for row in rows], spec.dtype)
-        if column is None:
-            return None
-        found[name] = column
-    return found
-
-
-def _plain_rows(instances: list[Any], name: str, specs: Specs) -> Array:
-    dtype = specs[name].dtype
-    values: list[Any] = []
-    shapes: dict[str, Shape] = {}
-    for start in range(0, len(instances), _BLOCK):
-        block = instances[start : start + _BLOCK]
-        found = _quick(block, dtype)
-        if found is not None and shapes.get(name) == found.shape[1:]:
-            values += found.reshape(-1).tolist()
-            continue
-        for index, row in enumerate(block, start):
-            if _is_named(row):
-                raise wrong(f"Expecting value/list but got object at item {index} of input list")
-            try:
-                values += _row(row, name, dtype, shapes)
-            except ServingError as failed:
-                raise _at(f"element: {index}", failed) from None
-    return _array(values, dtype, (len(instances), *shapes[name]))
-
-
-def _row(value: Any, name: str, dtype: int, shapes: dict[str, Shape]) -> list[Any]:
-    """The values of one row, which must be shaped as the first."""
-    shape = _shape(value)
-    values = _exactly(value, shape, dtype)
-    first = shapes.setdefault(name, shape)
-    if _size(first) != len(values):
-        raise wrong(f"Expecting tensor size: {_size(first)} but got: {len(values)}")
-    if first != shape:
-        raise wrong(f"Expecting shape {_shape_text(first)} but got: {_shape_text(shape)}")
-    return values
-
-
-def _at(where: str, failed: ServingError) -> ServingError:
-    return ServingError(
-        f"Failed to process {where} of 'instances' list. "
-        f"Error: {Code(failed.code).name}: {failed.message}",
-        Code.INVALID_ARGUMENT,
-    )
-
-
 # In order, at the speed of C
 
 
-def _quick(value: Any, dtype: int, truths: bool = True) -> Array | None:
-    shape = _shape(value)
+def quick(value: Any, dtype: int, truths: bool = True) -> Array | None:
+    """The tensor if all is in order. `truths`: there may be a `true` or `false` in it."""
+    shape = shape_of(value)
     flat: list[Any] = value if shape else [value]
     for size in shape[1:]:
         if len(flat) == 1:
@@ -273,7 +139,8 @@ def _all_small(found: Array, bits: int) -> bool:
 # Value by value
 
 
-def _exactly(value: Any, shape: Shape, dtype: int) -> list[Any]:
+def exactly(value: Any, shape: Shape, dtype: int) -> list[Any]:
+    """The values in one row, each held against the rules."""
     found: list[Any] = []
     _fill(value, 0, shape, dtype, found)
     return found
@@ -295,15 +162,15 @@ def _fill(value: Any, level: int, shape: Shape, dtype: int, found: list[Any]) ->
             f"Encountered list at unexpected size: {len(value)} at level: {level} "
             f"expected size: {shape[level]}"
         )
-    if len(value) <= _BLOCK:
+    if len(value) <= BLOCK:
         for item in value:
             _fill(item, level + 1, shape, dtype, found)
         return
-    for start in range(0, len(value), _BLOCK):
-        block = value[start : start + _BLOCK]
-        quick = _quick(block, dtype)
-        if quick is not None and quick.shape == (len(block), *shape[level + 1 :]):
-            found += quick.reshape(-1).tolist()
+    for start in range(0, len(value), BLOCK):
+        block = value[start : start + BLOCK]
+        good = quick(block, dtype)
+        if good is not None and good.shape == (len(block), *shape[level + 1 :]):
+            found += good.reshape(-1).tolist()
             continue
         for item in block:
             _fill(item, level + 1, shape, dtype, found)
@@ -349,7 +216,8 @@ def _mistyped(value: Any, dtype: int) -> ServingError:
     )
 
 
-def _array(values: list[Any], dtype: int, shape: Shape) -> Array:
+def array_of(values: list[Any], dtype: int, shape: Shape) -> Array:
+    """A tensor of values that `exactly` has let pass."""
     if dtype == STRING:
         return _strings(values, shape)
     array = KINDS[dtype].array if dtype in KINDS else None
@@ -364,7 +232,8 @@ def _strings(values: Sequence[bytes], shape: Shape) -> Array:
     return found.reshape(shape)
 
 
-def _shape(value: Any) -> Shape:
+def shape_of(value: Any) -> Shape:
+    """As the first element of each list says."""
     shape = []
     while type(value) is list:
         shape.append(len(value))
@@ -376,20 +245,6 @@ def _shape(value: Any) -> Shape:
     return tuple(shape)
 
 
-def _size(shape: Shape) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
-
-
-def _shape_text(shape: Shape) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"
-
-
-def _is_b64(value: Any) -> bool:
+def is_b64(value: Any) -> bool:
+    """Whether it stands for bytes: an object with this one key."""
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
-
-
-def _is_named(value: Any) -> bool:
-    return type(value) is dict and not _is_b64(value)

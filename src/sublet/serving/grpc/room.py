@@ -1,0 +1,41 @@
+"""How much of what clients send may wait here, over all connections.
+
+A request that is whole goes to an engine, which has limits of its own. What is left are requests
+that are not whole yet, and messages of a stream that nobody has read: those take of this room.
+"""
+
+import os
+
+from sublet.channel.codes import Code
+from sublet.devices.cgroup import memory_limit
+from sublet.errors import ServingError
+
+SHARE = 4
+"""The part of the memory that may be taken: one in so many."""
+
+
+class Room:
+    """Shared by the connections of a server."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self._size = _quarter() if size is None else size
+        self.taken = 0
+
+    def take(self, size: int) -> None:
+        """Raises if there is not so much left."""
+        if self.taken + size > self._size:
+            raise ServingError(
+                "The server holds too much of requests that are not complete. Try again later.",
+                Code.RESOURCE_EXHAUSTED,
+            )
+        self.taken += size
+
+    def give(self, size: int) -> None:
+        """What has been taken is needed no more."""
+        self.taken -= size
+
+
+def _quarter() -> int:
+    ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = memory_limit()
+    return min(ram, ram if limit is None else limit.most) // SHARE
