@@ -88,8 +88,9 @@ class _Session:
     def close(self) -> None:
         self.gate.close()
         self._session.close()
-        # They lead back here; without them the end needs no garbage collector.
-        self.signatures = {}
+        # They lead back here; unbound, all of it ends without the garbage collector.
+        for bound in self.signatures.values():
+            bound.unbind()
 
 
 class SavedModelOpening:
