@@ -1,4 +1,4 @@
-"""The programs of examples/recipes, as their pages show them."""
+"""The programs of examples/recipes and examples/serving, as their pages show them."""
 
 import json
 import re
@@ -11,13 +11,13 @@ import pytest
 
 from support.box import Box, wait_for
 
-RECIPES = Path(__file__).parents[2] / "examples" / "recipes"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(box: Box, name: str) -> Any:
-    """Run a recipe to its end."""
+    """Run an example to its end."""
     return subprocess.run(
-        [sys.executable, RECIPES / name],
+        [sys.executable, EXAMPLES / name],
         cwd=box.work,
         env={**box.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         text=True,
@@ -32,7 +32,7 @@ def trainings(box: Box) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["optuna_trials.py", "keras_tuner_trials.py"])
+@pytest.mark.parametrize("name", ["recipes/optuna_trials.py", "recipes/keras_tuner_trials.py"])
 def test_trials_of_a_search_run_in_clean_workers(box: Box, name: str) -> None:
     """Each under a lease of its own; none is left."""
     before = trainings(box)
@@ -43,3 +43,12 @@ def test_trials_of_a_search_run_in_clean_workers(box: Box, name: str) -> None:
     assert float(found[1]) < 1
     assert len(trainings(box)) == len(before) + 4
     wait_for(lambda: not box.status()["leases"], "no worker is left")
+
+
+@pytest.mark.slow
+def test_a_model_is_called_by_processes_without_tensorflow(box: Box) -> None:
+    ran = run(box, "serving/shared_model.py")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^process 2 got the classes \[\d(, \d){3}\]$", ran.stdout, re.MULTILINE)
+    assert re.search(r"^3 requests in \d batches$", ran.stdout, re.MULTILINE)
+    wait_for(lambda: not box.status()["leases"], "no engine is left")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -180,6 +181,14 @@ def test_nothing_is_served_says_how_to_serve(
     monkeypatch.setenv("SUBLET_HOME", str(tmp_path))
     with pytest.raises(sublet.ServingError, match="sublet serve"):
         sublet.connect("half")
+
+
+def test_a_socket_that_was_left_behind_is_cleared_away(engine: sublet.Engine) -> None:
+    left = Path(engine.worker.path).with_name("left.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
+        one.bind(str(left))
+    assert sublet.connect("half")([[1.0]]).item() == 2.5
+    assert not left.exists()
 
 
 def test_a_client_finds_the_engine_that_takes_the_place_of_one_that_was_killed(home: Box) -> None:

@@ -22,6 +22,7 @@ from .outbox import Outgoing
 from .records import Malformed
 from .tensors import BESIDE, INLINE, REF, Array, Tensor
 
+_NEVER = float("inf")
 Put = Callable[[Outgoing], None]
 Finished = tuple[Any, Answer | dict[str, Any] | ServingError]
 """Whose call it was, and what came of it."""
@@ -51,6 +52,11 @@ class Session:
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def ways(self) -> int:
+        """In which models were called; each is known to the engine for as long as we are."""
+        return len(self._lanes)
+
     def call(
         self,
         owner: Any,
@@ -64,17 +70,19 @@ class Session:
     ) -> int:
         """Send a call; its number. The arrays are not to be changed until it is answered."""
         names = tuple(inputs)
+        heads, pieces, size, used = self._tensors(list(inputs.values()))
+        until = 0
+        if deadline is not None and deadline < _NEVER:
+            until = max(1, int(deadline * 1e9))
+        urgency = max(-128, min(127, priority))
+        length = records.CALL_HEAD.size + len(heads) + size
         with self._lock:
             lane = self._lanes.get((model, version, signature, names, tuple(outputs)))
             if lane is None:
                 lane = self._open(model, version, signature, names, tuple(outputs))
-            number = self._number()
-            heads, pieces, size, used = self._tensors(list(inputs.values()))
-            self._pending[number] = _Pending(owner, lane, used)
-            until = 0 if deadline is None else max(1, int(deadline * 1e9))
-            length = records.CALL_HEAD.size + len(heads) + size
+            number = self._expect(owner, lane, used)
             head = records.CALL_HEAD.pack(
-                length, records.CALL, priority, lane, number, len(heads), until
+                length, records.CALL, urgency, lane, number, len(heads), until
             )
             self._put(Outgoing((head, heads, *pieces), length))
         return number
@@ -82,11 +90,10 @@ class Session:
     def ask(self, owner: Any, question: Mapping[str, Any]) -> int:
         """Send a question; its number."""
         body = np.frombuffer(json.dumps(question).encode(), np.uint8)
+        heads, pieces, size, used = self._tensors([body])
+        length = records.HEAD.size + len(heads) + size
         with self._lock:
-            number = self._number()
-            heads, pieces, size, used = self._tensors([body])
-            self._pending[number] = _Pending(owner, 0, used)
-            length = records.HEAD.size + len(heads) + size
+            number = self._expect(owner, 0, used)
             head = records.HEAD.pack(length, records.ASK, 0, 0, number, len(heads))
             self._put(Outgoing((head, heads, *pieces), length))
         return number
@@ -153,11 +160,16 @@ class Session:
         self._put(Outgoing((record,), len(record)))
         return lane
 
-    def _number(self) -> int:
-        self._last += 1
-        while self._last in self._pending or self._last >= records.MOST_CALLS:
-            self._last = self._last + 1 if self._last < records.MOST_CALLS else 1
-        return self._last
+    def _expect(self, owner: Any, lane: int, used: tuple[segments.Segment, ...]) -> int:
+        """A number for a new call."""
+        number = self._last
+        while True:
+            number = number + 1 if number + 1 < records.MOST_CALLS else 1
+            if number not in self._pending:
+                break
+        self._last = number
+        self._pending[number] = _Pending(owner, lane, used)
+        return number
 
     def _tensors(
         self, values: list[Any]
@@ -167,48 +179,47 @@ class Session:
             # By far the most calls are like this.
             array = values[0]
             if array.nbytes <= records.INLINE and array.flags.c_contiguous:
-                number = tensors._BY_DTYPE.get(array.dtype)
+                number = tensors.known(array.dtype)
                 if number is not None and number != tensors.DT_STRING:
                     heads = tensors.head(number, array.shape, INLINE, array.nbytes)
                     rest = tensors.pad(array.nbytes)
                     pieces = [array, bytes(rest)] if rest else [array]
                     return heads, pieces, array.nbytes + rest, ()
-        heads_, refs, pieces, used = [], [], [], []
+        parts = [_part(value) for value in values]
+        found: list[bytes] = []
+        refs, pieces, used = [], [], []
         room, size = records.INLINE, 0
-        for value in values:
-            array = np.asarray(value)
-            number = tensors.number_of(array.dtype)
-            raw = tensors.data(array, number)
-            nbytes = len(raw) if number == tensors.DT_STRING else raw.nbytes
-            if nbytes <= room:
+        for number, shape, raw, nbytes in parts:
+            place = INLINE if nbytes <= room else BESIDE
+            found.append(tensors.head(number, shape, place, nbytes))
+            if place == INLINE:
                 room -= nbytes
-                place = INLINE
                 pieces += [raw, bytes(tensors.pad(nbytes))]
                 size += nbytes + tensors.pad(nbytes)
-            else:
-                place = BESIDE
-                segment, own = self._store(raw, nbytes)
-                if own:
-                    used.append(segment)
-                refs.append(REF.pack(segment.number, 0, 0))
-                size += REF.size
-            heads_.append(tensors.head(number, array.shape, place, nbytes))
-        return b"".join(heads_), [*refs, *pieces], size, tuple(used)
+                continue
+            segment, own = self._store(raw, nbytes)
+            if own:
+                used.append(segment)
+            refs.append(REF.pack(segment.number, 0, 0))
+            size += REF.size
+        return b"".join(found), [*refs, *pieces], size, tuple(used)
 
     def _store(self, raw: Any, nbytes: int) -> tuple[segments.Segment, bool]:
         """The segment that has these bytes, and whether it is ours again after the answer."""
-        lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
-        segment = self.segments.take(nbytes) if lent is None else lent
+        with self._lock:
+            lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
+            segment = self.segments.take(nbytes) if lent is None else lent
+            if not segment.told:
+                body = records.SIZE.pack(segment.size)
+                record = records.plain(records.SEGMENT, call=segment.number, body=body)
+                self._put(Outgoing((record,), len(record), (segment.hand_over(),)))
         if lent is None:
+            # Not under the lock: it may take a while.
             into = np.frombuffer(segment.memory, np.uint8, nbytes)
             if isinstance(raw, bytes):
                 into[:] = np.frombuffer(raw, np.uint8)
             else:
                 np.copyto(into.view(raw.dtype).reshape(raw.shape), raw)
-        if not segment.told:
-            body = records.SIZE.pack(segment.size)
-            record = records.plain(records.SEGMENT, call=segment.number, body=body)
-            self._put(Outgoing((record,), len(record), (segment.hand_over(),)))
         return segment, lent is None
 
     def _take(
@@ -272,6 +283,14 @@ class Session:
             found.append(tensors.view(tensor, data, at))
             at += tensor.nbytes + tensors.pad(tensor.nbytes)
         return found
+
+
+def _part(value: Any) -> tuple[int, tuple[int, ...], Any, int]:
+    """dtype, shape, bytes, and how many. Raises TypeError for what no model takes."""
+    array = np.asarray(value)
+    number = tensors.number_of(array.dtype)
+    raw = tensors.data(array, number)
+    return number, array.shape, raw, len(raw) if isinstance(raw, bytes) else raw.nbytes
 
 
 def _attach(layout: tuple[Tensor, ...], data: bytes | bytearray, at: int, descriptor: int) -> Any:

@@ -89,6 +89,10 @@ def number_of(dtype: np.dtype[Any]) -> int:
     raise TypeError(f"arrays of {dtype} cannot be sent to a model")
 
 
+known = _BY_DTYPE.get
+"""The same for the usual ones, and at once; None for others."""
+
+
 class Tensor(NamedTuple):
     """What a head says."""
 

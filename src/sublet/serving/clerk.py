@@ -31,6 +31,8 @@ class Clerk:
         self.tally = Tally()
         self.link: say.Link | None = None
         self._ports: dict[str, Port] = {}
+        self._worn: list[Port] = []
+        """Ports that another has taken the place of; each has calls to finish."""
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -45,7 +47,7 @@ class Clerk:
     ) -> Awaitable[Answer]:
         """As `Desk.run`; a future, as a rule: a task for each call would cost too much."""
         port = self._ports.get(version.engine)
-        if port is None or port.closed:
+        if port is None or port.closed or port.worn:
             return self._run(version, signature, inputs, outputs, deadline, priority)
         future = port.run(
             version.model, version.number, signature, inputs, outputs, deadline, priority
@@ -91,9 +93,16 @@ class Clerk:
         }
         for path in self._ports.keys() - engines:
             self._ports.pop(path).close()
+        self.tidy()
         # Whoever found a version before this has, two turns later, put its call on the channel.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+
+    def tidy(self) -> None:
+        """Close what nobody uses any more."""
+        for port in [port for port in self._worn if not len(port)]:
+            self._worn.remove(port)
+            port.close()
 
     def answered(self, message: say.Reloaded | say.Exposition) -> None:
         """The server's answer to something that was asked."""
@@ -103,7 +112,7 @@ class Clerk:
 
     def close(self) -> None:
         """Hang up everywhere; what was asked fails."""
-        for port in self._ports.values():
+        for port in (*self._ports.values(), *self._worn):
             port.close()
         self._ports.clear()
         for future in self._asked.values():
@@ -143,7 +152,9 @@ class Clerk:
         path = version.engine
         known = self._ports.get(path)
         if known is not None and not known.closed:
-            return known
+            if not known.worn:
+                return known
+            self._worn.append(self._ports.pop(path))
         if not path:
             raise _away(version)
         try:

@@ -138,8 +138,11 @@ def _find(name: str, version: int | None) -> tuple[Line, int, Signatures]:
     for path in _engines():
         try:
             line = Line(port.connect(str(path)))
-        except ServingError:
-            continue  # It has just ended, or left its socket behind.
+        except ServingError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                # It was killed: an engine listens before its socket has this name.
+                path.unlink(missing_ok=True)
+            continue
         try:
             told = line.ask({"ask": "models"})
             served |= {one["model"] for one in told}  # type: ignore[index]

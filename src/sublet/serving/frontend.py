@@ -85,6 +85,7 @@ class FrontEnd:
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(_TELL)
+            self._clerk.tidy()
             counted = sum(self._clerk.tally.requests.values())
             if counted != self._counted:
                 self._counted = counted

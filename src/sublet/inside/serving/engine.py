@@ -9,7 +9,8 @@ the batch it has read itself, while the next one takes over the watch. So no req
 thread to wake up. A few more, the loader's, bring models into memory.
 
 Started as a job of the broker, with two arguments: where to listen, and how many batches may run
-at a time (0: one for each processor). Descriptor 3 is the channel of its owner, with whom it ends.
+at a time (0: one for each processor, up to four). Descriptor 3 is the channel of its owner, with
+whom it ends.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ OWNER = 3
 """The descriptor of the owner's channel."""
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 _NEVER = float("inf")
+_MOST_SLOTS = 4
+"""Each batch uses all processors where it can; a few at a time fill the gaps between them."""
 _SWITCH = 0.001
 """Seconds after which a thread that computes in Python lets another one: five times sooner than
 usual, as each of ours has little to do and others wait for it."""
@@ -63,7 +66,8 @@ def serve(path: str, slots: int, make: Make) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     owner = socket.socket(fileno=OWNER)
     owner.set_inheritable(False)
-    Engine(path, owner, slots or len(os.sched_getaffinity(0)), make).run()
+    slots = slots or min(_MOST_SLOTS, len(os.sched_getaffinity(0)))
+    Engine(path, owner, slots, make).run()
 
 
 class Engine:
@@ -199,17 +203,19 @@ class Engine:
         client.close()
 
     def _read(self, client: Client) -> None:
-        """Take in all that a client has sent."""
+        """Take in one packet of a client: who sends many does not keep us from the others."""
         try:
-            while (packet := client.inbox.receive_nowait()) is not None:
-                beside = iter(packet.descriptors)
-                now = time.monotonic()
-                try:
-                    for record in records.read(packet.data):
-                        self._hear(client, record, packet.data, beside, now)
-                finally:
-                    for number in beside:
-                        os.close(number)
+            packet = client.inbox.receive_nowait()
+            if packet is None:
+                return
+            beside = iter(packet.descriptors)
+            now = time.monotonic()
+            try:
+                for record in records.read(packet.data):
+                    self._hear(client, record, packet.data, beside, now)
+            finally:
+                for number in beside:
+                    os.close(number)
         except (EOFError, Malformed):
             self._lose(client)
             return

@@ -141,8 +141,7 @@ class Floor:
             queue = self._schedule.queues.get((model, version))
             if queue is not None:
                 queue.present = queue.proven = True
-                for kind in queue.kinds.values():
-                    kind.bound = kind.error = None
+                queue.unbind()
 
     def failed(self, model: str, version: int) -> list[Request]:
         """It cannot be loaded; those who waited for it."""
@@ -157,6 +156,7 @@ class Floor:
             if queue is None:
                 return False
             queue.present = False
+            queue.unbind()
             return bool(queue.rows)
 
     def absent(self) -> list[Queue]:
@@ -181,6 +181,7 @@ class Floor:
                 lost = self._schedule.remove(model, version)
             queue.present = False
             self._idle.wait_for(lambda: not queue.running)
+            queue.unbind()
         return lost
 
     def models(self) -> list[dict[str, Any]]:

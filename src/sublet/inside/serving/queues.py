@@ -220,6 +220,11 @@ class Queue:
         if self.options.target is not None:
             self._adapt(batch.rows, oldest, self.options.target)
 
+    def unbind(self) -> None:
+        """Know nothing of the model that was in memory: clients know its kinds for long."""
+        for kind in self.kinds.values():
+            kind.bound = kind.error = None
+
     def drain(self) -> list[Request]:
         """All that wait, taken out."""
         found = [request for request in self if not request.done]

@@ -1,0 +1,54 @@
+"""A version takes another's place, under calls that name none."""
+
+from typing import Any
+
+import pytest
+
+from support.numbers import NumbersEngine, floats, numbers_engine
+
+
+@pytest.fixture
+def engine(tmp_path: Any) -> Any:
+    with numbers_engine(tmp_path) as one:
+        yield one
+
+
+def answered(engine: NumbersEngine) -> dict[int, int]:
+    """How many requests each version has had."""
+    rows: Any = engine.line.ask({"ask": "models"})
+    return {row["version"]: row["requests"] for row in rows}
+
+
+def call(engine: NumbersEngine, version: int | None = None) -> Any:
+    answer = engine.line.run("double", version, "serving_default", {"x": floats([[1]])})
+    return answer.outputs["y"].tolist()
+
+
+def ask(engine: NumbersEngine, verb: str, version: int) -> None:
+    engine.line.ask({"ask": verb, "model": "double", "version": version})
+
+
+def test_a_version_that_was_never_loaded_is_not_tried_on_calls_that_name_none(
+    engine: NumbersEngine,
+) -> None:
+    engine.add("double", 1)
+    assert call(engine) == [[2]]
+    engine.add("double", 2, held=True)
+    assert call(engine) == [[2]]
+    assert answered(engine) == {1: 2, 2: 0}
+
+
+def test_calls_that_name_none_go_to_the_next_version_once_theirs_is_retired(
+    engine: NumbersEngine,
+) -> None:
+    engine.add("double", 1)
+    call(engine)
+    engine.add("double", 2)
+    ask(engine, "load", 2)
+    ask(engine, "retire", 1)
+    assert call(engine) == [[2]]
+    assert call(engine, version=1) == [[2]]
+    assert answered(engine) == {1: 2, 2: 1}
+    ask(engine, "forget", 1)
+    assert call(engine) == [[2]]
+    assert answered(engine) == {2: 2}

@@ -1,0 +1,102 @@
+"""The clerk of a front end, before an engine of NumPy functions."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sublet.channel import port as ports
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.catalogue import Catalogue, State, Version
+from sublet.serving.clerk import Clerk
+from sublet.serving.versions import put
+from support.numbers import NumbersEngine, floats, numbers_engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
+    with numbers_engine(tmp_path_factory.mktemp("engine")) as one:
+        one.add("double")
+        yield one
+
+
+def served(engine: NumbersEngine) -> Version:
+    return Version("double", 1, State.AVAILABLE, engine=engine.path)
+
+
+async def call(clerk: Clerk, version: Version, name: str = "serving_default") -> Any:
+    answer = await clerk.run(version, name, {"x": floats([[1, 2]])})
+    return answer.outputs["y"].tolist()
+
+
+def test_many_first_calls_go_through_one_port(engine: NumbersEngine) -> None:
+    async def story() -> None:
+        clerk = Clerk()
+        version = served(engine)
+        answers = await asyncio.gather(*(call(clerk, version) for _ in range(20)))
+        assert answers == [[[2, 4]]] * 20
+        assert len(clerk._ports) == 1
+        assert sum(clerk.tally.runs["double", "Predict"].buckets) == 20
+        clerk.close()
+
+    asyncio.run(story())
+
+
+def test_a_port_that_is_worn_out_is_replaced_and_its_calls_are_answered(
+    engine: NumbersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "MOST_LANES", 4)
+
+    async def story() -> None:
+        clerk = Clerk()
+        version = served(engine)
+        for _ in range(4):
+            for name in ("serving_default", "a", "b"):
+                running = asyncio.ensure_future(call(clerk, version, name))
+                if name == "serving_default":
+                    assert await running == [[2, 4]]
+                else:
+                    with pytest.raises(ServingError, match="not found"):
+                        await running
+        used = [*clerk._worn, *clerk._ports.values()]
+        assert len(used) > 1
+        clerk.tidy()
+        assert not clerk._worn
+        assert [port.closed for port in used].count(False) == 1
+        clerk.close()
+
+    asyncio.run(story())
+
+
+def test_a_version_whose_engine_is_away_is_unavailable(tmp_path: Any) -> None:
+    async def story() -> None:
+        clerk = Clerk()
+        for path in ("", str(tmp_path / "gone.sock")):
+            with pytest.raises(ServingError, match="is being started again") as info:
+                await call(clerk, Version("double", 1, State.AVAILABLE, engine=path))
+            assert info.value.code == Code.UNAVAILABLE
+
+    asyncio.run(story())
+
+
+def test_ports_to_engines_that_nobody_names_any_more_are_closed(engine: NumbersEngine) -> None:
+    async def story() -> None:
+        clerk = Clerk()
+        version = served(engine)
+        await clerk.news(put(Catalogue(), version))
+        await call(clerk, clerk.catalogue.find("double"))
+        (port,) = clerk._ports.values()
+        await clerk.news(Catalogue())
+        assert port.closed
+
+    asyncio.run(story())
+
+
+def test_requests_for_names_that_no_model_has_are_counted_as_one() -> None:
+    clerk = Clerk()
+    clerk.catalogue = put(Catalogue(), Version("a", 1, State.AVAILABLE))
+    for name in ("a", "b", "c"):
+        clerk.count(name, "Predict", "REST", Code.NOT_FOUND, 0.0)
+    assert clerk.tally.requests == {("a", 5): 1, ("(unknown)", 5): 2}
