@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sublet.units import format_bytes, format_seconds
+from sublet.units import format_bytes, format_seconds, shorten
 
 if TYPE_CHECKING:
     from sublet.serving.catalogue import Version
@@ -84,8 +84,7 @@ def table(models: list[dict[str, Any]]) -> str:
     width = min(widest, 30)
     lines = [f"{'model':<{width}}  {'version':>10}  {'state':<10} {'memory':>9}  {'load':>8}"]
     for one in models:
-        name = one["model"]
-        name = name if len(name) <= width else name[: width - 1] + "…"
+        name = shorten(one["model"], width)
         memory = format_bytes(one["bytes"]) if one["bytes"] else "-"
         load = format_seconds(one["load_seconds"]) if one["load_seconds"] else "-"
         state = _state(one)
