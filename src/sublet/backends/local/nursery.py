@@ -20,7 +20,7 @@ import socket
 import time
 
 from sublet.backends.local import keeper, packets
-from sublet.inside import program, warm
+from sublet.inside import lean, program, warm
 
 
 def main(link: socket.socket) -> None:
@@ -39,6 +39,8 @@ def main(link: socket.socket) -> None:
     base = base.after_preload()
     gc.collect()
     gc.freeze()
+    with contextlib.suppress(OSError):
+        lean.let_go()
     took = time.monotonic() - began
     packets.send(link, {"event": "warm", "tensorflow": version, "took": took})
     spec = _serve(link)
