@@ -589,3 +589,20 @@ def test_an_asyncio_client_is_answered_as_well(server: Served) -> None:
     answers = {bytes(answer) for answer in asyncio.run(ask())}
     (answer,) = (serving("PredictResponse").FromString(each) for each in answers)
     assert tensors.read("y", answer.outputs["y"]).tolist() == [2.5, 3.0, 4.5]
+
+
+def test_of_an_input_that_is_given_twice_the_last_counts_large_or_small(
+    channel: grpc.Channel,
+) -> None:
+    def given(size: int) -> bytes:
+        request = _predict("echo", "uint8", x=np.zeros(1, np.uint8))
+        tensor = request.inputs["x"]
+        tensor.ClearField("int_val")
+        tensor.tensor_shape.dim[0].size = size
+        tensor.tensor_content = bytes(size)
+        return request.SerializeToString()  # type: ignore[no-any-return]
+
+    for first, last in ((3, 100_000), (100_000, 3), (100_000, 70_000)):
+        data = given(first) + given(last)
+        answer = _ask(channel, PREDICTION + "Predict", data, "PredictResponse")
+        assert tensors.read("y", answer.outputs["y"]).shape == (last,)
