@@ -67,6 +67,8 @@ class Figures(Struct, frozen=True):
     """Mean that the batch of a call took."""
     batch: float | None
     """Mean rows of a batch."""
+    error: str = ""
+    """What the last call that failed was told."""
 
     @property
     def rest(self) -> float | None:
@@ -77,7 +79,12 @@ class Figures(Struct, frozen=True):
 
 
 def figures(
-    concurrency: int, rows: int, windows: Sequence[Window], failed: int = 0, stable: bool = True
+    concurrency: int,
+    rows: int,
+    windows: Sequence[Window],
+    failed: int = 0,
+    stable: bool = True,
+    error: str = "",
 ) -> Figures:
     """The figures of these windows, of calls with so many rows each."""
     calls = [call for window in windows for call in window.calls]
@@ -102,6 +109,7 @@ def figures(
         computed=statistics.fmean(call.computed for call in calls) if told else None,
         # Each call is a part of its batch; the parts add up to the number of batches.
         batch=len(calls) / math.fsum(1 / call.batch for call in calls) if told else None,
+        error=error,
     )
 
 
