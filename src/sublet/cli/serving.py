@@ -22,6 +22,9 @@ _WIDTH = 80
 
 def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> int:
     """Serve until a signal ends it; the exit code."""
+    from sublet.serving import extra
+
+    extra.require()  # The others import what it looks for.
     from sublet.serving import config
     from sublet.serving.server import Server
 
