@@ -20,6 +20,11 @@ NAMES = (
     "classes",
     "pool",
     "threads",
+    "serving",
+    "connect",
+    "paging",
+    "fairness",
+    "reload",
 )
 
 

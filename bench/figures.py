@@ -10,6 +10,11 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which that share of ascending values lies; 0 if there are none."""
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
+
+
 def paired_ratio(values: Sequence[float], base: Sequence[float]) -> float:
     """The median of the ratios round by round: what drifts from round to round cancels."""
     if len(values) != len(base):

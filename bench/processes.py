@@ -20,6 +20,10 @@ _SET_CHILD_SUBREAPER = 36
 _GRACE = 3.0
 
 
+Child = psutil.Popen
+Expired = psutil.TimeoutExpired
+
+
 class Failed(Exception):
     """A measured program did not do its work, so there is no figure."""
 
@@ -135,6 +139,11 @@ def end_all() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """End these at once, if they are still there."""
+    _signal(processes, signal.SIGKILL)
 
 
 def _signal(processes: Iterable[psutil.Process], number: int) -> None:

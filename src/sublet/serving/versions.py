@@ -43,13 +43,16 @@ def choose(policy: Policy, found: Mapping[int, str]) -> dict[int, str]:
 def plan(model: Model | None, wanted: Mapping[int, str]) -> Plan:
     """What to do so that the wanted versions are served, and no others.
 
-    Versions that failed are in END and stay there: whoever wants them tried again forgets them.
+    A version that was dropped is loaded anew when it is wanted again. Versions that failed are in
+    END and stay there: whoever wants them tried again forgets them.
     """
     known = {} if model is None else model.versions
     load = tuple(
         number
         for number in sorted(wanted)
-        if number not in known or known[number].state is State.START
+        if (one := known.get(number)) is None
+        or one.state is State.START
+        or (one.state is State.END and not one.error)
     )
     served = {number for number, one in known.items() if one.state is State.AVAILABLE}
     unwanted = tuple(sorted(served - wanted.keys()))

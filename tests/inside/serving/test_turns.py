@@ -81,6 +81,45 @@ def test_no_more_batches_run_than_there_are_slots() -> None:
     assert schedule.take(0.0)[0] is not None
 
 
+def test_a_flooded_model_leaves_the_last_slot_to_one_that_was_asked_lately() -> None:
+    schedule = Schedule(2)
+    for name in ("flooded", "quiet"):
+        queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
+        queue.present, queue.seconds = True, 0.01
+    flooded, quiet = schedule.queues["flooded", 1], schedule.queues["quiet", 1]
+    schedule.put(quiet, Request(KIND, 1, 0.0))
+    for _ in range(10):
+        schedule.put(flooded, Request(KIND, 1, 0.0))
+    first, second = (schedule.take(0.0)[0] for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert {run.batch.queue.model for run in (first, second)} == {"flooded", "quiet"}
+    busy, free = (first, second) if first.batch.queue is flooded else (second, first)
+    schedule.finish(free, 0.01, 0.01)
+    assert schedule.take(0.1) == (None, [])
+    assert schedule.next_due(0.1) is None
+    # Its own batch is done: it goes on, with one at a time.
+    schedule.finish(busy, 0.01, 0.01)
+    assert schedule.take(0.1)[0] is not None
+    assert schedule.take(0.1) == (None, [])
+    # The other one was not asked for long.
+    assert schedule.take(2.0)[0] is not None
+
+
+def test_short_batches_may_have_every_slot() -> None:
+    schedule = Schedule(2)
+    for name in ("flooded", "quiet"):
+        queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
+        queue.present, queue.seconds = True, 0.001
+    schedule.put(schedule.queues["quiet", 1], Request(KIND, 1, 0.0))
+    run = schedule.take(0.0)[0]
+    assert run is not None
+    schedule.finish(run, 0.001, 0.001)
+    for _ in range(10):
+        schedule.put(schedule.queues["flooded", 1], Request(KIND, 1, 0.0))
+    assert all(schedule.take(0.1)[0] is not None for _ in range(2))
+
+
 def test_what_waits_for_a_model_that_is_served_no_more_is_handed_back() -> None:
     schedule = Schedule(1)
     one = schedule.add("m", 1, Options())

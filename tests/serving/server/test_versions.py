@@ -41,7 +41,13 @@ def test_a_new_version_is_loaded_before_the_old_one_is_dropped() -> None:
 
 
 def test_an_old_version_stays_when_the_new_one_failed() -> None:
-    assert not plan(model(v1=State.AVAILABLE, v2=State.END), {2: "a/2"})
+    failed = Version("a", 2, State.END, code=Code.INTERNAL, error="It is broken.")
+    before = Model("a", {1: Version("a", 1, State.AVAILABLE), 2: failed})
+    assert not plan(before, {2: "a/2"})
+
+
+def test_a_version_that_was_dropped_is_loaded_anew_when_it_is_wanted_again() -> None:
+    assert plan(model(v1=State.AVAILABLE, v2=State.END), {2: "a/2"}).load == (2,)
 
 
 def test_a_model_without_any_wanted_version_is_dropped() -> None:

@@ -16,6 +16,12 @@ from .turns import Turn, Turns
 
 Key = tuple[str, int]
 
+_LONG = 0.003
+"""Seconds. A batch that takes longer uses all processors by itself: a second one of the same model
+beside it gains little."""
+_LATELY = 1.0
+"""Seconds for which a model that was asked for something keeps others from the last slot."""
+
 
 class Run(NamedTuple):
     """A batch that has its turn."""
@@ -25,7 +31,11 @@ class Run(NamedTuple):
 
 
 class Schedule:
-    """Up to `slots` batches run at a time."""
+    """Up to `slots` batches run at a time.
+
+    The last slot is not for a model that has long batches in all the others, while another model is
+    asked as well: that one finds it free, whatever the first one does.
+    """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -34,6 +44,8 @@ class Schedule:
         self._waiting: dict[Key, Queue] = {}
         """Those that are not empty."""
         self._turns = Turns()
+        self._asked: dict[str, float] = {}
+        """The two models that were asked last, and when; the last one at the end."""
 
     def add(self, model: str, version: int, options: Options) -> Queue:
         """A queue for this version; its options are replaced if there is one."""
@@ -59,6 +71,7 @@ class Schedule:
         refused = queue.put(request)
         if refused is None:
             self._waiting[queue.model, queue.version] = queue
+            self._note(queue.model, request.arrived)
         return refused
 
     def take(self, now: float) -> tuple[Run | None, list[Request]]:
@@ -105,7 +118,12 @@ class Schedule:
         """When a batch will be due by itself; None if only something new can make one so."""
         if self.running >= self.slots:
             return None
-        times = [due for queue in self._waiting.values() if (due := queue.due(now)) is not None]
+        times = [
+            due
+            for queue in self._waiting.values()
+            # One that is held back goes on when a batch of its own is done.
+            if (due := queue.due(now)) is not None and not self._held_back(queue, now)
+        ]
         return min(times, default=None)
 
     def absent(self) -> list[Queue]:
@@ -117,10 +135,28 @@ class Schedule:
         for queue in list(self._waiting.values()):
             due = queue.due(now)
             if due is not None and due <= now:
-                found.append((due, queue))
+                if not self._held_back(queue, now):
+                    found.append((due, queue))
             elif not queue.rows:
                 del self._waiting[queue.model, queue.version]
         return found
+
+    def _note(self, model: str, now: float) -> None:
+        if self._asked and next(reversed(self._asked)) != model:
+            self._asked.pop(model, None)
+            if len(self._asked) == 2:
+                del self._asked[next(iter(self._asked))]
+        self._asked[model] = now
+
+    def _held_back(self, queue: Queue, now: float) -> bool:
+        """Whether the last slot is not for it."""
+        return (
+            0 < self.slots - 1 <= queue.running
+            and queue.seconds > _LONG
+            and any(
+                model != queue.model and now - when < _LATELY for model, when in self._asked.items()
+            )
+        )
 
 
 _since: Callable[[tuple[float, Queue]], float] = lambda one: one[0]  # noqa: E731

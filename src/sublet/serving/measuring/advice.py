@@ -43,8 +43,8 @@ def advice(figures: Sequence[Figures]) -> list[str]:
         ]
     else:
         lines += [
-            f"The way: {at}, {share} of a call is neither queue nor compute: the model is so",
-            "quick that sending costs more. Try more rows in a call: --rows 16.",
+            f"The way: {at}, {share} of a call is neither queue nor compute:",
+            "the model is so quick that sending costs more. Try more rows: --rows 16.",
         ]
     return lines
 

@@ -1,0 +1,28 @@
+"""The limit of the model itself: full batches in process, for so many seconds.
+
+`direct.py PATH SECONDS`: prints rows per second.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from bench.programs.greedy import LARGEST, load
+
+
+def main(path: str, seconds: float) -> float:
+    """Rows per second."""
+    call = load(path)
+    rows = np.random.default_rng(0).random((LARGEST, 784), "float32")
+    for _ in range(50):
+        call(rows)
+    count, began = 0, time.perf_counter()
+    while (now := time.perf_counter()) < began + seconds:
+        call(rows)
+        count += LARGEST
+    return count / (now - began)
+
+
+if __name__ == "__main__":
+    print(main(sys.argv[1], float(sys.argv[2])))
