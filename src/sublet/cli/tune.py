@@ -76,6 +76,9 @@ def command(
     sublet tune models/resnet --target 20ms
     sublet serve models/ --enable_per_model_batching_parameters
     """
+    from sublet.serving import extra
+
+    extra.require()  # The others import what it looks for.
     from sublet.serving.measuring import setting
     from sublet.serving.measuring.search import Goal
     from sublet.serving.measuring.subject import locate
