@@ -229,7 +229,9 @@ class Line:
                             self.told(cast("dict[str, Any]", result))
                     else:
                         self._finish(waiter, result)
-        except (EOFError, Malformed):
+            if self._outbox.waiting:
+                self._outbox.flush()  # That memory has come, or can go.
+        except (EOFError, OSError, Malformed):
             self._lose()
         finally:
             self._reads_here = -1

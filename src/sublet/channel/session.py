@@ -274,6 +274,8 @@ class Session:
         memory = None
         if any(tensor.place == BESIDE for tensor in layout):
             memory = _attach(layout, data, at, next(beside, -1))
+            taken = records.plain(records.TAKEN, call=record.call)
+            self._put(Outgoing((taken,), len(taken)))
         places = []
         for tensor in layout:
             if tensor.place == BESIDE:
