@@ -238,6 +238,8 @@ class Engine:
             client.attach(record, data, beside)
         elif kind == records.DROP:
             client.detach(record)
+        elif kind == records.TAKEN:
+            client.has_taken(record.call)
         elif kind == records.CANCEL:
             self._cancel(client, record.call)
         elif kind == records.ASK:
