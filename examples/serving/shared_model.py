@@ -1,6 +1,6 @@
 """One model, called by several processes: one copy in memory, and no TensorFlow in the callers.
 
-    python examples/serving/shared_model.py
+python examples/serving/shared_model.py
 """
 
 import multiprocessing

@@ -56,6 +56,20 @@ def test_a_buffer_goes_back_when_its_array_and_all_views_of_it_are_gone() -> Non
     assert segments.take(400_000) is segment
 
 
+def test_a_buffer_that_is_on_its_way_is_not_used_for_anything_else(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held", max_batch_size=1000)
+        buffer = engine.line.buffer((1000, 100), np.float32)
+        buffer.fill(1)
+        future = engine.line.submit("held", 1, "serving_default", {"x": buffer})
+        del buffer
+        gc.collect()
+        other = engine.line.buffer((1000, 100), np.float32)
+        other.fill(2)
+        engine.touch("go")
+        assert (future.result(20).outputs["y"] == 2).all()
+
+
 def test_records_are_gathered_into_packets_that_are_not_too_large() -> None:
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with mine, theirs:

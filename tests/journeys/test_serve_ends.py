@@ -3,11 +3,11 @@
 import json
 import signal
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sublet.serving.rollcall import roll_call
 from support.box import Box, wait_for
 from support.servers import HALF, Load, Server
 
@@ -44,13 +44,18 @@ class Call(threading.Thread):
             self._connection.close()
 
 
-def waiting(box: Box) -> bool:
+def waiting() -> bool:
     """Whether a request is in an engine's queue."""
-    rows = json.loads(box.sublet("models", "--json", check=True).stdout)
-    return any(row["waiting"] for row in rows)
+    return any(row.waiting for row in roll_call())
 
 
-def test_no_request_fails_when_it_is_ended_under_load(box: Box, tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def _same_home(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that this process finds the engines, too."""
+    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+
+
+def test_no_request_fails_when_it_is_ended_under_load(box: Box) -> None:
     name = HALF.parent.name
     server = Server(box, str(HALF.parent), "--frontends", "2")
     with Load(server, name, [2.5], clients=6) as load:
@@ -65,7 +70,7 @@ def test_a_request_that_waits_is_answered_before_it_ends(box: Box) -> None:
     file = box.write("batching.config", _BATCHING.format(wait=1_000_000))
     server = Server(box, str(HALF.parent), "--batching_parameters_file", str(file))
     call = Call(server)
-    wait_for(lambda: waiting(box), "the request waits for others")
+    wait_for(waiting, "the request waits for others")
     server.signal(signal.SIGTERM)
     call.join()
     assert call.answer == {"predictions": [2.5]}
@@ -75,7 +80,7 @@ def test_a_request_that_waits_is_answered_before_it_ends(box: Box) -> None:
 def test_a_second_signal_ends_it_at_once(box: Box, slow: list[str]) -> None:
     server = Server(box, *slow)
     call = Call(server)
-    wait_for(lambda: waiting(box), "the request waits for others")
+    wait_for(waiting, "the request waits for others")
     server.signal(signal.SIGTERM)
     wait_for(lambda: not listens(server), "it takes no more connections")
     assert call.is_alive()
@@ -88,7 +93,7 @@ def test_a_second_signal_ends_it_at_once(box: Box, slow: list[str]) -> None:
 def test_draining_takes_no_longer_than_it_may(box: Box, slow: list[str]) -> None:
     server = Server(box, *slow, "--drain", "200ms")
     call = Call(server)
-    wait_for(lambda: waiting(box), "the request waits for others")
+    wait_for(waiting, "the request waits for others")
     server.signal(signal.SIGTERM)
     assert server.close() == 128 + signal.SIGTERM
     call.join()

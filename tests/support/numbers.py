@@ -94,7 +94,11 @@ def _sizes(path: str) -> Bound:
 
 def _both(path: str) -> Bound:
     two = {"a": Tensor("a:0", FLOAT, (-1, -1)), "b": Tensor("b:0", FLOAT, (-1, -1))}
-    return _bound(lambda a, b: [a + b, a - b], inputs=two, outputs=("sum", "difference"))
+
+    def run(a: Array, b: Array) -> list[Array]:
+        return [a + b, (a - b).astype(np.int32)]
+
+    return _bound(run, inputs=two, outputs=("sum", "difference"))
 
 
 def _positive(path: str) -> Bound:

@@ -11,7 +11,8 @@ from .records import LARGEST_PACKET, MOST_DESCRIPTORS, Malformed
 
 _INT = struct.calcsize("i")
 _SPACE = socket.CMSG_SPACE(MOST_DESCRIPTORS * _INT)
-_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
 class Packet(NamedTuple):
@@ -50,7 +51,7 @@ class Inbox:
         if not size:
             _close(descriptors)
             raise EOFError
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if flags & _CUT:
             _close(descriptors)
             raise Malformed("a packet is too large")
         return Packet(self._make(self._view[:size]), descriptors)

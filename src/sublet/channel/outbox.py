@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from .records import FULL, MOST_DESCRIPTORS
 
+_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _MOST_PIECES = 512
 _BUFFER = 1 << 20
 """Bytes that the kernel is asked to hold; it may give less."""
@@ -45,6 +46,12 @@ class Outbox:
         with self._lock:
             self._records.append(record)
             self.waiting += record.size
+
+    def put_all(self, records: list[Outgoing]) -> None:
+        """The same for several."""
+        with self._lock:
+            self._records.extend(records)
+            self.waiting += sum([record.size for record in records])
 
     def flush(self) -> bool:
         """Send all that the kernel takes now; whether that was all. Raises OSError."""
@@ -89,8 +96,7 @@ class Outbox:
         return count, pieces, descriptors
 
     def _send(self, pieces: list[Any], descriptors: list[int]) -> None:
-        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
         if descriptors:
-            socket.send_fds(self._sock, pieces, descriptors, flags)
+            socket.send_fds(self._sock, pieces, descriptors, _FLAGS)
         else:
-            self._sock.sendmsg(pieces, (), flags)
+            self._sock.sendmsg(pieces, (), _FLAGS)

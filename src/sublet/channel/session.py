@@ -31,7 +31,8 @@ Finished = tuple[Any, Answer | dict[str, Any] | ServingError]
 class _Pending(NamedTuple):
     owner: Any
     lane: int
-    used: tuple[segments.Segment, ...]
+    used: tuple[segments.Segment | Array, ...]
+    """Segments to put back after the answer, and the user's buffers, which must live until then."""
 
 
 class Session:
@@ -160,7 +161,7 @@ class Session:
         self._put(Outgoing((record,), len(record)))
         return lane
 
-    def _expect(self, owner: Any, lane: int, used: tuple[segments.Segment, ...]) -> int:
+    def _expect(self, owner: Any, lane: int, used: tuple[segments.Segment | Array, ...]) -> int:
         """A number for a new call."""
         number = self._last
         while True:
@@ -173,8 +174,8 @@ class Session:
 
     def _tensors(
         self, values: list[Any]
-    ) -> tuple[bytes, list[Any], int, tuple[segments.Segment, ...]]:
-        """Heads, the pieces that follow them, their size, and the segments that are in use."""
+    ) -> tuple[bytes, list[Any], int, tuple[segments.Segment | Array, ...]]:
+        """Heads, the pieces that follow them, their size, and what is in use until the answer."""
         if len(values) == 1 and type(values[0]) is np.ndarray:
             # By far the most calls are like this.
             array = values[0]
@@ -187,7 +188,8 @@ class Session:
                     return heads, pieces, array.nbytes + rest, ()
         parts = [_part(value) for value in values]
         found: list[bytes] = []
-        refs, pieces, used = [], [], []
+        refs, pieces = [], []
+        used: list[segments.Segment | Array] = []
         room, size = records.INLINE, 0
         for number, shape, raw, nbytes in parts:
             place = INLINE if nbytes <= room else BESIDE
@@ -197,15 +199,14 @@ class Session:
                 pieces += [raw, bytes(tensors.pad(nbytes))]
                 size += nbytes + tensors.pad(nbytes)
                 continue
-            segment, own = self._store(raw, nbytes)
-            if own:
-                used.append(segment)
+            segment, lent = self._store(raw, nbytes)
+            used.append(raw if lent else segment)
             refs.append(REF.pack(segment.number, 0, 0))
             size += REF.size
         return b"".join(found), [*refs, *pieces], size, tuple(used)
 
     def _store(self, raw: Any, nbytes: int) -> tuple[segments.Segment, bool]:
-        """The segment that has these bytes, and whether it is ours again after the answer."""
+        """The segment that has these bytes, and whether it is a buffer of the user's."""
         with self._lock:
             lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
             segment = self.segments.take(nbytes) if lent is None else lent
@@ -220,7 +221,7 @@ class Session:
                 into[:] = np.frombuffer(raw, np.uint8)
             else:
                 np.copyto(into.view(raw.dtype).reshape(raw.shape), raw)
-        return segment, lent is None
+        return segment, lent is not None
 
     def _take(
         self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]
@@ -239,8 +240,9 @@ class Session:
             pending = self._pending.pop(record.call, None)
             if pending is None:
                 raise Malformed("an answer to no call")
-            for segment in pending.used:
-                self.segments.put_back(segment)
+            for one in pending.used:
+                if isinstance(one, segments.Segment):
+                    self.segments.put_back(one)
             while self.segments.dropped:
                 gone = records.plain(records.DROP, call=self.segments.dropped.pop())
                 self._put(Outgoing((gone,), len(gone)))

@@ -21,6 +21,8 @@ VERBS = (
     "explain",
     "serve",
     "models",
+    "bench",
+    "tune",
     "replay",
     "status",
     "down",

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
+from sublet import svg
 from sublet.replay.comparison import ASSUMED, SAID, Figures
 
 _WIDTH = 860
@@ -28,14 +29,14 @@ def draw(figures: Sequence[Figures], title: str) -> str:
     """The whole plot."""
     parts: list[str] = []
     y = 30.0
-    parts.append(_text(_LEFT, y, title, size=14, weight="bold"))
+    parts.append(svg.text(_LEFT, y, title, size=14, weight="bold"))
     y += 26
-    parts.append(_text(_LEFT, y, "Mean completion time (shorter is better)", weight="bold"))
+    parts.append(svg.text(_LEFT, y, "Mean completion time (shorter is better)", weight="bold"))
     y += 8
     longest = max(one.mean for one in figures)
     for assumed in dict.fromkeys(one.contention for one in figures):
         y += _GAP + 8
-        parts.append(_text(_LEFT, y, ASSUMED[assumed], fill="#555"))
+        parts.append(svg.text(_LEFT, y, ASSUMED[assumed], fill="#555"))
         y += 6
         for one in figures:
             if one.contention == assumed:
@@ -44,17 +45,12 @@ def draw(figures: Sequence[Figures], title: str) -> str:
     shown = "drawn" if any(one.contention == "drawn" for one in figures) else figures[0].contention
     y += 40
     parts.append(
-        _text(_LEFT, y, f"Share of jobs done, by time since submission ({shown})", weight="bold")
+        svg.text(_LEFT, y, f"Share of jobs done, by time since submission ({shown})", weight="bold")
     )
     curves, height = _curves([one for one in figures if one.contention == shown], y + 14)
     parts += curves
     y += height + 40
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y:.0f}" '
-        f'font-family="sans-serif" font-size="12">\n'
-        f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
-    )
+    return svg.document(parts, _WIDTH, y)
 
 
 def short(seconds: float) -> str:
@@ -71,10 +67,10 @@ def _bar(one: Figures, y: float, longest: float) -> list[str]:
     width = room * one.mean / longest if longest else 0
     colour = _COLOURS[one.policy]
     return [
-        _text(_LEFT - 8, y + 12, one.policy, anchor="end"),
+        svg.text(_LEFT - 8, y + 12, one.policy, anchor="end"),
         f'<rect x="{_LEFT}" y="{y + 2:.1f}" width="{width:.1f}" height="{_ROW - 4}" '
         f'fill="{colour}"><title>{escape(SAID[one.policy])}</title></rect>',
-        _text(_LEFT + width + 6, y + 12, short(one.mean), fill="#333"),
+        svg.text(_LEFT + width + 6, y + 12, short(one.mean), fill="#333"),
     ]
 
 
@@ -88,45 +84,23 @@ def _curves(figures: Sequence[Figures], top: float) -> tuple[list[str], float]:
         share = (math.log(max(seconds, 1e-9)) - earliest) / (latest - earliest)
         return _LEFT + room * min(1.0, max(0.0, share))
 
-    parts = [
-        f'<rect x="{_LEFT}" y="{top:.1f}" width="{room}" height="{height}" fill="none" '
-        'stroke="#bbb"/>'
-    ]
+    parts = [svg.frame(_LEFT, top, room, height)]
     for share in (0.25, 0.5, 0.75, 1.0):
         at = top + height * (1 - share)
-        parts.append(_text(_LEFT - 8, at + 4, f"{share:.0%}", anchor="end", fill="#555"))
-        parts.append(_rule(_LEFT, at, _LEFT + room, at))
+        parts.append(svg.text(_LEFT - 8, at + 4, f"{share:.0%}", anchor="end", fill="#555"))
+        parts.append(svg.rule(_LEFT, at, _LEFT + room, at))
     for seconds, name in _TIMES:
         if earliest <= math.log(seconds) <= latest:
-            parts.append(_rule(x(seconds), top, x(seconds), top + height))
-            parts.append(_text(x(seconds), top + height + 16, name, anchor="middle", fill="#555"))
+            parts.append(svg.rule(x(seconds), top, x(seconds), top + height))
+            parts.append(
+                svg.text(x(seconds), top + height + 16, name, anchor="middle", fill="#555")
+            )
     for number, one in enumerate(figures):
-        points = " ".join(
-            f"{x(seconds):.1f},{top + height * (1 - step / 100):.1f}"
+        points = [
+            (x(seconds), top + height * (1 - step / 100))
             for step, seconds in enumerate(one.completions)
-        )
+        ]
         colour = _COLOURS[one.policy]
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        )
-        parts.append(_text(_LEFT + 10, top + 18 + 15 * number, one.policy, fill=colour))
+        parts.append(svg.curve(points, colour))
+        parts.append(svg.text(_LEFT + 10, top + 18 + 15 * number, one.policy, fill=colour))
     return parts, height
-
-
-def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#e2e2e2"/>'
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    anchor: str = "start",
-    fill: str = "#111",
-    size: int = 12,
-    weight: str = "normal",
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}" '
-        f'font-size="{size}" font-weight="{weight}">{escape(text)}</text>'
-    )

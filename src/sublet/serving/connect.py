@@ -123,6 +123,8 @@ class Model:
         line = self._line
         if line is not None and not line.closed and self._pid == os.getpid():
             return line
+        if self._pid not in (-1, os.getpid()):
+            self._lock = threading.Lock()  # Another thread of the parent may have had it.
         with self._lock:
             if self._line is None or self._line.closed or self._pid != os.getpid():
                 # After a fork the parent's line is left alone: its memory and threads are not ours.

@@ -207,6 +207,7 @@ class Engine:
         timeout: float | None = None,
     ) -> None:
         self._signatures: dict[str, tuple[int, Signatures]] = {}
+        self._pid = os.getpid()
         # For functions and models of this program, on their way to the engine.
         self._directory = tempfile.mkdtemp(prefix="sublet-engine-")
         self._tidy = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
@@ -224,7 +225,7 @@ class Engine:
         """
         path, more = stow(source, tempfile.mkdtemp(dir=self._directory))
         path, options = os.path.abspath(path), {**more, **options}
-        line = self.worker.line
+        line = self._line()
         told = {"model": name, "version": version, "path": path, "options": options}
         line.ask({"ask": "add", **told})
         try:
@@ -237,7 +238,7 @@ class Engine:
     def unload(self, name: str, version: int | None = None) -> None:
         """Serve it no more."""
         number = self._find(name)[0] if version is None else version
-        self.worker.line.ask({"ask": "forget", "model": name, "version": number})
+        self._line().ask({"ask": "forget", "model": name, "version": number})
         self._signatures.pop(name, None)
 
     def submit(self, name: str, *args: Any, **inputs: Any) -> "Future[Any]":
@@ -245,7 +246,7 @@ class Engine:
         version, signatures = self._find(name)
         signature, arrays = arrange(signatures, args, inputs)
         future: Future[Any] = Future()
-        answer = self.worker.line.submit(name, version, signature, arrays)
+        answer = self._line().submit(name, version, signature, arrays)
         future.set_running_or_notify_cancel()
         answer.add_done_callback(lambda done: _pass_on(done, future))
         return future
@@ -254,11 +255,11 @@ class Engine:
         """Call a model, and wait: one output is an array, several are a dict."""
         version, signatures = self._find(name)
         signature, arrays = arrange(signatures, args, inputs)
-        return result(self.worker.line.run(name, version, signature, arrays))
+        return result(self._line().run(name, version, signature, arrays))
 
     def models(self) -> list[dict[str, Any]]:
         """What is known of each model."""
-        return list(self.worker.line.ask({"ask": "models"}))  # type: ignore[arg-type]
+        return list(self._line().ask({"ask": "models"}))  # type: ignore[arg-type]
 
     def close(self) -> None:
         """End the engine; calls in flight fail."""
@@ -275,6 +276,14 @@ class Engine:
         trace: "TracebackType | None",
     ) -> None:
         self.close()
+
+    def _line(self) -> Line:
+        if os.getpid() != self._pid:
+            raise BadRequest(
+                "This engine belongs to the process that this one was forked from.",
+                "Call its models with sublet.connect(NAME).",
+            )
+        return self.worker.line
 
     def _find(self, name: str) -> tuple[int, Signatures]:
         found = self._signatures.get(name)

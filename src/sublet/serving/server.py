@@ -95,10 +95,10 @@ class Server:
         rest = grpc = None
         if told.rest_port is not None:
             port = listeners.open_tcp("rest", told.host, told.rest_port, "--rest_api_port")
-            rest = f"{told.host}:{port}"
+            rest = _address(told.host, port)
         if told.grpc_port is not None:
             port = listeners.open_tcp("grpc", told.host, told.grpc_port, "--port")
-            grpc = f"{told.host}:{port}"
+            grpc = _address(told.host, port)
         if told.rest_socket_path is not None:
             listeners.open_unix("rest", told.rest_socket_path, "--unix")
         if told.grpc_socket_path is not None:
@@ -172,6 +172,9 @@ class Server:
             return error.code, str(error)
         except SubletError as error:
             return Code.INVALID_ARGUMENT, str(error)
+        except Exception as error:  # Whoever waits for the answer must get one.
+            self._tell(f"a reload failed: {error!r}. This is a bug; please report it.")
+            return Code.INTERNAL, f"Internal error: {type(error).__name__}: {error}"
         failed = [
             f"{{name: {one.name} version: {number}}}"
             for one in configs
@@ -222,3 +225,7 @@ class Server:
     def _signal(self, number: int) -> None:
         self._signals.append(number)
         self._signalled.set()
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -338,7 +338,7 @@ def _estimate(group: Sequence[ModelConfig]) -> str:
     """Room for all of these, a second copy of each while it is replaced, and what they compute."""
     total = 0
     for config in group:
-        with contextlib.suppress(ServingError):
+        with contextlib.suppress(ServingError, OSError):
             found = watch.look(config.base_path)
             paths = versions.choose(config.policy, {n: one.path for n, one in found.items()})
             total += sum(watch.size(path) for path in paths.values())

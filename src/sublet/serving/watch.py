@@ -47,7 +47,7 @@ def look(base: str) -> dict[int, Place]:
         if not _NUMBER.fullmatch(name) or int(name) > _LARGEST:
             continue
         version = path / name
-        if not version.is_dir():
+        if not os.path.isdir(version):
             continue
         files = sorted(version.glob("*.keras"))
         if len(files) == 1 and not is_model(version):
@@ -62,33 +62,27 @@ def survey(root: str) -> dict[str, str]:
 
 
 def is_model(path: Path) -> bool:
-    """Whether this is one SavedModel, or a file of Keras."""
-    if path.is_dir():
-        return any((path / name).is_file() for name in _GRAPHS)
-    return path.suffix == ".keras" and path.is_file()
+    """Whether this is one SavedModel, or a file of Keras. What cannot be read is neither."""
+    # Not the methods of Path, which raise when permission is denied.
+    if os.path.isdir(path):
+        return any(os.path.isfile(path / name) for name in _GRAPHS)
+    return path.suffix == ".keras" and os.path.isfile(path)
 
 
 def has_versions(path: Path) -> bool:
     """Whether this is a directory of versions."""
     try:
-        return any(_NUMBER.fullmatch(name) and (path / name).is_dir() for name in os.listdir(path))
+        names = os.listdir(path)
     except OSError:
         return False
+    return any(_NUMBER.fullmatch(name) and os.path.isdir(path / name) for name in names)
 
 
 def size(path: str) -> int:
     """The bytes of all files of a version."""
-    place = Path(path)
-    if place.is_file():
-        return place.stat().st_size
-    total = 0
-    for directory, _, names in os.walk(place):
-        for name in names:
-            try:
-                total += os.stat(os.path.join(directory, name)).st_size
-            except OSError:
-                continue  # It vanished, or leads nowhere.
-    return total
+    files = (os.path.join(at, name) for at, _, names in os.walk(path) for name in names)
+    # What vanishes meanwhile, or leads nowhere, has none.
+    return sum(os.path.getsize(one) for one in (path, *files) if os.path.isfile(one))
 
 
 def _children(root: Path) -> Iterator[Path]:
@@ -99,7 +93,7 @@ def _children(root: Path) -> Iterator[Path]:
     for path in entries:
         if path.name.startswith(".") or path.name.endswith(".tmp"):
             continue
-        if is_model(path) or (path.is_dir() and has_versions(path)):
+        if is_model(path) or has_versions(path):
             yield path
 
 

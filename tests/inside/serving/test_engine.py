@@ -146,6 +146,27 @@ def test_waiting_calls_run_as_one_batch_and_a_bad_row_fails_alone(tmp_path: Path
             signs[1].result(20)
 
 
+def test_callers_of_one_batch_get_the_outputs_that_each_wanted(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        for name in ("held", "both"):
+            engine.add(name)
+        first, _ = in_thread(lambda: run(engine, "held", rows(1)))
+        wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
+        inputs = {"a": floats([[3]]), "b": floats([[1]])}
+        wanted = [("sum",), ("difference",), (), ("difference", "sum")]
+        calls = [engine.line.submit("both", 1, "serving_default", inputs, one) for one in wanted]
+        wait_for(lambda: engine.model("both")["waiting"] == 4, "all are there")
+        engine.touch("go")
+        first.join()
+        found = [call.result(20) for call in calls]
+        assert [one.rows for one in found] == [4] * 4
+        for names, answer in zip(wanted, found, strict=True):
+            assert tuple(answer.outputs) == (names or ("sum", "difference"))
+            for name, array in answer.outputs.items():
+                assert array.tolist() == [[4 if name == "sum" else 2]]
+                assert array.dtype == (np.float32 if name == "sum" else np.int32)
+
+
 def test_a_large_request_is_split_and_put_together_again(tmp_path: Path) -> None:
     with numbers_engine(tmp_path, slots=2) as engine:
         engine.add("sizes", max_batch_size=8)

@@ -481,6 +481,77 @@ def test_records_warm_a_model_up_before_it_is_ready(run: Run, tmp_path: Path) ->
     assert "Record them again" in text
 
 
+def test_a_batch_of_each_size_warms_a_model_up(run: Run, tmp_path: Path) -> None:
+    def warm(store: Store, place: Path) -> Any:
+        from sublet.inside.serving.saved import Signature, Tensor
+        from sublet.inside.serving.signatures import Bound, Gate
+        from sublet.inside.serving.warmup import warm_up
+
+        shapes = []
+
+        def note(inputs: Any) -> Any:
+            shapes.append([(array.dtype.name, array.shape) for array in inputs])
+            return inputs
+
+        def bound(name: str, shape: tuple[int, ...], dtype: int, free: bool) -> Bound:
+            spec = {"x": Tensor("x:0", dtype, shape)}
+            return Bound(name, Signature("", spec, spec), note, Gate(), False, free)
+
+        signatures = {
+            "rows": bound("rows", (-1, 3), 3, True),
+            "one": bound("one", (1, 3), 3, False),
+            "unknown": bound("unknown", (-1, -1), 1, True),
+            "text": bound("text", (-1,), 7, True),
+        }
+        return warm_up(str(place), signatures, [1, 4]), shapes
+
+    calls, shapes = run(warm, tmp_path)
+    assert calls == 2
+    assert shapes == [[("int32", (1, 3))], [("int32", (4, 3))]]
+
+
+def test_versions_change_under_calls_and_none_fails(run: Run, heavy: str) -> None:
+    def change(store: Store, path: str) -> Any:
+        import threading
+
+        from sublet.inside.serving.signatures import Unloaded
+
+        over, answered, failed = threading.Event(), [0], []
+        x = np.ones((1, 2), np.float32)
+
+        def ask() -> None:
+            while not over.is_set():
+                for version in (1, 2):
+                    loaded = store.use("m", version)
+                    try:
+                        if loaded is not None:
+                            loaded.signatures["serving_default"].call({"x": x})
+                            answered[0] += 1
+                    except Unloaded:
+                        pass  # Gone in between: an engine asks for the other.
+                    except Exception as error:
+                        failed.append(repr(error))
+
+        for version in (1, 2):
+            store.add("m", version, path)
+        store.load("m", 1)
+        before = store._meter.held()
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(20):
+            store.replace("m", 1 + number % 2, 2 - number % 2)
+        over.set()
+        for thread in threads:
+            thread.join()
+        after = store._meter.held()
+        assert before is not None
+        assert after is not None
+        return answered[0] > 0, failed, ready(store), abs(after - before) < 1 << 16
+
+    assert run(change, heavy) == (True, [], ["m"], True)
+
+
 def test_examples_in_records_are_run_as_they_are(run: Run, tmp_path: Path) -> None:
     def parse() -> Any:
         import tensorflow as tf

@@ -440,3 +440,6 @@ def test_random_frames_leave_the_server_unharmed(server: Served, pieces: list[by
     with Client(server.port) as client:
         client.message(1, REQUEST)
         assert client.status(1) == (0, "")
+    server.until(lambda: not server.connections() and not server.server.room.taken)
+    # What is left are the server itself, and this look at it.
+    assert server.call(lambda: len(asyncio.all_tasks())) <= 2

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from sublet.serving import examples
 from sublet.serving.dtypes import KINDS
+from sublet.serving.grpc.calls import LARGEST_UNPACKED
 from sublet.serving.grpc.health import SERVICES
 from sublet.serving.proto import message, serving, tensors
 from support.grpcserver import Served, served
@@ -502,6 +503,15 @@ def test_messages_beyond_the_limit_are_refused_and_bombs_too(tmp_path: Path) -> 
         assert _half(channel) == [2.5, 3.0, 4.5]
 
 
+def test_few_bytes_do_not_become_many(channel: grpc.Channel) -> None:
+    bomb = bytes(LARGEST_UNPACKED + 1)
+    call = channel.unary_unary(PREDICTION + "Predict")
+    with pytest.raises(grpc.RpcError) as wrong:
+        call(bomb, compression=grpc.Compression.Gzip, timeout=30)
+    assert wrong.value.code() == StatusCode.RESOURCE_EXHAUSTED
+    assert _half(channel) == [2.5, 3.0, 4.5]
+
+
 def test_a_drain_answers_what_is_under_way_and_refuses_the_rest(tmp_path: Path) -> None:
     with served(tmp_path) as server, grpc.insecure_channel(server.address) as channel:
         call = channel.unary_unary(
@@ -579,3 +589,20 @@ def test_an_asyncio_client_is_answered_as_well(server: Served) -> None:
     answers = {bytes(answer) for answer in asyncio.run(ask())}
     (answer,) = (serving("PredictResponse").FromString(each) for each in answers)
     assert tensors.read("y", answer.outputs["y"]).tolist() == [2.5, 3.0, 4.5]
+
+
+def test_of_an_input_that_is_given_twice_the_last_counts_large_or_small(
+    channel: grpc.Channel,
+) -> None:
+    def given(size: int) -> bytes:
+        request = _predict("echo", "uint8", x=np.zeros(1, np.uint8))
+        tensor = request.inputs["x"]
+        tensor.ClearField("int_val")
+        tensor.tensor_shape.dim[0].size = size
+        tensor.tensor_content = bytes(size)
+        return request.SerializeToString()  # type: ignore[no-any-return]
+
+    for first, last in ((3, 100_000), (100_000, 3), (100_000, 70_000)):
+        data = given(first) + given(last)
+        answer = _ask(channel, PREDICTION + "Predict", data, "PredictResponse")
+        assert tensors.read("y", answer.outputs["y"]).shape == (last,)

@@ -312,6 +312,10 @@ def test_all_bodies_together_are_limited_and_what_ends_makes_room() -> None:
             assert second.get().status == 503
         small.wait(lambda: small.server.coming == 0)
         with small.client() as client:
+            client.send(chunked(b" " * 500, end=b"no size\r\n"))
+            assert client.get().status == 400
+        assert small.do(lambda: small.server.coming) == 0
+        with small.client() as client:
             client.send(chunked(b" " * 500, BODY))
             assert client.get().json == GOOD
         small.wait(lambda: small.server.coming == 0)

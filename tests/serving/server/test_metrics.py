@@ -1,7 +1,21 @@
 """What is counted, and how it reads."""
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from sublet.channel.codes import Code
 from sublet.serving.metrics import Row, Tally, add, exposition
+
+
+def test_prometheus_reads_it() -> None:
+    tally = Tally()
+    tally.request("a", "Predict", "REST", Code.OK, 0.001)
+    tally.run("a", "Predict", 0.001, 0.001)
+    text = exposition(tally, [Row("a", 1, bytes=1)], {"engine": 0})
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    latency = families[":tensorflow:serving:request_latency"]
+    assert latency.type == "histogram"
+    assert len(latency.samples) == 33 + 1 + 2
+    assert families["sublet_model_memory_bytes"].samples[0].value == 1
 
 
 def values(text: str) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """What is found on the disk."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,3 +73,21 @@ def test_the_size_of_a_version_is_that_of_its_files(tmp_path: Path) -> None:
     version = saved(tmp_path / "1", b"x" * 1000)
     (version / "dangling").symlink_to(tmp_path / "nowhere")
     assert size(str(version)) == 1000
+
+
+def test_what_cannot_be_read_is_no_model_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a directory of another user. (Root may read all, so the system is made to refuse.)"""
+    saved(tmp_path / "closed" / "1")
+    saved(tmp_path / "open" / "1")
+    stat = os.stat
+
+    def refuse(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if "closed/" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert list(survey(str(tmp_path))) == ["open"]
+    assert look(str(tmp_path / "closed")) == {}

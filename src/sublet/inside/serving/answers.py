@@ -28,7 +28,7 @@ class Answers:
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self._index = {name: index for index, name in enumerate(names)}
-        self._clients: dict[Client, None] = {}
+        self._clients: dict[Client, list[Outgoing]] = {}
         self._heads: dict[Any, tuple[bytes, int]] = {}
 
     def put(self, request: Request, outputs: list[Array], computed: float, rows: int) -> None:
@@ -52,27 +52,35 @@ class Answers:
         queued = min(_MOST, int((request.started - request.arrived) * _MICRO))
         times = max(0, queued), min(_MOST, int(computed * _MICRO)), rows
         record = self._small(request, lane, outputs, times) or _large(request, lane, outputs, times)
-        client.outbox.put(record)
-        self._finish(request)
+        self._finish(request).append(record)
 
     def fail(self, request: Request, error: ServingError) -> None:
         """It has no outputs."""
-        request.client.fail(request.call, error.code, error.message)
         self._finish(request)
+        request.client.fail(request.call, error.code, error.message)
 
     def send(self) -> list[Client]:
         """Send them; those that are behind."""
+        for client, collected in self._clients.items():
+            client.outbox.put_all(collected)
         return [client for client in self._clients if not client.flush()]
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: Request) -> list[Outgoing]:
+        """Its answer is known; where it is put."""
+        client: Client = request.client
         request.done = True
-        request.client.calls.pop(request.call, None)
-        self._clients[request.client] = None
+        client.calls.pop(request.call, None)
+        found = self._clients.get(client)
+        if found is None:
+            found = self._clients[client] = []
+        return found
 
     def _name(self, client: Client, lane: Lane) -> None:
-        lane.named = lane.outputs or self._names
-        body = json.dumps(lane.named).encode()
+        names = lane.outputs or self._names
+        body = json.dumps(names).encode()
         client.put(records.plain(records.LANE, lane=lane.number, body=body))
+        # Only now: another thread that finds it named sends its answers behind the names.
+        lane.named = names
 
     def _small(
         self, request: Request, lane: Lane, outputs: list[Array], times: tuple[int, int, int]
@@ -82,13 +90,14 @@ class Answers:
             return None
         (array,) = outputs
         shape = array.shape
-        found = self._heads.get(shape)
+        key = array.dtype, shape
+        found = self._heads.get(key)
         if found is None:
             number = tensors.number_of(array.dtype)
             if number in (tensors.DT_STRING, tensors.DT_BFLOAT16) or array.nbytes > records.INLINE:
                 return None
             head = tensors.head(number, shape, tensors.INLINE, array.nbytes)
-            found = self._heads[shape] = head, tensors.pad(array.nbytes)
+            found = self._heads[key] = head, tensors.pad(array.nbytes)
         if not array.flags.c_contiguous:
             return None
         head, fill = found

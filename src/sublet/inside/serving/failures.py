@@ -63,7 +63,7 @@ def _code(error: BaseException) -> Code:
 
 
 def _text(error: BaseException) -> str:
-    text = str(getattr(error, "message", None) or error or type(error).__name__)
+    text = str(getattr(error, "message", None) or error) or type(error).__name__
     # TensorFlow adds where in the graph it was, and how to ask it for more.
     text = text.partition("\n\nOriginal stack trace")[0].partition("\nHint:")[0].strip()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -103,7 +103,6 @@ class _Function:
 
     def close(self) -> None:
         self._gate.close()
-        self.signatures = {}
 
 
 class _Call(Bound):

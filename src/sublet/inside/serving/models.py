@@ -174,6 +174,11 @@ class Store:
         entry.habit = entry.habit.after_use(self._clock())
         return entry.loaded
 
+    def look(self, name: str, version: int) -> Loaded | None:
+        """The version if it is in memory, without its being a use."""
+        entry = self._entries.get((name, version))
+        return None if entry is None else entry.loaded
+
     def load(self, name: str, version: int) -> Loaded:
         """The version, in memory; others are evicted if need be. Waits while all of them are busy.
 
@@ -237,20 +242,10 @@ class Store:
     def relieve(self, name: str, version: int, error: BaseException) -> ServingError | None:
         """A call of this model ended with `error` for want of memory: evict what is idle. None if
         that may help and the call can be tried once more, else the answer."""
-        entry = self._entries.get((name, version))
-        own = None if entry is None else entry.key
-        missing = max(failures.asked(error), MiB)
-        now = self._clock()
-        self._reserve.note(self._reserve.bytes + missing, now)
-        with self._lock:
-            seats = [seat for seat in self._seats() if seat.key != own]
-            idle = [seat for seat in seats if not seat.busy and not seat.pinned]
-            taken = sum(seat.bytes for seat in idle)
-            plan = paging.plan(min(missing, taken), taken, 0, idle, now)
-        if isinstance(plan, paging.Evict) and plan.keys:
-            self._evict(plan.keys)
+        missing = failures.asked(error)
+        if self._relieve((name, version), max(missing, MiB)):
             return None
-        return self._exhausted(name, version, failures.asked(error))
+        return self._exhausted(name, version, missing)
 
     def sweep(self) -> list[Key]:
         """Unload what has gone unused for longer than it may, and note what was needed for
@@ -285,6 +280,22 @@ class Store:
         if self._cache:
             shutil.rmtree(self._cache, ignore_errors=True)
 
+    def _relieve(self, key: Key, missing: int) -> bool:
+        """Evict idle models that have so many bytes, and leave as much more free from now on. The
+        allocator cuts no chunk of memory that leaves less than 128 MiB over, if it is not twice
+        what is asked: so in a small pool memory may be out though the figures say that it is not.
+        """
+        now = self._clock()
+        self._reserve.note(self._reserve.bytes + missing, now)
+        with self._lock:
+            seats = [seat for seat in self._seats() if seat.key != key]
+            idle = [seat for seat in seats if not seat.busy and not seat.pinned]
+            taken = sum(seat.bytes for seat in idle)
+            plan = paging.plan(min(missing, taken), taken, 0, idle, now)
+        keys = plan.keys if isinstance(plan, paging.Evict) else ()
+        self._evict(keys)
+        return bool(keys)
+
     def _entry(self, name: str, version: int) -> _Entry:
         entry = self._entries.get((name, version))
         if entry is None:
@@ -299,9 +310,8 @@ class Store:
             except BaseException as error:
                 if not failures.out_of_memory(error):
                     raise failures.explained(error, entry.path) from error
-                refusal = self.relieve(*entry.key, error)
-                if refusal is not None:
-                    raise refusal from error
+                if not self._relieve(entry.key, entry.bytes):
+                    raise self._exhausted(*entry.key, failures.asked(error)) from error
             try:
                 return self._open(entry, self._opening(entry), handed_over)
             except BaseException as error:

@@ -114,8 +114,16 @@ class Bound:
         # A session gives a number where the output has no dimensions.
         return dict(zip(self.outputs, map(np.asarray, results), strict=True))
 
+    def unbind(self) -> None:
+        """The gate is closed: let go of the model, however long this signature is kept."""
+        self._run = _unbound
+
     def __repr__(self) -> str:
         return f"<Bound {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}>"
+
+
+def _unbound(inputs: tuple[Array, ...]) -> Sequence[Array]:
+    raise Unloaded
 
 
 def aligned(array: Array, copy: bool = False) -> Array:

@@ -16,6 +16,8 @@ from sublet.serving.grpc import hpack
 PREFIX = 5
 """Bytes before each message: whether it is compressed, and its size."""
 LARGEST_MESSAGE = 2**31 - 1
+LARGEST_UNPACKED = 1 << 26
+"""Bytes of a message that came compressed: few bytes must not become many."""
 _LONGEST_TEXT = 2048
 _LARGE = 1 << 16
 """Bytes from which on a copy costs more than a view."""
@@ -113,6 +115,7 @@ def unpack(data: Data, encoding: bytes, limit: int) -> Data:
             "A message is compressed, but grpc-encoding names no way that is known here.",
             Code.INTERNAL if encoding == b"identity" else Code.UNIMPLEMENTED,
         )
+    limit = min(limit, LARGEST_UNPACKED)
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16 if encoding == b"gzip" else zlib.MAX_WBITS)
     try:
         message = unpacker.decompress(data[PREFIX:], limit + 1)

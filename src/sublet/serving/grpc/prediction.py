@@ -17,6 +17,7 @@ from sublet.serving.grpc.calls import Data, Method, Methods
 from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
 from sublet.serving.proto import serving, tensors
+from sublet.serving.proto.lifting import LARGE, lift
 from sublet.serving.proto.signatures import signature_defs
 from sublet.serving.proto.wire import head, piece
 
@@ -45,14 +46,17 @@ class Prediction:
 
     async def predict(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out."""
-        request = parse(_PREDICT, data)
+        request, contents = _parse_predict(data)
         spec = request.model_spec
         with Counted(self._desk, spec.name, "Predict"):
             has_spec(request)
             version = find(self._desk, spec)
             signatures = await signatures_of(self._desk, version)
             name, signature = checks.check_signature(signatures, spec.signature_name)
-            inputs = {alias: tensors.read(alias, each) for alias, each in request.inputs.items()}
+            inputs = {
+                alias: tensors.read(alias, each, contents.get(alias))
+                for alias, each in request.inputs.items()
+            }
             checks.check_inputs(signature, inputs)
             wanted = request.output_filter
             outputs = checks.check_outputs(signature, wanted) if wanted else ()
@@ -179,6 +183,17 @@ class Prediction:
         inputs = {examples.INPUTS: examples.to_array(given)}
         answer = await self._desk.run(version, name, inputs, (), deadline)
         return answer.outputs
+
+
+def _parse_predict(data: Data) -> tuple[Any, dict[str, memoryview]]:
+    """A PredictRequest, and the contents of those of its tensors that are large."""
+    if len(data) < LARGE:
+        return parse(_PREDICT, data), {}
+    lifted = lift(memoryview(data))
+    request = parse(_PREDICT, lifted.request)
+    if lifted.contents and len(request.inputs) != lifted.inputs:
+        return parse(_PREDICT, data), {}
+    return request, lifted.contents
 
 
 def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:

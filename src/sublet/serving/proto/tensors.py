@@ -21,6 +21,7 @@ LARGEST_FILL = 1 << 26
 """Bytes that repeating a short list of values may take."""
 
 Array = np.ndarray[Any, Any]
+Data = bytes | memoryview
 
 _BOOL = 10
 _PACKED = {1: "float_val", 2: "double_val", 8: "scomplex_val", 18: "dcomplex_val"}
@@ -46,17 +47,20 @@ class Unreadable(ValueError):
     """A TensorProto that is no tensor; says why."""
 
 
-def read(name: str, given: Any) -> Array:
-    """The tensor of a TensorProto; `name` is the input's, for the error."""
+def read(name: str, given: Any, content: Data | None = None) -> Array:
+    """The tensor of a TensorProto; `name` is the input's, for the error.
+
+    `content` is its tensor_content, if that was taken out of it.
+    """
     try:
-        return _read(given)
+        return _read(given, given.tensor_content if content is None else content)
     except (Unreadable, OverflowError) as wrong:
         raise ServingError(
             f"tensor parsing error: {name} ({wrong})", Code.INVALID_ARGUMENT
         ) from None
 
 
-def _read(given: Any) -> Array:
+def _read(given: Any, content: Data) -> Array:
     kind = KINDS.get(given.dtype)
     if kind is None or kind.array is None:
         raise Unreadable(f"tensors of type {given.dtype} are not served")
@@ -65,7 +69,6 @@ def _read(given: Any) -> Array:
     if dims.unknown_rank or (shape and min(shape) < 0):
         raise Unreadable("its shape is not known")
     count = prod(shape)
-    content = given.tensor_content
     if content:
         array = _content(kind, content, count)
     elif kind.number in _PACKED:
@@ -83,7 +86,7 @@ def shaped(array: Array, shape: tuple[int, ...]) -> Array:
         raise Unreadable(f"{len(shape)} dimensions are too many") from None
 
 
-def from_bytes(kind: Kind, data: bytes, count: int) -> Array:
+def from_bytes(kind: Kind, data: Data, count: int) -> Array:
     """Numbers as they lie in memory, little-endian; exactly `count` of them."""
     assert kind.array is not None
     size = count * kind.array.itemsize
@@ -109,9 +112,9 @@ def joined(chunks: Any) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _content(kind: Kind, content: bytes, count: int) -> Array:
+def _content(kind: Kind, content: Data, count: int) -> Array:
     if kind.number == STRING:
-        return from_list(kind, _strings(content, count))
+        return from_list(kind, _strings(bytes(content), count))
     return from_bytes(kind, content, count)
 
 

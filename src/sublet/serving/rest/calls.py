@@ -46,7 +46,9 @@ class Calls:
         api: str = "Predict",
     ) -> Pending:
         """Call a model; `write` makes the reply of its answer."""
-        deadline = request.received + self._limits.call
+        # Only the time is kept: a large body need not wait in memory for its answer.
+        received = request.received
+        deadline = received + self._limits.call
         future = asyncio.ensure_future(
             self._desk.run(version, signature, inputs, outputs, deadline)
         )
@@ -65,13 +67,13 @@ class Calls:
                 code = Code.INTERNAL
                 raise
             finally:
-                self.count(version.model, api, request, code)
+                self.count(version.model, api, received, code)
 
         return Pending(future, finish)
 
-    def count(self, model: str, api: str, request: Request, code: int) -> None:
-        """Note how a request ended."""
-        self._desk.count(model, api, "REST", code, time.monotonic() - request.received)
+    def count(self, model: str, api: str, received: float, code: int) -> None:
+        """Note how a request ended, and how long it has taken."""
+        self._desk.count(model, api, "REST", code, time.monotonic() - received)
 
     def described(
         self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]

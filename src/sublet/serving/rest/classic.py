@@ -73,7 +73,7 @@ class Classic:
         try:
             return answer(target, request)
         except ServingError as failed:
-            self._calls.count(target.name, api, request, failed.code)
+            self._calls.count(target.name, api, request.received, failed.code)
             raise
 
     # predict

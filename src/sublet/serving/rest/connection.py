@@ -164,8 +164,10 @@ class Connection(asyncio.Protocol):
             raise Refused(503, "Too many large requests are coming in; try again later.")
         if self._chunks is not None:
             before = len(self._chunks.body)
-            data = self._chunks.feed(data)
-            self._house.coming += len(self._chunks.body) - before
+            try:
+                data = self._chunks.feed(data)
+            finally:
+                self._house.coming += len(self._chunks.body) - before
             if self._chunks.done:
                 body = self._chunks.body
                 self._forget()

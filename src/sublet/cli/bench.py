@@ -1,0 +1,221 @@
+"""`sublet bench`: how fast a model answers, with more and more calls at once."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from sublet.cli import calls
+from sublet.errors import BadRequest, SubletError, WorldError
+
+if TYPE_CHECKING:
+    from sublet.serving.engine import Engine
+    from sublet.serving.measuring.figures import Figures
+    from sublet.serving.measuring.subject import Place, Subject, Wanted
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("bench", short_help="Measure how fast a model answers.")
+@click.argument("model")
+@click.option(
+    "-c",
+    "--concurrency",
+    default="1:32",
+    show_default=True,
+    metavar="STEPS",
+    help="Calls at once: 8, 1:32 (doubling), 1:32:4, or 1,5,20.",
+)
+@click.option(
+    "--time", default="10s", show_default=True, metavar="SPAN", help="Of a step, at most."
+)
+@calls.about_calls
+@click.option("--batching", type=_FILE, help="Batching parameters, for an engine of its own.")
+@click.option("--url", metavar="URL", help="Measure a server's REST API: http://localhost:8501.")
+@click.option("--grpc", metavar="HOST:PORT", help="Measure a server's gRPC API.")
+@click.option("--csv", "sheet", type=_FILE, help="Write the figures.")
+@click.option("--plot", type=_FILE, help="Write an SVG.")
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+def command(
+    model: str,
+    concurrency: str,
+    time: str,
+    rows: int | None,
+    shape: tuple[str, ...],
+    data: Path | None,
+    signature: str | None,
+    version: int | None,
+    memory: str | None,
+    device: str | None,
+    batching: Path | None,
+    url: str | None,
+    grpc: str | None,
+    sheet: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> int:
+    """Call MODEL with more and more calls at once, and show throughput and latency.
+
+    MODEL is a SavedModel, a .keras file or a directory of versions, which gets an engine of its own
+    under a lease; or the name of a model that is served now. Each step ends when its figures are
+    stable. Ctrl-C shows what was measured so far.
+
+    \b
+    sublet bench models/resnet --concurrency 1:32
+    sublet bench resnet --rows 4
+    sublet bench resnet --url http://localhost:8501
+    """
+    from sublet.serving.measuring.subject import locate
+
+    several = calls.steps(concurrency)
+    most = calls.seconds("--time", time, 0.2, 3600)
+    asked = calls.wanted(rows, shape, data, signature)
+    calls.writable(sheet, plot)
+    if url is not None and grpc is not None:
+        raise BadRequest("Both --url and --grpc are given.", "Measure one after the other.")
+    remote = url is not None or grpc is not None
+    place = None if remote else locate(model, version)
+    if place is None and (memory or device or batching):
+        raise BadRequest(
+            "--memory, --device and --batching are for an engine of its own.",
+            f"{model} is served already: leave them out, or name the model's directory.",
+        )
+    bench = _Bench(several, most, as_json)
+    try:
+        with contextlib.ExitStack() as stack:
+            own = None
+            if place is not None:
+                own = calls.engine(place, memory, device, _options(batching))
+                stack.callback(own.close)
+            calls.run(bench.run(_subject(model, version, place, own, url, grpc, asked)))
+    except KeyboardInterrupt:
+        bench.report(sheet, plot)
+        return 130
+    except SubletError:
+        bench.report(sheet, plot)
+        raise
+    bench.report(sheet, plot)
+    return 0
+
+
+async def _subject(
+    model: str,
+    version: int | None,
+    place: "Place | None",
+    engine: "Engine | None",
+    url: str | None,
+    grpc: str | None,
+    asked: "Wanted",
+) -> "Subject":
+    from sublet.serving.measuring import subject
+
+    if place is not None and engine is not None:
+        return await subject.own(engine, place, asked)
+    if url is not None:
+        from sublet.serving.measuring.http import Site
+
+        return await subject.over_rest(Site(url, model, version), model, version, asked)
+    if grpc is not None:
+        from sublet.serving.measuring.rpc import Station
+
+        return await subject.over_grpc(Station(grpc, model, version), model, version, asked)
+    return await subject.running(model, version, asked)
+
+
+def _options(batching: Path | None) -> dict[str, Any]:
+    if batching is None:
+        return {}
+    from sublet.serving import config, textproto
+
+    text = config.read(str(batching), "--batching")
+    return config.batching(textproto.read_batching(text, str(batching)))
+
+
+class _Bench:
+    """The steps, and what is shown of them."""
+
+    def __init__(self, several: tuple[int, ...], most: float, as_json: bool) -> None:
+        self._several = several
+        self._most = most
+        self._as_json = as_json
+        self._subject: Subject | None = None
+        self._figures: list[Figures] = []
+        self._progress = calls.Progress()
+
+    async def run(self, opening: Any) -> None:
+        """All steps."""
+        from sublet.serving.measuring.load import Load
+
+        subject = self._subject = await opening
+        load = Load(subject.way, self._progress.window)
+        try:
+            self._progress.show("the first calls …")
+            await subject.way.ready(1)
+            await load.check(self._most)
+            self._begin(subject)
+            for concurrency in self._several:
+                self._progress.title = f"{concurrency} at once"
+                self._add(await load.step(concurrency, self._most))
+        except asyncio.CancelledError:
+            if load.cut is not None:
+                self._add(load.cut)
+            raise
+        finally:
+            self._progress.clear()
+            await subject.way.close()
+
+    def report(self, sheet: Path | None, plot: Path | None) -> None:
+        """All that was measured, as files and at the end of the table."""
+        from sublet.serving.measuring import advice, drawing, tables
+
+        if not self._figures or self._subject is None:
+            return
+        if sheet is not None:
+            _write(sheet, tables.sheet(self._figures))
+        if plot is not None:
+            _write(plot, drawing.draw(self._figures, self._subject.about))
+        said = advice.advice(self._figures)
+        if self._as_json:
+            told = self._subject
+            document = {
+                "model": told.model,
+                "about": told.about,
+                "version": told.version,
+                "signature": told.signature,
+                "inputs": told.inputs,
+                "rows": told.way.rows,
+                "complete": len(self._figures) == len(self._several),
+                "figures": self._figures,
+                "advice": said,
+            }
+            click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+            return
+        click.echo(f"\n{tables.bars(self._figures)}\n")
+        click.echo("\n".join([*tables.legend(self._figures), *said]))
+
+    def _begin(self, subject: "Subject") -> None:
+        from sublet.serving.measuring import tables
+
+        self._progress.clear()
+        if not self._as_json:
+            sent = ", ".join(f"{name} {what}" for name, what in subject.inputs.items())
+            click.echo(f"{subject.about}\n{subject.signature}: {sent or 'no inputs'}\n")
+            click.echo(tables.head())
+
+    def _add(self, figures: "Figures") -> None:
+        from sublet.serving.measuring import tables
+
+        self._figures.append(figures)
+        self._progress.clear()
+        if not self._as_json:
+            click.echo(tables.row(figures))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WorldError(f"{path} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,232 @@
+"""`sublet tune`: which batches a model answers fastest with, measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from sublet.cli import calls
+from sublet.errors import BadRequest
+from sublet.units import parse_seconds
+
+if TYPE_CHECKING:
+    from sublet.serving.engine import Engine
+    from sublet.serving.measuring.figures import Figures
+    from sublet.serving.measuring.search import Goal, Trial
+    from sublet.serving.measuring.subject import Place, Wanted
+    from sublet.serving.measuring.verdict import Verdict
+
+_WIDTH = 30
+
+
+@click.command("tune", short_help="Find the batches that a model answers fastest with.")
+@click.argument("model")
+@click.option(
+    "--target",
+    metavar="SPAN",
+    help="The p99 that has to be met, such as 20ms. Default: the most requests per second.",
+)
+@click.option(
+    "-c",
+    "--concurrency",
+    type=click.IntRange(2, 4096),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="Calls at once: the load to tune for.",
+)
+@click.option(
+    "--time", default="4s", show_default=True, metavar="SPAN", help="Of a trial, at most."
+)
+@calls.about_calls
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where the result goes. Default: batching_params.pbtxt beside the model.",
+)
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+def command(
+    model: str,
+    target: str | None,
+    concurrency: int,
+    time: str,
+    rows: int | None,
+    shape: tuple[str, ...],
+    data: Path | None,
+    signature: str | None,
+    version: int | None,
+    memory: str | None,
+    device: str | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Measure MODEL with different batches, and write the best to a file that servers read.
+
+    MODEL is a SavedModel, a .keras file or a directory of versions; it gets an engine of its own.
+    The best setting is compared with the defaults in alternating rounds. If the difference is
+    within noise, nothing is suggested and nothing is written.
+
+    \b
+    sublet tune models/resnet --target 20ms
+    sublet serve models/ --enable_per_model_batching_parameters
+    """
+    from sublet.serving.measuring import setting
+    from sublet.serving.measuring.search import Goal
+    from sublet.serving.measuring.subject import locate
+
+    most = calls.seconds("--time", time, 0.2, 3600)
+    goal = Goal(None if target is None else parse_seconds(target))
+    if goal.target == 0:
+        raise BadRequest("--target 0 cannot be met.", "Write a span such as 20ms.")
+    asked = calls.wanted(rows, shape, data, signature)
+    place = locate(model, version)
+    if place is None:
+        raise BadRequest(
+            f"{model}: there is no such file or directory.",
+            "Name a model on the disk: what is served now is not changed to be measured.",
+        )
+    path = output if output is not None else place.path / setting.FILE
+    if output is None and place.path.is_file():
+        raise BadRequest(
+            f"{place.path} is a file, so nothing can be written beside it for the server.",
+            "Say where to: --output batching.config.",
+        )
+    setting.check(path, force)
+    tuning = _Tuning(place, asked, goal, concurrency, most, as_json)
+    engine = calls.engine(place, memory, device, {})
+    try:
+        best, verdict = calls.run(tuning.run(engine))
+    except KeyboardInterrupt:
+        click.echo("sublet: stopped; nothing was written", err=True)
+        return 130
+    finally:
+        engine.close()
+    if verdict is not None and verdict.suggested:
+        notes = tuning.notes(verdict)
+        setting.write(path, best.setting.text(notes), force)
+    tuning.report(best, verdict, path)
+    return 0
+
+
+class _Tuning:
+    """Search, comparison, and what is shown of them."""
+
+    def __init__(
+        self,
+        place: "Place",
+        asked: "Wanted",
+        goal: "Goal",
+        concurrency: int,
+        most: float,
+        as_json: bool,
+    ) -> None:
+        self._place, self._asked, self._goal = place, asked, goal
+        self._concurrency, self._most = concurrency, most
+        self._as_json = as_json
+        self._progress = calls.Progress()
+        self._about = ""
+        self._rows = 1
+        self._trials: list[Trial] = []
+
+    async def run(self, engine: "Engine") -> "tuple[Trial, Verdict | None]":
+        """The best setting, and what its comparison with the defaults says."""
+        from sublet.serving.measuring import subject, verdict
+        from sublet.serving.measuring.load import Load
+        from sublet.serving.measuring.search import Search
+        from sublet.serving.measuring.setting import Setting
+        from sublet.serving.measuring.trials import Trials
+
+        found = await subject.own(engine, self._place, self._asked)
+        load = Load(found.way, self._progress.window)
+        trials = Trials(engine, self._place, load, self._concurrency, self._most)
+        self._about, self._rows = found.about, found.way.rows
+
+        async def measure(setting: Setting) -> "Figures":
+            self._progress.title = str(setting)
+            figures = await trials.measure(setting)
+            self._say(self._row(str(setting), figures))
+            return figures
+
+        try:
+            if not found.batchable:
+                raise BadRequest(
+                    f"The signature {found.signature} has no batch dimension.",
+                    "The first dimension of each input and output has to be free. There is\n"
+                    "nothing to tune.",
+                )
+            self._progress.show("the first calls …")
+            await load.check(self._most)
+            sent = ", ".join(f"{name} {what}" for name, what in found.inputs.items())
+            self._say(f"{found.about}\n{found.signature}: {sent}; {self._concurrency} at once\n")
+            self._say(f"{'batches':<{_WIDTH}}{'req/s':>9}{'p50':>9}{'p99':>9}{'batch':>8}")
+            search = Search(measure, self._goal, self._concurrency * self._rows)
+            best = await search.run()
+            self._trials = search.trials
+            if best.setting == Setting():
+                return best, None
+            self._progress.title = "compared with the defaults"
+            return best, verdict.judge(await trials.compare(best.setting), self._goal)
+        finally:
+            self._progress.clear()
+            await found.way.close()
+
+    def notes(self, verdict: "Verdict") -> list[str]:
+        """What the file says of itself."""
+        calls_ = f"{self._concurrency} calls at once of {self._rows} row(s)"
+        return [f"Measured by sublet tune, {calls_}.", f"Against the defaults: {verdict.reason}."]
+
+    def report(self, best: "Trial", verdict: "Verdict | None", path: Path) -> None:
+        """What came out."""
+        from sublet.serving.measuring.setting import FILE
+
+        suggested = verdict is not None and verdict.suggested
+        if self._as_json:
+            document = {
+                "about": self._about,
+                "concurrency": self._concurrency,
+                "rows": self._rows,
+                "target": self._goal.target,
+                "trials": self._trials,
+                "best": best.setting,
+                "verdict": verdict,
+                "suggested": best.setting.options() if suggested else None,
+                "written": str(path) if suggested else None,
+            }
+            click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+            return
+        click.echo("")
+        if verdict is None:
+            click.echo("No setting was better than the defaults. Nothing is written.")
+            if not self._goal.met(best.figures):
+                click.echo("The target was not met: try fewer calls at once, or a smaller model.")
+        elif not suggested:
+            click.echo(f"{best.setting}, against the defaults in turns:\n{verdict.reason}.")
+            click.echo("Nothing is suggested, and nothing is written.")
+        else:
+            click.echo(f"{best.setting}, against the defaults in turns:\n{verdict.reason}.")
+            beside = path.parent == self._place.path and path.name == FILE
+            flag = (
+                "--enable_per_model_batching_parameters"
+                if beside
+                else f"--enable_batching --batching_parameters_file {path}"
+            )
+            click.echo(f"Written to {path}. To serve with it:\n  sublet serve … {flag}")
+
+    def _row(self, name: str, one: "Figures") -> str:
+        from sublet.serving.measuring.tables import number, span
+
+        batch = "-" if one.batch is None else f"{one.batch:.1f}"
+        missed = "" if self._goal.met(one) else "  above the target"
+        return (
+            f"{name:<{_WIDTH}}{number(one.rate):>9}{span(one.p50):>9}{span(one.p99):>9}"
+            f"{batch:>8}{missed}"
+        )
+
+    def _say(self, text: str) -> None:
+        self._progress.clear()
+        if not self._as_json:
+            click.echo(text)

@@ -1,0 +1,101 @@
+"""Takes the large tensors out of a serialized PredictRequest, to be read where they lie.
+
+Protobuf would copy them twice, into its message and out of it, which for megabytes is most of the
+work. Whatever is unusual is left alone: protobuf then reads all of it, as it does small requests.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sublet.serving.proto.wire import piece
+
+LARGE = 1 << 16
+"""Bytes from which on a tensor is worth it."""
+
+_INPUTS = 2 << 3 | 2
+_KEY = 1 << 3 | 2
+_VALUE = 2 << 3 | 2
+_CONTENT = 4 << 3 | 2
+
+
+class Unusual(ValueError):
+    """Not what clients send; it may still be right."""
+
+
+class Lifted(NamedTuple):
+    """A request without the contents of its large tensors."""
+
+    request: bytes | memoryview
+    contents: dict[str, memoryview]
+    """By input."""
+    inputs: int
+    """How often an input is given; one that is given twice is unusual, too."""
+
+
+def lift(data: memoryview) -> Lifted:
+    """Take the large contents out. They are views of the request, and keep it in memory."""
+    kept: list[bytes | memoryview] = []
+    contents: dict[str, memoryview] = {}
+    inputs = 0
+    try:
+        for tag, begin, at, end in _fields(data):
+            inputs += tag == _INPUTS
+            if tag == _INPUTS and end - at > LARGE:
+                kept.append(_entry(data[at:end], contents))
+            else:
+                kept.append(data[begin:end])
+    except (IndexError, ValueError):
+        return Lifted(data, {}, inputs)
+    return Lifted(b"".join(kept), contents, inputs)
+
+
+def _entry(data: memoryview, contents: dict[str, memoryview]) -> bytes:
+    """One input: its name and its tensor, without the content."""
+    parts = {tag: data[at:end] for tag, _, at, end in _fields(data)}
+    if parts.keys() != {_KEY, _VALUE}:
+        raise Unusual
+    name = str(parts[_KEY], "utf-8")
+    tensor = parts[_VALUE]
+    fields = list(_fields(tensor))
+    content = [tensor[at:end] for tag, _, at, end in fields if tag == _CONTENT]
+    if len(content) != 1 or name in contents:
+        raise Unusual
+    contents[name] = content[0]
+    kept = [tensor[begin:end] for tag, begin, _, end in fields if tag != _CONTENT]
+    return piece(2, piece(1, bytes(parts[_KEY])) + piece(2, b"".join(kept)))
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
+    """Each field: its tag, and where it, its value, and what follows begin."""
+    begin, end = 0, len(data)
+    while begin < end:
+        tag, at = _varint(data, begin)
+        match tag & 7:
+            case 0:
+                _, after = _varint(data, at)
+            case 1:
+                after = at + 8
+            case 2:
+                size, at = _varint(data, at)
+                after = at + size
+            case 5:
+                after = at + 4
+            case _:
+                raise Unusual
+        if after > end:
+            raise Unusual
+        yield tag, begin, at, after
+        begin = after
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise Unusual

@@ -1,0 +1,75 @@
+"""Large tensors are taken out of a request so that the rest and they mean what the whole did."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sublet.serving.proto import serving
+from sublet.serving.proto.lifting import LARGE, lift
+
+REQUEST = serving("PredictRequest")
+
+
+def _request(**sizes: int) -> Any:
+    request = REQUEST(output_filter=["y"])
+    request.model_spec.name = "m"
+    for name, size in sizes.items():
+        tensor = request.inputs[name]
+        tensor.dtype = 4
+        tensor.tensor_shape.dim.add(size=size)
+        tensor.tensor_content = np.arange(size).astype(np.uint8).tobytes()
+    return request
+
+
+@given(st.dictionaries(st.text(max_size=3), st.sampled_from([0, 1, LARGE, LARGE + 9]), max_size=4))
+@settings(deadline=None)
+def test_what_is_left_and_what_is_taken_make_the_whole(sizes: dict[str, int]) -> None:
+    whole = _request(**sizes)
+    lifted = lift(memoryview(whole.SerializeToString()))
+    request = REQUEST.FromString(lifted.request)
+    assert lifted.inputs == len(sizes)
+    assert set(lifted.contents) == {name for name, size in sizes.items() if size >= LARGE}
+    assert len(lifted.request) < LARGE
+    for name, content in lifted.contents.items():
+        assert not request.inputs[name].tensor_content
+        request.inputs[name].tensor_content = bytes(content)
+    assert request == whole
+
+
+def test_contents_are_not_copied() -> None:
+    data = bytearray(_request(x=LARGE).SerializeToString())
+    content = lift(memoryview(data)).contents["x"]
+    before = content[0]
+    at = data.index(bytes(content))
+    data[at] = before + 1
+    assert content[0] == before + 1
+
+
+ONE = _request(x=LARGE).SerializeToString()
+TWICE = ONE + ONE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ONE[:-1],
+        ONE + b"\xff",
+        ONE + b"\x0b",
+        b"\xff" * 20 + ONE,
+        TWICE,
+        b"\x12\x80\x80\x04" + b"\0" * LARGE,
+    ],
+)
+def test_what_is_unusual_is_left_as_it_is(data: bytes) -> None:
+    lifted = lift(memoryview(data))
+    assert bytes(lifted.request) == data
+    assert not lifted.contents
+
+
+def test_an_input_that_is_given_again_is_seen_in_the_number() -> None:
+    lifted = lift(memoryview(ONE + _request(x=1).SerializeToString()))
+    assert lifted.inputs == 2
+    assert len(REQUEST.FromString(lifted.request).inputs) == 1
