@@ -45,6 +45,7 @@ def command(
     time: str,
     rows: int | None,
     shape: tuple[str, ...],
+    pause: str | None,
     data: Path | None,
     signature: str | None,
     version: int | None,
@@ -83,14 +84,16 @@ def command(
             "--memory, --device and --batching are for an engine of its own.",
             f"{model} is served already: leave them out, or name the model's directory.",
         )
-    bench = _Bench(several, most, as_json)
+    bench = _Bench(several, most, calls.pause(pause) or 0.0, as_json)
     try:
         with contextlib.ExitStack() as stack:
             own = None
             if place is not None:
                 own = calls.engine(place, memory, device, _options(batching))
                 stack.callback(own.close)
-            calls.run(bench.run(_subject(model, version, place, own, url, grpc, asked)))
+            calls.run(
+                bench.run(_subject(model, version, place, own, url, grpc, asked)), bool(pause)
+            )
     except KeyboardInterrupt:
         bench.report(sheet, plot)
         return 130
@@ -137,9 +140,10 @@ def _options(batching: Path | None) -> dict[str, Any]:
 class _Bench:
     """The steps, and what is shown of them."""
 
-    def __init__(self, several: tuple[int, ...], most: float, as_json: bool) -> None:
+    def __init__(self, several: tuple[int, ...], most: float, pause: float, as_json: bool) -> None:
         self._several = several
         self._most = most
+        self._pause = pause
         self._as_json = as_json
         self._subject: Subject | None = None
         self._figures: list[Figures] = []
@@ -151,6 +155,7 @@ class _Bench:
 
         subject = self._subject = await opening
         load = Load(subject.way, self._progress.window)
+        load.pause = self._pause
         try:
             self._progress.show("the first calls …")
             await subject.way.ready(1)
@@ -187,6 +192,7 @@ class _Bench:
                 "signature": told.signature,
                 "inputs": told.inputs,
                 "rows": told.way.rows,
+                "pause": self._pause,
                 "complete": len(self._figures) == len(self._several),
                 "figures": self._figures,
                 "advice": said,

@@ -1,5 +1,6 @@
 """What `sublet bench` and `sublet tune` share: words about calls, a line of progress, an engine."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -27,6 +28,11 @@ _OPTIONS = (
         multiple=True,
         metavar="INPUT=N,N,…",
         help="The shape of an input, with its rows first. Default: 1 for what is not fixed.",
+    ),
+    click.option(
+        "--pause",
+        metavar="SPAN",
+        help="Mean time between an answer and the next call of its caller.",
     ),
     click.option("--data", type=_FILE, help="Real inputs: an .npz file, an array for each."),
     click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one."),
@@ -77,6 +83,11 @@ def seconds(option: str, text: str, least: float, most: float) -> float:
     return found
 
 
+def pause(text: str | None) -> float | None:
+    """The mean pause of a caller."""
+    return None if text is None else seconds("--pause", text, 0, 60)
+
+
 def writable(*files: Path | None) -> None:
     """Refuse what could not be written later, before anything is measured."""
     for path in files:
@@ -104,15 +115,18 @@ def engine(
     return made
 
 
-def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run it in a loop that takes little of the processors from the model, if there is one."""
+def run(work: Coroutine[Any, Any, _T], exact: bool = False) -> _T:
+    """Run it in a loop that takes little of the processors from the model, if there is one; or in
+    one whose timers are `exact`: the other's are whole milliseconds."""
     import asyncio
 
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        new_event_loop = None
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if not exact:
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)
 
 

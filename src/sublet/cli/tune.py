@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sublet.serving.engine import Engine
     from sublet.serving.measuring.figures import Figures
     from sublet.serving.measuring.search import Goal, Trial
+    from sublet.serving.measuring.setting import Setting
     from sublet.serving.measuring.subject import Place, Wanted
     from sublet.serving.measuring.verdict import Verdict
 
@@ -55,6 +56,7 @@ def command(
     time: str,
     rows: int | None,
     shape: tuple[str, ...],
+    pause: str | None,
     data: Path | None,
     signature: str | None,
     version: int | None,
@@ -96,10 +98,10 @@ def command(
             "Say where to: --output batching.config.",
         )
     setting.check(path, force)
-    tuning = _Tuning(place, asked, goal, concurrency, most, as_json)
+    tuning = _Tuning(place, asked, goal, concurrency, most, calls.pause(pause), as_json)
     engine = calls.engine(place, memory, device, {})
     try:
-        best, verdict = calls.run(tuning.run(engine))
+        best, verdict = calls.run(tuning.run(engine), exact=True)
     except KeyboardInterrupt:
         click.echo("sublet: stopped; nothing was written", err=True)
         return 130
@@ -107,7 +109,7 @@ def command(
         engine.close()
     if verdict is not None and verdict.suggested:
         notes = tuning.notes(verdict)
-        setting.write(path, best.setting.text(notes), force)
+        setting.write(path, best.text(notes), force)
     tuning.report(best, verdict, path)
     return 0
 
@@ -122,22 +124,24 @@ class _Tuning:
         goal: "Goal",
         concurrency: int,
         most: float,
+        pause: float | None,
         as_json: bool,
     ) -> None:
         self._place, self._asked, self._goal = place, asked, goal
-        self._concurrency, self._most = concurrency, most
+        self._concurrency, self._most, self._pause = concurrency, most, pause
         self._as_json = as_json
         self._progress = calls.Progress()
         self._about = ""
         self._rows = 1
         self._trials: list[Trial] = []
 
-    async def run(self, engine: "Engine") -> "tuple[Trial, Verdict | None]":
+    async def run(self, engine: "Engine") -> "tuple[Setting, Verdict | None]":
         """The best setting, and what its comparison with the defaults says."""
         from sublet.serving.measuring import subject, verdict
         from sublet.serving.measuring.load import Load
         from sublet.serving.measuring.search import Search
         from sublet.serving.measuring.setting import Setting
+        from sublet.serving.measuring.tables import span
         from sublet.serving.measuring.trials import Trials
 
         found = await subject.own(engine, self._place, self._asked)
@@ -147,9 +151,7 @@ class _Tuning:
 
         async def measure(setting: Setting) -> "Figures":
             self._progress.title = str(setting)
-            figures = await trials.measure(setting)
-            self._say(self._row(str(setting), figures))
-            return figures
+            return await trials.measure(setting)
 
         try:
             if not found.batchable:
@@ -159,17 +161,22 @@ class _Tuning:
                     "nothing to tune.",
                 )
             self._progress.show("the first calls …")
-            await load.check(self._most)
+            took = await load.check(self._most)
+            # Real callers do something with an answer, and do not all call at the same moment.
+            self._pause = load.pause = took if self._pause is None else self._pause
             sent = ", ".join(f"{name} {what}" for name, what in found.inputs.items())
-            self._say(f"{found.about}\n{found.signature}: {sent}; {self._concurrency} at once\n")
-            self._say(f"{'batches':<{_WIDTH}}{'req/s':>9}{'p50':>9}{'p99':>9}{'batch':>8}")
-            search = Search(measure, self._goal, self._concurrency * self._rows)
-            best = await search.run()
+            self._say(f"{found.about}\n{found.signature}: {sent}")
+            self._say(f"{self._concurrency} callers, who pause for {span(load.pause)} on average\n")
+            self._say(
+                f"{'batches':<{_WIDTH}}{'req/s':>9}{'p50':>9}{'p99':>9}{'batch':>8}  against best"
+            )
+            search = Search(measure, self._goal, self._concurrency * self._rows, self._show)
             self._trials = search.trials
-            if best.setting == Setting():
+            best = await search.run()
+            if best == Setting():
                 return best, None
             self._progress.title = "compared with the defaults"
-            return best, verdict.judge(await trials.compare(best.setting), self._goal)
+            return best, verdict.judge(await trials.compare(best), self._goal)
         finally:
             self._progress.clear()
             await found.way.close()
@@ -179,7 +186,7 @@ class _Tuning:
         calls_ = f"{self._concurrency} calls at once of {self._rows} row(s)"
         return [f"Measured by sublet tune, {calls_}.", f"Against the defaults: {verdict.reason}."]
 
-    def report(self, best: "Trial", verdict: "Verdict | None", path: Path) -> None:
+    def report(self, best: "Setting", verdict: "Verdict | None", path: Path) -> None:
         """What came out."""
         from sublet.serving.measuring.setting import FILE
 
@@ -189,11 +196,12 @@ class _Tuning:
                 "about": self._about,
                 "concurrency": self._concurrency,
                 "rows": self._rows,
+                "pause": self._pause,
                 "target": self._goal.target,
                 "trials": self._trials,
-                "best": best.setting,
+                "best": best,
                 "verdict": verdict,
-                "suggested": best.setting.options() if suggested else None,
+                "suggested": best.options() if suggested else None,
                 "written": str(path) if suggested else None,
             }
             click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
@@ -201,13 +209,13 @@ class _Tuning:
         click.echo("")
         if verdict is None:
             click.echo("No setting was better than the defaults. Nothing is written.")
-            if not self._goal.met(best.figures):
+            if not self._goal.met(self._trials[0].figures):
                 click.echo("The target was not met: try fewer calls at once, or a smaller model.")
         elif not suggested:
-            click.echo(f"{best.setting}, against the defaults in turns:\n{verdict.reason}.")
+            click.echo(f"{best}, against the defaults in turns:\n{verdict.reason}.")
             click.echo("Nothing is suggested, and nothing is written.")
         else:
-            click.echo(f"{best.setting}, against the defaults in turns:\n{verdict.reason}.")
+            click.echo(f"{best}, against the defaults in turns:\n{verdict.reason}.")
             beside = path.parent == self._place.path and path.name == FILE
             flag = (
                 "--enable_per_model_batching_parameters"
@@ -216,14 +224,16 @@ class _Tuning:
             )
             click.echo(f"Written to {path}. To serve with it:\n  sublet serve … {flag}")
 
-    def _row(self, name: str, one: "Figures") -> str:
+    def _show(self, trial: "Trial") -> None:
         from sublet.serving.measuring.tables import number, span
 
+        one = trial.figures
         batch = "-" if one.batch is None else f"{one.batch:.1f}"
-        missed = "" if self._goal.met(one) else "  above the target"
-        return (
-            f"{name:<{_WIDTH}}{number(one.rate):>9}{span(one.p50):>9}{span(one.p99):>9}"
-            f"{batch:>8}{missed}"
+        gain = "" if trial.gain is None else f"{trial.gain:+.1%}"
+        missed = "" if self._goal.met(one) else " missed"
+        self._say(
+            f"{trial.setting!s:<{_WIDTH}}{number(one.rate):>9}{span(one.p50):>9}"
+            f"{span(one.p99):>9}{batch:>8}{gain:>8}{missed}"
         )
 
     def _say(self, text: str) -> None:

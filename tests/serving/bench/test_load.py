@@ -86,6 +86,15 @@ def test_a_model_that_gets_slower_is_measured_for_all_of_its_time_and_is_not_sta
     assert model.now >= LONG
 
 
+def test_callers_that_pause_are_not_all_in_flight_at_once_and_are_answered_all_the_same() -> None:
+    model = Model()
+    load = Load(model, clock=model.clock)
+    load.pause = 0.0001
+    told = run(load.step(50, 200.0))
+    assert told.requests >= 50
+    assert model.flying == 0
+
+
 def test_a_window_of_a_slow_model_waits_for_enough_answers() -> None:
     windows: list[Figures] = []
     model = Model(lambda number: LONG / 20)

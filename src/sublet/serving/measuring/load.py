@@ -4,6 +4,7 @@ Owns when calls begin and what is noted of them; how a call gets to a model is i
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -38,7 +39,11 @@ class Way(Protocol):
 
 
 class Load:
-    """Measures one step after another. `told` hears of each window, for those who watch."""
+    """Measures one step after another. `told` hears of each window, for those who watch.
+
+    `pause` is the mean time that a caller is busy with something else after an answer. Without one,
+    all who shared a batch call again at the same moment, and so share the next one, too.
+    """
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Load:
         self._way = way
         self._told = told
         self._clock = clock
+        self.pause = 0.0
         self.cut: Figures | None = None
         """What a step had measured when it was cancelled."""
 
@@ -80,7 +86,9 @@ class Load:
         """So many calls at once, until the figures are stable, or for `most` seconds."""
         self.cut = None
         await self._way.ready(concurrency)
-        running = _Step(self._way, self._told, self._clock, concurrency, most, until_stable)
+        running = _Step(
+            self._way, self._told, self._clock, concurrency, most, until_stable, self.pause
+        )
         try:
             await running.run()
         except asyncio.CancelledError:
@@ -101,11 +109,14 @@ class _Step:
         concurrency: int,
         most: float,
         until_stable: bool,
+        pause: float,
     ) -> None:
         self._way, self._told, self._clock = way, told, clock
         self._concurrency = concurrency
         self._most = most
         self._until_stable = until_stable
+        self._pause = pause
+        self._draw = random.Random(0)
         self._least = max(_LEAST, concurrency)
         self.windows: list[Window] = []
         self._calls: list[Call] = []
@@ -173,9 +184,17 @@ class _Step:
             if enough and now - self._began >= self._most / WINDOWS:
                 self._close(now)
         if not self._over.done():
-            self._call()
+            if self._pause:
+                later = self._draw.expovariate(1 / self._pause)
+                asyncio.get_running_loop().call_later(later, self._again)
+            else:
+                self._call()
         elif not self._flying and not self._landed.done():
             self._landed.set_result(None)
+
+    def _again(self) -> None:
+        if not self._over.done():
+            self._call()
 
     def _fail(self, error: BaseException) -> None:
         """Some calls may fail, such as those that find a queue full; not all of them."""

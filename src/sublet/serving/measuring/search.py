@@ -20,10 +20,16 @@ _MARGIN = 1.03
 
 
 class Trial(Struct, frozen=True):
-    """A setting, and what it gave."""
+    """A setting, what it gave, and what the best one until then gave right before it."""
 
     setting: Setting
     figures: Figures
+    before: Figures | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """In requests per second."""
+        return None if self.before is None else self.figures.rate / self.before.rate - 1
 
 
 class Goal(Struct, frozen=True):
@@ -44,10 +50,15 @@ class Goal(Struct, frozen=True):
 
 
 class Search:
-    """`measure` measures a setting, each only once."""
+    """Each setting is measured right after the best one until then, never against an old figure:
+    a machine that gets slower would make the first ones look best. `told` hears of each trial."""
 
     def __init__(
-        self, measure: Callable[[Setting], Awaitable[Figures]], goal: Goal, at_once: int
+        self,
+        measure: Callable[[Setting], Awaitable[Figures]],
+        goal: Goal,
+        at_once: int,
+        told: Callable[[Trial], None] = lambda trial: None,
     ) -> None:
         self.trials: list[Trial] = []
         """In their order; the first is that of the defaults."""
@@ -55,52 +66,55 @@ class Search:
         self._goal = goal
         self._at_once = at_once
         """Rows that can wait at the same time: more are never in a batch."""
+        self._told = told
 
-    async def run(self) -> Trial:
+    async def run(self) -> Setting:
         """The best that was found."""
-        best = await self._try(Setting())
+        best = Setting()
+        self._note(Trial(best, await self._measure(best)))
         sizes = powers(min(self._at_once, _LARGEST))
-        best = await self._climb(best, [replace(best.setting, largest=size) for size in sizes])
-        waits = [wait for wait in WAITS if self._bearable(wait)]
-        best = await self._climb(best, [replace(best.setting, micros=wait) for wait in waits])
-        if best.setting.micros:
+        best = await self._climb(best, [replace(best, largest=size) for size in sizes])
+        waits = [replace(best, micros=wait) for wait in WAITS if self._bearable(wait)]
+        # A short wait may cost and a long one pay: all of them are tried.
+        best = await self._climb(best, waits, patience=len(waits))
+        if best.micros:
             # A batch that waits had better be one that gets full.
-            best = await self._climb(best, [replace(best.setting, largest=size) for size in sizes])
-        if best.setting.largest > 2:
-            best = await self._climb(best, [replace(best.setting, padded=True)])
+            best = await self._climb(best, [replace(best, largest=size) for size in sizes])
+        if best.largest > 2:
+            best = await self._climb(best, [replace(best, padded=True)])
         return best
 
     def _bearable(self, micros: int) -> bool:
         return self._goal.target is None or micros * 1e-6 <= self._goal.target / 2
 
-    async def _climb(self, best: Trial, ladder: Sequence[Setting]) -> Trial:
-        """From where it stands, up or down the ladder for as long as that helps."""
-        settings = [trial.setting for trial in self.trials]
+    async def _climb(self, best: Setting, ladder: Sequence[Setting], patience: int = 2) -> Setting:
+        """From where it stands, up or down the ladder for as long as that helps: one rung may be a
+        bad one, two say that the top was passed."""
         ways: tuple[Sequence[Setting], ...] = (ladder[::-1],)
-        if best.setting in ladder:
-            start = ladder.index(best.setting)
+        if best in ladder:
+            start = ladder.index(best)
             ways = (ladder[start + 1 :], ladder[:start][::-1])
         for way in ways:
-            found = best
-            misses = 0
+            found, misses = best, 0
             for setting in way:
-                known = setting in settings
-                trial = await self._try(setting)
-                if self._goal.better(trial.figures, found.figures):
-                    found, misses = trial, 0
-                elif not known:
+                if await self._is_better(setting, found):
+                    found, misses = setting, 0
+                else:
                     misses += 1
-                # One rung may be a bad one; two say that the top was passed.
-                if misses == 2:
+                if misses == patience:
                     break
-            if found is not best:
+            if found != best:
                 return found
         return best
 
-    async def _try(self, setting: Setting) -> Trial:
-        for trial in self.trials:
-            if trial.setting == setting:
-                return trial
-        trial = Trial(setting, await self._measure(setting))
+    async def _is_better(self, setting: Setting, best: Setting) -> bool:
+        if any(trial.setting == setting for trial in self.trials):
+            return False  # It was tried, and something else was better.
+        before = await self._measure(best)
+        after = await self._measure(setting)
+        self._note(Trial(setting, after, before))
+        return self._goal.better(after, before)
+
+    def _note(self, trial: Trial) -> None:
         self.trials.append(trial)
-        return trial
+        self._told(trial)

@@ -14,7 +14,7 @@ from sublet.serving.measuring.verdict import PAIRS
 
 
 class Trials:
-    """Of one model, under one load."""
+    """Of one model, under one load. A trial takes `most` seconds for its two settings."""
 
     def __init__(
         self, engine: Engine, place: Place, load: Load, concurrency: int, most: float
@@ -28,7 +28,7 @@ class Trials:
     async def measure(self, setting: Setting) -> Figures:
         """What a setting gives."""
         self._apply(setting)
-        return await self._load.step(self._concurrency, self._most)
+        return await self._load.step(self._concurrency, self._most / 2)
 
     async def compare(
         self, setting: Setting, told: Callable[[int], None] = lambda pair: None
@@ -42,7 +42,7 @@ class Trials:
             for one in order if pair % 2 == 0 else order[::-1]:
                 self._apply(one)
                 found[one] = await self._load.step(
-                    self._concurrency, self._most / 2, until_stable=False
+                    self._concurrency, self._most / 4, until_stable=False
                 )
             pairs.append((found[Setting()], found[setting]))
         return pairs

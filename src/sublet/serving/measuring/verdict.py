@@ -14,7 +14,7 @@ from sublet.serving.measuring.figures import Figures
 from sublet.serving.measuring.search import Goal
 from sublet.serving.measuring.tables import span
 
-PAIRS = 6
+PAIRS = 10
 _T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Student's t for 95 %, two-sided, by degrees of freedom."""
 _NOISY = 0.1
