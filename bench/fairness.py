@@ -115,7 +115,7 @@ def result(rounds: Sequence[Round]) -> Result:
         ),
         Bar("flood of 10x: the other's refusals", sum(lost), 0, "at most", "requests"),
         Bar(
-            "overload of 5x: p99 of accepted, of the peak's",
+            "overload of 5x: accepted p99, of the peak's",
             figures.paired_ratio(
                 [one.overload.p99 for one in rounds], [one.peak.p99 for one in rounds]
             ),
