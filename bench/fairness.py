@@ -18,6 +18,8 @@ _LARGEST, _ENQUEUED = 2, 8
 _QUIET = 10.0
 _FLOOD, _OVERLOAD = 10.0, 5.0
 _ROUNDS = 3
+_FULL = _LARGEST * (_ENQUEUED + 2)
+"""Connections that fill the queue and both batches that run, so that nobody is refused yet."""
 _CROWD = 128
 FLOODED, OTHER = "flooded", "other"
 ALONE, BESIDE = "alone", "beside the flood"
@@ -28,7 +30,7 @@ class Round:
     """What was heard in one round."""
 
     peak: callers.Heard
-    """32 connections that send as fast as they are answered."""
+    """As many connections as there is room for, that send as fast as they are answered."""
     full: callers.Heard
     """The rate of the peak, whether it keeps up or not."""
     overload: callers.Heard
@@ -58,7 +60,7 @@ def measure(quick: bool) -> Result:
                 seconds=long,
             )
             for _ in range(1 if quick else _ROUNDS):
-                peak = callers.call(dataclasses.replace(flooded, seconds=short, connections=16))
+                peak = callers.call(dataclasses.replace(flooded, seconds=short, connections=_FULL))
                 crowd = dataclasses.replace(flooded, connections=_CROWD, seconds=short)
                 full = callers.call(dataclasses.replace(crowd, rate=peak.rate))
                 overload = callers.call(dataclasses.replace(crowd, rate=peak.rate * _OVERLOAD))
@@ -96,7 +98,8 @@ def result(rounds: Sequence[Round]) -> Result:
         (
             "p50, p99: milliseconds of what was accepted, from when it was due. in: milliseconds,"
             " p99 of refusals. refused: share of what was asked.",
-            f"largest batch {_LARGEST}, {_ENQUEUED} batches may wait.",
+            f"largest batch {_LARGEST}, {_ENQUEUED} batches may wait. The peak is that of {_FULL}"
+            " connections: the queue is full, and nobody is refused yet.",
         ),
     )
     other = [
@@ -112,9 +115,9 @@ def result(rounds: Sequence[Round]) -> Result:
         ),
         Bar("flood of 10x: the other's refusals", sum(lost), 0, "at most", "requests"),
         Bar(
-            "overload of 5x: p99 of accepted, of 1x",
+            "overload of 5x: accepted p99, of the peak's",
             figures.paired_ratio(
-                [one.overload.p99 for one in rounds], [one.full.p99 for one in rounds]
+                [one.overload.p99 for one in rounds], [one.peak.p99 for one in rounds]
             ),
             1.25,
             "at most",

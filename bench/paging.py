@@ -32,7 +32,7 @@ _EXPONENT = 1.0
 _EACH = 40
 """Requests that the program which loads for each gets: each takes as long as it takes."""
 _LOADS = "sublet_model_loads_total"
-PAGED, ALL, EACH = "eight fit", "all are loaded", "load for each request"
+PAGED, ALL, EACH = "some fit", "all are loaded", "load for each request"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def measure(quick: bool) -> Result:
             except (processes.Failed, OSError) as trouble:
                 failures.append(f"{name}: {trouble}")
         told[EACH] = _each(kept, models, order[: 5 if quick else _EACH])
-    return result(told, count, minutes, tuple(failures))
+    return result(told, count, fit, minutes, tuple(failures))
 
 
 def trace(models: int, requests: int) -> tuple[int, ...]:
@@ -77,12 +77,16 @@ def trace(models: int, requests: int) -> tuple[int, ...]:
 
 
 def result(
-    told: Mapping[str, Replay], count: int, minutes: float, failures: tuple[str, ...] = ()
+    told: Mapping[str, Replay],
+    count: int,
+    fit: int,
+    minutes: float,
+    failures: tuple[str, ...] = (),
 ) -> Result:
     """The table and the bars of the replays."""
     rows = tuple(
         (
-            name,
+            f"{fit} fit" if name == PAGED else name,
             str(one.answered),
             str(one.failed),
             f"{_cold(one) * 100:.0f} %",

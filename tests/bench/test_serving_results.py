@@ -43,7 +43,7 @@ RESULTS = (
     serving.result([ROUND, ROUND], [42_000.0, 41_000.0]),
     connect.result([CALLS]),
     fairness.result([FAIR]),
-    paging.result(REPLAYS, 50, 20.0),
+    paging.result(REPLAYS, 50, 8, 20.0),
     reload.result(200, [0.1] * 200, [90 * MiB] * 41, heard(1000)),
 )
 BY_NAME = {result.name: result for result in RESULTS}
