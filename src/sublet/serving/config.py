@@ -119,11 +119,8 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
     if settings.per_model_batching:
         own = os.path.join(path, PER_MODEL)
         if os.path.isfile(own):
-            told = {
-                # The threads are those of the engine, not of a model.
-                **{k: v for k, v in told.items() if k == "num_batch_threads"},
-                **batching(read_batching(read(own, PER_MODEL), own)),
-            }
+            told = batching(read_batching(read(own, PER_MODEL), own))
+    told.pop("num_batch_threads", None)  # They are the engine's, not a model's.
     told |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
     told["warm_up"] = settings.warmup
     if settings.idle is not None:

@@ -102,6 +102,7 @@ class Slots:
             self.stock,
             self._tell,
             chosen=memory is not None,
+            batches=told.batching.get("num_batch_threads", 0),
         )
         return slot
 
@@ -117,6 +118,7 @@ class Slot:
         stock: Stock,
         tell: Callable[[str], None],
         chosen: bool,
+        batches: int,
     ) -> None:
         self.path = ""
         self.turn = asyncio.Lock()
@@ -127,6 +129,8 @@ class Slot:
         self._stock = stock
         self._tell = tell
         self._chosen = chosen
+        self._batches = batches
+        """That may run at a time; 0 leaves it to the engine."""
         self._worker: Worker | None = None
         self._life: _Life | None = None
         self._there = asyncio.Event()
@@ -252,7 +256,12 @@ class Slot:
 
         def start() -> Worker:
             return Worker(
-                self._memory, self._device, name=self._name, told=self._waits, ended=ended
+                self._memory,
+                self._device,
+                self._batches,
+                name=self._name,
+                told=self._waits,
+                ended=ended,
             )
 
         worker = self._worker = await loop.run_in_executor(self._threads, start)

@@ -74,5 +74,5 @@ def test_a_version_brings_its_own_batching_parameters_if_they_are_wanted(tmp_pat
     assert options(Settings(batching=common), model, str(place))["max_batch_size"] == 32
     told = options(Settings(batching=common, per_model_batching=True), model, str(place))
     assert told["max_batch_size"] == 4
-    assert told["num_batch_threads"] == 2
+    assert "num_batch_threads" not in told
     assert "batch_timeout_micros" not in told
