@@ -85,6 +85,51 @@ def test_what_cannot_be_loaded_says_why_and_leaves_the_others(
     assert engine.run("half", [[1.0]]).item() == 2.5
 
 
+def test_what_takes_the_place_of_a_model_may_take_other_inputs(engine: sublet.Engine) -> None:
+    engine.load("change", lambda x: x + 1)
+    model = sublet.connect("change")
+    assert model(x=np.arange(2)).tolist() == [1, 2]
+    engine.load("change", lambda y: y + 2)
+    assert model(np.arange(2)).tolist() == [2, 3]
+    engine.load("change", lambda z: z + 3)
+    assert asyncio.run(model.call_async(z=np.arange(2))).tolist() == [3, 4]
+    engine.unload("change")
+
+
+def test_a_model_stays_when_what_was_to_replace_it_cannot_be_loaded(
+    engine: sublet.Engine, tmp_path: Path
+) -> None:
+    engine.load("kept", lambda x: x + 1)
+    with pytest.raises(sublet.ServingError):
+        engine.load("kept", tmp_path)
+    assert engine.run("kept", np.arange(2)).tolist() == [1, 2]
+    engine.load("kept", lambda x: x + 2, version=2)
+    assert engine.run("kept", np.arange(2)).tolist() == [2, 3]
+    engine.unload("kept", 2)
+    assert engine.run("kept", np.arange(2)).tolist() == [1, 2]
+    engine.unload("kept")
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("", {}, "no name"),
+        ("m", {"version": "x"}, "no whole number"),
+        ("m", {"wieght": 2}, "no option 'wieght'.*weight"),
+    ],
+)
+def test_a_wrong_load_says_what_is_right(
+    engine: sublet.Engine, name: str, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(sublet.ServingError, match=said):
+        engine.load(name, HALF, **more)
+
+
+def test_rows_of_different_lengths_are_refused_by_name(engine: sublet.Engine) -> None:
+    with pytest.raises(sublet.ServingError, match="'x' has rows of different lengths"):
+        engine.run("half", [[1.0], [2.0, 3.0]])
+
+
 def test_a_model_is_called_from_another_process_without_tensorflow(engine: sublet.Engine) -> None:
     code = (
         "import sys, numpy as np, sublet; m = sublet.connect('half'); "

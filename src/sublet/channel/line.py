@@ -108,9 +108,14 @@ class Line:
         future: Future[Answer] = Future()
         future.set_running_or_notify_cancel()
         self._expect_future()
-        self._session.call(
-            _Waiter(future), model, version, signature, inputs, outputs, deadline, priority
-        )
+        try:
+            self._session.call(
+                _Waiter(future), model, version, signature, inputs, outputs, deadline, priority
+            )
+        except BaseException:
+            with self._lock:
+                self._futures -= 1  # Else the reader would wait for it for ever.
+            raise
         self._send()
         return future
 

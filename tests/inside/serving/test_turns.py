@@ -66,6 +66,20 @@ def test_one_request_of_a_quiet_model_waits_for_one_batch_of_a_flooded_one() -> 
     assert order == ["flooded"] * 3 + ["quiet"] + ["flooded"] * 2 + ["quiet", "flooded"]
 
 
+def test_a_model_of_a_higher_priority_goes_first() -> None:
+    schedule = Schedule(1)
+    for name, priority in (("low", 0), ("high", 1)):
+        options = Options.read({"max_batch_size": 1, "priority": priority})
+        schedule.add(name, 1, options).present = True
+    for name in ("low", "high", "low", "high"):
+        schedule.put(schedule.queues[name, 1], Request(KIND, 1, 0.0))
+    order = []
+    while (run := schedule.take(1.0)[0]) is not None:
+        order.append(run.batch.queue.model)
+        schedule.finish(run, 0.01, 0.01)
+    assert order == ["high", "high", "low", "low"]
+
+
 def test_no_more_batches_run_than_there_are_slots() -> None:
     schedule = Schedule(2)
     one = schedule.add("m", 1, Options(largest=1, enqueued=100))

@@ -44,6 +44,12 @@ def stow(thing: Any, directory: str) -> tuple[str, dict[str, Any]]:
     if hasattr(thing, "get_concrete_function"):
         import tensorflow as tf
 
+        if getattr(thing, "input_signature", None) is None:
+            raise ServingError(
+                "This tf.function takes whatever it is given, so its inputs are not known. Give it "
+                "an input_signature: @tf.function(input_signature=[tf.TensorSpec(…)]).",
+                Code.INVALID_ARGUMENT,
+            )
         module = tf.Module()
         module.function = thing
         tf.saved_model.save(module, path, signatures=thing.get_concrete_function())

@@ -13,6 +13,16 @@ LARGEST = 64
 """Rows of a batch where nothing is said: beyond it a small model gains little."""
 ENQUEUED = 16
 
+OPTIONS = frozenset(
+    (
+        "allowed_batch_sizes", "alone", "batch_timeout_micros", "batchable", "follow_links",
+        "hold_seconds", "idle_seconds", "latency_target_ms", "load_timeout", "max_batch_size",
+        "max_enqueued_batches", "pad_variable_length_inputs", "pin", "priority", "stateful", "tags",
+        "warm_up", "warm_up_rows", "weight",
+    )
+)  # fmt: skip
+"""All that a model can be loaded with, here and in the store."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -28,6 +38,8 @@ class Options:
     """Batches that may wait."""
     weight: float = 1.0
     """Its share of the device where models compete."""
+    priority: int = 0
+    """Models with a higher one have their turns first, whatever the weights."""
     pad_inputs: bool = False
     """Whether inputs of different lengths are filled up to be one batch."""
     target: float | None = None
@@ -57,6 +69,7 @@ class Options:
             tuple(sizes),
             _whole(told, "max_enqueued_batches", ENQUEUED),
             _number(told, "weight", 1.0),
+            int(told.get("priority") or 0),
             bool(told.get("pad_variable_length_inputs", False)),
             None if target is None else _number(told, "latency_target_ms", 0.0) * 1e-3,
             bool(sizes) or "max_batch_size" in told,

@@ -83,6 +83,9 @@ class Schedule:
             due = self._due(now)
             if not due:
                 return None, expired
+            if len(due) > 1:
+                highest = max(queue.options.priority for _, queue in due)
+                due = [one for one in due if one[1].options.priority == highest]
             if len(due) == 1:
                 queue = due[0][1]
             else:
