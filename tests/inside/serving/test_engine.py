@@ -27,7 +27,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
             "counter",
             "words",
             "large",
-            "nothing",
+            "nones",
             "broken",
         ):
             one.add(name)
