@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -108,6 +109,20 @@ def test_a_model_stays_when_what_was_to_replace_it_cannot_be_loaded(
     engine.unload("kept", 2)
     assert engine.run("kept", np.arange(2)).tolist() == [1, 2]
     engine.unload("kept")
+
+
+def test_a_model_that_is_loaded_again_is_what_its_files_are_now(
+    engine: sublet.Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(HALF, path)
+    engine.load("again", path)
+    assert engine.run("again", [[1.0]]).item() == 2.5
+    shutil.rmtree(path)
+    shutil.copytree(MODELS / "saved_model_half_plus_three" / "00000123", path)
+    engine.load("again", path)
+    assert engine.run("again", [[1.0]]).item() == 3.5
+    engine.unload("again")
 
 
 @pytest.mark.parametrize(

@@ -241,8 +241,12 @@ class Engine:
         path, more = stow(source, tempfile.mkdtemp(dir=self._directory))
         loaded = self._models.get(name, {})
         before = loaded.get(version)
+        path = os.path.abspath(path)
+        if before is not None and before.path == path:
+            # Its files may be others now; the engine would have it as it was.
+            line.ask({"ask": "unload", "model": name, "version": version})
         try:
-            fresh = _load(line, name, version, os.path.abspath(path), {**more, **options})
+            fresh = _load(line, name, version, path, {**more, **options})
         except ServingError:
             with contextlib.suppress(ServingError):
                 if before is None:

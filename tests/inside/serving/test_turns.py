@@ -120,6 +120,24 @@ def test_a_flooded_model_leaves_the_last_slot_to_one_that_was_asked_lately() -> 
     assert schedule.take(2.0)[0] is not None
 
 
+def test_weights_count_for_every_slot_when_several_models_are_flooded() -> None:
+    schedule = Schedule(2)
+    for name, weight in (("light", 1.0), ("heavy", 3.0)):
+        queue = schedule.add(name, 1, Options(largest=1, enqueued=1000, weight=weight))
+        queue.present, queue.seconds = True, 0.01
+        for _ in range(400):
+            schedule.put(queue, Request(KIND, 1, 0.0))
+    begun = {"light": 0, "heavy": 0}
+    for _ in range(100):
+        runs = [schedule.take(0.1)[0] for _ in range(2)]
+        for run in runs:
+            assert run is not None
+            begun[run.batch.queue.model] += 1
+            schedule.finish(run, 0.01, 0.01)
+    assert abs(begun["heavy"] - 150) <= 2
+    assert abs(begun["light"] - 50) <= 2
+
+
 def test_short_batches_may_have_every_slot() -> None:
     schedule = Schedule(2)
     for name in ("flooded", "quiet"):

@@ -43,7 +43,10 @@ def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
     if len(parts) == 1 and size == parts[0].request.rows:
         return [outputs]  # All of one request: what comes out is its own, rows or not.
     if not even(outputs, size):
-        raise ValueError("the outputs have not as many rows as the inputs")
+        raise ValueError(
+            "the outputs have not as many rows as the inputs, so requests cannot be filled up or "
+            "share a batch: serve this model without batching (`alone`)"
+        )
     if len(parts) == 1 and size == batch.rows:
         return [outputs]
     found = []
