@@ -34,8 +34,8 @@ class Schedule:
     """Up to `slots` batches run at a time.
 
     The last slot is not for a model that has long batches in all the others, while another model is
-    asked as well: that one finds it free, whatever the first one does. If both wait, it is the turns
-    and priorities that decide.
+    asked as well: that one finds it free, whatever the first one does. If both wait, turns and
+    priorities decide.
     """
 
     def __init__(self, slots: int) -> None:
