@@ -86,6 +86,22 @@ def test_what_cannot_be_loaded_says_why_and_leaves_the_others(
     assert engine.run("half", [[1.0]]).item() == 2.5
 
 
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyError("k"), Code.INTERNAL), (SystemExit(3), Code.INTERNAL)]
+)
+def test_what_a_function_raises_is_told_by_its_name(
+    engine: sublet.Engine, error: BaseException, code: Code
+) -> None:
+    def fail(x: Any) -> Any:
+        raise error
+
+    engine.load("fail", fail)
+    with pytest.raises(sublet.ServingError, match=type(error).__name__) as caught:
+        engine.run("fail", np.arange(2))
+    assert caught.value.code == code
+    engine.unload("fail")
+
+
 def test_what_takes_the_place_of_a_model_may_take_other_inputs(engine: sublet.Engine) -> None:
     engine.load("change", lambda x: x + 1)
     model = sublet.connect("change")
