@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -83,6 +84,81 @@ def test_what_cannot_be_loaded_says_why_and_leaves_the_others(
         engine.load("other", HALF, max_batch_size=0)
     assert {one["model"] for one in engine.models()} == {"half", "matrix", "counter"}
     assert engine.run("half", [[1.0]]).item() == 2.5
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyError("k"), Code.INTERNAL), (SystemExit(3), Code.INTERNAL)]
+)
+def test_what_a_function_raises_is_told_by_its_name(
+    engine: sublet.Engine, error: BaseException, code: Code
+) -> None:
+    def fail(x: Any) -> Any:
+        raise error
+
+    engine.load("fail", fail)
+    with pytest.raises(sublet.ServingError, match=type(error).__name__) as caught:
+        engine.run("fail", np.arange(2))
+    assert caught.value.code == code
+    engine.unload("fail")
+
+
+def test_what_takes_the_place_of_a_model_may_take_other_inputs(engine: sublet.Engine) -> None:
+    engine.load("change", lambda x: x + 1)
+    model = sublet.connect("change")
+    assert model(x=np.arange(2)).tolist() == [1, 2]
+    engine.load("change", lambda y: y + 2)
+    assert model(np.arange(2)).tolist() == [2, 3]
+    engine.load("change", lambda z: z + 3)
+    assert asyncio.run(model.call_async(z=np.arange(2))).tolist() == [3, 4]
+    engine.unload("change")
+
+
+def test_a_model_stays_when_what_was_to_replace_it_cannot_be_loaded(
+    engine: sublet.Engine, tmp_path: Path
+) -> None:
+    engine.load("kept", lambda x: x + 1)
+    with pytest.raises(sublet.ServingError):
+        engine.load("kept", tmp_path)
+    assert engine.run("kept", np.arange(2)).tolist() == [1, 2]
+    engine.load("kept", lambda x: x + 2, version=2)
+    assert engine.run("kept", np.arange(2)).tolist() == [2, 3]
+    engine.unload("kept", 2)
+    assert engine.run("kept", np.arange(2)).tolist() == [1, 2]
+    engine.unload("kept")
+
+
+def test_a_model_that_is_loaded_again_is_what_its_files_are_now(
+    engine: sublet.Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(HALF, path)
+    engine.load("again", path)
+    assert engine.run("again", [[1.0]]).item() == 2.5
+    shutil.rmtree(path)
+    shutil.copytree(MODELS / "saved_model_half_plus_three" / "00000123", path)
+    engine.load("again", path)
+    assert engine.run("again", [[1.0]]).item() == 3.5
+    engine.unload("again")
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("", {}, "no name"),
+        ("m", {"version": "x"}, "no whole number"),
+        ("m", {"wieght": 2}, "no option 'wieght'.*weight"),
+    ],
+)
+def test_a_wrong_load_says_what_is_right(
+    engine: sublet.Engine, name: str, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(sublet.ServingError, match=said):
+        engine.load(name, HALF, **more)
+
+
+def test_rows_of_different_lengths_are_refused_by_name(engine: sublet.Engine) -> None:
+    with pytest.raises(sublet.ServingError, match="'x' has rows of different lengths"):
+        engine.run("half", [[1.0], [2.0, 3.0]])
 
 
 def test_a_model_is_called_from_another_process_without_tensorflow(engine: sublet.Engine) -> None:

@@ -24,6 +24,7 @@ class Puppet:
         self.bad: dict[Key, str] = {}
         self.room = 100
         self.deadly: set[Key] = set()
+        self.endless: set[Key] = set()
         self.lives = 1
         self.lost: Any = None
         self.gate = asyncio.Event()
@@ -39,6 +40,8 @@ class Puppet:
         await self.gate.wait()
         key = (name, number)
         self.log.append(f"load {name} {number}")
+        if key in self.endless:
+            await asyncio.Event().wait()
         if key in self.deadly:
             old = self.die([key])
             raise EngineLost(f"The engine {old} ended.", [key])

@@ -128,6 +128,15 @@ def _words(path: str) -> Bound:
     return _bound(lambda x: [upper(x)], inputs={"x": Tensor("x:0", STRING, (-1,))})
 
 
+def _frames(path: str) -> Bound:
+    """Four numbers become one row."""
+    return _bound(lambda x: [x.reshape(-1, 4)])
+
+
+def _nones(path: str) -> Bound:
+    return _bound(lambda x: [np.array([None])], batchable=False)
+
+
 def _held(path: str) -> Bound:
     """Waits for the file `go`, and leaves `begun` before."""
 
@@ -156,6 +165,8 @@ FUNCTIONS: dict[str, Callable[[str], Bound]] = {
     "positive": _positive,
     "counter": _counter,
     "words": _words,
+    "frames": _frames,
+    "nones": _nones,
     "held": _held,
     "large": _large,
     "dates": _dates,

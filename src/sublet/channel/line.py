@@ -116,7 +116,7 @@ class Line:
             )
         except BaseException:
             with self._lock:
-                self._futures -= 1
+                self._futures -= 1  # Else the reader would wait for it for ever.
             raise
         self._send()
         return future

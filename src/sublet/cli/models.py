@@ -21,10 +21,10 @@ def command(as_json: bool) -> int:
     if not rows:
         click.echo(_NONE)
         return 0
-    width = min(max(len("model"), *(len(row.model) for row in rows)), 21)
+    width = min(max(len("model"), *(len(row.model) for row in rows)), 17)
     click.echo(
-        f"{'model':<{width}} {'version':>10}  {'state':<9}{'memory':>9}{'load':>9}"
-        f"{'requests':>10}{'idle':>9}".rstrip()
+        f"{'model':<{width}} {'version':>10}  {'state':<9}{'memory':>9}{'load':>11}"
+        f"{'requests':>9}{'idle':>12}".rstrip()
     )
     for row in rows:
         name = shorten(row.model, width)
@@ -32,7 +32,7 @@ def command(as_json: bool) -> int:
         load = format_seconds(row.load_seconds) if row.load_seconds else "-"
         idle = "-" if row.idle is None else format_seconds(row.idle)
         click.echo(
-            f"{name:<{width}} {row.version:>10}  {row.state:<9}{memory:>9}{load:>9}"
-            f"{row.requests:>10}{idle:>9}"
+            f"{name:<{width}} {row.version:>10}  {row.state:<9}{memory:>9}{load:>11}"
+            f"{row.requests:>9}{idle:>12}"
         )
     return 0

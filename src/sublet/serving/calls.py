@@ -73,11 +73,11 @@ def arrange(
 def fit(name: str, value: Any, spec: TensorSpec) -> Array:
     """The value as an array of the type that the model takes; only safe conversions are made."""
     if spec.dtype == ANY:
-        return np.asarray(value)
+        return _array(name, value)
     wanted = tensors.dtype_of(spec.dtype)
     if type(value) is np.ndarray and value.dtype == wanted:
         return value
-    array = np.asarray(value)
+    array = _array(name, value)
     if wanted.kind == "O":
         if array.dtype.kind not in "SUO":
             raise _unfit(name, array, spec)
@@ -95,6 +95,17 @@ def result(answer: Answer) -> Any:
     """What a call gives: the array of the one output, or a dict of several."""
     outputs = answer.outputs
     return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+
+def _array(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise ServingError(
+            f"The input {name!r} has rows of different lengths, which is no array. "
+            "Fill up the shorter ones.",
+            Code.INVALID_ARGUMENT,
+        ) from None
 
 
 def _unfit(name: str, array: Array, spec: TensorSpec) -> ServingError:

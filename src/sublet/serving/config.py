@@ -4,7 +4,7 @@ Reads files and directories when it is asked to. It never starts, loads or decid
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,14 @@ def marked(settings: Settings, found: tuple[ModelConfig, ...]) -> tuple[ModelCon
         )
         for config in found
     )
+
+
+def strangers(settings: Settings, found: Sequence[ModelConfig]) -> list[tuple[str, str]]:
+    """Flags of the command line about models that are not there, and which: they may come, or be
+    misspelt."""
+    known = {config.name for config in found}
+    given = (("--pin", settings.pin), ("--isolate", settings.isolate))
+    return [(flag, name) for flag, names in given for name in sorted(set(names) - known)]
 
 
 def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any]:

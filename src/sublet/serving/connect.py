@@ -22,6 +22,9 @@ from sublet.errors import ServingError
 from sublet.home import Home
 from sublet.serving.calls import Array, Signatures, arrange, result
 
+_MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
+"""What a call is answered with whose signature or inputs the model does not have."""
+
 
 def connect(name: str, version: int | None = None) -> "Model":
     """The served model of this name; its newest version, if none is named."""
@@ -76,13 +79,18 @@ class Model:
         self, *args: Any, timeout: float | None = None, priority: int = 0, **inputs: Any
     ) -> Any:
         """The same in a coroutine. Cancelling it lets the call run on, unheard."""
-        line = self._connect()
-        signature, arrays = arrange(self._signatures, args, inputs)
         deadline = None if timeout is None else time.monotonic() + timeout
-        future = line.submit(
-            self.name, self._version, signature, arrays, deadline=deadline, priority=priority
-        )
-        return result(await asyncio.wrap_future(future))
+        while True:
+            line = self._connect()
+            known = self._signatures
+            try:
+                name, arrays = arrange(known, args, inputs)
+                future = line.submit(self.name, self._version, name, arrays, (), deadline, priority)
+                return result(await asyncio.wrap_future(future))
+            except ServingError as error:
+                misfit = error.code in _MISFITS
+                if not misfit or not await asyncio.to_thread(self._changed, line, known):
+                    raise
 
     def buffer(self, shape: int | Sequence[int], dtype: Any = np.float32) -> Array:
         """An array in shared memory: as an input it is sent without a copy, if it is large."""
@@ -109,15 +117,31 @@ class Model:
         outputs: Sequence[str] = (),
     ) -> Answer:
         deadline = None if timeout is None else time.monotonic() + timeout
+        wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         while True:
             line = self._connect()
-            name, arrays = arrange(self._signatures, args, inputs, signature)
+            known = self._signatures
             try:
-                return line.run(
-                    self.name, self._version, name, arrays, tuple(outputs), deadline, priority
-                )
+                name, arrays = arrange(known, args, inputs, signature)
+                return line.run(self.name, self._version, name, arrays, wanted, deadline, priority)
             except Unsent:
                 continue  # There is another engine, or an error that says that there is none.
+            except ServingError as error:
+                if error.code not in _MISFITS or not self._changed(line, known):
+                    raise
+
+    def _changed(self, line: Line, known: Signatures) -> bool:
+        """Whether another version, with other signatures, has taken the place of the one that was
+        found: a call that does not fit is made once more then."""
+        question = {"ask": "describe", "model": self.name, "version": self._version}
+        try:
+            found = line.ask(question)
+        except ServingError:
+            return False
+        with self._lock:
+            self._number = int(found["version"])
+            self._signatures = Signatures.read(found["signatures"])
+            return self._signatures != known
 
     def _connect(self) -> Line:
         line = self._line

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from sublet.channel.answer import Answer
 from sublet.channel.codes import Code
 from sublet.channel.line import Line
@@ -25,6 +27,7 @@ from sublet.client.following import Following
 from sublet.errors import BadRequest, ServingError, SubletError, TimedOut, WorldError
 from sublet.home import Home
 from sublet.inside.serving.functions import stow
+from sublet.inside.serving.options import OPTIONS
 from sublet.serving.calls import Signatures, arrange, result
 
 if TYPE_CHECKING:
@@ -187,6 +190,14 @@ def _socket(home: Home) -> str:
     return path
 
 
+class _Loaded(Struct, frozen=True):
+    """A model that was loaded, and how to load it again."""
+
+    path: str
+    options: dict[str, Any]
+    signatures: Signatures
+
+
 class Engine:
     """Many models on one device, in one process of their own, under one lease.
 
@@ -206,7 +217,7 @@ class Engine:
         name: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        self._signatures: dict[str, tuple[int, Signatures]] = {}
+        self._models: dict[str, dict[int, _Loaded]] = {}
         self._pid = os.getpid()
         # For functions and models of this program, on their way to the engine.
         self._directory = tempfile.mkdtemp(prefix="sublet-engine-")
@@ -221,25 +232,38 @@ class Engine:
     def load(self, name: str, source: Any, version: int = 1, **options: Any) -> None:
         """Serve a SavedModel (its directory), a `.keras` file, a Keras model or a function.
 
-        Returns when it is in memory. Raises ServingError if it cannot be loaded.
+        Returns when it is in memory. Raises ServingError if it cannot be loaded; if there was a
+        model of this name and version, it is served on then. Options are those of
+        docs/serving.md.
         """
-        path, more = stow(source, tempfile.mkdtemp(dir=self._directory))
-        path, options = os.path.abspath(path), {**more, **options}
+        _check(name, version, options)
         line = self._line()
-        told = {"model": name, "version": version, "path": path, "options": options}
-        line.ask({"ask": "add", **told})
+        path, more = stow(source, tempfile.mkdtemp(dir=self._directory))
+        loaded = self._models.get(name, {})
+        before = loaded.get(version)
+        path = os.path.abspath(path)
+        if before is not None and before.path == path:
+            # Its files may be others now; the engine would have it as it was.
+            line.ask({"ask": "unload", "model": name, "version": version})
         try:
-            found = line.ask({"ask": "load", "model": name, "version": version})
+            fresh = _load(line, name, version, path, {**more, **options})
         except ServingError:
-            line.ask({"ask": "forget", "model": name, "version": version})
+            with contextlib.suppress(ServingError):
+                if before is None:
+                    line.ask({"ask": "forget", "model": name, "version": version})
+                else:
+                    _load(line, name, version, before.path, before.options)
             raise
-        self._signatures[name] = version, Signatures.read(found["signatures"])
+        self._models[name] = {**loaded, version: fresh}
 
     def unload(self, name: str, version: int | None = None) -> None:
-        """Serve it no more."""
-        number = self._find(name)[0] if version is None else version
-        self._line().ask({"ask": "forget", "model": name, "version": number})
-        self._signatures.pop(name, None)
+        """Serve it no more: all its versions, or this one."""
+        self._find(name)
+        for number in list(self._models[name]) if version is None else [version]:
+            self._line().ask({"ask": "forget", "model": name, "version": number})
+            self._models[name].pop(number, None)
+        if not self._models[name]:
+            del self._models[name]
 
     def submit(self, name: str, *args: Any, **inputs: Any) -> "Future[Any]":
         """Call a model; the arrays are not to be changed until the future is done."""
@@ -283,17 +307,42 @@ class Engine:
                 "This engine belongs to the process that this one was forked from.",
                 "Call its models with sublet.connect(NAME).",
             )
+        if self.worker.line.closed:
+            raise ServingError("This engine has ended. Make another one.", Code.UNAVAILABLE)
         return self.worker.line
 
     def _find(self, name: str) -> tuple[int, Signatures]:
-        found = self._signatures.get(name)
-        if found is None:
-            known = ", ".join(sorted(self._signatures)) or "none"
+        """The newest version of a model."""
+        found = self._models.get(name)
+        if not found:
+            known = ", ".join(sorted(self._models)) or "none"
             raise ServingError(
                 f"This engine has no model {name!r}; it has: {known}. Call engine.load first.",
                 Code.NOT_FOUND,
             )
-        return found
+        version = max(found)
+        return version, found[version].signatures
+
+
+def _load(line: Line, name: str, version: int, path: str, options: dict[str, Any]) -> "_Loaded":
+    told = {"model": name, "version": version}
+    line.ask({"ask": "add", **told, "path": path, "options": options})
+    found = line.ask({"ask": "load", **told})
+    return _Loaded(path, options, Signatures.read(found["signatures"]))
+
+
+def _check(name: str, version: int, options: dict[str, Any]) -> None:
+    if not isinstance(name, str) or not name:
+        raise ServingError(f"{name!r} is no name of a model.", Code.INVALID_ARGUMENT)
+    if type(version) is not int or version < 0:
+        raise ServingError(
+            f"The version {version!r} is no whole number from 0 on.", Code.INVALID_ARGUMENT
+        )
+    for unknown in options.keys() - OPTIONS:
+        raise ServingError(
+            f"There is no option {unknown!r}; there are: {', '.join(sorted(OPTIONS))}.",
+            Code.INVALID_ARGUMENT,
+        )
 
 
 def _pass_on(done: "Future[Answer]", future: "Future[Any]") -> None:

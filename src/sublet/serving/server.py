@@ -116,6 +116,8 @@ class Server:
 
     async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
         configs = config.models(self.settings)
+        for flag, name in config.strangers(self.settings, configs):
+            self._tell(f"{flag} {name}: there is no model of this name yet.")
         await self._slots.start(configs)
         await self.stock.replace(configs)
         await self.stock.settled()

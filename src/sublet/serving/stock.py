@@ -25,6 +25,8 @@ Key = tuple[str, int]
 
 _STRIKES = 2
 """How many engines may end while they load a version, before it is not tried again."""
+_SLOW = 5.0
+"""Seconds after which others are loaded beside a version that takes longer, or never ends."""
 
 
 class EngineLost(Exception):
@@ -218,7 +220,8 @@ class Stock:
                 async with host.turn:
                     if await host.full():
                         return
-                    await host.load(version.model, version.number)
+                    loading = await _begin(host, (version.model, version.number))
+                await loading
                 self._strikes.pop((version.model, version.number), None)
             except ServingError as error:
                 self._tell(f"{version.model} version {version.number}: {error}")
@@ -292,7 +295,10 @@ class Stock:
                 seen = await asyncio.to_thread(savedmodel.signatures, place.path)
                 if seen:
                     return seen
-            return await host.load(*key)
+            loading = await _begin(host, key)
+        if not loading.done():
+            self._tell(f"{key[0]} version {key[1]} takes long to load; others go on.")
+        return await loading
 
     async def _failed(self, host: Host, key: Key, place: Place, error: SubletError) -> None:
         self._held.pop(key, None)
@@ -380,6 +386,17 @@ class Stock:
 
     def _publish(self) -> int:
         return self._audience.publish(self.catalogue)
+
+
+async def _begin(host: Host, key: Key) -> asyncio.Future[Mapping[str, Signature]]:
+    """Have it loaded: it is, or has failed, or takes long and goes on."""
+    loading = asyncio.ensure_future(host.load(*key))
+    try:
+        await asyncio.wait([loading], timeout=_SLOW)
+    except asyncio.CancelledError:
+        loading.cancel()
+        raise
+    return loading
 
 
 def _elsewhere(old: ModelConfig, new: ModelConfig) -> bool:

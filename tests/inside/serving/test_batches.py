@@ -61,6 +61,11 @@ def test_inputs_of_different_lengths_are_filled_up() -> None:
     assert joined.tolist() == [[b"a", b""], [b"b", b"c"]]
 
 
+def test_what_one_request_gets_is_its_own_whether_it_has_rows_or_not() -> None:
+    frames = np.ones((2, 4), np.float32)
+    assert batches.scatter([frames], batch([np.ones(8, np.float32)]), 8) == [[frames]]
+
+
 def test_outputs_without_a_row_for_each_row_are_an_error() -> None:
     one = batch([np.ones((2, 1), np.float32)] * 2)
     for wrong in (np.float32(3), np.ones((1, 4), np.float32)):
@@ -84,6 +89,14 @@ def test_pieces_are_put_together_in_their_order() -> None:
         {"latency_target_ms": 0},
         {"allowed_batch_sizes": [4, 2]},
         {"allowed_batch_sizes": [0, 2]},
+        {"allowed_batch_sizes": 4},
+        {"weight": float("inf")},
+        {"priority": "high"},
+        {"idle_seconds": "a"},
+        {"load_timeout": -1},
+        {"pin": "no"},
+        {"tags": "serve"},
+        {"warm_up_rows": 4},
         {"allowed_batch_sizes": [2, 4], "max_batch_size": 8},
     ],
 )

@@ -29,6 +29,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
             "large",
             "broken",
             "dates",
+            "nones",
         ):
             one.add(name)
         yield one
@@ -176,6 +177,28 @@ def test_callers_of_one_batch_get_the_outputs_that_each_wanted(tmp_path: Path) -
             for name, array in answer.outputs.items():
                 assert array.tolist() == [[4 if name == "sum" else 2]]
                 assert array.dtype == (np.float32 if name == "sum" else np.int32)
+
+
+def test_outputs_that_have_no_rows_are_whole_for_each_caller(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        for name in ("held", "frames"):
+            engine.add(name)
+        first, _ = in_thread(lambda: run(engine, "held", rows(1)))
+        wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
+        inputs = [{"x": np.full((size, 1), size, np.float32)} for size in (8, 1000, 8)]
+        calls = [engine.line.submit("frames", 1, "serving_default", one) for one in inputs]
+        wait_for(lambda: engine.model("frames")["waiting"] == 1016, "all are there")
+        engine.touch("go")
+        first.join()
+        for size, call in zip((8, 1000, 8), calls, strict=True):
+            assert call.result(20).outputs["y"].tolist() == [[size] * 4] * (size // 4)
+
+
+def test_outputs_that_cannot_be_sent_fail_and_leave_the_engine(engine: NumbersEngine) -> None:
+    with pytest.raises(ServingError, match=r"cannot be sent.*not NoneType") as caught:
+        run(engine, "nones", rows(1))
+    assert caught.value.code == Code.INTERNAL
+    assert run(engine, "double", rows(1)).item() == 2
 
 
 def test_a_large_request_is_split_and_put_together_again(tmp_path: Path) -> None:

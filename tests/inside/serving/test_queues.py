@@ -104,6 +104,30 @@ def test_a_request_larger_than_the_whole_queue_has_room_in_an_empty_one() -> Non
     assert one.put(request()) is not None
 
 
+def test_a_request_that_must_be_alone_counts_as_one_batch_however_long_it_is() -> None:
+    one = queue(max_batch_size=2, max_enqueued_batches=3)
+    alone = Kind("alone")
+    alone.alone = True
+    requests = [request(1_000_000, kind=alone) for _ in range(4)]
+    assert [one.put(each) is None for each in requests] == [True, True, True, False]
+    assert taken(one) == requests[:1]
+    assert one.give_up(requests[1])
+    assert one.rows == 2
+    assert taken(one) == requests[2:3]
+    assert one.rows == 0
+
+
+def test_a_large_request_is_split_once_its_kind_was_seen_to_have_rows() -> None:
+    one = queue()
+    kind = Kind("unknown")
+    for even, first in ((False, 10_000), (True, 256)):
+        kind.even = even
+        one.put(request(10_000, kind=kind))
+        batch, _ = one.take(0.0)
+        assert batch is not None
+        assert batch.rows == first
+
+
 def test_more_may_wait_for_a_model_that_is_not_in_memory() -> None:
     one = queue(max_batch_size=1, max_enqueued_batches=2)
     one.present = False

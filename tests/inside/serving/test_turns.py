@@ -66,6 +66,20 @@ def test_one_request_of_a_quiet_model_waits_for_one_batch_of_a_flooded_one() -> 
     assert order == ["flooded"] * 3 + ["quiet"] + ["flooded"] * 2 + ["quiet", "flooded"]
 
 
+def test_a_model_of_a_higher_priority_goes_first() -> None:
+    schedule = Schedule(1)
+    for name, priority in (("low", 0), ("high", 1)):
+        options = Options.read({"max_batch_size": 1, "priority": priority})
+        schedule.add(name, 1, options).present = True
+    for name in ("low", "high", "low", "high"):
+        schedule.put(schedule.queues[name, 1], Request(KIND, 1, 0.0))
+    order = []
+    while (run := schedule.take(1.0)[0]) is not None:
+        order.append(run.batch.queue.model)
+        schedule.finish(run, 0.01, 0.01)
+    assert order == ["high", "high", "low", "low"]
+
+
 def test_no_more_batches_run_than_there_are_slots() -> None:
     schedule = Schedule(2)
     one = schedule.add("m", 1, Options(largest=1, enqueued=100))
@@ -104,6 +118,24 @@ def test_a_flooded_model_leaves_the_last_slot_to_one_that_was_asked_lately() -> 
     assert schedule.take(0.1) == (None, [])
     # The other one was not asked for long.
     assert schedule.take(2.0)[0] is not None
+
+
+def test_weights_count_for_every_slot_when_several_models_are_flooded() -> None:
+    schedule = Schedule(2)
+    for name, weight in (("light", 1.0), ("heavy", 3.0)):
+        queue = schedule.add(name, 1, Options(largest=1, enqueued=1000, weight=weight))
+        queue.present, queue.seconds = True, 0.01
+        for _ in range(400):
+            schedule.put(queue, Request(KIND, 1, 0.0))
+    begun = {"light": 0, "heavy": 0}
+    for _ in range(100):
+        runs = [schedule.take(0.1)[0] for _ in range(2)]
+        for run in runs:
+            assert run is not None
+            begun[run.batch.queue.model] += 1
+            schedule.finish(run, 0.01, 0.01)
+    assert abs(begun["heavy"] - 150) <= 2
+    assert abs(begun["light"] - 50) <= 2
 
 
 def test_short_batches_may_have_every_slot() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sublet.errors import BadRequest
-from sublet.serving.config import PER_MODEL, Settings, decoded, models, options
+from sublet.serving.config import PER_MODEL, Settings, decoded, models, options, strangers
 from sublet.serving.proto import serving
 from sublet.serving.textproto import ModelConfig
 
@@ -64,6 +64,12 @@ def test_the_command_line_pins_and_isolates_by_name(tmp_path: Path) -> None:
     settings = Settings(path=str(tmp_path), pin=frozenset("a"), isolate={"b": None})
     found = {one.name: (one.pin, one.isolate) for one in models(settings)}
     assert found == {"a": (True, False), "b": (False, True), "c": (False, False)}
+
+
+def test_flags_about_models_that_are_not_there_are_told(tmp_path: Path) -> None:
+    version(tmp_path / "a" / "1")
+    settings = Settings(path=str(tmp_path), pin=frozenset(("a", "x")), isolate={"y": None})
+    assert strangers(settings, models(settings)) == [("--pin", "x"), ("--isolate", "y")]
 
 
 def test_a_version_brings_its_own_batching_parameters_if_they_are_wanted(tmp_path: Path) -> None:

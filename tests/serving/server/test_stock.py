@@ -110,6 +110,27 @@ def test_a_bad_version_stays_out_and_the_good_one_in(play: Callable[..., None]) 
     play(story)
 
 
+def test_a_model_whose_loading_does_not_end_keeps_no_other_from_being_loaded(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sublet.serving.stock._SLOW", 0.01)
+
+    async def story(shop: Shop) -> None:
+        shop.put("endless", 1)
+        shop.put("good", 1)
+        shop.puppet.endless.add(("endless", 1))
+        serving = asyncio.create_task(shop.serve("endless", "good"))
+        while ("good", 1) not in shop.puppet.loaded:
+            await asyncio.sleep(0.001)
+        assert shop.states("endless") == {1: State.LOADING}
+        assert shop.told == ["endless version 1 takes long to load; others go on."]
+        shop.stock.close()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+    play(story)
+
+
 def test_a_failed_version_is_tried_again_when_its_files_change(play: Callable[..., None]) -> None:
     async def story(shop: Shop) -> None:
         shop.put("a", 1, b"half")

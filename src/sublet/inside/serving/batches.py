@@ -39,10 +39,15 @@ def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
     """The outputs of each part. Raises ValueError if they are not one row for each row."""
     if batch.kind.alone:
         return [outputs]
-    for output in outputs:
-        if not output.shape or output.shape[0] != size:
-            raise ValueError("the outputs have not as many rows as the inputs")
-    if len(batch.parts) == 1 and size == batch.rows:
+    parts = batch.parts
+    if len(parts) == 1 and size == parts[0].request.rows:
+        return [outputs]  # All of one request: what comes out is its own, rows or not.
+    if not even(outputs, size):
+        raise ValueError(
+            "the outputs have not as many rows as the inputs, so requests cannot be filled up or "
+            "share a batch: serve this model without batching (`alone`)"
+        )
+    if len(parts) == 1 and size == batch.rows:
         return [outputs]
     found = []
     at = 0
@@ -51,6 +56,11 @@ def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
         found.append([output[at:end] for output in outputs])
         at = end
     return found
+
+
+def even(outputs: list[Array], size: int) -> bool:
+    """Whether all have so many rows."""
+    return all(output.shape[:1] == (size,) for output in outputs)
 
 
 def assemble(results: list[tuple[int, list[Array]]]) -> list[Array]:

@@ -41,6 +41,11 @@ def explained(error: BaseException, path: str = "") -> ServingError:
     return ServingError(f"{path} cannot be loaded: {text}", code)
 
 
+def unsent(error: BaseException) -> ServingError:
+    """The answer to a call whose outputs are no tensors, or too much to send."""
+    return ServingError(f"What the model gave cannot be sent: {_text(error)}", Code.INTERNAL)
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether it was TensorFlow's pool that had no more to give."""
     return type(error).__name__ == "ResourceExhaustedError" and oom.is_oom(_text(error))

@@ -16,6 +16,7 @@ import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.inside.serving import failures
 from sublet.inside.serving.loading import Opened
 from sublet.inside.serving.saved import Signature, Tensor
 from sublet.inside.serving.signatures import Array, Bound, Gate
@@ -44,6 +45,12 @@ def stow(thing: Any, directory: str) -> tuple[str, dict[str, Any]]:
     if hasattr(thing, "get_concrete_function"):
         import tensorflow as tf
 
+        if getattr(thing, "input_signature", None) is None:
+            raise ServingError(
+                "This tf.function takes whatever it is given, so its inputs are not known. Give it "
+                "an input_signature: @tf.function(input_signature=[tf.TensorSpec(…)]).",
+                Code.INVALID_ARGUMENT,
+            )
         module = tf.Module()
         module.function = thing
         tf.saved_model.save(module, path, signatures=thing.get_concrete_function())
@@ -118,7 +125,13 @@ class _Call(Bound):
 
     def call(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._gate:
-            result = self._function(**{name: inputs[name] for name in self._names})
+            try:
+                result = self._function(**{name: inputs[name] for name in self._names})
+            except (Exception, SystemExit) as error:
+                told = failures.explained(error)
+                if told is error or hasattr(error, "error_code"):
+                    raise  # It says by itself what it is: ours, or TensorFlow's.
+                raise ServingError(f"{type(error).__name__}: {told.message}", told.code) from error
         if not isinstance(result, Mapping):
             several = result if isinstance(result, (tuple, list)) else (result,)
             result = {f"output_{number}": one for number, one in enumerate(several)}

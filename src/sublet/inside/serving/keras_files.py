@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,6 +59,12 @@ def converted(path: str, cache: str) -> str:
 
 
 def _loaded(path: str) -> Any:
+    if not zipfile.is_zipfile(path):
+        raise ServingError(
+            f"{path} is empty, damaged or no Keras file. Copy it again, or save the model again "
+            "with `model.save`.",
+            Code.DATA_LOSS,
+        )
     import keras
 
     try:

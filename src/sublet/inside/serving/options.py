@@ -13,6 +13,16 @@ LARGEST = 64
 """Rows of a batch where nothing is said: beyond it a small model gains little."""
 ENQUEUED = 16
 
+OPTIONS = frozenset(
+    (
+        "allowed_batch_sizes", "alone", "batch_timeout_micros", "batchable", "follow_links",
+        "hold_seconds", "idle_seconds", "latency_target_ms", "load_timeout", "max_batch_size",
+        "max_enqueued_batches", "pad_variable_length_inputs", "pin", "priority", "stateful", "tags",
+        "warm_up", "warm_up_rows", "weight",
+    )
+)  # fmt: skip
+"""All that a model can be loaded with, here and in the store."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -28,6 +38,8 @@ class Options:
     """Batches that may wait."""
     weight: float = 1.0
     """Its share of the device where models compete."""
+    priority: int = 0
+    """Models with a higher one have their turns first, whatever the weights."""
     pad_inputs: bool = False
     """Whether inputs of different lengths are filled up to be one batch."""
     target: float | None = None
@@ -42,7 +54,8 @@ class Options:
         """From the options of a model; names that are not ours are left to others."""
         largest = _whole(told, "max_batch_size", LARGEST)
         sizes = told.get("allowed_batch_sizes") or ()
-        if not all(isinstance(size, int) and size > 0 for size in sizes):
+        listed = isinstance(sizes, (list, tuple))
+        if not listed or not all(isinstance(size, int) and size > 0 for size in sizes):
             raise _wrong("allowed_batch_sizes", "is a list of whole numbers above 0")
         if sizes:
             if list(sizes) != sorted(set(sizes)):
@@ -50,6 +63,7 @@ class Options:
             if "max_batch_size" in told and sizes[-1] != largest:
                 raise _wrong("allowed_batch_sizes", "must end with max_batch_size")
             largest = sizes[-1]
+        _check_others(told)
         target = told.get("latency_target_ms")
         return cls(
             largest,
@@ -57,6 +71,7 @@ class Options:
             tuple(sizes),
             _whole(told, "max_enqueued_batches", ENQUEUED),
             _number(told, "weight", 1.0),
+            told.get("priority", 0),
             bool(told.get("pad_variable_length_inputs", False)),
             None if target is None else _number(told, "latency_target_ms", 0.0) * 1e-3,
             bool(sizes) or "max_batch_size" in told,
@@ -73,6 +88,24 @@ def powers(largest: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*(1 << n for n in range(largest.bit_length())), largest]))
 
 
+def _check_others(told: Mapping[str, Any]) -> None:
+    """What the store takes as it is."""
+    for name in ("hold_seconds", "idle_seconds", "load_timeout"):
+        _number(told, name, 0.0, zero=True)
+    for name in ("alone", "batchable", "follow_links", "pad_variable_length_inputs", "pin",
+                 "stateful", "warm_up"):  # fmt: skip
+        if told.get(name) not in (None, True, False):
+            raise _wrong(name, "is True or False")
+    if type(told.get("priority", 0)) is not int:
+        raise _wrong("priority", "is a whole number")
+    tags = told.get("tags") or ()
+    if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
+        raise _wrong("tags", "is a list of names")
+    rows = told.get("warm_up_rows") or ()
+    if not isinstance(rows, (list, tuple)) or not all(type(n) is int and n > 0 for n in rows):
+        raise _wrong("warm_up_rows", "is a list of whole numbers above 0")
+
+
 def _whole(told: Mapping[str, Any], name: str, default: int) -> int:
     value = told.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -85,7 +118,7 @@ def _number(told: Mapping[str, Any], name: str, default: float, zero: bool = Fal
     if (
         not isinstance(value, (int, float))
         or isinstance(value, bool)
-        or not (value > 0 or (zero and value == 0))
+        or not (0 < value < float("inf") or (zero and value == 0))
     ):
         raise _wrong(name, f"is a number {'of at least' if zero else 'above'} 0")
     return float(value)

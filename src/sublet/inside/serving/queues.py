@@ -26,7 +26,7 @@ _PIECE = 0.05
 class Kind:
     """Requests that may share a batch: same signature, types and shapes but for the rows."""
 
-    __slots__ = ("alone", "bound", "error", "inputs", "lone", "signature", "tails")
+    __slots__ = ("alone", "bound", "error", "even", "inputs", "lone", "signature", "tails")
 
     def __init__(
         self, signature: str, inputs: tuple[str, ...] = (), tails: Any = (), lone: bool = False
@@ -39,6 +39,8 @@ class Kind:
         """Whether its inputs have no rows in common."""
         self.alone = lone
         """Whether each of its requests is a batch of its own."""
+        self.even = False
+        """Whether it was seen to give a row for each row; until then none is split."""
         self.error: ServingError | None = None
         """Why none of its requests can be run."""
         self.bound: Any = None
@@ -50,7 +52,7 @@ class Request:
 
     __slots__ = (
         "arrays", "arrived", "call", "client", "deadline", "done", "kind", "lane", "nbytes",
-        "priority", "results", "rows", "started", "taken", "unanswered",
+        "priority", "results", "rows", "started", "taken", "unanswered", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +80,8 @@ class Request:
         self.lane = lane
         self.taken = 0
         """Rows that are in batches already."""
+        self.waits = 0
+        """What it counts for in its queue."""
         self.done = False
         """Whether it was answered, refused or given up: whoever meets it in the queue drops it."""
         self.started = 0.0
@@ -139,12 +143,15 @@ class Queue:
     def put(self, request: Request) -> ServingError | None:
         """Have it wait; an error if there is no room."""
         rows = request.rows or 1
+        if request.kind.alone:
+            rows = min(rows, self.options.largest)  # It is one batch, however long it is.
         bound = self.options.enqueued * self.options.largest
         if not self.present:
             bound *= _WHILE_LOADING
         if self.rows and self.rows + rows > bound:
             return full(-(-self.rows // self.options.largest), self.options.enqueued)
         self.rows += rows
+        request.waits = rows
         lines = self._lines.get(request.priority)
         if lines is None:
             lines = self._lines[request.priority] = {}
@@ -157,11 +164,10 @@ class Queue:
 
     def give_up(self, request: Request) -> bool:
         """Drop what of it waits; False if all of it is in batches, or was answered."""
-        waits = (request.rows or 1) - request.taken
-        if request.done or waits <= 0:
+        if request.done or request.taken >= (request.rows or 1):
             return False
         request.done = True
-        self.rows -= waits
+        self._count(request, -request.waits)
         if not request.taken:
             request.arrays = None  # Its place in the line is left later, its memory now.
         return True
@@ -173,7 +179,7 @@ class Queue:
             if stop == request.rows:  # Else it has not left its line.
                 self._lines[request.priority].setdefault(request.kind, deque()).appendleft(request)
             request.taken = start
-            self.rows += (stop - start) or 1
+            self._count(request, (stop - start) or 1)
 
     def due(self, now: float) -> float | None:
         """When the next batch should begin: `now` or before it is ready, None if nothing waits."""
@@ -198,11 +204,11 @@ class Queue:
         if head is None:
             return None, expired
         kind = head.kind
-        if kind.alone:
+        if kind.alone and not head.taken:
             self._leave(head)
             batch = Batch(self, kind, [Part(head, 0, head.rows)], head.rows)
-        elif (piece := self._piece()) < head.rows:
-            batch = self._split(head, piece)
+        elif head.taken or (self._piece() < head.rows and (kind.even or self.options.fixed)):
+            batch = self._split(head, self._piece())
         else:
             batch = self._merge(kind, now, expired)
         self.running += 1
@@ -265,7 +271,7 @@ class Queue:
         start = head.taken
         stop = min(head.rows, start + piece)
         head.taken = stop
-        self.rows -= stop - start
+        self._count(head, start - stop)
         if stop == head.rows:
             self._shift(head)
         return Batch(self, head.kind, [Part(head, start, stop)], stop - start)
@@ -303,8 +309,14 @@ class Queue:
 
     def _leave(self, request: Request) -> None:
         self._shift(request)
-        self.rows -= request.rows or 1
+        self._count(request, -request.waits)
         request.taken = request.rows or 1
+
+    def _count(self, request: Request, rows: int) -> None:
+        """So many rows of it wait more, or less."""
+        rows = max(rows, -request.waits)
+        request.waits += rows
+        self.rows += rows
 
     def _pop(self, request: Request, into: list[Request]) -> None:
         """The first of its line has expired."""

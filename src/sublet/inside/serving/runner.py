@@ -73,6 +73,10 @@ class Runner:
             outputs = self._call(batch, dict(zip(kind.inputs, inputs, strict=True)))
             seconds = time.monotonic() - began
             pieces = batches.scatter(list(outputs.values()), batch, size)
+            if not kind.even and not kind.alone and size > 1:
+                # A signature whose first dimensions are free may still have no rows in common.
+                kind.even = batches.even(list(outputs.values()), size)
+                kind.alone = not kind.even
         except Unloaded:
             raise
         except BaseException as error:
@@ -86,12 +90,16 @@ class Runner:
             request = part.request
             if request.done or request.client.dead:
                 continue
-            if part.stop - part.start < request.rows:
-                whole = self._floor.assemble(part, piece)
-                if whole is None:
-                    continue
-                piece = whole
-            answers.put(request, piece, seconds, size)
+            try:
+                if part.stop - part.start < request.rows:
+                    whole = self._floor.assemble(part, piece)
+                    if whole is None:
+                        continue
+                    piece = whole
+                answers.put(request, piece, seconds, size)
+            except Exception as error:
+                # Outputs that are no tensors, or no memory for them: the others have theirs.
+                answers.fail(request, failures.unsent(error))
         self._behind(answers.send())
         return seconds
 

@@ -34,7 +34,8 @@ class Schedule:
     """Up to `slots` batches run at a time.
 
     The last slot is not for a model that has long batches in all the others, while another model is
-    asked as well: that one finds it free, whatever the first one does.
+    asked as well: that one finds it free, whatever the first one does. If both wait, turns and
+    priorities decide.
     """
 
     def __init__(self, slots: int) -> None:
@@ -83,6 +84,9 @@ class Schedule:
             due = self._due(now)
             if not due:
                 return None, expired
+            if len(due) > 1:
+                highest = max(queue.options.priority for _, queue in due)
+                due = [one for one in due if one[1].options.priority == highest]
             if len(due) == 1:
                 queue = due[0][1]
             else:
@@ -135,11 +139,12 @@ class Schedule:
         for queue in list(self._waiting.values()):
             due = queue.due(now)
             if due is not None and due <= now:
-                if not self._held_back(queue, now):
-                    found.append((due, queue))
+                found.append((due, queue))
             elif not queue.rows:
                 del self._waiting[queue.model, queue.version]
-        return found
+        if any(queue.model != found[0][1].model for _, queue in found):
+            return found
+        return [one for one in found if not self._held_back(one[1], now)]
 
     def _note(self, model: str, now: float) -> None:
         if self._asked and next(reversed(self._asked)) != model:

@@ -142,7 +142,7 @@ def _check_links(path: str) -> None:
             if os.path.commonpath((root, target)) != root:
                 raise ServingError(
                     f"{one} is a link that leads out of the model's directory, to {target}. "
-                    "Copy the file there, or set the option `follow_links`.",
+                    "Copy the file there, or load it with follow_links=True in a sublet.Engine.",
                     Code.PERMISSION_DENIED,
                 )
 
