@@ -102,16 +102,22 @@ async def _rest(clerk: Clerk, opening: say.Opening) -> Face:
     from sublet.serving.rest.server import Server
     from sublet.serving.rest.site import Site
 
-    limits = Limits(call=opening.rest_timeout)
+    usual = Limits()
+    body = opening.max_request or usual.body
+    bodies = max(body, usual.bodies // opening.frontends)
+    limits = Limits(body=body, bodies=bodies, call=opening.rest_timeout)
     server = Server(clerk, limits, Site(clerk, limits, opening.metrics_path))
     await server.start(*map(_socket, opening.rest))
     return server
 
 
 async def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
+    from sublet.serving.grpc.calls import LARGEST_MESSAGE
+    from sublet.serving.grpc.room import share
     from sublet.serving.grpc.server import GrpcServer
 
-    server = GrpcServer(clerk)
+    largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
+    server = GrpcServer(clerk, largest, share(opening.frontends))
     await server.listen([*map(_socket, opening.grpc)])
     return server
 

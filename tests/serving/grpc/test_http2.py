@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sublet.serving.grpc import connection as connections
 from sublet.serving.grpc import frames, hpack, streams
 from sublet.serving.grpc.frames import Fault, Setting, frame
+from sublet.serving.grpc.room import share
 from sublet.serving.proto import inference, serving, tensors
 from support.grpcserver import Served, served
 from support.h2client import POST, Client, Frame
@@ -297,6 +298,10 @@ def test_requests_that_stay_incomplete_fill_a_bounded_room_and_leave_it(tmp_path
             client.send(frames.reset(1, Fault.CANCEL))
             server.until(lambda: server.server.room.taken == len(half))
         server.until(lambda: server.server.room.taken == 0)
+
+
+def test_servers_of_one_machine_share_its_room() -> None:
+    assert share(4) == share() // 4
 
 
 def test_a_stream_whose_service_is_behind_gets_no_more_room(server: Served) -> None:

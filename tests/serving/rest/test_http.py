@@ -43,6 +43,20 @@ def test_a_connection_is_kept_and_closed_as_the_client_asks(served: House) -> No
         assert client.ended()
 
 
+def test_a_request_without_a_body_is_the_last_one_too_if_the_client_says_so(served: House) -> None:
+    with served.client() as client:
+        last = client.ask("GET", "/healthz", b"", "Connection: Close")
+        assert last.headers["connection"] == "close"
+        assert client.ended()
+
+
+def test_a_path_may_be_written_whole_as_for_a_proxy(served: House) -> None:
+    with served.client() as client:
+        whole = client.ask("POST", f"http://test:8501{PREDICT}", BODY)
+        assert whole.json == GOOD
+        assert client.ask("GET", "http://test").json == {"status": "alive"}
+
+
 def test_http_1_0_closes_unless_it_asks_to_stay(served: House) -> None:
     old = ASK.replace(b"HTTP/1.1", b"HTTP/1.0")
     with served.client() as client:

@@ -18,7 +18,7 @@ class Room:
     """Shared by the connections of a server."""
 
     def __init__(self, size: int | None = None) -> None:
-        self._size = _quarter() if size is None else size
+        self._size = share() if size is None else size
         self.taken = 0
 
     def take(self, size: int) -> None:
@@ -35,7 +35,8 @@ class Room:
         self.taken -= size
 
 
-def _quarter() -> int:
+def share(servers: int = 1) -> int:
+    """The bytes that one of so many servers on this machine may hold."""
     ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = memory_limit()
-    return min(ram, ram if limit is None else limit.most) // SHARE
+    return min(ram, ram if limit is None else limit.most) // SHARE // servers
