@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.clerk import Clerk
+from sublet.serving.room import Room, share
 
 _TELL = 1.0
 """Seconds between two reports of what was counted: as much is lost if it is killed."""
@@ -60,6 +61,7 @@ class FrontEnd:
                 self._clerk.answered(message)
 
     async def _open(self, opening: say.Opening) -> None:
+        self._clerk.room = Room(share(opening.frontends))
         try:
             if opening.rest:
                 self._faces.append(await _rest(self._clerk, opening))
@@ -113,7 +115,6 @@ async def _rest(clerk: Clerk, opening: say.Opening) -> Face:
 
 async def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
     from sublet.serving.grpc.calls import LARGEST_MESSAGE
-    from sublet.serving.grpc.room import share
     from sublet.serving.grpc.server import GrpcServer
 
     largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sublet.serving.grpc import connection as connections
 from sublet.serving.grpc import frames, hpack, streams
 from sublet.serving.grpc.frames import Fault, Setting, frame
-from sublet.serving.grpc.room import share
 from sublet.serving.proto import inference, serving, tensors
+from sublet.serving.room import share
 from support.grpcserver import Served, served
 from support.h2client import POST, Client, Frame
 
@@ -292,7 +292,7 @@ def test_requests_that_stay_incomplete_fill_a_bounded_room_and_leave_it(tmp_path
             client.data(5, half, 0)
             code, told = client.status(5)
             assert code == 8
-            assert "not complete" in told
+            assert "Try again later" in told
             client.message(7, REQUEST)
             assert client.status(7) == (0, "")
             client.send(frames.reset(1, Fault.CANCEL))

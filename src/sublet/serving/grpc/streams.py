@@ -9,8 +9,8 @@ from sublet.errors import ServingError
 from sublet.serving.grpc import calls, frames
 from sublet.serving.grpc.calls import PREFIX, Data, Head, Method
 from sublet.serving.grpc.frames import Fault, StreamFault
-from sublet.serving.grpc.room import Room
 from sublet.serving.grpc.sending import Outgoing, Sender
+from sublet.serving.room import Room
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""

@@ -1,7 +1,7 @@
-"""How much of what clients send may wait here, over all connections.
+"""How much of what clients send may wait in a front end, over all connections.
 
-A request that is whole goes to an engine, which has limits of its own. What is left are requests
-that are not whole yet, and messages of a stream that nobody has read: those take of this room.
+Requests that are not whole yet take of it, messages of a stream that nobody has read, and tensors
+whose answer has not come: a queue counts calls, and few calls can hold much.
 """
 
 import os
@@ -15,7 +15,7 @@ SHARE = 4
 
 
 class Room:
-    """Shared by the connections of a server."""
+    """Shared by all that one server, or one front end, holds of a kind."""
 
     def __init__(self, size: int | None = None) -> None:
         self._size = share() if size is None else size
@@ -25,7 +25,7 @@ class Room:
         """Raises if there is not so much left."""
         if self.taken + size > self._size:
             raise ServingError(
-                "The server holds too much of requests that are not complete. Try again later.",
+                "The server holds too many large requests at the moment. Try again later.",
                 Code.RESOURCE_EXHAUSTED,
             )
         self.taken += size
