@@ -164,8 +164,10 @@ def test_a_client_that_asks_for_leave_to_send_gets_it(served: House) -> None:
 
 def test_a_gzip_body_is_unpacked(served: House) -> None:
     with served.client() as client:
-        packed = gzip.compress(BODY)
-        assert client.ask("POST", PREDICT, packed, "Content-Encoding: gzip").json == GOOD
+        for body in (BODY, BODY + b" " * 200_000):
+            # Level 0 packs nothing, so that the second is unpacked in several steps.
+            packed = gzip.compress(body, 0)
+            assert client.ask("POST", PREDICT, packed, "Content-Encoding: gzip").json == GOOD
 
 
 def test_a_large_request_and_its_reply_pass(served: House) -> None:
@@ -245,6 +247,11 @@ MALFORMED: list[tuple[str, bytes, int]] = [
     (
         "two in gzip",
         request("POST", PREDICT, gzip.compress(b"") * 2, "Content-Encoding: gzip"),
+        400,
+    ),
+    (
+        "much behind gzip",
+        request("POST", PREDICT, gzip.compress(BODY) + bytes(2**20), "Content-Encoding: gzip"),
         400,
     ),
     (
