@@ -76,6 +76,11 @@ def test_a_fraction_of_the_gpu_is_a_share_of_the_device() -> None:
     assert settings("m", "--per_process_gpu_memory_fraction=0.25").memory == "25.00%"
 
 
+def test_the_largest_request_is_named_once_for_both_protocols() -> None:
+    assert settings("m").max_request is None
+    assert settings("m", "--max-request", "64MiB").max_request == 64 << 20
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -85,6 +90,9 @@ def test_a_fraction_of_the_gpu_is_a_share_of_the_device() -> None:
         (["m", "--model_base_path=n"], "Both PATH and --model_base_path"),
         (["m", "--model_config_file=n"], "Both m and --model_config_file"),
         (["m", "--batching_parameters_file=gone"], "gone: No such file"),
+        (["m", "--max_request=3GiB"], "--max_request 3GiB is out of range"),
+        (["m", "--max_request=1B"], "--max_request 1B is out of range"),
+        (["m", "--max_request=64"], "has no unit"),
         ([], "There is nothing to serve"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from support.box import Box, wait_for
@@ -25,7 +26,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(shared_box: Box, models: Path) -> Iterator[Server]:
     """One for all tests that leave it as they found it."""
     one = Server(
-        shared_box, str(models), "--frontends", "2", "--file_system_poll_wait_seconds", "0.1"
+        shared_box,
+        str(models),
+        *("--frontends", "2"),
+        *("--file_system_poll_wait_seconds", "0.1"),
+        *("--max_request", "1MiB"),
     )
     yield one
     assert one.close() == 0
@@ -98,6 +103,15 @@ def test_requests_of_all_front_ends_are_counted_together(server: Server) -> None
     for _ in range(12):
         assert server.predict("three", [1.0])[0] == 200
     assert counted() == before + 12
+
+
+def test_a_request_beyond_the_limit_is_refused_by_both_protocols(server: Server) -> None:
+    status, told = server.predict("half", ["x" * 2**20])
+    assert (status, told) == (413, {"error": "The body is larger than 1048576 bytes."})
+    with grpc.insecure_channel(server.grpc) as channel:
+        predict = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        with pytest.raises(grpc.RpcError, match=r"larger than max .* vs. 1048576"):
+            predict(bytes(2**20 + 1), timeout=60)
 
 
 def test_models_are_listed_with_their_memory_and_use(server: Server) -> None:

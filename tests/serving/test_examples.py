@@ -39,6 +39,12 @@ def test_a_feature_of_mixed_kinds_or_huge_numbers_is_refused() -> None:
     assert "64 bits" in _refusal(examples.serialize, {"f": [2**70]})[1]
 
 
+def test_a_large_context_is_not_repeated_without_end() -> None:
+    with pytest.raises(ServingError, match="Send fewer examples"):
+        examples.with_context(bytes(2**20), [b""] * 257)
+    assert len(examples.with_context(bytes(2**10), [b""] * 257)) == 257
+
+
 def test_the_context_is_merged_into_each_example() -> None:
     given = serving("Input")()
     given.example_list_with_context.context = examples.serialize({"a": [1], "b": [1]})

@@ -1,6 +1,7 @@
 """A desk without engines: models made of NumPy, for the tests of the gRPC front end."""
 
 import asyncio
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,8 @@ class StandInDesk:
         self.reloaded: list[str] = []
         self.begun = 0
         self.cancelled = 0
+        self.waiting: list[weakref.ref[Any]] = []
+        """The tensors of slow calls, if they are still there."""
         self.gate = asyncio.Event()
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
@@ -115,6 +118,7 @@ class StandInDesk:
         if version.model == "bug":
             raise RuntimeError("a bug")
         if version.model == "slow":
+            self.waiting += map(weakref.ref, inputs.values())
             try:
                 await self.gate.wait()
             except asyncio.CancelledError:

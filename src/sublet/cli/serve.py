@@ -9,11 +9,13 @@ import click
 
 from sublet import __version__
 from sublet.errors import BadRequest, WorldError
-from sublet.units import parse_seconds
+from sublet.units import GiB, KiB, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from sublet.serving.config import Settings
 
+_SMALLEST_REQUEST = KiB
+_LARGEST_REQUEST = 2 * GiB
 _SWITCHES = {
     "--enable_batching": "Batch with the parameters of --batching_parameters_file. Without "
     "either, requests that are there at the same time share a batch; =false runs each alone.",
@@ -95,6 +97,11 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 @click.option("--grpc_socket_path", metavar="PATH", help="gRPC on a Unix socket, too.")
 @click.option("--unix", metavar="PATH", help="REST on a Unix socket, too.")
 @click.option("--rest_api_timeout_in_ms", type=click.IntRange(1), default=30000, metavar="N")
+@click.option(
+    "--max_request",
+    metavar="SIZE",
+    help="The largest body or message; default: 128MiB for REST, 2GiB for gRPC.",
+)
 @click.option("--batching_parameters_file", metavar="FILE")
 @click.option("--max_num_load_retries", type=click.IntRange(0), default=5, metavar="N")
 @click.option("--load_retry_interval_micros", type=int, default=60_000_000, metavar="N")
@@ -169,6 +176,7 @@ def settings(
     grpc_socket_path: str | None,
     unix: str | None,
     rest_api_timeout_in_ms: int,
+    max_request: str | None,
     batching_parameters_file: str | None,
     max_num_load_retries: int,
     load_retry_interval_micros: int,
@@ -227,6 +235,7 @@ def settings(
         grpc_socket_path=grpc_socket_path or None,
         rest_socket_path=unix,
         rest_timeout=rest_api_timeout_in_ms / 1000,
+        max_request=None if max_request is None else _request(max_request),
         frontends=frontends or _frontends(),
         memory=memory,
         device=device,
@@ -254,6 +263,16 @@ def _port(flag: str, text: str) -> int | None:
     if not text.isdecimal() or int(text) > 65535:
         raise BadRequest(f"{flag} {text!r} is no port.", "Write 1 to 65535, 0 for none, or auto.")
     return int(text) or None
+
+
+def _request(text: str) -> int:
+    size = parse_bytes(text)
+    if not _SMALLEST_REQUEST <= size <= _LARGEST_REQUEST:
+        raise BadRequest(
+            f"--max_request {text} is out of range.",
+            "Write at least 1KiB, and no more than 2GiB: gRPC knows no larger message.",
+        )
+    return size
 
 
 def _frontends() -> int:

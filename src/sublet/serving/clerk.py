@@ -14,6 +14,7 @@ from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays
 from sublet.serving.metrics import Tally
+from sublet.serving.room import Room
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""
@@ -30,6 +31,8 @@ class Clerk:
         self.catalogue = Catalogue()
         self.tally = Tally()
         self.link: say.Link | None = None
+        self.room = Room()
+        """For tensors of calls that are not answered."""
         self._ports: dict[str, Port] = {}
         self._worn: list[Port] = []
         """Ports that another has taken the place of; each has calls to finish."""
@@ -49,11 +52,7 @@ class Clerk:
         port = self._ports.get(version.engine)
         if port is None or port.closed or port.worn:
             return self._run(version, signature, inputs, outputs, deadline, priority)
-        future = port.run(
-            version.model, version.number, signature, inputs, outputs, deadline, priority
-        )
-        future.add_done_callback(partial(self._ran, version, signature))
-        return future
+        return self._call(port, version, signature, inputs, outputs, deadline, priority)
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """As `Desk.describe`. The server has looked into all that it offers."""
@@ -122,12 +121,27 @@ class Clerk:
 
     async def _run(self, version: Version, *call: Any) -> Answer:
         """The same, once there is a port."""
-        port = await self._port(version)
-        answer = port.run(version.model, version.number, *call)
-        answer.add_done_callback(partial(self._ran, version, call[0]))
-        return await answer
+        return await self._call(await self._port(version), version, *call)
 
-    def _ran(self, version: Version, signature: str, done: asyncio.Future[Answer]) -> None:
+    def _call(
+        self, port: Port, version: Version, signature: str, inputs: Arrays, *rest: Any
+    ) -> asyncio.Future[Answer]:
+        size = 0
+        for array in inputs.values():
+            size += array.nbytes if array.dtype != object else sum(map(len, array.flat))
+        self.room.take(size)
+        try:
+            future = port.run(version.model, version.number, signature, inputs, *rest)
+        except BaseException:
+            self.room.give(size)
+            raise
+        future.add_done_callback(partial(self._ran, version, signature, size))
+        return future
+
+    def _ran(
+        self, version: Version, signature: str, size: int, done: asyncio.Future[Answer]
+    ) -> None:
+        self.room.give(size)
         if done.cancelled() or done.exception() is not None:
             return
         api = "Predict"

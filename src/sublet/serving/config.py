@@ -40,6 +40,8 @@ class Settings(Struct, frozen=True):
     grpc_socket_path: str | None = None
     rest_socket_path: str | None = None
     rest_timeout: float = 30.0
+    max_request: int | None = None
+    """Bytes of a request's body or message; None for what each protocol has by default."""
     frontends: int = 1
     memory: str | None = None
     device: str | None = None

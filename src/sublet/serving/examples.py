@@ -26,6 +26,9 @@ CLASSES = "classes"
 SCORES = "scores"
 OUTPUTS = "outputs"
 
+_LARGEST_CONTEXTS = 1 << 28
+"""Bytes of a context and its copies: few bytes must not become many."""
+
 Values = Sequence[float] | Sequence[int] | Sequence[bytes]
 
 
@@ -58,11 +61,23 @@ def from_input(given: Any) -> list[bytes]:
     if kind == "example_list":
         examples = list(given.example_list.examples)
     elif kind == "example_list_with_context":
-        context = given.example_list_with_context.context
-        examples = [context + each for each in given.example_list_with_context.examples]
+        rows = given.example_list_with_context
+        examples = with_context(rows.context, rows.examples)
     if not examples:
         raise _refused("Input is empty.")
     return examples
+
+
+def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
+    """Each example with the features of the context, too. Bounded: it is repeated for each."""
+    size = len(context) * len(examples)
+    if size > _LARGEST_CONTEXTS:
+        raise _refused(
+            f"A context of {len(context)} bytes for each of {len(examples)} examples makes {size} "
+            f"bytes; at most {_LARGEST_CONTEXTS} are taken. Send fewer examples in a request."
+        )
+    # Two messages one after another are one message that has the features of both.
+    return [context + each for each in examples]
 
 
 def to_array(examples: Sequence[bytes]) -> np.ndarray[Any, Any]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.clerk import Clerk
+from sublet.serving.room import Room, share
 
 _TELL = 1.0
 """Seconds between two reports of what was counted: as much is lost if it is killed."""
@@ -60,6 +61,7 @@ class FrontEnd:
                 self._clerk.answered(message)
 
     async def _open(self, opening: say.Opening) -> None:
+        self._clerk.room = Room(share(opening.frontends))
         try:
             if opening.rest:
                 self._faces.append(await _rest(self._clerk, opening))
@@ -102,16 +104,21 @@ async def _rest(clerk: Clerk, opening: say.Opening) -> Face:
     from sublet.serving.rest.server import Server
     from sublet.serving.rest.site import Site
 
-    limits = Limits(call=opening.rest_timeout)
+    usual = Limits()
+    body = opening.max_request or usual.body
+    bodies = max(body, usual.bodies // opening.frontends)
+    limits = Limits(body=body, bodies=bodies, call=opening.rest_timeout)
     server = Server(clerk, limits, Site(clerk, limits, opening.metrics_path))
     await server.start(*map(_socket, opening.rest))
     return server
 
 
 async def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
+    from sublet.serving.grpc.calls import LARGEST_MESSAGE
     from sublet.serving.grpc.server import GrpcServer
 
-    server = GrpcServer(clerk)
+    largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
+    server = GrpcServer(clerk, largest, share(opening.frontends))
     await server.listen([*map(_socket, opening.grpc)])
     return server
 

@@ -27,6 +27,9 @@ class Opening(Struct, frozen=True, tag="opening"):
     grpc: tuple[int, ...] = ()
     rest_timeout: float = 30.0
     metrics_path: str | None = None
+    max_request: int | None = None
+    frontends: int = 1
+    """How many share what all clients together may take."""
 
 
 class News(Struct, frozen=True, tag="news"):

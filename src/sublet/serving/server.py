@@ -109,6 +109,8 @@ class Server:
                 listeners.numbers("grpc", place),
                 told.rest_timeout,
                 told.metrics_path,
+                told.max_request,
+                told.frontends,
             )
             for place in range(told.frontends)
         ]

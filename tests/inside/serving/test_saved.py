@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,12 @@ def test_a_graph_without_variables_is_told_from_one_with_them() -> None:
     (having,) = saved.read(str(TF1))
     assert not without.variables
     assert having.variables
+
+
+def test_a_file_that_is_none_inside_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / saved.GRAPH).write_bytes(b"junk" * 100)
+    with pytest.raises(saved.Malformed):
+        saved.read(str(tmp_path))
 
 
 def test_every_truncated_file_is_found_out() -> None:

@@ -15,6 +15,7 @@ from sublet.serving.grpc import connection as connections
 from sublet.serving.grpc import frames, hpack, streams
 from sublet.serving.grpc.frames import Fault, Setting, frame
 from sublet.serving.proto import inference, serving, tensors
+from sublet.serving.room import share
 from support.grpcserver import Served, served
 from support.h2client import POST, Client, Frame
 
@@ -291,12 +292,16 @@ def test_requests_that_stay_incomplete_fill_a_bounded_room_and_leave_it(tmp_path
             client.data(5, half, 0)
             code, told = client.status(5)
             assert code == 8
-            assert "not complete" in told
+            assert "Try again later" in told
             client.message(7, REQUEST)
             assert client.status(7) == (0, "")
             client.send(frames.reset(1, Fault.CANCEL))
             server.until(lambda: server.server.room.taken == len(half))
         server.until(lambda: server.server.room.taken == 0)
+
+
+def test_servers_of_one_machine_share_its_room() -> None:
+    assert share(4) == share() // 4
 
 
 def test_a_stream_whose_service_is_behind_gets_no_more_room(server: Served) -> None:

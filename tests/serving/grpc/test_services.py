@@ -1,6 +1,7 @@
 """The services answer a gRPC client as TensorFlow Serving does, errors included."""
 
 import asyncio
+import gc
 import gzip
 import threading
 from collections.abc import Iterator
@@ -433,6 +434,20 @@ def test_a_call_that_the_client_gives_up_is_cancelled(
     call.cancel()
     server.until(lambda: server.desk.cancelled == before + 1)
     assert server.desk.counted[-1] == ("slow", "Predict", "GRPC", 1)
+
+
+def test_the_tensors_of_a_cancelled_call_go_with_it(server: Served, channel: grpc.Channel) -> None:
+    begun = server.desk.begun
+    gc.disable()  # An idle server collects nothing, either.
+    try:
+        call = channel.unary_unary(PREDICTION + "Predict").future(
+            _predict("slow", x=X).SerializeToString()
+        )
+        server.until(lambda: server.desk.begun > begun)
+        call.cancel()
+        server.until(lambda: server.desk.waiting[-1]() is None)
+    finally:
+        gc.enable()
 
 
 def test_a_client_that_is_gone_frees_its_calls(server: Served) -> None:

@@ -56,7 +56,9 @@ def test_metadata_says_what_a_model_takes(client: Any) -> None:
     (x,) = told.inputs
     assert (x.name, x.datatype, list(x.shape)) == ("x", "FP32", [-1, 1])
     assert [y.name for y in told.outputs] == ["y"]
-    assert client.get_model_config("half").config.name == "half"
+    config = client.get_model_config("half").config
+    assert (config.name, [(i.name, i.data_type) for i in config.input]) == ("half", [("x", 11)])
+    assert [(y.name, list(y.dims)) for y in config.output] == [("y", [-1, 1])]
     assert [s.name for s in client.get_inference_statistics("half").model_stats] == ["half"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublet.serving.proto import serving
-from sublet.serving.proto.lifting import LARGE, lift
+from sublet.serving.proto.lifting import LARGE, MOST, lift
 
 REQUEST = serving("PredictRequest")
 
@@ -61,6 +61,7 @@ TWICE = ONE + ONE
         b"\xff" * 20 + ONE,
         TWICE,
         b"\x12\x80\x80\x04" + b"\0" * LARGE,
+        ONE + b"\x12\0" * MOST,
     ],
 )
 def test_what_is_unusual_is_left_as_it_is(data: bytes) -> None:

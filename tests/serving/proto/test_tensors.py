@@ -109,6 +109,7 @@ def test_a_truth_value_is_one_whatever_byte_says_so() -> None:
         (_proto(1, (2**40,)), "too many to fill in"),
         (_proto(1, (2**62, 2**62)), "too many to fill in"),
         (_proto(STRING, (2**40,)), "too many to fill in"),
+        (_proto(STRING, (2**20,), string_val=[b"x" * 100]), "too many to fill in"),
         (_proto(1, (2**40,), tensor_content=b"1234"), "4 bytes; its shape"),
         (_proto(1, (-1,)), "shape is not known"),
         (_proto(1, (1,) * 100, float_val=[b"1234"]), "100 dimensions"),

@@ -43,6 +43,20 @@ def test_a_connection_is_kept_and_closed_as_the_client_asks(served: House) -> No
         assert client.ended()
 
 
+def test_a_request_without_a_body_is_the_last_one_too_if_the_client_says_so(served: House) -> None:
+    with served.client() as client:
+        last = client.ask("GET", "/healthz", b"", "Connection: Close")
+        assert last.headers["connection"] == "close"
+        assert client.ended()
+
+
+def test_a_path_may_be_written_whole_as_for_a_proxy(served: House) -> None:
+    with served.client() as client:
+        whole = client.ask("POST", f"http://test:8501{PREDICT}", BODY)
+        assert whole.json == GOOD
+        assert client.ask("GET", "http://test").json == {"status": "alive"}
+
+
 def test_http_1_0_closes_unless_it_asks_to_stay(served: House) -> None:
     old = ASK.replace(b"HTTP/1.1", b"HTTP/1.0")
     with served.client() as client:
@@ -150,8 +164,10 @@ def test_a_client_that_asks_for_leave_to_send_gets_it(served: House) -> None:
 
 def test_a_gzip_body_is_unpacked(served: House) -> None:
     with served.client() as client:
-        packed = gzip.compress(BODY)
-        assert client.ask("POST", PREDICT, packed, "Content-Encoding: gzip").json == GOOD
+        for body in (BODY, BODY + b" " * 200_000):
+            # Level 0 packs nothing, so that the second is unpacked in several steps.
+            packed = gzip.compress(body, 0)
+            assert client.ask("POST", PREDICT, packed, "Content-Encoding: gzip").json == GOOD
 
 
 def test_a_large_request_and_its_reply_pass(served: House) -> None:
@@ -231,6 +247,11 @@ MALFORMED: list[tuple[str, bytes, int]] = [
     (
         "two in gzip",
         request("POST", PREDICT, gzip.compress(b"") * 2, "Content-Encoding: gzip"),
+        400,
+    ),
+    (
+        "much behind gzip",
+        request("POST", PREDICT, gzip.compress(BODY) + bytes(2**20), "Content-Encoding: gzip"),
         400,
     ),
     (

@@ -11,6 +11,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.clerk import Clerk
+from sublet.serving.room import Room
 from sublet.serving.versions import put
 from support.numbers import NumbersEngine, floats, numbers_engine
 
@@ -65,6 +66,25 @@ def test_a_port_that_is_worn_out_is_replaced_and_its_calls_are_answered(
         clerk.tidy()
         assert not clerk._worn
         assert [port.closed for port in used].count(False) == 1
+        clerk.close()
+
+    asyncio.run(story())
+
+
+def test_tensors_of_calls_that_wait_fill_a_bounded_room_and_leave_it(engine: NumbersEngine) -> None:
+    async def story() -> None:
+        clerk = Clerk()
+        clerk.room = Room(20)
+        version = served(engine)
+        assert await call(clerk, version) == [[2, 4]]
+        answers = await asyncio.gather(
+            *(call(clerk, version) for _ in range(3)), return_exceptions=True
+        )
+        assert answers[:2] == [[[2, 4]]] * 2
+        assert isinstance(answers[2], ServingError)
+        assert answers[2].code == Code.RESOURCE_EXHAUSTED
+        assert clerk.room.taken == 0
+        assert await call(clerk, version) == [[2, 4]]
         clerk.close()
 
     asyncio.run(story())

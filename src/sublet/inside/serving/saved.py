@@ -63,13 +63,8 @@ def read(directory: str) -> list[MetaGraph]:
     with open(os.path.join(directory, GRAPH), "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise Malformed(f"{GRAPH} is empty")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            # Held in one name so that it can be let go before the map is closed.
-            view = memoryview(data)
-            try:
-                return parse(view)
-            finally:
-                view.release()
+        # Not closed by hand: the frames of an error hold parts of it. It goes with the last one.
+        return parse(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 
 def parse(data: memoryview) -> list[MetaGraph]:

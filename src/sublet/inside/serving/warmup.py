@@ -159,6 +159,7 @@ def _examples(request: memoryview) -> Array:
 def _bad(path: str, why: str) -> ServingError:
     return ServingError(
         f"The warm-up requests of {path} cannot be used: {why}. "
-        "Record them again, or set the option `warm_up` to false.",
+        "Record them again, or leave them out: `sublet serve --enable_model_warmup=false`, or "
+        "warm_up=False for an Engine.",
         Code.INVALID_ARGUMENT,
     )

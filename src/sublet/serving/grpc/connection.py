@@ -14,9 +14,9 @@ from sublet.serving.grpc import calls, frames, hpack, streams
 from sublet.serving.grpc.calls import Methods
 from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
 from sublet.serving.grpc.reading import LARGEST_CONTROL, LARGEST_FRAME, NotHttp2, Reader
-from sublet.serving.grpc.room import Room
 from sublet.serving.grpc.sending import Sender
 from sublet.serving.grpc.streams import Stream
+from sublet.serving.room import Room
 
 MOST_STREAMS = 2048
 LARGEST_BLOCK = 4 * LARGEST_CONTROL

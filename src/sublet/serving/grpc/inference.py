@@ -96,10 +96,14 @@ class Inference:
     async def model_config(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelConfigRequest"), data)
         version = self._find(request.name, request.version)
+        _, signature = _signature(await signatures_of(self._desk, version), "")
         response = inference("ModelConfigResponse")()
-        response.config.name = version.model
-        response.config.platform = PLATFORM
-        response.config.backend = "tensorflow"
+        config = response.config
+        config.name, config.platform, config.backend = version.model, PLATFORM, "tensorflow"
+        for filled, specs in ((config.input, signature.inputs), (config.output, signature.outputs)):
+            for name, spec in specs.items():
+                kind = f"TYPE_{_datatype(spec).replace('BYTES', 'STRING') or 'INVALID'}"
+                filled.add(name=name, data_type=kind, dims=spec.shape or (-1,))
         return _bytes(response)
 
     async def model_statistics(self, data: Data, deadline: float | None) -> bytes:

@@ -11,7 +11,7 @@ from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.inference import Inference
 from sublet.serving.grpc.models import Models
 from sublet.serving.grpc.prediction import Prediction
-from sublet.serving.grpc.room import Room
+from sublet.serving.room import Room
 
 
 class GrpcServer:

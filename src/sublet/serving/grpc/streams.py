@@ -9,8 +9,8 @@ from sublet.errors import ServingError
 from sublet.serving.grpc import calls, frames
 from sublet.serving.grpc.calls import PREFIX, Data, Head, Method
 from sublet.serving.grpc.frames import Fault, StreamFault
-from sublet.serving.grpc.room import Room
 from sublet.serving.grpc.sending import Outgoing, Sender
+from sublet.serving.room import Room
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""
@@ -209,5 +209,8 @@ class Stream:
         self._room.give(self._held)
         self._held = 0
         self._sender.forget(self.out)
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()
+        # A cancelled task keeps its frames, with the tensors and this stream in them: whoever keeps
+        # the task in turn keeps all of it until the next collection, which may be far away.
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()

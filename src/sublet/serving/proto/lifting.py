@@ -11,6 +11,8 @@ from sublet.serving.proto.wire import piece
 
 LARGE = 1 << 16
 """Bytes from which on a tensor is worth it."""
+MOST = 64
+"""Fields of a message that are looked at here; protobuf reads many small ones faster."""
 
 _INPUTS = 2 << 3 | 2
 _KEY = 1 << 3 | 2
@@ -68,7 +70,9 @@ def _entry(data: memoryview, contents: dict[str, memoryview]) -> bytes:
 def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
     """Each field: its tag, and where it, its value, and what follows begin."""
     begin, end = 0, len(data)
-    while begin < end:
+    for _ in range(MOST):
+        if begin == end:
+            return
         tag, at = _varint(data, begin)
         match tag & 7:
             case 0:
@@ -86,6 +90,8 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
             raise Unusual
         yield tag, begin, at, after
         begin = after
+    if begin < end:
+        raise Unusual
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:

@@ -152,10 +152,11 @@ def _filled(values: Array, count: int) -> Array:
         return values
     if given > count:
         raise Unreadable(f"it has {given} values; its shape takes {count}")
-    if count * values.itemsize > LARGEST_FILL:
-        raise Unreadable(f"it has {given} values; its shape takes {count}, too many to fill in")
     zero = b"" if values.dtype == object else values.dtype.type(0)
     last = values[-1] if given else zero
+    size = values.itemsize + (len(last) if values.dtype == object else 0)
+    if count * size > LARGEST_FILL:
+        raise Unreadable(f"it has {given} values; its shape takes {count}, too many to fill in")
     filled = np.full(count, last, values.dtype)
     filled[:given] = values
     return filled

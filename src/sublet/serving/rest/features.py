@@ -22,8 +22,7 @@ def rows(document: dict[str, Any]) -> list[bytes]:
         raise wrong(f"JSON Value: {show(document)} Expecting 'examples' value to be an list/array")
     if not given:
         raise wrong(f"JSON Value: {show(document)} 'examples' value is an empty array")
-    # Two messages one after another are one message that has the features of both.
-    return [context + _example(each) for each in given]
+    return examples.with_context(context, [_example(each) for each in given])
 
 
 def _example(value: Any) -> bytes:

@@ -80,6 +80,7 @@ def parse(raw: bytes, limits: Limits) -> Head:
 
 def _head(parser: Any, lines: _Lines, minor: int) -> Head:
     length, gzip, split, expects = 0, False, None, False
+    keep_alive = minor == 1
     seen: set[bytes] = set()
     for name, value in lines.headers:
         if name in _ONCE:
@@ -98,6 +99,10 @@ def _head(parser: Any, lines: _Lines, minor: int) -> Head:
             if value.lower() not in (b"gzip", b"x-gzip", b"identity"):
                 raise Refused(415, "The only Content-Encoding that is understood is gzip.")
             gzip = value.lower() != b"identity"
+        elif name == b"connection":
+            # Not asked of llhttp: it forgets when a request has no body, and so is complete.
+            options = {option.strip() for option in value.lower().split(b",")}
+            keep_alive = b"close" not in options and (keep_alive or b"keep-alive" in options)
         elif name == b"expect":
             if value.lower() != b"100-continue":
                 raise Refused(417, "The only Expect that is understood is 100-continue.")
@@ -107,11 +112,13 @@ def _head(parser: Any, lines: _Lines, minor: int) -> Head:
     if {b"content-length", b"transfer-encoding"} <= seen:
         raise Refused(400, "A request has a Content-Length or a Transfer-Encoding, not both.")
     path = lines.url.decode("latin-1").partition("?")[0].partition("#")[0]
+    if path[:4].lower() == "http":  # As a proxy may write it: http://host:port/path
+        path = "/" + "".join(path.split("/", 3)[3:])
     return Head(
         parser.get_method().decode("latin-1"),
         path,
         length,
-        bool(parser.should_keep_alive()),
+        keep_alive,
         minor,
         expects,
         gzip,

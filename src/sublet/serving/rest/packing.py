@@ -10,18 +10,27 @@ _RATIO = 32
 """Numbers written as text shrink to a third; more than this is a bomb."""
 
 
+_STEP = 64 * 1024
+"""Packed bytes that are unpacked at a time, so that a bomb is known long before its end."""
+
+
 def unpack(packed: Body, most: int) -> Body:
     """The body itself, of `most` bytes at most. Raises Refused."""
-    allowed = min(most, max(_FREE, _RATIO * len(packed)))
     stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    try:
-        body = stream.decompress(packed, allowed + 1)
-    except zlib.error:
-        raise Refused(400, "The body is not packed with gzip, as its headers say.") from None
-    if len(body) > allowed:
-        raise Refused(413, f"The unpacked body is larger than {allowed} bytes.")
+    pieces: list[bytes] = []
+    size = end = 0
+    while end < len(packed) and not stream.eof:
+        begin, end = end, end + _STEP
+        allowed = min(most, max(_FREE, _RATIO * end))
+        try:
+            pieces.append(stream.decompress(packed[begin:end], allowed - size + 1))
+        except zlib.error:
+            raise Refused(400, "The body is not packed with gzip, as its headers say.") from None
+        size += len(pieces[-1])
+        if size > allowed:
+            raise Refused(413, f"The unpacked body is larger than {allowed} bytes.")
     if not stream.eof:
         raise Refused(400, "The gzip body ends too soon.")
-    if stream.unused_data:
+    if stream.unused_data or end < len(packed):
         raise Refused(400, "Something follows the gzip body.")
-    return body
+    return b"".join(pieces)

@@ -1,7 +1,7 @@
-"""How much of what clients send may wait here, over all connections.
+"""How much of what clients send may wait in a front end, over all connections.
 
-A request that is whole goes to an engine, which has limits of its own. What is left are requests
-that are not whole yet, and messages of a stream that nobody has read: those take of this room.
+Requests that are not whole yet take of it, messages of a stream that nobody has read, and tensors
+whose answer has not come: a queue counts calls, and few calls can hold much.
 """
 
 import os
@@ -15,17 +15,17 @@ SHARE = 4
 
 
 class Room:
-    """Shared by the connections of a server."""
+    """Shared by all that one server, or one front end, holds of a kind."""
 
     def __init__(self, size: int | None = None) -> None:
-        self._size = _quarter() if size is None else size
+        self._size = share() if size is None else size
         self.taken = 0
 
     def take(self, size: int) -> None:
         """Raises if there is not so much left."""
         if self.taken + size > self._size:
             raise ServingError(
-                "The server holds too much of requests that are not complete. Try again later.",
+                "The server holds too many large requests at the moment. Try again later.",
                 Code.RESOURCE_EXHAUSTED,
             )
         self.taken += size
@@ -35,7 +35,8 @@ class Room:
         self.taken -= size
 
 
-def _quarter() -> int:
+def share(servers: int = 1) -> int:
+    """The bytes that one of so many servers on this machine may hold."""
     ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = memory_limit()
-    return min(ram, ram if limit is None else limit.most) // SHARE
+    return min(ram, ram if limit is None else limit.most) // SHARE // servers
