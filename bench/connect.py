@@ -86,7 +86,7 @@ def result(rounds: Rounds, failures: tuple[str, ...] = ()) -> Result:
             "small: a row of 784 floats to the MLP 784-512-512-10; large: 32 images of 224x224x3,"
             " 19 MB, to their mean colour. Milliseconds. PSS: MiB of the clients and of all that"
             " serves them, the broker and its nursery too.",
-            "buffer(): the input lies in shared memory already and is not copied; a copy of the model"
+            "buffer(): the input lies in shared memory and is not copied again; a copy of the model"
             " gets its input by tf.constant, which copies it.",
         ),
     )
