@@ -17,6 +17,7 @@ from sublet.units import (
     format_bytes,
     format_seconds,
     parse_bytes,
+    shorten,
 )
 
 
@@ -141,3 +142,12 @@ def test_any_text_is_an_amount_or_a_bad_request(text: str) -> None:
 @given(st.floats(0, 10**9))
 def test_no_span_of_time_reads_as_sixty_of_anything(seconds: float) -> None:
     assert not {"60", "1000"} & set(format_seconds(seconds).replace("h", "").split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "short"),
+    [("model", 5, "model"), ("half_plus_two_cpu", 9, "half…_cpu"), ("abcdef", 4, "ab…f")],
+)
+def test_a_long_name_keeps_both_ends(text: str, width: int, short: str) -> None:
+    assert shorten(text, width) == short
+    assert len(shorten(text, width)) <= width

@@ -125,3 +125,12 @@ def parse_seconds(text: str) -> float:
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if len(text) <= _LONGEST else f'"{text[: _LONGEST - 1]}…"'
+
+
+def shorten(text: str, width: int) -> str:
+    """Text of at most so many characters. What it leaves out is in the middle: names that begin
+    alike often differ at the end."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

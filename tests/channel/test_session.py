@@ -193,6 +193,40 @@ def test_a_port_whose_engine_ends_fails_its_calls(tmp_path: Path) -> None:
         asyncio.run(main(engine))
 
 
+def test_a_callback_may_call_again_or_hang_up(tmp_path: Path) -> None:
+    """Whoever reads the answer runs it: neither may wait for the reader."""
+    with numbers_engine(tmp_path) as engine:
+        engine.add("double")
+        engine.add("held")
+        line = engine.connect()
+        again: list[Any] = []
+
+        def submit(model: str) -> Any:
+            return line.submit(model, 1, "serving_default", {"x": floats([[1]])})
+
+        first = submit("double")
+        first.add_done_callback(lambda _: again.append(submit("double")))
+        first.result(20)
+        wait_for(lambda: again, "it was called again")
+        assert again[0].result(20).outputs["y"].item() == 2
+        # The engine ends, and the callback of the call that was lost tries another.
+        lost = submit("held")
+        wait_for(lambda: (tmp_path / "begun").exists(), "it runs")
+        lost.add_done_callback(lambda _: again.append(submit("double")))
+        lost.add_done_callback(lambda _: line.close())
+        engine.process.kill()
+        assert isinstance(lost.exception(20), ServingError)
+        wait_for(lambda: len(again) == 2, "it was called again")
+        assert isinstance(again[1].exception(20), ServingError)
+        line.close()
+
+
+def test_what_cannot_be_sent_is_the_callers_mistake(engine: NumbersEngine) -> None:
+    for call in (engine.line.run, engine.line.submit):
+        with pytest.raises(TypeError, match="cannot be sent"):
+            call("double", 1, "serving_default", {"x": np.array(["2026"], "datetime64[Y]")})
+
+
 def test_a_line_is_closed_when_nobody_has_it_any_more() -> None:
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line = Line(mine)

@@ -144,6 +144,11 @@ def _large(path: str) -> Bound:
     return _bound(lambda x: [np.repeat(x, 1000, axis=1)])
 
 
+def _dates(path: str) -> Bound:
+    """Gives what no client can be sent."""
+    return _bound(lambda x: [np.full((len(x), 1), "2026", "datetime64[Y]")])
+
+
 FUNCTIONS: dict[str, Callable[[str], Bound]] = {
     "double": _double,
     "sizes": _sizes,
@@ -153,6 +158,7 @@ FUNCTIONS: dict[str, Callable[[str], Bound]] = {
     "words": _words,
     "held": _held,
     "large": _large,
+    "dates": _dates,
 }
 
 

@@ -67,6 +67,8 @@ class Line:
         self._outbox = Outbox(sock)
         self._session = Session(self._outbox.put)
         self._reading = threading.Lock()
+        self._reads_here = -1
+        """The thread that has just read something, and calls back."""
         self._blocked: dict[_Waiter, None] = {}
         """Those who wait while another reads."""
         self._futures = 0
@@ -108,9 +110,14 @@ class Line:
         future: Future[Answer] = Future()
         future.set_running_or_notify_cancel()
         self._expect_future()
-        self._session.call(
-            _Waiter(future), model, version, signature, inputs, outputs, deadline, priority
-        )
+        try:
+            self._session.call(
+                _Waiter(future), model, version, signature, inputs, outputs, deadline, priority
+            )
+        except BaseException:
+            with self._lock:
+                self._futures -= 1
+            raise
         self._send()
         return future
 
@@ -132,13 +139,18 @@ class Line:
 
     def close(self) -> None:
         """Hang up; calls in flight fail."""
+        self._lose()
+        if self._reads_here != threading.get_ident():
+            with self._reading:
+                self._sock.close()
+
+    def _lose(self) -> None:
+        """Nothing more can be sent or heard; may be found out by any thread."""
         with self._lock:
             self.closed = True
             self._wanted.notify_all()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # Wakes who reads; closing it would not.
-        with self._reading:
-            self._sock.close()
         self._outbox.close()
         for waiter, error in self._session.fail(gone()):
             self._finish(waiter, error)
@@ -150,7 +162,7 @@ class Line:
                 # The engine is behind. It always reads, so this is short.
                 self._sock_ready(select.POLLOUT)
         except (OSError, ValueError):
-            self.close()
+            self._lose()
             return False
         return True
 
@@ -161,8 +173,7 @@ class Line:
 
     def _wait(self, waiter: _Waiter, number: int, deadline: float | None) -> None:
         if self.closed:
-            for lost, error in self._session.fail(gone()):
-                self._finish(lost, error)
+            self._lose()
         while not waiter.done:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -208,6 +219,8 @@ class Line:
         """Hear what the engine says; False if nothing came in the time that is left."""
         if not self._poll.poll(None if left is None else max(0.0, left * 1000)):
             return False
+        # What is called back may hang up, or send the next call and find nobody there.
+        self._reads_here = threading.get_ident()
         try:
             while (packet := self._inbox.receive_nowait()) is not None:
                 for waiter, result in self._session.receive(packet):
@@ -216,12 +229,12 @@ class Line:
                             self.told(cast("dict[str, Any]", result))
                     else:
                         self._finish(waiter, result)
-        except (EOFError, Malformed, ValueError):
-            with self._lock:
-                self.closed = True
-                self._wanted.notify_all()
-            for waiter, error in self._session.fail(gone()):
-                self._finish(waiter, error)
+            if self._outbox.waiting:
+                self._outbox.flush()  # That memory has come, or can go.
+        except (EOFError, OSError, Malformed):
+            self._lose()
+        finally:
+            self._reads_here = -1
         return True
 
     def _finish(self, waiter: _Waiter, result: Any) -> None:

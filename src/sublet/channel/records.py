@@ -9,6 +9,7 @@ record begins with HEAD and is a multiple of 8 bytes long:
     CALL      client   lane, call, DEADLINE; tensors, as in `tensors.py`.
     CANCEL    client   call.
     ASK       client   call; one tensor of bytes, that is JSON.
+    TAKEN     client   call: the memory of its answer has arrived.
     LANE      engine   lane; JSON: the names of the outputs, before the first answer on that lane.
     ANSWER    engine   lane, call, TIMES; tensors. If any is large, takes one descriptor: a memfd.
     REPLY     engine   call; one tensor of bytes, that is JSON, as in an answer.
@@ -26,7 +27,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-OPEN, SEGMENT, DROP, CALL, CANCEL, ASK = range(1, 7)
+OPEN, SEGMENT, DROP, CALL, CANCEL, ASK, TAKEN = range(1, 8)
 LANE, ANSWER, REPLY, FAILED, EVENT = range(65, 70)
 
 HEAD = struct.Struct("<IBbHII")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -114,7 +115,10 @@ class Session:
         beside = iter(packet.descriptors)
         try:
             for record in records.read(packet.data):
-                finished = self._take(record, packet.data, beside)
+                try:
+                    finished = self._take(record, packet.data, beside)
+                except (ValueError, KeyError, TypeError, struct.error) as error:
+                    raise Malformed("an answer is not as agreed") from error
                 if finished is not None:
                     yield finished
         finally:
@@ -128,7 +132,8 @@ class Session:
             self._pending.clear()
         for pending in lost:
             if pending.owner is not None:
-                yield pending.owner, error
+                # One for each: whoever raises it adds a traceback.
+                yield pending.owner, ServingError(error.message, error.code)
 
     def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An array that is sent without a copy."""
@@ -269,6 +274,8 @@ class Session:
         memory = None
         if any(tensor.place == BESIDE for tensor in layout):
             memory = _attach(layout, data, at, next(beside, -1))
+            taken = records.plain(records.TAKEN, call=record.call)
+            self._put(Outgoing((taken,), len(taken)))
         places = []
         for tensor in layout:
             if tensor.place == BESIDE:

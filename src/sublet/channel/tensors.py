@@ -86,7 +86,7 @@ def number_of(dtype: np.dtype[Any]) -> int:
         return DT_STRING
     if dtype.newbyteorder("=") in _BY_DTYPE:
         return _BY_DTYPE[dtype.newbyteorder("=")]
-    raise TypeError(f"arrays of {dtype} cannot be sent to a model")
+    raise TypeError(f"arrays of {dtype} are no tensors, and cannot be sent")
 
 
 known = _BY_DTYPE.get

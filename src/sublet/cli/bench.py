@@ -69,6 +69,9 @@ def command(
     sublet bench resnet --rows 4
     sublet bench resnet --url http://localhost:8501
     """
+    from sublet.serving import extra
+
+    extra.require()  # The others import what it looks for.
     from sublet.serving.measuring.subject import locate
 
     several = calls.steps(concurrency)
@@ -122,8 +125,12 @@ async def _subject(
 
         return await subject.over_rest(Site(url, model, version), model, version, asked)
     if grpc is not None:
-        from sublet.serving.measuring.rpc import Station
-
+        try:
+            from sublet.serving.measuring.rpc import Station
+        except ImportError:
+            raise BadRequest(
+                "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
+            ) from None
         return await subject.over_grpc(Station(grpc, model, version), model, version, asked)
     return await subject.running(model, version, asked)
 

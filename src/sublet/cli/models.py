@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from sublet.units import format_bytes, format_seconds
+from sublet.units import format_bytes, format_seconds, shorten
 
 _NONE = "no model is served; try: sublet serve models/"
 
@@ -21,13 +21,13 @@ def command(as_json: bool) -> int:
     if not rows:
         click.echo(_NONE)
         return 0
-    width = min(max(len("model"), *(len(row.model) for row in rows)), 24)
+    width = min(max(len("model"), *(len(row.model) for row in rows)), 21)
     click.echo(
         f"{'model':<{width}} {'version':>10}  {'state':<9}{'memory':>9}{'load':>9}"
         f"{'requests':>10}{'idle':>9}".rstrip()
     )
     for row in rows:
-        name = row.model if len(row.model) <= width else row.model[: width - 1] + "…"
+        name = shorten(row.model, width)
         memory = format_bytes(row.bytes) if row.bytes else "-"
         load = format_seconds(row.load_seconds) if row.load_seconds else "-"
         idle = "-" if row.idle is None else format_seconds(row.idle)

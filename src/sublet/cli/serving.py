@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sublet.units import format_bytes, format_seconds
+from sublet.units import format_bytes, format_seconds, shorten
 
 if TYPE_CHECKING:
     from sublet.serving.catalogue import Version
@@ -22,6 +22,9 @@ _WIDTH = 80
 
 def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> int:
     """Serve until a signal ends it; the exit code."""
+    from sublet.serving import extra
+
+    extra.require()  # The others import what it looks for.
     from sublet.serving import config
     from sublet.serving.server import Server
 
@@ -84,8 +87,7 @@ def table(models: list[dict[str, Any]]) -> str:
     width = min(widest, 30)
     lines = [f"{'model':<{width}}  {'version':>10}  {'state':<10} {'memory':>9}  {'load':>8}"]
     for one in models:
-        name = one["model"]
-        name = name if len(name) <= width else name[: width - 1] + "…"
+        name = shorten(one["model"], width)
         memory = format_bytes(one["bytes"]) if one["bytes"] else "-"
         load = format_seconds(one["load_seconds"]) if one["load_seconds"] else "-"
         state = _state(one)

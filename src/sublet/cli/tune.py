@@ -76,6 +76,9 @@ def command(
     sublet tune models/resnet --target 20ms
     sublet serve models/ --enable_per_model_batching_parameters
     """
+    from sublet.serving import extra
+
+    extra.require()  # The others import what it looks for.
     from sublet.serving.measuring import setting
     from sublet.serving.measuring.search import Goal
     from sublet.serving.measuring.subject import locate
@@ -183,8 +186,13 @@ class _Tuning:
 
     def notes(self, verdict: "Verdict") -> list[str]:
         """What the file says of itself."""
-        calls_ = f"{self._concurrency} calls at once of {self._rows} row(s)"
-        return [f"Measured by sublet tune, {calls_}.", f"Against the defaults: {verdict.reason}."]
+        from sublet.serving.measuring.tables import span
+
+        return [
+            f"Measured by sublet tune: {self._concurrency} callers, rows of a call: {self._rows}, "
+            f"mean pause: {span(self._pause or 0.0)}.",
+            f"Against the defaults: {verdict.reason}.",
+        ]
 
     def report(self, best: "Setting", verdict: "Verdict | None", path: Path) -> None:
         """What came out."""

@@ -61,6 +61,7 @@ def cli() -> None:
     sublet logs -f 13                  what a job says
     sublet probe train.py              what it would need, from a few steps
     sublet explain 13                  what the size of a job's lease rests on
+    sublet serve models/               models for TensorFlow Serving's clients
     sublet status                      devices, leases, who waits and why
     sublet down                        end the broker; programs go on
     """

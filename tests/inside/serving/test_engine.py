@@ -19,7 +19,17 @@ from support.numbers import NumbersEngine, floats, in_thread, numbers_engine
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
     with numbers_engine(tmp_path_factory.mktemp("engine")) as one:
-        for name in ("double", "sizes", "both", "positive", "counter", "words", "large", "broken"):
+        for name in (
+            "double",
+            "sizes",
+            "both",
+            "positive",
+            "counter",
+            "words",
+            "large",
+            "broken",
+            "dates",
+        ):
             one.add(name)
         yield one
 
@@ -92,6 +102,7 @@ def test_an_empty_array_is_an_answer_too(engine: NumbersEngine) -> None:
         ("double", {"z": floats([[1]])}, Code.INVALID_ARGUMENT, "Missing but required: {x}"),
         ("double", {"x": np.array([[1]])}, Code.INVALID_ARGUMENT, "has to be float32"),
         ("positive", rows(-1), Code.INVALID_ARGUMENT, "a row is negative"),
+        ("dates", rows(1), Code.INVALID_ARGUMENT, "cannot be sent"),
     ],
 )
 def test_a_call_that_cannot_be_run_says_why(

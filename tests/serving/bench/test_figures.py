@@ -88,3 +88,8 @@ def test_throughput_that_still_grows_asks_for_more_and_else_the_knee_is_named() 
     assert grows[0] == "Throughput still grows at 4 at once: try --concurrency 4:32."
     flat = advice(steps(10, 95, 100, 98, queued=0, computed=1))
     assert flat[0] == "From 2 at once on, throughput is within 10 % of its most."
+
+
+def test_calls_that_are_split_are_not_judged_by_their_last_piece() -> None:
+    told = figures(4, 1000, [Window(1.0, [Call(1.0, 0.1, 0.1, 250)] * 20)])
+    assert "split into batches of 250 rows" in advice([told])[0]

@@ -106,8 +106,9 @@ def test_a_window_of_a_slow_model_waits_for_enough_answers() -> None:
 def test_some_calls_may_fail_and_are_counted_apart() -> None:
     model = Model()
     model.fails = lambda number: number % 10 == 0
-    told = run(Load(model, clock=model.clock).step(2, LONG))
+    told = run(Load(model, clock=model.clock).step(2, LONG / 10))
     assert told.failed > 0
+    assert told.error == "no"
     assert told.rate == pytest.approx(9, rel=0.05)
 
 

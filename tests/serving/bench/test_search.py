@@ -75,7 +75,7 @@ def test_nothing_is_tried_twice_and_not_much_is() -> None:
 def test_a_machine_that_gets_slower_all_the_time_does_not_make_the_first_look_best() -> None:
     slowness = itertools.count(1)
     best, _ = found(
-        lambda setting: (200 if setting.largest == 16 else 100) * 0.97 ** next(slowness)
+        lambda setting: (200 if setting.largest == 16 else 100) * 0.99 ** next(slowness)
     )
     assert best.largest == 16
 

@@ -16,7 +16,10 @@ from sublet.serving.measuring.figures import Call, Figures, Window, figures
 def several(scale: float = 1.0, told: bool = True) -> list[Figures]:
     call = Call(scale, 0.3 * scale, 0.5 * scale, 32 if told else 0)
     windows = [Window(40 * scale / 2, [call] * 40)]
-    return [figures(2**step, 1000, windows, 3, stable=step % 2 == 0) for step in range(6)]
+    return [
+        figures(2**step, 1000, windows, 3, step % 2 == 0, "The queue is full. " * 9)
+        for step in range(6)
+    ]
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 900.0])
@@ -30,7 +33,7 @@ def test_the_table_fits_a_terminal_however_fast_or_slow_a_model_is(scale: float)
 def test_what_is_not_stable_and_what_failed_is_said() -> None:
     told = "\n".join(tables.legend(several()))
     assert "~ not stable" in told
-    assert "18 calls failed" in told
+    assert "18 calls failed, and count only here: The queue is full." in told
     assert tables.row(several()[1]).split()[0] == "2~"
 
 

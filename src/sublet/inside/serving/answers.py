@@ -15,6 +15,7 @@ from sublet.channel.outbox import Outgoing
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
+from . import failures
 from .clients import Client, Lane, pack
 from .queues import Request
 
@@ -51,7 +52,19 @@ class Answers:
                 return
         queued = min(_MOST, int((request.started - request.arrived) * _MICRO))
         times = max(0, queued), min(_MOST, int(computed * _MICRO)), rows
-        record = self._small(request, lane, outputs, times) or _large(request, lane, outputs, times)
+        record = self._small(request, lane, outputs, times)
+        if record is None:
+            nbytes = sum(array.nbytes for array in outputs)
+            if nbytes > records.INLINE and not client.owes(request.call, nbytes):
+                self.fail(request, _unread())
+                return
+            try:
+                record = _large(request, lane, outputs, times)
+            except Exception as error:
+                # It is of a type that does not travel, or there is no memory for it.
+                client.has_taken(request.call)
+                self.fail(request, failures.explained(error))
+                return
         self._finish(request).append(record)
 
     def fail(self, request: Request, error: ServingError) -> None:
@@ -93,8 +106,10 @@ class Answers:
         key = array.dtype, shape
         found = self._heads.get(key)
         if found is None:
-            number = tensors.number_of(array.dtype)
-            if number in (tensors.DT_STRING, tensors.DT_BFLOAT16) or array.nbytes > records.INLINE:
+            number = tensors.known(array.dtype)
+            if number in (None, tensors.DT_STRING, tensors.DT_BFLOAT16):
+                return None
+            if array.nbytes > records.INLINE:
                 return None
             head = tensors.head(number, shape, tensors.INLINE, array.nbytes)
             found = self._heads[key] = head, tensors.pad(array.nbytes)
@@ -108,6 +123,14 @@ class Answers:
         if fill:
             return Outgoing((start, head, array, bytes(fill)), length)
         return Outgoing((start, head, array), length)
+
+
+def _unread() -> ServingError:
+    return ServingError(
+        "The client has not taken the large answers that it was sent before. "
+        "Have fewer calls in flight, or read sooner.",
+        Code.RESOURCE_EXHAUSTED,
+    )
 
 
 def _large(

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from .queues import Kind, Queue, Request
 
 _MOST_SEGMENTS = 1024
 _MOST_FORMS = 512
+_MOST_UNREAD = 1 << 30
+"""Bytes of large answers that a client was sent and has not taken."""
 _MOST_BEHIND = 64 << 20
 """Bytes that wait for a client that does not read; then it is given up."""
 
@@ -90,6 +93,9 @@ class Client:
         self.inbox = Inbox(sock, bytes)
         self.outbox = Outbox(sock)
         self._segments: dict[int, Any] = {}
+        self._unread: dict[int, int] = {}
+        self._unread_bytes = 0
+        self._counting = threading.Lock()
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -118,6 +124,20 @@ class Client:
     def detach(self, record: Record) -> None:
         """Arrays that lie in it keep it mapped for as long as they live."""
         self._segments.pop(record.call, None)
+
+    def owes(self, call: int, nbytes: int) -> bool:
+        """Whether it can be sent a large answer: the memory is ours until it has taken it."""
+        with self._counting:
+            if self._unread_bytes and self._unread_bytes + nbytes > _MOST_UNREAD:
+                return False
+            self._unread[call] = nbytes
+            self._unread_bytes += nbytes
+            return True
+
+    def has_taken(self, call: int) -> None:
+        """It has the memory of this answer."""
+        with self._counting:
+            self._unread_bytes -= self._unread.pop(call, 0)
 
     def arrays(self, form: Form, data: bytes, at: int, end: int) -> list[Array]:
         """The tensors of a call, where they are. Raises Malformed."""

@@ -33,7 +33,7 @@ from sublet.channel.records import Malformed, Record
 from sublet.errors import ServingError
 from sublet.inside.calls import leave
 
-from . import questions
+from . import questions, quiet
 from .clients import Client
 from .floor import Floor, Make, not_found
 from .loader import Loader
@@ -55,6 +55,7 @@ usual, as each of ours has little to do and others wait for it."""
 
 def main() -> None:
     """Serve until the owner is gone."""
+    quiet.start_runtime()
     serve(sys.argv[1], int(sys.argv[2]), Store)
 
 
@@ -238,6 +239,8 @@ class Engine:
             client.attach(record, data, beside)
         elif kind == records.DROP:
             client.detach(record)
+        elif kind == records.TAKEN:
+            client.has_taken(record.call)
         elif kind == records.CANCEL:
             self._cancel(client, record.call)
         elif kind == records.ASK:

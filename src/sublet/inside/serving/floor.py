@@ -73,6 +73,8 @@ class Floor:
                     return not_found(lane.model, lane.version)
             kind = lane.kinds.get(form.key)
             if kind is None or kind.bound is None:
+                if len(lane.kinds) >= _MOST_KINDS:
+                    lane.kinds.clear()
                 kind = lane.kinds[form.key] = self._kind(lane, queue, form)
                 if kind.error is not None:
                     return kind.error

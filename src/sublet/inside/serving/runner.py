@@ -36,8 +36,10 @@ class Runner:
             seconds = self._compute(run.batch, loaded, began)
         except Unloaded:
             raise
-        except BaseException:
+        except BaseException as error:
+            # A bug of ours; nobody is to wait for an answer that never comes.
             self._floor.finish(run, time.monotonic() - began)
+            self.refuse([part.request for part in run.batch.parts], failures.explained(error))
             raise
         return self._floor.finish(run, seconds)
 

@@ -7,6 +7,8 @@ from sublet.serving.measuring.tables import span
 
 _GROWS = 1.1
 _FLAT = 0.9
+_WHOLE = 0.99
+"""The share of a call's rows that its batch has at least, if it is not split."""
 
 
 def advice(figures: Sequence[Figures]) -> list[str]:
@@ -16,6 +18,12 @@ def advice(figures: Sequence[Figures]) -> list[str]:
     if last.queued is None or last.computed is None or last.rest is None:
         lines.append(
             "This way does not tell queue and compute apart; the channel does: sublet bench NAME."
+        )
+        return lines
+    if last.batch is not None and last.batch < _WHOLE * last.rows / last.rate:
+        lines.append(
+            f"Calls are split into batches of {last.batch:.0f} rows on average; queue and compute "
+            "are\nthose of the last one."
         )
         return lines
     parts = {"queue": last.queued, "compute": last.computed, "way": last.rest}
@@ -35,8 +43,8 @@ def advice(figures: Sequence[Figures]) -> list[str]:
         ]
     else:
         lines += [
-            f"The way: {at}, {share} of a call is neither queue nor compute: the model is so",
-            "quick that sending costs more. Try more rows in a call: --rows 16.",
+            f"The way: {at}, {share} of a call is neither queue nor compute:",
+            "the model is so quick that sending costs more. Try more rows: --rows 16.",
         ]
     return lines
 

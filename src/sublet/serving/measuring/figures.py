@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 AGREEING = 3
 """Windows that have to agree."""
@@ -67,6 +68,8 @@ class Figures(Struct, frozen=True):
     """Mean that the batch of a call took."""
     batch: float | None
     """Mean rows of a batch."""
+    error: str = ""
+    """What the last call that failed was told."""
 
     @property
     def rest(self) -> float | None:
@@ -77,7 +80,12 @@ class Figures(Struct, frozen=True):
 
 
 def figures(
-    concurrency: int, rows: int, windows: Sequence[Window], failed: int = 0, stable: bool = True
+    concurrency: int,
+    rows: int,
+    windows: Sequence[Window],
+    failed: int = 0,
+    stable: bool = True,
+    error: str = "",
 ) -> Figures:
     """The figures of these windows, of calls with so many rows each."""
     calls = [call for window in windows for call in window.calls]
@@ -102,6 +110,25 @@ def figures(
         computed=statistics.fmean(call.computed for call in calls) if told else None,
         # Each call is a part of its batch; the parts add up to the number of batches.
         batch=len(calls) / math.fsum(1 / call.batch for call in calls) if told else None,
+        error=error,
+    )
+
+
+def both(one: Figures, other: Figures) -> Figures:
+    """Two measurements of the same as one: the means of their figures."""
+    means = {
+        name: (getattr(one, name) + getattr(other, name)) / 2
+        for name in ("rate", "rows", "mean", "p50", "p95", "p99", "queued", "computed", "batch")
+        if getattr(one, name) is not None and getattr(other, name) is not None
+    }
+    return replace(
+        one,
+        requests=one.requests + other.requests,
+        failed=one.failed + other.failed,
+        seconds=one.seconds + other.seconds,
+        stable=one.stable and other.stable,
+        error=other.error or one.error,
+        **means,
     )
 
 

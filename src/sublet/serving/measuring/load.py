@@ -16,6 +16,8 @@ from sublet.serving.measuring.figures import Call, Figures, Window, chosen, figu
 
 WINDOWS = 20
 """In the longest time of a step."""
+_AGAIN = 0.01
+"""Seconds after which a caller who was refused tries again."""
 _LANDING = 10.0
 """Seconds that the last calls of a step may take beyond the time of a step."""
 _LEAST = 20
@@ -125,6 +127,7 @@ class _Step:
         self._last = 0.0
         """When it ends at the latest."""
         self._failed = 0
+        self._error = ""
         self._unheard = 0
         """Failures since the last answer."""
         self._flying = 0
@@ -156,7 +159,8 @@ class _Step:
 
     def figures(self) -> Figures:
         windows, stable = chosen(self.windows)
-        return figures(self._concurrency, self._way.rows, windows, self._failed, stable)
+        rows, failed = self._way.rows, self._failed
+        return figures(self._concurrency, rows, windows, failed, stable, self._error)
 
     def _call(self) -> None:
         began = self._clock()
@@ -184,9 +188,11 @@ class _Step:
             if enough and now - self._began >= self._most / WINDOWS:
                 self._close(now)
         if not self._over.done():
-            if self._pause:
-                later = self._draw.expovariate(1 / self._pause)
-                asyncio.get_running_loop().call_later(later, self._again)
+            pause = self._draw.expovariate(1 / self._pause) if self._pause else 0.0
+            if error is not None:
+                pause = max(pause, _AGAIN)
+            if pause:
+                asyncio.get_running_loop().call_later(pause, self._again)
             else:
                 self._call()
         elif not self._flying and not self._landed.done():
@@ -200,7 +206,9 @@ class _Step:
         """Some calls may fail, such as those that find a queue full; not all of them."""
         self._failed += 1
         self._unheard += 1
-        if self._unheard > 10 * self._least or not isinstance(error, ServingError):
+        self._error = str(error)
+        hopeless = self._unheard > 2 * self._least and not self._flying
+        if hopeless or not isinstance(error, ServingError):
             self._over.set_exception(error)
 
     def _close(self, now: float) -> None:

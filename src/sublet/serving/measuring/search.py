@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sublet.inside.serving.options import powers
-from sublet.serving.measuring.figures import Figures
+from sublet.serving.measuring.figures import Figures, both
 from sublet.serving.measuring.setting import Setting
 
 WAITS = (0, 100, 500, 2_000, 10_000)
@@ -20,7 +20,7 @@ _MARGIN = 1.03
 
 
 class Trial(Struct, frozen=True):
-    """A setting, what it gave, and what the best one until then gave right before it."""
+    """A setting, what it gave, and what the best one until then gave around it."""
 
     setting: Setting
     figures: Figures
@@ -50,8 +50,9 @@ class Goal(Struct, frozen=True):
 
 
 class Search:
-    """Each setting is measured right after the best one until then, never against an old figure:
-    a machine that gets slower would make the first ones look best. `told` hears of each trial."""
+    """Each setting is measured between two measurements of the best one until then, never against
+    an old figure: a machine that gets slower would make the first ones look best. `told` hears of
+    each trial."""
 
     def __init__(
         self,
@@ -110,8 +111,11 @@ class Search:
     async def _is_better(self, setting: Setting, best: Setting) -> bool:
         if any(trial.setting == setting for trial in self.trials):
             return False  # It was tried, and something else was better.
-        before = await self._measure(best)
-        after = await self._measure(setting)
+        # The best one, the new one twice, the best one: what drifts hits both alike.
+        first, second, third, fourth = [
+            await self._measure(one) for one in (best, setting, setting, best)
+        ]
+        before, after = both(first, fourth), both(second, third)
         self._note(Trial(setting, after, before))
         return self._goal.better(after, before)
 

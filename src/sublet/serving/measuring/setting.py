@@ -1,7 +1,6 @@
 """How a model's batches are made: one point of the search, and the file that it ends in."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,8 @@ class Setting(Struct, frozen=True):
 
     def __str__(self) -> str:
         wait = f"wait {self.micros / 1000:g} ms" if self.micros else "no wait"
-        told = f"{self.largest} rows, {wait}{', padded' if self.padded else ''}"
+        rows = "1 row" if self.largest == 1 else f"{self.largest} rows"
+        told = f"{rows}, {wait}{', padded' if self.padded else ''}"
         return f"{told} (defaults)" if self == Setting() else told
 
 
@@ -77,22 +77,19 @@ def check(path: Path, force: bool) -> None:
 def write(path: Path, text: str, force: bool) -> None:
     """All of it or nothing; a server that reads it meanwhile finds the old one or the new one."""
     check(path, force)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False) as file:
+        with part.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(file.name, 0o666 & ~umask)
         if force:
-            os.replace(file.name, path)
+            part.replace(path)
         else:
             # Unlike a rename, this does not replace what somebody has written meanwhile.
-            os.link(file.name, path)
-            os.unlink(file.name)
-    except FileExistsError:
-        os.unlink(file.name)
-        check(path, force)
+            path.hardlink_to(part)
     except OSError as error:
+        check(path, force)
         raise WorldError(f"{path} cannot be written: {error.strerror}.") from None
+    finally:
+        part.unlink(missing_ok=True)

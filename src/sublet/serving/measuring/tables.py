@@ -2,6 +2,7 @@
 
 import csv
 import io
+import textwrap
 from collections.abc import Sequence
 
 from sublet.serving.measuring.figures import Figures
@@ -63,7 +64,8 @@ def legend(figures: Sequence[Figures]) -> list[str]:
         lines.append("~ not stable within its time: give it more --time, or a quieter machine.")
     failed = sum(one.failed for one in figures)
     if failed:
-        lines.append(f"{failed} calls failed, and count only here.")
+        last = next(one.error for one in reversed(figures) if one.failed)
+        lines += textwrap.wrap(f"{failed} calls failed, and count only here: {last}", 80)
     return lines
 
 

@@ -14,7 +14,7 @@ from sublet.serving.measuring.verdict import PAIRS
 
 
 class Trials:
-    """Of one model, under one load. A trial takes `most` seconds for its two settings."""
+    """Of one model, under one load. A trial is four measurements, of `most` seconds together."""
 
     def __init__(
         self, engine: Engine, place: Place, load: Load, concurrency: int, most: float
@@ -28,7 +28,7 @@ class Trials:
     async def measure(self, setting: Setting) -> Figures:
         """What a setting gives."""
         self._apply(setting)
-        return await self._load.step(self._concurrency, self._most / 2)
+        return await self._load.step(self._concurrency, self._most / 4)
 
     async def compare(
         self, setting: Setting, told: Callable[[int], None] = lambda pair: None
