@@ -268,7 +268,8 @@ class _Crowd:
                 self.waiting.append(self._next)
             self._next = next(self._arrivals)
         if self._next < self.end:
-            self.loop.call_later(min(max(self._next - now, 0), _TICK), self._tick)
+            # uvloop counts milliseconds: the last of a long pause is waited for by itself.
+            self.loop.call_later(max(self._next - now - _TICK, _TICK), self._tick)
         else:
             self._finish()
 

@@ -18,8 +18,8 @@ _LARGEST, _ENQUEUED = 2, 8
 _QUIET = 10.0
 _FLOOD, _OVERLOAD = 10.0, 5.0
 _ROUNDS = 3
-_FULL = _LARGEST * (_ENQUEUED + 2)
-"""Connections that fill the queue and both batches that run, so that nobody is refused yet."""
+_FULL = _LARGEST * (_ENQUEUED + 1)
+"""Connections that fill the queue and the batch that runs, so that hardly anybody is refused."""
 _CROWD = 128
 FLOODED, OTHER = "flooded", "other"
 ALONE, BESIDE = "alone", "beside the flood"
@@ -99,7 +99,7 @@ def result(rounds: Sequence[Round]) -> Result:
             "p50, p99: milliseconds of what was accepted, from when it was due. in: milliseconds,"
             " p99 of refusals. refused: share of what was asked.",
             f"largest batch {_LARGEST}, {_ENQUEUED} batches may wait. The peak is that of {_FULL}"
-            " connections: the queue is full, and nobody is refused yet.",
+            " connections: the queue is full, and hardly anybody is refused.",
         ),
     )
     other = [

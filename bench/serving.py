@@ -6,7 +6,6 @@ through the servers in turn, so that what drifts falls on all of them.
 
 import dataclasses
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -83,8 +82,10 @@ def measure(quick: bool) -> Result:
                     continue
                 rounds[-1][way.key] = stay
                 _tell(way.title, stay)
-            direct.append(_direct(home, path, seconds))
-            print(f"  direct: {direct[-1]:.0f} rows/s", file=sys.stderr)
+            try:
+                direct.append(_direct(home, path, seconds))
+            except processes.Failed as trouble:
+                failures[f"direct call: {trouble}"] = None
     return result(rounds, direct, tuple(failures))
 
 
@@ -180,18 +181,11 @@ def _close(values: Sequence[float], expected: Sequence[float]) -> bool:
 
 def _direct(home: Household, path: Path, seconds: float) -> float:
     """Rows per second of full batches in one process, without any server."""
+    told = home.directory / "direct"
     words: list[str | Path] = [sys.executable, PROGRAMS / "direct.py", path / "1", str(seconds)]
-    ended = subprocess.run(
-        words,
-        env={**home.env, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    if ended.returncode != 0:
-        raise processes.Failed(f"direct call: {ended.stderr.decode(errors='replace')[-300:]}")
-    return float(ended.stdout)
+    env = {**home.env, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    processes.run([*words, told], env, home.log)
+    return float(told.read_text())
 
 
 def _rates(several: Sequence[Stay], kind: str) -> list[float]:

@@ -1,10 +1,11 @@
 """The limit of the model itself: full batches in process, for so many seconds.
 
-`direct.py PATH SECONDS`: prints rows per second.
+`direct.py PATH SECONDS FILE`: leaves rows per second in the file.
 """
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -25,4 +26,4 @@ def main(path: str, seconds: float) -> float:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1], float(sys.argv[2])))
+    Path(sys.argv[3]).write_text(str(main(sys.argv[1], float(sys.argv[2]))))

@@ -138,6 +138,48 @@ def test_weights_count_for_every_slot_when_several_models_are_flooded() -> None:
     assert abs(begun["light"] - 50) <= 2
 
 
+def test_beside_the_only_batch_of_a_quiet_model_a_flooded_one_begins_none() -> None:
+    schedule = Schedule(2)
+    for name in ("flooded", "quiet"):
+        queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
+        queue.present, queue.seconds = True, 0.01
+    flooded, quiet = schedule.queues["flooded", 1], schedule.queues["quiet", 1]
+    for _ in range(10):
+        schedule.put(flooded, Request(KIND, 1, 0.0))
+    before = schedule.take(0.0)[0]
+    schedule.put(quiet, Request(KIND, 1, 0.0))
+    beside = schedule.take(0.0)[0]
+    assert before is not None
+    assert beside is not None
+    assert beside.batch.queue is quiet
+    schedule.finish(before, 0.01, 0.01)
+    assert schedule.take(0.0) == (None, [])
+    assert schedule.next_due(0.0) is None
+    schedule.finish(beside, 0.01, 0.01)
+    assert schedule.take(0.0)[0] is not None
+
+
+def test_a_quiet_model_that_has_had_its_share_keeps_nobody_waiting() -> None:
+    schedule = Schedule(2)
+    for name in ("flooded", "quiet"):
+        queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
+        queue.present, queue.seconds = True, 0.01
+    flooded, quiet = schedule.queues["flooded", 1], schedule.queues["quiet", 1]
+    for _ in range(10):
+        schedule.put(flooded, Request(KIND, 1, 0.0))
+    run = schedule.take(0.0)[0]
+    assert run is not None
+    schedule.finish(run, 0.01, 0.01)
+    began = 0
+    for _ in range(4):
+        schedule.put(quiet, Request(KIND, 1, 0.0))
+        runs = [one for one in (schedule.take(0.0)[0], schedule.take(0.0)[0]) if one is not None]
+        began += sum(one.batch.queue is flooded for one in runs)
+        for one in runs:
+            schedule.finish(one, 0.01, 0.01)
+    assert began >= 3
+
+
 def test_short_batches_may_have_every_slot() -> None:
     schedule = Schedule(2)
     for name in ("flooded", "quiet"):

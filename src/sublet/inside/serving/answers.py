@@ -63,7 +63,7 @@ class Answers:
             except Exception as error:
                 # It is of a type that does not travel, or there is no memory for it.
                 client.has_taken(request.call)
-                self.fail(request, failures.explained(error))
+                self.fail(request, failures.unsent(error))
                 return
         self._finish(request).append(record)
 

@@ -19,6 +19,8 @@ Key = tuple[str, int]
 _LONG = 0.003
 """Seconds. A batch that takes longer uses all processors by itself: a second one of the same model
 beside it gains little."""
+_FLOODED = 2
+"""Batches: a model for which so many wait is flooded."""
 _LATELY = 1.0
 """Seconds for which a model that was asked for something keeps others from the last slot."""
 
@@ -33,9 +35,11 @@ class Run(NamedTuple):
 class Schedule:
     """Up to `slots` batches run at a time.
 
-    The last slot is not for a model that has long batches in all the others, while another model is
-    asked as well: that one finds it free, whatever the first one does. If both wait, turns and
-    priorities decide.
+    A flooded model with long batches makes room for one that has little to do. The last slot is not
+    for it while another model is asked as well: that one finds it free. And beside the only batch
+    of another one it begins none, if it has had more than that one: so that batch shares the
+    processors with what ran before, and no more. Two models that are both flooded run side by side,
+    as turns and priorities decide.
     """
 
     def __init__(self, slots: int) -> None:
@@ -154,13 +158,19 @@ class Schedule:
         self._asked[model] = now
 
     def _held_back(self, queue: Queue, now: float) -> bool:
-        """Whether the last slot is not for it."""
-        return (
-            0 < self.slots - 1 <= queue.running
-            and queue.seconds > _LONG
-            and any(
+        """Whether it makes room. If so, some batch runs, at whose end it is asked again."""
+        if self.slots < 2 or not self.running or queue.seconds <= _LONG:
+            return False
+        if queue.running >= self.slots - 1:
+            return any(
                 model != queue.model and now - when < _LATELY for model, when in self._asked.items()
             )
+        return queue.rows >= _FLOODED * queue.limit and any(
+            other.running
+            and not other.rows
+            and other.model != queue.model
+            and self._turns.ahead(queue.model, other.model, other.seconds / other.options.weight)
+            for other in self.queues.values()
         )
 
 

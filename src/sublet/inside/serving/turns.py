@@ -28,6 +28,10 @@ class Turns:
             0
         ]
 
+    def ahead(self, model: str, other: str, seconds: float) -> bool:
+        """Whether a model has had more than the other, whose last batch counts for so long."""
+        return self._tags.get(model, 0.0) > self._tags.get(other, 0.0) - seconds
+
     def begin(self, model: str, seconds: float, weight: float) -> Turn:
         """Its batch begins, and will take about so long; give the result to `end`."""
         start = max(self._now, self._tags.get(model, 0.0))
