@@ -128,7 +128,7 @@ class Clerk:
     ) -> asyncio.Future[Answer]:
         size = 0
         for array in inputs.values():
-            size += array.nbytes if array.dtype != object else sum(map(len, array.flat))
+            size += sum(map(len, array.flat)) if array.dtype.hasobject else array.nbytes
         self.room.take(size)
         try:
             future = port.run(version.model, version.number, signature, inputs, *rest)
