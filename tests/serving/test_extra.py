@@ -13,6 +13,6 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(
 ) -> None:
     extra.require()
     monkeypatch.setitem(sys.modules, "orjson", None)
-    monkeypatch.setitem(sys.modules, "google", None)
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
     with pytest.raises(BadRequest, match=r"google\.protobuf, orjson\..*'sublet\[serve\]'"):
         extra.require()

@@ -103,7 +103,7 @@ def test_an_empty_array_is_an_answer_too(engine: NumbersEngine) -> None:
         ("double", {"z": floats([[1]])}, Code.INVALID_ARGUMENT, "Missing but required: {x}"),
         ("double", {"x": np.array([[1]])}, Code.INVALID_ARGUMENT, "has to be float32"),
         ("positive", rows(-1), Code.INVALID_ARGUMENT, "a row is negative"),
-        ("dates", rows(1), Code.INVALID_ARGUMENT, "cannot be sent"),
+        ("dates", rows(1), Code.INTERNAL, "cannot be sent"),
     ],
 )
 def test_a_call_that_cannot_be_run_says_why(
