@@ -186,7 +186,7 @@ def test_outputs_that_have_no_rows_are_whole_for_each_caller(tmp_path: Path) -> 
         wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
         inputs = [{"x": np.full((size, 1), size, np.float32)} for size in (8, 1000, 8)]
         calls = [engine.line.submit("frames", 1, "serving_default", one) for one in inputs]
-        wait_for(lambda: engine.model("frames")["waiting"] == 1016, "all are there")
+        wait_for(lambda: engine.model("frames")["waiting"] == 8 + 64 + 8, "all are there")
         engine.touch("go")
         first.join()
         for size, call in zip((8, 1000, 8), calls, strict=True):
