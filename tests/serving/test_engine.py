@@ -102,6 +102,21 @@ def test_what_a_function_raises_is_told_by_its_name(
     engine.unload("fail")
 
 
+def test_a_forked_child_that_ends_takes_nothing_along(home: Box) -> None:
+    code = (
+        "import os, sys, numpy as np, sublet\n"
+        "engine = sublet.Engine(memory='64MiB')\n"
+        "engine.load('here', lambda x: x + 1)\n"
+        "if not (child := os.fork()): sys.exit()\n"
+        "os.waitpid(child, 0)\n"
+        "engine.worker.line.ask({'ask': 'unload', 'model': 'here', 'version': 1})\n"
+        "print(engine.run('here', np.arange(2)).tolist())\n"
+        "engine.close()\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.stdout.split("\n")[0] == "[1, 2]", said.stderr
+
+
 def test_what_takes_the_place_of_a_model_may_take_other_inputs(engine: sublet.Engine) -> None:
     engine.load("change", lambda x: x + 1)
     model = sublet.connect("change")

@@ -22,21 +22,28 @@ class Packet(NamedTuple):
     descriptors: list[int]
 
 
+def new_buffer() -> bytearray:
+    """Room for one packet, and to see that it is too large."""
+    return bytearray(LARGEST_PACKET + 1)
+
+
 class Inbox:
     """Packets from one socket, as `make` has them: arrays in a bytearray can be written to.
 
-    Used by one thread at a time.
+    Used by one thread at a time. Inboxes that are read by turns may share a `buffer`.
     """
 
     def __init__(
-        self, sock: socket.socket, make: type[bytes] | type[bytearray] = bytearray
+        self,
+        sock: socket.socket,
+        make: type[bytes] | type[bytearray] = bytearray,
+        buffer: bytearray | None = None,
     ) -> None:
         self._sock = sock
         self._make = make
         # Received into one buffer and copied from there: a new one of this size for each packet
         # would have its pages cleared again and again.
-        self._buffer = bytearray(LARGEST_PACKET + 1)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(new_buffer() if buffer is None else buffer)
 
     def receive_nowait(self) -> Packet | None:
         """The next packet; None if there is none now. Raises EOFError when the other end is gone,

@@ -221,7 +221,7 @@ class Engine:
         self._pid = os.getpid()
         # For functions and models of this program, on their way to the engine.
         self._directory = tempfile.mkdtemp(prefix="sublet-engine-")
-        self._tidy = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        self._tidy = weakref.finalize(self, _remove, self._directory, self._pid)
         self.worker = Worker(str(memory), device, name=name, told=_say)
         try:
             self.worker.wait(timeout)
@@ -322,6 +322,12 @@ class Engine:
             )
         version = max(found)
         return version, found[version].signatures
+
+
+def _remove(directory: str, pid: int) -> None:
+    """Not by a forked child, which ends before its parent is done."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _load(line: Line, name: str, version: int, path: str, options: dict[str, Any]) -> "_Loaded":

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,7 +188,7 @@ def test_outputs_that_have_no_rows_are_whole_for_each_caller(tmp_path: Path) -> 
         wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
         inputs = [{"x": np.full((size, 1), size, np.float32)} for size in (8, 1000, 8)]
         calls = [engine.line.submit("frames", 1, "serving_default", one) for one in inputs]
-        wait_for(lambda: engine.model("frames")["waiting"] == 1016, "all are there")
+        wait_for(lambda: engine.model("frames")["waiting"] == 8 + 64 + 8, "all are there")
         engine.touch("go")
         first.join()
         for size, call in zip((8, 1000, 8), calls, strict=True):
@@ -307,6 +308,22 @@ def test_calls_in_flight_fail_at_once_when_the_engine_is_killed(tmp_path: Path) 
         assert error.code == results[0].code == Code.UNAVAILABLE
         with pytest.raises(ServingError, match="has ended"):
             run(engine, "held", rows(1))
+
+
+def test_clients_that_come_and_go_leave_no_memory_behind(engine: NumbersEngine) -> None:
+    pid = engine.line.ask({"ask": "hello"})["pid"]
+
+    def held() -> int:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    before = held()
+    for number in range(1500):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.connect(engine.path)
+            sock.send(bytes([number % 256]) * (number % 64 + 1))
+    assert run(engine, "double", rows(1)).item() == 2
+    assert held() - before < 32 << 20
 
 
 def test_an_engine_ends_with_its_owner(tmp_path: Path) -> None:

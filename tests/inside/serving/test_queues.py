@@ -117,6 +117,22 @@ def test_a_request_that_must_be_alone_counts_as_one_batch_however_long_it_is() -
     assert one.rows == 0
 
 
+def test_large_requests_do_not_fill_a_queue_whose_owner_named_no_size() -> None:
+    one = queue()
+    kind = Kind("rows")
+    kind.even = True
+    requests = [request(20_000, kind=kind) for _ in range(3)]
+    assert [one.put(each) for each in requests] == [None] * 3
+    pieces: dict[Request, int] = dict.fromkeys(requests, 0)
+    while one.due(0.0) is not None:
+        batch, _ = one.take(0.0)
+        assert batch is not None
+        for part in batch.parts:
+            pieces[part.request] += part.stop - part.start
+    assert list(pieces.values()) == [20_000] * 3
+    assert one.rows == 0
+
+
 def test_a_large_request_is_split_once_its_kind_was_seen_to_have_rows() -> None:
     one = queue()
     kind = Kind("unknown")

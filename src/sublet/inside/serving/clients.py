@@ -80,9 +80,11 @@ class Lane:
 
 
 class Client:
-    """One connection. `dead` once nothing can come from it or go to it."""
+    """One connection. `dead` once nothing can come from it or go to it. `buffer` is an inbox's."""
 
-    def __init__(self, sock: socket.socket, owner: bool = False) -> None:
+    def __init__(
+        self, sock: socket.socket, owner: bool = False, buffer: bytearray | None = None
+    ) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.owner = owner
@@ -90,7 +92,7 @@ class Client:
         self.dead = False
         self.calls: dict[int, Request] = {}
         self.lanes: dict[int, Lane] = {}
-        self.inbox = Inbox(sock, bytes)
+        self.inbox = Inbox(sock, bytes, buffer)
         self.outbox = Outbox(sock)
         self._segments: dict[int, Any] = {}
         self._unread: dict[int, int] = {}

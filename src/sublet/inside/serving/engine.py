@@ -29,6 +29,7 @@ from typing import Any
 
 from sublet.channel import records
 from sublet.channel.codes import Code
+from sublet.channel.inbox import new_buffer
 from sublet.channel.records import Malformed, Record
 from sublet.errors import ServingError
 from sublet.inside.calls import leave
@@ -88,7 +89,9 @@ class Engine:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._clients: dict[int, Client] = {}
-        self._owner = Client(owner, owner=True)
+        self._buffer = new_buffer()
+        """All clients are read by whoever watches, so one will do for any number of them."""
+        self._owner = Client(owner, True, self._buffer)
 
     def run(self) -> None:
         """Listen, and never return."""
@@ -184,7 +187,7 @@ class Engine:
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError, OSError):
             while True:
-                self._add(Client(self._listener.accept()[0]))
+                self._add(Client(self._listener.accept()[0], buffer=self._buffer))
 
     def _add(self, client: Client) -> None:
         self._clients[client.fileno()] = client

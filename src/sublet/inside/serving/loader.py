@@ -1,7 +1,8 @@
 """The threads that bring models into memory, and whatever else takes long.
 
 Requests of a model that is being loaded wait in its queue; those of others go on. There are several
-threads, as a load may take its time, or never end; the store says how many load at once.
+threads, as a load may take its time, or never end; the store says how many load at once, so a
+thread too many costs nothing, and one too few has a good model wait for those that never end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .floor import Floor
 from .models import Loaded
 from .runner import Runner
 
-_THREADS = 4
+_THREADS = 16
 _SWEEP = 1.0
 """Seconds between two looks at models that nobody uses."""
 

@@ -143,8 +143,9 @@ class Queue:
     def put(self, request: Request) -> ServingError | None:
         """Have it wait; an error if there is no room."""
         rows = request.rows or 1
-        if request.kind.alone:
-            rows = min(rows, self.options.largest)  # It is one batch, however long it is.
+        if request.kind.alone or not self.options.fixed:
+            # It is one batch, however long it is, or pieces whose size is ours to choose.
+            rows = min(rows, self.options.largest)
         bound = self.options.enqueued * self.options.largest
         if not self.present:
             bound *= _WHILE_LOADING
@@ -271,7 +272,9 @@ class Queue:
         start = head.taken
         stop = min(head.rows, start + piece)
         head.taken = stop
-        self._count(head, start - stop)
+        # Something of it waits until its last piece is taken.
+        left = 0 if stop == head.rows else max(1, head.waits - (stop - start))
+        self._count(head, left - head.waits)
         if stop == head.rows:
             self._shift(head)
         return Batch(self, head.kind, [Part(head, start, stop)], stop - start)
