@@ -1,4 +1,4 @@
-"""The client's half: lanes, memory that is used again, and calls that share a line."""
+"""The client's half: routes, memory that is used again, and calls that share a line."""
 
 import asyncio
 import gc

@@ -40,9 +40,9 @@ class Liar:
         told = {**OPEN, "inputs": ["x"], **changes}
         self.sock.send(records.plain(records.OPEN, body=json.dumps(told).encode()))
 
-    def call(self, heads: bytes, rest: bytes = b"", lane: int = 0, number: int = 1) -> None:
+    def call(self, heads: bytes, rest: bytes = b"", route: int = 0, number: int = 1) -> None:
         length = records.CALL_HEAD.size + len(heads) + len(rest)
-        head = records.CALL_HEAD.pack(length, records.CALL, 0, lane, number, len(heads), 0)
+        head = records.CALL_HEAD.pack(length, records.CALL, 0, route, number, len(heads), 0)
         self.sock.send(head + heads + rest)
 
     def segment(self, memory: int, size: int) -> None:
@@ -123,12 +123,12 @@ def test_tensors_that_are_not_what_they_say_are_hung_up_on(liar: Liar, heads: by
     assert liar.is_hung_up_on()
 
 
-def test_a_call_on_no_lane_is_hung_up_on(liar: Liar) -> None:
-    liar.call(tensors.head(FLOAT, (1, 1), tensors.INLINE, 4), b"\0" * 8, lane=3)
+def test_a_call_on_no_route_is_hung_up_on(liar: Liar) -> None:
+    liar.call(tensors.head(FLOAT, (1, 1), tensors.INLINE, 4), b"\0" * 8, route=3)
     assert liar.is_hung_up_on()
 
 
-def test_a_lane_to_an_unknown_model_is_answered(liar: Liar) -> None:
+def test_a_route_to_an_unknown_model_is_answered(liar: Liar) -> None:
     liar.open(model="nothing")
     liar.call(tensors.head(FLOAT, (1, 1), tensors.INLINE, 4), b"\0" * 8)
     (record,) = records.read(liar.sock.recv(1 << 16))

@@ -16,7 +16,7 @@ from .answer import Answer
 from .codes import Code
 from .inbox import Inbox
 from .outbox import Outbox, Outgoing
-from .records import EVENT, MOST_LANES, Malformed
+from .records import EVENT, MOST_ROUTES, Malformed
 from .session import Session
 from .tensors import Array
 
@@ -50,7 +50,7 @@ class Port:
     @property
     def worn(self) -> bool:
         """Whether models were called in so many ways that a new port should take its place."""
-        return self._session.ways > MOST_LANES // 2
+        return self._session.ways > MOST_ROUTES // 2
 
     def run(
         self,

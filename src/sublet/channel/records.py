@@ -3,15 +3,15 @@
 A packet of the SOCK_SEQPACKET socket holds one or more records, in the order they were made. A
 record begins with HEAD and is a multiple of 8 bytes long:
 
-    OPEN      client   lane; JSON: model, version, signature, inputs, outputs. Once for each lane.
+    OPEN      client   route; JSON: model, version, signature, inputs, outputs. Once for each route.
     SEGMENT   client   number in `call`, SIZE; takes one descriptor of the packet, its memfd.
     DROP      client   number in `call`: that segment is not used any more.
-    CALL      client   lane, call, DEADLINE; tensors, as in `tensors.py`.
+    CALL      client   route, call, DEADLINE; tensors, as in `tensors.py`.
     CANCEL    client   call.
     ASK       client   call; one tensor of bytes, that is JSON.
     TAKEN     client   call: the memory of its answer has arrived.
-    LANE      engine   lane; JSON: the names of the outputs, before the first answer on that lane.
-    ANSWER    engine   lane, call, TIMES; tensors. If any is large, takes one descriptor: a memfd.
+    ROUTE     engine   route; JSON: the names of the outputs, before the first answer on it.
+    ANSWER    engine   route, call, TIMES; tensors. If any is large, takes one descriptor: a memfd.
     REPLY     engine   call; one tensor of bytes, that is JSON, as in an answer.
     FAILED    engine   call, the code in `more`; text.
     EVENT     engine   JSON.
@@ -28,10 +28,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 OPEN, SEGMENT, DROP, CALL, CANCEL, ASK, TAKEN = range(1, 8)
-LANE, ANSWER, REPLY, FAILED, EVENT = range(65, 70)
+ROUTE, ANSWER, REPLY, FAILED, EVENT = range(65, 70)
 
 HEAD = struct.Struct("<IBbHII")
-"""Length of the record, kind, priority, lane, call, and one number more: for tensors, the length
+"""Length of the record, kind, priority, route, call, and one number more: for tensors, the length
 of their heads."""
 DEADLINE = struct.Struct("<Q")
 """Nanoseconds of the monotonic clock; 0 for none."""
@@ -43,7 +43,7 @@ CALL_HEAD = struct.Struct("<IBbHIIQ")
 ANSWER_HEAD = struct.Struct("<IBbHIIIII4x")
 """HEAD and what follows it, in one piece: these two are made and read for every call."""
 
-MOST_LANES = 1 << 16
+MOST_ROUTES = 1 << 16
 MOST_CALLS = 1 << 32
 LARGEST_PACKET = 160 << 10
 """Bytes. What the kernel takes by default is a little more."""
@@ -64,7 +64,7 @@ class Record(NamedTuple):
 
     kind: int
     priority: int
-    lane: int
+    route: int
     call: int
     more: int
     at: int
@@ -77,17 +77,17 @@ def read(packet: bytes | bytearray) -> Iterator[Record]:
     while at < size:
         if size - at < head:
             raise Malformed("a packet ends within a record")
-        length, kind, priority, lane, call, more = HEAD.unpack_from(packet, at)
+        length, kind, priority, route, call, more = HEAD.unpack_from(packet, at)
         if length < head or length % 8 or at + length > size:
             raise Malformed("a record has a wrong length")
-        yield Record(kind, priority, lane, call, more, at + head, at + length)
+        yield Record(kind, priority, route, call, more, at + head, at + length)
         at += length
 
 
-def plain(kind: int, lane: int = 0, call: int = 0, more: int = 0, body: bytes = b"") -> bytes:
+def plain(kind: int, route: int = 0, call: int = 0, more: int = 0, body: bytes = b"") -> bytes:
     """A record without tensors."""
     length = HEAD.size + len(body)
-    return HEAD.pack(-(-length // 8) * 8, kind, 0, lane, call, more) + body + bytes(-length % 8)
+    return HEAD.pack(-(-length // 8) * 8, kind, 0, route, call, more) + body + bytes(-length % 8)
 
 
 def body(packet: bytes | bytearray, record: Record) -> Any:

@@ -31,13 +31,13 @@ Finished = tuple[Any, Answer | dict[str, Any] | ServingError]
 
 class _Pending(NamedTuple):
     owner: Any
-    lane: int
+    route: int
     used: tuple[segments.Segment | Array, ...]
     """Segments to put back after the answer, and the user's buffers, which must live until then."""
 
 
 class Session:
-    """One connection's lanes, calls in flight and memory. Threads may share it.
+    """One connection's routes, calls in flight and memory. Threads may share it.
 
     `put` takes each record, in order. What it raises because of the caller is TypeError.
     """
@@ -45,7 +45,7 @@ class Session:
     def __init__(self, put: Put) -> None:
         self.segments = segments.Segments()
         self._put = put
-        self._lanes: dict[tuple[Any, ...], int] = {}
+        self._routes: dict[tuple[Any, ...], int] = {}
         self._outputs: dict[int, list[str]] = {}
         self._pending: dict[int, _Pending] = {}
         self._last = 0
@@ -57,7 +57,7 @@ class Session:
     @property
     def ways(self) -> int:
         """In which models were called; each is known to the engine for as long as we are."""
-        return len(self._lanes)
+        return len(self._routes)
 
     def call(
         self,
@@ -79,12 +79,12 @@ class Session:
         urgency = max(-128, min(127, priority))
         length = records.CALL_HEAD.size + len(heads) + size
         with self._lock:
-            lane = self._lanes.get((model, version, signature, names, tuple(outputs)))
-            if lane is None:
-                lane = self._open(model, version, signature, names, tuple(outputs))
-            number = self._expect(owner, lane, used)
+            route = self._routes.get((model, version, signature, names, tuple(outputs)))
+            if route is None:
+                route = self._open(model, version, signature, names, tuple(outputs))
+            number = self._expect(owner, route, used)
             head = records.CALL_HEAD.pack(
-                length, records.CALL, urgency, lane, number, len(heads), until
+                length, records.CALL, urgency, route, number, len(heads), until
             )
             self._put(Outgoing((head, heads, *pieces), length))
         return number
@@ -148,8 +148,8 @@ class Session:
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
     ) -> int:
-        lane = len(self._lanes)
-        if lane >= records.MOST_LANES:
+        route = len(self._routes)
+        if route >= records.MOST_ROUTES:
             raise ServingError(
                 "Too many ways to call models on one connection; make a new one.",
                 Code.RESOURCE_EXHAUSTED,
@@ -161,12 +161,12 @@ class Session:
             "inputs": inputs,
             "outputs": outputs,
         }
-        record = records.plain(records.OPEN, lane=lane, body=json.dumps(told).encode())
-        self._lanes[model, version, signature, inputs, outputs] = lane
+        record = records.plain(records.OPEN, route=route, body=json.dumps(told).encode())
+        self._routes[model, version, signature, inputs, outputs] = route
         self._put(Outgoing((record,), len(record)))
-        return lane
+        return route
 
-    def _expect(self, owner: Any, lane: int, used: tuple[segments.Segment | Array, ...]) -> int:
+    def _expect(self, owner: Any, route: int, used: tuple[segments.Segment | Array, ...]) -> int:
         """A number for a new call."""
         number = self._last
         while True:
@@ -174,7 +174,7 @@ class Session:
             if number not in self._pending:
                 break
         self._last = number
-        self._pending[number] = _Pending(owner, lane, used)
+        self._pending[number] = _Pending(owner, route, used)
         return number
 
     def _tensors(
@@ -232,9 +232,9 @@ class Session:
         self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]
     ) -> Finished | None:
         kind = record.kind
-        if kind == records.LANE:
+        if kind == records.ROUTE:
             names = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
-            self._outputs[record.lane] = names
+            self._outputs[record.route] = names
             return None
         if kind == records.EVENT:
             told = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
@@ -261,7 +261,7 @@ class Session:
         else:
             queued, computed, rows = records.TIMES.unpack_from(data, record.at)
             arrays = self._arrays(record, data, record.at + records.TIMES.size, beside)
-            outputs = dict(zip(self._outputs[pending.lane], arrays, strict=True))
+            outputs = dict(zip(self._outputs[pending.route], arrays, strict=True))
             result = Answer(outputs, queued * 1e-6, computed * 1e-6, rows)
         return None if pending.owner is None else (pending.owner, result)
 

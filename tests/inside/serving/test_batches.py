@@ -107,6 +107,8 @@ def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> Non
 
 def test_sizes_are_rounded_up_to_one_that_is_allowed() -> None:
     assert powers(12) == (1, 2, 4, 8, 12)
+    assert Options.read({"max_batch_size": 12}, few_shapes=True).padded(5) == 8
+    assert Options.read({"max_batch_size": 12}).padded(5) == 5
     options = Options.read({"allowed_batch_sizes": [4, 16]})
     assert [options.padded(rows) for rows in (1, 4, 5, 16)] == [4, 4, 16, 16]
     assert options.largest == 16

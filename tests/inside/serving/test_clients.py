@@ -4,7 +4,7 @@ import socket
 
 from sublet.channel.tensors import Array
 from sublet.inside.serving.answers import Answers
-from sublet.inside.serving.clients import Client, Lane
+from sublet.inside.serving.clients import Client, Route
 from sublet.inside.serving.queues import Kind, Request
 from support.numbers import floats
 
@@ -35,11 +35,11 @@ def test_a_client_can_be_owed_large_answers_up_to_a_bound() -> None:
 def test_answers_of_different_types_and_one_shape_are_told_apart() -> None:
     one = client()
     told = {"model": "m", "version": 1, "signature": "s", "inputs": ["x"]}
-    lanes = [Lane(n, {**told, "outputs": [name]}) for n, name in enumerate("ab")]
+    routes = [Route(n, {**told, "outputs": [name]}) for n, name in enumerate("ab")]
     outputs: list[Array] = [floats([[1]]), floats([[1]]).astype("f8")]
     answers = Answers(("a", "b"))
-    for number, lane in enumerate(lanes):
-        request = Request(Kind("s"), 1, 0.0, client=one, call=number, lane=lane)
+    for number, route in enumerate(routes):
+        request = Request(Kind("s"), 1, 0.0, client=one, call=number, route=route)
         answers.put(request, outputs, 0.0, 1)
     (records,) = answers._clients.values()
     small, large = (record.size for record in records)

@@ -1,6 +1,6 @@
 """The answers of a batch, as records for each client.
 
-Owns what is sent to whom. Requests of the same size and lane have equal heads, so those are made
+Owns what is sent to whom. Requests of the same size and route have equal heads, so those are made
 once for each batch; all answers for one client go in one packet.
 """
 
@@ -16,7 +16,7 @@ from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
 from . import failures
-from .clients import Client, Lane, pack
+from .clients import Client, Route, pack
 from .queues import Request
 
 _MICRO = 1e6
@@ -35,12 +35,12 @@ class Answers:
     def put(self, request: Request, outputs: list[Array], computed: float, rows: int) -> None:
         """All outputs of one request."""
         client: Client = request.client
-        lane: Lane = request.lane
-        if lane.named is None or lane.named != (lane.outputs or self._names):
-            self._name(client, lane)
-        if lane.outputs:
+        route: Route = request.route
+        if route.named is None or route.named != (route.outputs or self._names):
+            self._name(client, route)
+        if route.outputs:
             try:
-                outputs = [outputs[self._index[name]] for name in lane.outputs]
+                outputs = [outputs[self._index[name]] for name in route.outputs]
             except KeyError as error:
                 self.fail(
                     request,
@@ -52,14 +52,14 @@ class Answers:
                 return
         queued = min(_MOST, int((request.started - request.arrived) * _MICRO))
         times = max(0, queued), min(_MOST, int(computed * _MICRO)), rows
-        record = self._small(request, lane, outputs, times)
+        record = self._small(request, route, outputs, times)
         if record is None:
             nbytes = sum(array.nbytes for array in outputs)
             if nbytes > records.INLINE and not client.owes(request.call, nbytes):
                 self.fail(request, _unread())
                 return
             try:
-                record = _large(request, lane, outputs, times)
+                record = _large(request, route, outputs, times)
             except Exception as error:
                 # It is of a type that does not travel, or there is no memory for it.
                 client.has_taken(request.call)
@@ -88,15 +88,15 @@ class Answers:
             found = self._clients[client] = []
         return found
 
-    def _name(self, client: Client, lane: Lane) -> None:
-        names = lane.outputs or self._names
+    def _name(self, client: Client, route: Route) -> None:
+        names = route.outputs or self._names
         body = json.dumps(names).encode()
-        client.put(records.plain(records.LANE, lane=lane.number, body=body))
+        client.put(records.plain(records.ROUTE, route=route.number, body=body))
         # Only now: another thread that finds it named sends its answers behind the names.
-        lane.named = names
+        route.named = names
 
     def _small(
-        self, request: Request, lane: Lane, outputs: list[Array], times: tuple[int, int, int]
+        self, request: Request, route: Route, outputs: list[Array], times: tuple[int, int, int]
     ) -> Outgoing | None:
         """The way of nearly all answers: one small array of numbers, whose head is known."""
         if len(outputs) != 1:
@@ -118,7 +118,7 @@ class Answers:
         head, fill = found
         length = records.ANSWER_HEAD.size + len(head) + array.nbytes + fill
         start = records.ANSWER_HEAD.pack(
-            length, records.ANSWER, 0, lane.number, request.call, len(head), *times
+            length, records.ANSWER, 0, route.number, request.call, len(head), *times
         )
         if fill:
             return Outgoing((start, head, array, bytes(fill)), length)
@@ -134,11 +134,11 @@ def _unread() -> ServingError:
 
 
 def _large(
-    request: Request, lane: Lane, outputs: list[Array], times: tuple[int, int, int]
+    request: Request, route: Route, outputs: list[Array], times: tuple[int, int, int]
 ) -> Outgoing:
     head, pieces, size, memory = pack(outputs)
     length = records.ANSWER_HEAD.size + size
     start = records.ANSWER_HEAD.pack(
-        length, records.ANSWER, 0, lane.number, request.call, len(head), *times
+        length, records.ANSWER, 0, route.number, request.call, len(head), *times
     )
     return Outgoing((start, head, *pieces), length, memory)

@@ -1,4 +1,4 @@
-"""The engine's half of each channel: lanes, segments and calls of one client.
+"""The engine's half of each channel: routes, segments and calls of one client.
 
 Owns reading records and writing answers. Knows nothing of queues or models: a call that was read
 is a `Request`, whatever becomes of it.
@@ -48,7 +48,7 @@ class Form(NamedTuple):
     """dtype and count, if it is one tensor of numbers in the record."""
 
 
-class Lane:
+class Route:
     """One way in which this client calls a model."""
 
     def __init__(self, number: int, told: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Lane:
                 self.forms.clear()
             found = self.forms[heads] = _form(tensors.layout(heads))
             if len(found.layout) != len(self.inputs):
-                raise Malformed("a call has not as many tensors as its lane has inputs")
+                raise Malformed("a call has not as many tensors as its route has inputs")
         return found
 
 
@@ -91,7 +91,7 @@ class Client:
         """Whether it is the one that had the engine started: it may load and unload."""
         self.dead = False
         self.calls: dict[int, Request] = {}
-        self.lanes: dict[int, Lane] = {}
+        self.routes: dict[int, Route] = {}
         self.inbox = Inbox(sock, bytes, buffer)
         self.outbox = Outbox(sock)
         self._segments: dict[int, Any] = {}
@@ -103,12 +103,12 @@ class Client:
         return self.sock.fileno()
 
     def open(self, record: Record, data: bytes) -> None:
-        """A new lane."""
+        """A new route."""
         try:
             told = json.loads(text(record, data))
-            self.lanes[record.lane] = Lane(record.lane, told)
+            self.routes[record.route] = Route(record.route, told)
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise Malformed("a lane is not as agreed") from None
+            raise Malformed("a route is not as agreed") from None
 
     def attach(self, record: Record, data: bytes, descriptors: Iterator[int]) -> None:
         """A new segment."""
@@ -214,7 +214,7 @@ class Client:
         self.sock.close()
         self.outbox.close()
         self._segments.clear()
-        self.lanes.clear()
+        self.routes.clear()
         self.calls.clear()
 
 

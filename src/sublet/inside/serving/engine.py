@@ -252,19 +252,19 @@ class Engine:
             raise Malformed(f"a client does not send records of kind {kind}")
 
     def _call(self, client: Client, record: Record, data: bytes, now: float) -> None:
-        lane = client.lanes.get(record.lane)
-        if lane is None or record.call in client.calls:
-            raise Malformed("a call on no lane, or one that is there already")
+        route = client.routes.get(record.route)
+        if route is None or record.call in client.calls:
+            raise Malformed("a call on no route, or one that is there already")
         heads = record.at + records.DEADLINE.size
         at = heads + record.more
         if at > record.end:
             raise Malformed("a call is cut off")
         (until,) = records.DEADLINE.unpack_from(data, record.at)
-        form = lane.form(data[heads:at])
+        form = route.form(data[heads:at])
         arrays = client.arrays(form, data, at, record.end)
         deadline = until * 1e-9 if until else _NEVER
         result = self.floor.put(
-            client, lane, record.call, form, arrays, now, deadline, record.priority
+            client, route, record.call, form, arrays, now, deadline, record.priority
         )
         if isinstance(result, ServingError):
             client.fail(record.call, result.code, result.message)

@@ -13,9 +13,10 @@ from typing import Any
 from sublet.channel.codes import Code
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
+from sublet.inside import lease
 
 from . import batches
-from .clients import Client, Form, Lane
+from .clients import Client, Form, Route
 from .models import Loaded, Statistics, Store
 from .options import Options
 from .queues import Kind, Part, Queue, Request
@@ -33,13 +34,15 @@ class Floor:
     def __init__(self, slots: int, make: Make, told: Told) -> None:
         self.store = make(self._busy, told)
         self._schedule = Schedule(slots)
+        held = lease.current()
+        self._few_shapes = held is not None and held.on_gpu
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         """Told when a batch is done."""
 
     def add(self, model: str, version: int, path: str, options: dict[str, Any]) -> None:
         """Make a version known; its first request has it loaded."""
-        read = Options.read(options)
+        read = Options.read(options, self._few_shapes)
         self.store.add(model, version, path, options)
         with self._lock:
             self._schedule.add(model, version, read)
@@ -55,7 +58,7 @@ class Floor:
     def put(
         self,
         client: Client,
-        lane: Lane,
+        route: Route,
         call: int,
         form: Form,
         arrays: list[Array],
@@ -65,21 +68,21 @@ class Floor:
     ) -> ServingError | Queue | None:
         """Have a call wait; why it cannot, or the queue of a model that has to be loaded."""
         with self._lock:
-            queue: Queue | None = lane.queue
-            if queue is None or queue.removed or (queue.retired and lane.version is None):
-                queue = lane.queue = self._find(lane.model, lane.version)
-                lane.kinds.clear()
+            queue: Queue | None = route.queue
+            if queue is None or queue.removed or (queue.retired and route.version is None):
+                queue = route.queue = self._find(route.model, route.version)
+                route.kinds.clear()
                 if queue is None:
-                    return not_found(lane.model, lane.version)
-            kind = lane.kinds.get(form.key)
+                    return not_found(route.model, route.version)
+            kind = route.kinds.get(form.key)
             if kind is None or kind.bound is None:
-                if len(lane.kinds) >= _MOST_KINDS:
-                    lane.kinds.clear()
-                kind = lane.kinds[form.key] = self._kind(lane, queue, form)
+                if len(route.kinds) >= _MOST_KINDS:
+                    route.kinds.clear()
+                kind = route.kinds[form.key] = self._kind(route, queue, form)
                 if kind.error is not None:
                     return kind.error
             request = Request(
-                kind, form.rows, now, deadline, priority, form.nbytes, arrays, client, call, lane
+                kind, form.rows, now, deadline, priority, form.nbytes, arrays, client, call, route
             )
             refused = kind.error or self._schedule.put(queue, request)
             if refused is not None:
@@ -118,7 +121,7 @@ class Floor:
     def give_up(self, requests: Iterable[Request]) -> list[Request]:
         """Nobody waits for these any more; those of them that no batch has."""
         with self._lock:
-            return [one for one in requests if one.lane.queue.give_up(one)]
+            return [one for one in requests if one.route.queue.give_up(one)]
 
     def assemble(self, part: Part, outputs: list[Array]) -> list[Array] | None:
         """A part of a split request is done; all of its outputs, once it was the last."""
@@ -209,17 +212,17 @@ class Floor:
             default=None,
         )
 
-    def _kind(self, lane: Lane, queue: Queue, form: Form) -> Kind:
+    def _kind(self, route: Route, queue: Queue, form: Form) -> Kind:
         tails: Any = form.key
         lone = any(tail is None for _, tail, _ in tails)
         if queue.options.pad_inputs and not lone:
             tails = tuple((dtype, None, rank) for dtype, _, rank in tails)
-        key = lane.signature, lane.inputs, tails
+        key = route.signature, route.inputs, tails
         kind = queue.kinds.get(key)
         if kind is None:
             if len(queue.kinds) >= _MOST_KINDS:
                 queue.kinds.clear()
-            kind = queue.kinds[key] = Kind(lane.signature, lane.inputs, tails, lone)
+            kind = queue.kinds[key] = Kind(route.signature, route.inputs, tails, lone)
             kind.alone = lone or queue.options.alone
         if kind.bound is None and kind.error is None and queue.present:
             loaded = self.store.use(queue.model, queue.version)

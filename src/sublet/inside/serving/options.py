@@ -50,8 +50,12 @@ class Options:
     """Whether each request is a batch of its own."""
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Options:
-        """From the options of a model; names that are not ours are left to others."""
+    def read(cls, told: Mapping[str, Any], few_shapes: bool = False) -> Options:
+        """From the options of a model; names that are not ours are left to others.
+
+        `few_shapes`: where nothing is said, batches are filled up to powers of two. A GPU's
+        libraries look for the best algorithm anew for every shape; a processor gains nothing.
+        """
         largest = _whole(told, "max_batch_size", LARGEST)
         sizes = told.get("allowed_batch_sizes") or ()
         listed = isinstance(sizes, (list, tuple))
@@ -68,7 +72,7 @@ class Options:
         return cls(
             largest,
             _number(told, "batch_timeout_micros", 0.0, zero=True) * 1e-6,
-            tuple(sizes),
+            tuple(sizes) or (powers(largest) if few_shapes else ()),
             _whole(told, "max_enqueued_batches", ENQUEUED),
             _number(told, "weight", 1.0),
             told.get("priority", 0),

@@ -51,8 +51,22 @@ class Request:
     """One call of one client, from its arrival to its answer."""
 
     __slots__ = (
-        "arrays", "arrived", "call", "client", "deadline", "done", "kind", "lane", "nbytes",
-        "priority", "results", "rows", "started", "taken", "unanswered", "waits",
+        "arrays",
+        "arrived",
+        "call",
+        "client",
+        "deadline",
+        "done",
+        "kind",
+        "nbytes",
+        "priority",
+        "results",
+        "route",
+        "rows",
+        "started",
+        "taken",
+        "unanswered",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +80,7 @@ class Request:
         arrays: Any = None,
         client: Any = None,
         call: int = 0,
-        lane: Any = None,
+        route: Any = None,
     ) -> None:
         self.kind = kind
         self.rows = rows
@@ -77,7 +91,7 @@ class Request:
         self.arrays = arrays
         self.client = client
         self.call = call
-        self.lane = lane
+        self.route = route
         self.taken = 0
         """Rows that are in batches already."""
         self.waits = 0

@@ -34,13 +34,13 @@ class Channel:
         self.rows = rows
         self._port = port
         self._inputs = itertools.cycle(inputs)
-        self._lane = model, version, signature
+        self._route = model, version, signature
 
     async def ready(self, concurrency: int) -> None:
         """Nothing is needed."""
 
     def call(self) -> "asyncio.Future[Answer]":
-        return self._port.run(*self._lane, next(self._inputs))
+        return self._port.run(*self._route, next(self._inputs))
 
     async def close(self) -> None:
         self._port.close()
