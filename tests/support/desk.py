@@ -42,6 +42,7 @@ class Table:
         self.counted: list[tuple[str, str, str, int]] = []
         self.held: list[asyncio.Future[Answer]] = []
         self.holding = False
+        self.full = False
 
     def serve(
         self,
@@ -91,6 +92,11 @@ class Table:
         except Exception as failed:
             future.set_exception(ServingError(str(failed), Code.INTERNAL))
         return future
+
+    def admit(self, version: Version) -> None:
+        """As `Desk.admit`."""
+        if self.full:
+            raise ServingError("full", Code.UNAVAILABLE)
 
     async def reload(self, config: bytes) -> None:
         """Nothing to replace."""

@@ -129,6 +129,9 @@ class StandInDesk:
         made = _half(signature, inputs)
         return Answer({name: made[name] for name in outputs or made})
 
+    def admit(self, version: Version) -> None:
+        """As `Desk.admit`: it is never full."""
+
     async def reload(self, config: bytes) -> None:
         models = decode_models(config)
         if not models:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from sublet.channel.answer import Answer
 from sublet.channel.codes import Code
 from sublet.channel.port import Port
 from sublet.errors import ServingError
+from sublet.inside.serving.queues import FULL
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays
@@ -18,6 +20,8 @@ from sublet.serving.room import Room
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""
+_BARRED = 0.005
+"""Seconds for which a model whose queue was full is taken to be so, unless it answers before."""
 _APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress": "Regress"}
 
 
@@ -33,6 +37,8 @@ class Clerk:
         self.link: say.Link | None = None
         self.room = Room()
         """For tensors of calls that are not answered."""
+        self._barred: dict[tuple[str, int], tuple[float, str]] = {}
+        """Versions whose queue was full: until when that is believed, and the text."""
         self._ports: dict[str, Port] = {}
         self._worn: list[Port] = []
         """Ports that another has taken the place of; each has calls to finish."""
@@ -53,6 +59,14 @@ class Clerk:
         if port is None or port.closed or port.worn:
             return self._run(version, signature, inputs, outputs, deadline, priority)
         return self._call(port, version, signature, inputs, outputs, deadline, priority)
+
+    def admit(self, version: Version) -> None:
+        """As `Desk.admit`."""
+        if self._barred and (found := self._barred.get((version.model, version.number))):
+            until, text = found
+            if time.monotonic() < until:
+                raise ServingError(text, Code.UNAVAILABLE)
+            del self._barred[version.model, version.number]
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """As `Desk.describe`. The server has looked into all that it offers."""
@@ -142,8 +156,16 @@ class Clerk:
         self, version: Version, signature: str, size: int, done: asyncio.Future[Answer]
     ) -> None:
         self.room.give(size)
-        if done.cancelled() or done.exception() is not None:
+        if done.cancelled():
             return
+        error = done.exception()
+        if error is not None:
+            if isinstance(error, ServingError) and error.message.startswith(FULL):
+                until = time.monotonic() + _BARRED
+                self._barred[version.model, version.number] = until, error.message
+            return
+        if self._barred:
+            self._barred.pop((version.model, version.number), None)
         api = "Predict"
         if version.signatures is not None and (one := version.signatures.get(signature)):
             api = _APIS.get(one.method, api)

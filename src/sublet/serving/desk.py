@@ -35,6 +35,10 @@ class Desk(Protocol):
         their order; all if empty. `deadline` is a time of `time.monotonic`.
         """
 
+    def admit(self, version: Version) -> None:
+        """Raises what a call would be refused with at once, before anything of it was read: a
+        model that is flooded must not cost others the processor."""
+
     async def reload(self, config: bytes) -> None:
         """Replace what is served by a ModelServerConfig (a serialized message)."""
 

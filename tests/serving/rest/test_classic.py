@@ -535,3 +535,11 @@ def test_each_call_is_counted_with_how_it_ended(served: House, client: Client) -
         ("half_plus_two", "Predict", "REST", Code.INVALID_ARGUMENT),
         ("nothing", "Classify", "REST", Code.NOT_FOUND),
     ]
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v2/models/half_plus_two/infer"])
+def test_a_call_for_a_flooded_model_is_refused_before_its_body_is_read(
+    client: Client, served: House, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.desk, "full", True)
+    assert client.post(path, b"no JSON").status == 503

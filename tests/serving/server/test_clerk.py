@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_many_first_calls_go_through_one_port(engine: NumbersEngine) -> None:
 def test_a_port_that_is_worn_out_is_replaced_and_its_calls_are_answered(
     engine: NumbersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "MOST_LANES", 4)
+    monkeypatch.setattr(ports, "MOST_ROUTES", 4)
 
     async def story() -> None:
         clerk = Clerk()
@@ -120,3 +121,31 @@ def test_requests_for_names_that_no_model_has_are_counted_as_one() -> None:
     for name in ("a", "b", "c"):
         clerk.count(name, "Predict", "REST", Code.NOT_FOUND, 0.0)
     assert clerk.tally.requests == {("a", 5): 1, ("(unknown)", 5): 2}
+
+
+def test_a_full_queue_is_believed_to_be_full_until_its_model_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sublet.serving.clerk._BARRED", 3600.0)
+
+    async def story(own: NumbersEngine) -> None:
+        clerk = Clerk()
+        version = Version("held", 1, State.AVAILABLE, engine=own.path)
+        clerk.admit(version)
+        first = asyncio.ensure_future(call(clerk, version))
+        while not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.001)
+        two = [asyncio.ensure_future(call(clerk, version)) for _ in range(2)]
+        (refused,), waits = await asyncio.wait(two, return_when=asyncio.FIRST_COMPLETED)
+        with pytest.raises(ServingError, match="max_enqueued_batches is 1"):
+            refused.result()
+        with pytest.raises(ServingError, match="max_enqueued_batches is 1"):
+            clerk.admit(version)
+        own.touch("go")
+        await asyncio.gather(first, *waits)
+        clerk.admit(version)
+        clerk.close()
+
+    with numbers_engine(tmp_path) as own:
+        own.add("held", max_batch_size=1, max_enqueued_batches=1)
+        asyncio.run(story(own))

@@ -14,6 +14,8 @@ from sublet.errors import ServingError
 
 from .options import Options
 
+FULL = "The batch scheduling queue to which this task was submitted is full"
+"""How the refusal begins that concerns all requests for a model, not one."""
 _MERGED = 4 << 20
 """Bytes up to which requests are merged: beyond it the copy costs more than the batch saves."""
 _WHILE_LOADING = 16
@@ -352,7 +354,6 @@ class Queue:
 def full(batches: int, most: int) -> ServingError:
     """As TensorFlow Serving says it."""
     return ServingError(
-        "The batch scheduling queue to which this task was submitted is full; currently "
-        f"{batches} batches enqueued and max_enqueued_batches is {most}",
+        f"{FULL}; currently {batches} batches enqueued and max_enqueued_batches is {most}",
         Code.UNAVAILABLE,
     )

@@ -136,6 +136,7 @@ class Inference:
         request = parse(_REQUEST, data)
         with Counted(self._desk, request.model_name, "Predict"):
             version = self._find(request.model_name, request.model_version)
+            self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))

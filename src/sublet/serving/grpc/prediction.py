@@ -51,6 +51,7 @@ class Prediction:
         with Counted(self._desk, spec.name, "Predict"):
             has_spec(request)
             version = find(self._desk, spec)
+            self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             name, signature = checks.check_signature(signatures, spec.signature_name)
             inputs = {
@@ -77,6 +78,7 @@ class Prediction:
         with Counted(self._desk, spec.name, "Classify"):
             has_spec(request)
             version = find(self._desk, spec)
+            self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             name, _ = examples.classifying(signatures, spec.signature_name)
             given = examples.from_input(request.input)
@@ -92,6 +94,7 @@ class Prediction:
         with Counted(self._desk, spec.name, "Regress"):
             has_spec(request)
             version = find(self._desk, spec)
+            self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             name, _ = examples.regressing(signatures, spec.signature_name)
             given = examples.from_input(request.input)

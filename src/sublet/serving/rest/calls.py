@@ -35,6 +35,10 @@ class Calls:
             version = self._found[target] = self._desk.catalogue.find(*target)
         return version
 
+    def admit(self, version: Version) -> None:
+        """Raises ServingError if a call of it would be refused, whatever its body is."""
+        self._desk.admit(version)
+
     def run(
         self,
         version: Version,

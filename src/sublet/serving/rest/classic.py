@@ -85,6 +85,7 @@ class Classic:
             # A body that is no JSON is complained about before a model that is not there.
             _signature_name(documents.parse(request.body))
             raise
+        self._calls.admit(version)
         document = documents.parse(request.body)
         name = _signature_name(document)
         return self._calls.described(version, partial(self._run, version, name, document, request))

@@ -114,9 +114,10 @@ class Inference:
         body = request.body
         if split is not None and split > len(body):
             raise wrong("Inference-Header-Content-Length is larger than the body.")
+        version = self._calls.find(target)
+        self._calls.admit(version)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
-        version = self._calls.find(target)
         return self._calls.described(version, partial(self._run, version, document, raw, request))
 
     def _run(
