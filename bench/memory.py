@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from bench import figures, processes, ways
@@ -161,8 +162,7 @@ def fork_when_told(directory: Path, count: int) -> None:
 
     for n in range(count):
         stamp, idle = str(directory / f"stamp-{n}"), str(directory / f"idle-{n}")
-        # The checker cannot infer a lambda whose defaults keep the values of this turn.
-        ways.forked(lambda stamp=stamp, idle=idle: short_job.main(stamp, idle))  # type: ignore[misc]
+        ways.forked(partial(short_job.main, stamp, idle))
     os.wait()
 
 

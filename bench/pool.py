@@ -363,6 +363,7 @@ def _same(way: str, directory: Path, options: dict[str, Any]) -> dict[str, Any]:
             alone[seed] = pool.submit(function, seed).result()
     unequal = 0
     for _ in range(options["rounds"]):
+        # Which of the two literals it is came through the command line.
         with sublet.Pool(4, memory="512MiB", isolation=way) as pool:  # type: ignore[arg-type]
             told = list(pool.map(function, range(4)))
         unequal += sum(told[seed] != alone[seed] for seed in range(4))

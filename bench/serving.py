@@ -167,10 +167,10 @@ def _check(title: str, kind: str, heard: callers.Heard, expected: Sequence[float
         raise processes.Failed(f"{kind}: {title} gives another answer: {heard.body[:200]!r}")
 
 
-def _numbers(answer: dict[str, object]) -> list[float]:
-    if "predictions" in answer:
-        return answer["predictions"][0]  # type: ignore[index,no-any-return]
-    return answer["outputs"][0]["data"]  # type: ignore[index,no-any-return]
+def _numbers(answer: dict[str, Any]) -> list[float]:
+    rest = "predictions" in answer
+    found: list[float] = answer["predictions"][0] if rest else answer["outputs"][0]["data"]
+    return found
 
 
 def _close(values: Sequence[float], expected: Sequence[float]) -> bool:

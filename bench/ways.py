@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -196,8 +197,7 @@ def _fork(width: int) -> Iterator[RunAll]:
         for stamp in stamps:
             if len(running) == width:
                 _collect(running)
-            # The checker cannot infer a lambda whose defaults keep the values of this turn.
-            running.add(forked(lambda stamp=stamp: perform(program, stamp)))  # type: ignore[misc]
+            running.add(forked(partial(perform, program, stamp)))
         while running:
             _collect(running)
 

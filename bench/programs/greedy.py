@@ -30,6 +30,7 @@ def load(path: str) -> Callable[[Array], Array]:
         answer: Array = signature(**{name: tf.constant(rows)})[output].numpy()
         return answer
 
+    # A signature does not keep its model alive. A function takes attributes; its type has none.
     call.kept = loaded  # type: ignore[attr-defined]
     return call
 

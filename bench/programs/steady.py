@@ -52,7 +52,7 @@ def main(counter: str, kind: str) -> None:
     wide = [tf.Variable(tf.zeros(_WIDE)) for _ in range(2 if kind == "stream" else 0)]
 
     # TensorFlow ships no types.
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow has no types.
     def stream() -> tf.Tensor:
         """As an optimizer goes over a large table."""
         slot, table = wide
@@ -60,7 +60,7 @@ def main(counter: str, kind: str) -> None:
         return table.assign_sub(slot * 0.01)[0]
 
     # TensorFlow ships no types.
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow has no types.
     def step() -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = loss_of(y, model(x, training=True))

@@ -50,7 +50,7 @@ def stepper(model: keras.Model, shape: tuple[int, ...]) -> Callable[[], object]:
 
     # TensorFlow ships no types.
     # TensorFlow ships no types.
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow has no types.
     def step() -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = loss_of(y, model(x, training=True))

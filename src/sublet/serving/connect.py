@@ -171,6 +171,7 @@ def _find(name: str, version: int | None) -> tuple[Line, int, Signatures]:
             continue
         try:
             told = line.ask({"ask": "models"})
+            # A list of rows, as the engine answers this question; others are answered by objects.
             served |= {one["model"] for one in told}  # type: ignore[index]
             if name in served:
                 found = line.ask({"ask": "describe", "model": name, "version": version})

@@ -283,6 +283,7 @@ class Engine:
 
     def models(self) -> list[dict[str, Any]]:
         """What is known of each model."""
+        # A list of rows, as the engine answers this question; others are answered by objects.
         return list(self._line().ask({"ask": "models"}))  # type: ignore[arg-type]
 
     def close(self) -> None:

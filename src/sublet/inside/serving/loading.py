@@ -78,7 +78,7 @@ class _Session:
 
         def call(inputs: tuple[Array, ...], made: Any = made) -> list[Array]:
             # `made` is kept: its end releases the handle.
-            return run(native, made._handle, inputs, None)  # type: ignore[no-any-return]
+            return run(native, made._handle, inputs, None)  # type: ignore[no-any-return]  # No types.
 
         return call
 

@@ -105,9 +105,9 @@ class Runner:
 
     def _call(self, batch: Batch, inputs: dict[str, Array]) -> dict[str, Array]:
         """Once more, if memory was short and some could be had."""
-        call = batch.kind.bound.call
+        call: Callable[[dict[str, Array]], dict[str, Array]] = batch.kind.bound.call
         try:
-            return call(inputs)  # type: ignore[no-any-return]
+            return call(inputs)
         except Exception as error:
             if not failures.out_of_memory(error):
                 raise
@@ -115,7 +115,7 @@ class Runner:
             refusal = self._floor.store.relieve(queue.model, queue.version, error)
             if refusal is not None:
                 raise refusal from error
-        return call(inputs)  # type: ignore[no-any-return]
+        return call(inputs)
 
     def _one_by_one(self, batch: Batch, loaded: Loaded) -> float:
         total = 0.0
