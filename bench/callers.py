@@ -306,7 +306,7 @@ class _Crowd:
             self._send(connection, self.waiting.popleft())
         else:
             self.free.append(connection)
-            if now >= self.end:
+            if self._next >= self.end:
                 self._finish()
 
     def lost(self, trouble: Exception | None) -> None:

@@ -17,7 +17,7 @@ from bench.report import Bar, Result, Table
 _LARGEST, _ENQUEUED = 2, 8
 _QUIET = 10.0
 _FLOOD, _OVERLOAD = 10.0, 5.0
-_ROUNDS = 3
+_ROUNDS = 5
 _FULL = _LARGEST * (_ENQUEUED + 1)
 """Connections that fill the queue and the batch that runs, so that hardly anybody is refused."""
 _CROWD = 128
