@@ -8,19 +8,13 @@ import msgspec
 import pytest
 
 from sublet.backends.local import tree
-from sublet.backends.local.launcher import Ending
+from sublet.backends.local.reports import Ending
 from sublet.broker.broker import Broker
+from sublet.broker.events import AttemptEnded, Granted, Submitted, Withdrawn, WorkerStarted
 from sublet.broker.ledger import Ledger
 from sublet.broker.orders import mark
 from sublet.broker.requests import Requests
-from sublet.broker.state import (
-    AttemptEnded,
-    Granted,
-    State,
-    Submitted,
-    Withdrawn,
-    WorkerStarted,
-)
+from sublet.broker.state import State
 from sublet.devices import Probe
 from sublet.domain.job import (
     Again,

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from sublet.backends.local import logs, records, tree
-from sublet.backends.local.launcher import Ending, Launcher
+from sublet.backends.local.launcher import Launcher
+from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
 from sublet.hub import Hub
 from support.box import wait_for

@@ -12,23 +12,16 @@ import sqlite3
 import msgspec
 
 from sublet.backends.local import logs, tree
-from sublet.backends.local.launcher import Ending, Launcher
+from sublet.backends.local.launcher import Launcher
 from sublet.backends.local.lodgers import Lodgers
 from sublet.backends.local.nurseries import NurseryKey
+from sublet.backends.local.reports import Ending
 from sublet.broker import rooms as fullness
 from sublet.broker.appraisal import Appraiser
 from sublet.broker.books import Books, Undo
 from sublet.broker.clients import Clients, close
 from sublet.broker.dependencies import Dependencies
-from sublet.broker.guests import Guests
-from sublet.broker.ledger import Ledger
-from sublet.broker.nests import Nests
-from sublet.broker.orders import inside_lease, mark, text_environment, worker_spec
-from sublet.broker.picture import Picture
-from sublet.broker.queue import Queue
-from sublet.broker.rooms import Sample, Strangers
-from sublet.broker.sessions import Session
-from sublet.broker.state import (
+from sublet.broker.events import (
     AttemptEnded,
     Granted,
     LeaseTrimmed,
@@ -37,6 +30,14 @@ from sublet.broker.state import (
     Withdrawn,
     WorkerStarted,
 )
+from sublet.broker.guests import Guests
+from sublet.broker.ledger import Ledger
+from sublet.broker.nests import Nests
+from sublet.broker.orders import inside_lease, mark, text_environment, worker_spec
+from sublet.broker.picture import Picture
+from sublet.broker.queue import Queue
+from sublet.broker.rooms import Sample, Strangers
+from sublet.broker.sessions import Session
 from sublet.broker.trimmer import Trimmer
 from sublet.broker.verdict import outcome as judge
 from sublet.broker.watchers import Watchers

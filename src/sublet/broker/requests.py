@@ -9,9 +9,9 @@ import msgspec
 
 from sublet.backends.local import tree
 from sublet.broker.clients import close
+from sublet.broker.events import Held, Released, Reopened, Submitted
 from sublet.broker.orders import mark
 from sublet.broker.sessions import Session
-from sublet.broker.state import Held, Released, Reopened, Submitted
 from sublet.domain.history import Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Paused, Running, Starting, Task, Waiting
 from sublet.errors import BadRequest, InternalError, SubletError, WorldError

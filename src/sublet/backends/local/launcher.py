@@ -12,51 +12,19 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Protocol
-
-from msgspec import Struct
+from typing import Any
 
 from sublet.backends.local import keeper, packets, records, tree
 from sublet.backends.local.cgroup import Cgroup
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
+from sublet.backends.local.reports import Ending, Reports
 from sublet.backends.local.runtime import WHY
 from sublet.domain.job import Process
 from sublet.hub import Hub
 from sublet.inside.measure import read_boards
 
 _PACKAGE = str(Path(__file__).parents[3])
-
-
-class Ending(Struct, frozen=True):
-    """How a worker ended, as far as anybody saw."""
-
-    status: int | None
-    """As waitpid says it; None if nobody could see it."""
-    stopped: str = ""
-    system_peak: int | None = None
-    ran: float | None = None
-    note: str = ""
-    """What more is known of it."""
-
-
-class Reports(Protocol):
-    """What the launcher tells the broker; `run` names an attempt."""
-
-    def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
-        """The worker exists, and its program runs now."""
-
-    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
-        """What its tree adds to the machine, and how many processors it has kept busy."""
-
-    def ended(self, run: str, ending: Ending) -> None:
-        """The last process of the tree was seen to end."""
-
-    def never_ran(self, run: str, why: str) -> None:
-        """The attempt is over, and no line of the program has run."""
-
-    def nurseries_changed(self) -> None:
-        """One is warm now, or is not any more."""
 
 
 class _Kept:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from sublet.backends.local import records, tree
-from sublet.backends.local.launcher import Ending, Reports
+from sublet.backends.local.reports import Ending, Reports
 from sublet.domain.job import Process
 from sublet.hub import Hub
 from sublet.inside.measure import read_boards
