@@ -9,7 +9,7 @@ import msgspec
 
 from sublet.backends.local import tree
 from sublet.broker.acts import Acts
-from sublet.broker.clients import close
+from sublet.broker.clients import GONE, close
 from sublet.broker.events import Submitted
 from sublet.broker.orders import mark
 from sublet.broker.sessions import Session
@@ -92,7 +92,7 @@ class Requests:
             if now is not None and now.holds is None:
                 broker.withdraw(now, "it waits no longer")
         elif job.holds is None:
-            broker.withdraw(job, broker.CLIENT_GONE)
+            broker.withdraw(job, GONE)
         else:
             broker.stop(job, "its client ended")
 
@@ -231,7 +231,7 @@ class Requests:
             broker.tell_ended(session, job)
             return
         broker.clients.join(job.id, session, streams)
-        broker.tell_reason_again(job.id)
+        broker.plan_again(job.id)
         if (held := job.holds) is not None:
             session.reply(say.Granted(held.lease, job.attempt))
             if isinstance(held, Running):
