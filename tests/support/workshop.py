@@ -6,7 +6,6 @@
 The foreman can be killed and another one put in its place, like a broker.
 """
 
-import ctypes
 import io
 import json
 import os
@@ -18,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sublet.backends.local import logs, records, tree
+from sublet.backends.local import logs, parent, records, tree
 from sublet.backends.local.launcher import Launcher
 from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
@@ -215,13 +214,10 @@ def _say(report: dict[str, Any]) -> None:
 def main() -> None:
     """The foreman."""
     root = Path(sys.argv[1])
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    parent.adopt_orphans()
     hub = Hub()
     launcher = Launcher(hub, root / "runs", root / "log", _Foreman())
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    reading = parent.wake_on(signal.SIGCHLD)
 
     def children() -> None:
         os.read(reading, 4096)
@@ -243,8 +239,6 @@ def main() -> None:
                 os.close(number)
         elif name == "adopt":
             launcher.adopt(run, f"mark-{run}")
-        elif name == "is_paused":
-            _say({"event": "is paused", "run": run, "value": launcher.is_paused(run)})
         else:
             getattr(launcher, name)(run, *args)
 

@@ -5,6 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from sublet.domain.job import Process
+from sublet.inside.measure import read_boards
 
 
 class Ending(Struct, frozen=True):
@@ -36,3 +37,12 @@ class Reports(Protocol):
 
     def nurseries_changed(self) -> None:
         """One is warm now, or is not any more."""
+
+
+def own_status(directory: str, pid: int) -> int | None:
+    """How a process has ended by its own word, as waitpid would say it; None if it left none.
+
+    For where its parent, the only one who is told, is not here. Who is killed leaves no word.
+    """
+    codes = [board.exit_code for board in read_boards(directory) if board.pid == pid]
+    return codes[-1] << 8 if codes and codes[-1] is not None else None
