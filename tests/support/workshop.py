@@ -27,6 +27,11 @@ from support.box import wait_for
 TESTS = Path(__file__).parents[1]
 
 
+def mark(root: Path, run: str) -> str:
+    """What tells an attempt's processes apart, also from those of other workshops."""
+    return f"{root}-{run}"
+
+
 class Workshop:
     """Attempts in one directory. `close` ends them all."""
 
@@ -88,7 +93,11 @@ class Workshop:
         whole = {
             "argv": argv,
             "cwd": str(self.work),
-            "environ": {**os.environ, "SHOP_MARK": f"mark-{run}", "SUBLET_SHOP": str(self.root)},
+            "environ": {
+                **os.environ,
+                "SHOP_MARK": mark(self.root, run),
+                "SUBLET_SHOP": str(self.root),
+            },
             "notes": [],
             "umask": 0o077,
             "nice": 0,
@@ -167,7 +176,7 @@ class Shift:
 
     def members(self) -> list[int]:
         """The processes of its tree that live."""
-        return tree.belonging({self.worker, self.keeper}, f"mark-{self.run}")
+        return tree.belonging({self.worker, self.keeper}, mark(self.shop.root, self.run))
 
     def stands(self) -> bool:
         """Whether nothing of its tree runs: stopped by signals, or frozen as a group."""
@@ -234,11 +243,11 @@ def main() -> None:
         if name == "start":
             spec, split = args
             streams = logs.open_streams(str(root / "logs"), run, split)
-            launcher.start(run, b"{}", spec, f"mark-{run}", streams, "a test", None)
+            launcher.start(run, b"{}", spec, mark(root, run), streams, "a test", None)
             for number in streams:
                 os.close(number)
         elif name == "adopt":
-            launcher.adopt(run, f"mark-{run}")
+            launcher.adopt(run, mark(root, run))
         else:
             getattr(launcher, name)(run, *args)
 

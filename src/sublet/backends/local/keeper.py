@@ -187,8 +187,7 @@ class _Keeper:
     def run(self) -> None:
         """Stay until the last process of the tree has ended."""
         self.listener = self._listen()
-        wake = parent.wake_on(signal.SIGCHLD)
-        signal.signal(signal.SIGTERM, lambda *_: self.stop("its keeper was told to", GRACE))
+        wake = parent.wake_on(signal.SIGCHLD, signal.SIGTERM)
         client = self._watch_client()
         while self.children_left:
             self._wait(wake, client)
@@ -326,8 +325,8 @@ class _Keeper:
             poll.register(number, select.POLLIN)
         for number, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000):
             if number == wake:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake, 4096)
+                if signal.SIGTERM in os.read(wake, 4096):
+                    self.stop("its keeper was told to", GRACE)
             elif number == self.listener.fileno():
                 self._greet()
             elif number in sources:
