@@ -36,6 +36,7 @@ class _Kept:
         self.keeper: Process | None = None
         self.worker: Process | None = None
         self.stopped = ""
+        self.grace = keeper.GRACE
         self.peak = 0
         self.wishes: dict[str, Any] = {}
         """What we have asked of the keeper that lasts: pause, duty, processors."""
@@ -110,7 +111,7 @@ class Launcher:
         kept = self._kept.get(run)
         if kept is None or kept.stopped:
             return
-        kept.stopped = why
+        kept.stopped, kept.grace = why, grace
         if kept.link is not None:
             packets.send(kept.link, {"stop": grace, "why": why})
         elif kept.orphan is not None:
@@ -231,7 +232,7 @@ class Launcher:
         if first:
             self.reports.started(kept.run, kept.keeper, kept.worker, packet["how"])
         if kept.stopped and kept.link is not None:
-            packets.send(kept.link, {"stop": keeper.GRACE, "why": kept.stopped})
+            packets.send(kept.link, {"stop": kept.grace, "why": kept.stopped})
 
     def _ended(self, kept: _Kept, record: dict[str, Any]) -> None:
         self._unlink(kept)
@@ -323,7 +324,7 @@ class Launcher:
         kept.orphan.hear(kept.wishes)
         if kept.stopped:
             # The keeper was killed while it ended the tree.
-            kept.orphan.stop(keeper.GRACE)
+            kept.orphan.stop(kept.grace)
         kept.orphan.watch()
 
     def _orphan_gone(self, kept: _Kept) -> None:
