@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sublet.backends.local import records, tree
-from sublet.backends.local.launcher import Ending
 from sublet.backends.local.lodgers import Lodgers
+from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
 from sublet.hub import Hub
 

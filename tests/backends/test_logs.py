@@ -119,9 +119,9 @@ def test_a_hole_that_was_made_in_part_is_made_whole_by_the_next(tmp_path: Path) 
     path.write_bytes(b"x" * (32 * MiB))
     with path.open("rb+") as file:
         logs.punch(file.fileno(), 16 * MiB, 4 * MiB)
-    trimmer = logs.Trimmer([str(path)], 24 * MiB)
-    trimmer.turn(trimmer.due)
-    trimmer.close()
+    bound = logs.Bound([str(path)], 24 * MiB)
+    bound.turn(bound.due)
+    bound.close()
     assert _on_disk(path) <= 24 * MiB
 
 
@@ -153,7 +153,7 @@ def test_a_full_disk_costs_the_program_its_write_and_nothing_else(tmp_path: Path
         pytest.skip("a small file system cannot be mounted here: " + mounted.stderr.decode())
     try:
         streams = logs.open_streams(str(small), "1.1", split=False)
-        trimmer = logs.Trimmer(logs.paths(str(small), "1.1", split=False), MiB // 2)
+        bound = logs.Bound(logs.paths(str(small), "1.1", split=False), MiB // 2)
         code = (
             "import os, sys, errno\n"
             "try:\n"
@@ -162,7 +162,7 @@ def test_a_full_disk_costs_the_program_its_write_and_nothing_else(tmp_path: Path
         )
         child = subprocess.run([sys.executable, "-c", code], stdout=streams[1], check=False)
         assert child.returncode == 7
-        trimmer.close()
+        bound.close()
         os.write(streams[1], b"there is room again")
         for number in streams:
             os.close(number)
@@ -174,7 +174,7 @@ def test_a_full_disk_costs_the_program_its_write_and_nothing_else(tmp_path: Path
         subprocess.run(["umount", small], check=True)
 
 
-def test_a_trimmer_that_comes_later_goes_on_from_the_hole(tmp_path: Path) -> None:
+def test_who_bounds_it_later_goes_on_from_the_hole(tmp_path: Path) -> None:
     """Nothing is counted twice, and what stays is the first and the latest part."""
     if not _can_punch(tmp_path):
         pytest.skip("this file system makes no holes")
@@ -186,9 +186,9 @@ def test_a_trimmer_that_comes_later_goes_on_from_the_hole(tmp_path: Path) -> Non
         written += piece
         with path.open("ab") as file:
             file.write(piece)
-        trimmer = logs.Trimmer([str(path)], 4 * MiB)
-        trimmer.turn(trimmer.due)
-        trimmer.close()
+        bound = logs.Bound([str(path)], 4 * MiB)
+        bound.turn(bound.due)
+        bound.close()
     data, missing = _whole(path)
     assert len(data) + missing == len(written)
     assert 2 * MiB < len(data) <= 4 * MiB
@@ -202,28 +202,28 @@ def test_where_no_holes_can_be_made_the_first_part_stays_and_the_loss_is_told(
 ) -> None:
     path = tmp_path / "1.1.log"
     path.write_bytes(b"a" * (3 * MiB))
-    trimmer = logs.Trimmer([str(path)], MiB, hole=lambda *_: False)
-    trimmer.turn(trimmer.due)
+    bound = logs.Bound([str(path)], MiB, hole=lambda *_: False)
+    bound.turn(bound.due)
     with path.open("ab") as file:
         file.write(b"later")
-    trimmer.close()
+    bound.close()
     data, missing = _whole(path)
     assert (data, missing) == (b"a" * (MiB // 4) + b"later", 3 * MiB - MiB // 4)
 
 
 def test_a_file_that_was_removed_is_no_error(tmp_path: Path) -> None:
-    trimmer = logs.Trimmer([str(tmp_path / "gone")], MiB)
-    assert trimmer.due == float("inf")
-    trimmer.close()
+    bound = logs.Bound([str(tmp_path / "gone")], MiB)
+    assert bound.due == float("inf")
+    bound.close()
 
 
-def test_a_follower_beside_a_trimmer_never_reads_a_hole_as_output(tmp_path: Path) -> None:
+def test_a_follower_never_reads_a_hole_as_output_while_it_is_made(tmp_path: Path) -> None:
     """A reader in the middle of what is being left out is told so, and goes on behind it."""
     if not _can_punch(tmp_path):
         pytest.skip("this file system makes no holes")
     path = tmp_path / "1.1.log"
     path.write_bytes(b"x" * (8 * MiB))
-    trimmer = logs.Trimmer([str(path)], 4 * MiB)
+    bound = logs.Bound([str(path)], 4 * MiB)
     data, missing = 0, 0
     with Log.open(path) as log:
         for number, piece in enumerate(log.read()):
@@ -233,8 +233,8 @@ def test_a_follower_beside_a_trimmer_never_reads_a_hole_as_output(tmp_path: Path
             else:
                 missing += piece.size
             if number == 20:
-                trimmer.turn(trimmer.due)
-    trimmer.close()
+                bound.turn(bound.due)
+    bound.close()
     assert missing > 0
     assert data + missing == 8 * MiB
 

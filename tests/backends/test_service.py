@@ -62,26 +62,6 @@ def test_an_opportunistic_program_begins_so_with_all_it_starts(shop: Workshop) -
     assert os.sched_getscheduler(shift.keeper) == os.SCHED_OTHER
 
 
-def test_a_running_program_steps_back_with_all_its_threads(shop: Workshop) -> None:
-    shift = shop.start("1.1", THREADS)
-    shift.says("up")
-    assert _policies(shift) == {os.SCHED_OTHER}
-    shift.call("service", "opportunistic")
-    wait_for(_is_low(shift), "all of it is low")
-
-
-def test_the_way_back_is_taken_where_the_machine_allows_it(shop: Workshop) -> None:
-    """Where raising a priority is not allowed, that is told."""
-    shift = shop.start("1.1", THREADS, service="opportunistic")
-    shift.says("up")
-    shift.call("service", "guaranteed")
-    if os.geteuid() != 0:
-        pytest.skip("raising a priority needs rights that this user does not have")
-    wait_for(lambda: _policies(shift) == {os.SCHED_OTHER}, "all of it is back")
-    if _has_autogroups():
-        wait_for(lambda: _weights(shift) == {"0"}, "with its weight")
-
-
 def test_a_thread_that_resets_its_class_for_children_does_not_free_them(shop: Workshop) -> None:
     code = (
         "import os, time\n"
@@ -110,7 +90,7 @@ def test_an_opportunistic_program_stays_so_when_its_keeper_is_killed(shop: Works
     assert _policies(shift) == {os.SCHED_IDLE}
 
 
-def test_a_refused_class_is_told_and_nice_takes_its_place(
+def test_where_the_idle_class_is_refused_nice_takes_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As for a user who may not use SCHED_IDLE: on a thread of our own that ends here."""
@@ -122,11 +102,10 @@ def test_a_refused_class_is_told_and_nice_takes_its_place(
 
     def body() -> None:
         me = threading.get_native_id()
-        monkeypatch.setattr(service, "_weigh", lambda *_: True)
+        monkeypatch.setattr(service, "_weigh", lambda _: True)
         monkeypatch.setattr(tree, "threads", lambda _: [me])
         monkeypatch.setattr(os, "sched_setscheduler", refuse)
-        held = service.Service(lambda: [1], service.GUARANTEED, 0)
-        held.change(service.OPPORTUNISTIC)
+        service.Service(lambda: [1], service.OPPORTUNISTIC).turn(0.0)
         found.append(os.getpriority(os.PRIO_PROCESS, me))
 
     thread = threading.Thread(target=body)

@@ -52,11 +52,23 @@ def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(shop: Workshop) -
     )
     shift = shop.start("1.1", code)
     shift.says("up")
-    shift.call("stop", "cancelled", 60.0)
+    shift.call("stop", "cancelled", 4.0)
     shift.says("heard")
     shift.kill_keeper()
     told = shift.ended()
     assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "cancelled")
+
+
+def test_a_keeper_that_is_told_to_end_takes_its_tree_along(shop: Workshop) -> None:
+    shift = shop.start("1.1", "import time; print('up', flush=True); time.sleep(1000)")
+    shift.says("up")
+    os.kill(shift.keeper, signal.SIGTERM)
+    told = shift.ended()
+    assert (os.WTERMSIG(told["status"]), told["stopped"]) == (
+        signal.SIGTERM,
+        "its keeper was told to",
+    )
+    assert not shift.members()
 
 
 def test_no_control_group_stays_behind(shop: Workshop) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sublet.broker.books import Books
+from sublet.broker.events import Granted, Held, Released, Submitted, Withdrawn
 from sublet.broker.ledger import Ledger
-from sublet.broker.state import Granted, Held, Released, Submitted, Withdrawn
 from sublet.domain.job import Finished, Outcome, Waiting
 from support.jobs import job, lease
 

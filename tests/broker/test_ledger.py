@@ -22,24 +22,13 @@ from sublet.domain.memory import Share
 from sublet.errors import LedgerDamaged, WorldError
 from sublet.units import MiB
 from support.jobs import job, jobs, lease, live_states, running
+from support.ledgers import reopened
 
 V1 = Path(__file__).with_name("data") / "ledger-v1.sql"
 V2 = Path(__file__).with_name("data") / "ledger-v2.sql"
 TESTS = Path(__file__).parents[1]
 PAGE = 4096
 DONE = Finished(9.0, Outcome("exited", 0))
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger.open(tmp_path / "ledger.sqlite")
-    yield opened
-    opened.close()
-
-
-def reopened(ledger: Ledger) -> Ledger:
-    ledger.close()
-    return Ledger.open(ledger.path)
 
 
 # What was committed is there.

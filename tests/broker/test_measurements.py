@@ -1,9 +1,7 @@
 """What earlier runs have shown, in a real ledger."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from sublet.broker.ledger import Ledger
@@ -13,18 +11,7 @@ from sublet.domain.job import Job, Outcome
 from sublet.policy.sizing import Evidence
 from sublet.units import MiB
 from support.jobs import job
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger.open(tmp_path / "ledger.sqlite")
-    yield opened
-    opened.close()
-
-
-def reopened(ledger: Ledger) -> Ledger:
-    ledger.close()
-    return Ledger.open(ledger.path)
+from support.ledgers import reopened
 
 
 def _sum(ledger: Ledger, one: Job, kind: str) -> Evidence:

@@ -13,10 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sublet.broker.appraisal import Appraiser
 from sublet.broker.books import Books
 from sublet.broker.dependencies import Dependencies
-from sublet.broker.ledger import Ledger
-from sublet.broker.queue import Queue
-from sublet.broker.rooms import rooms
-from sublet.broker.state import (
+from sublet.broker.events import (
     AttemptEnded,
     Event,
     Granted,
@@ -28,6 +25,9 @@ from sublet.broker.state import (
     Withdrawn,
     WorkerStarted,
 )
+from sublet.broker.ledger import Ledger
+from sublet.broker.queue import Queue
+from sublet.broker.rooms import rooms
 from sublet.domain.job import Again, Finished, Job, Outcome, Paused, Starting, Task, Waiting
 from sublet.domain.memory import Exactly
 from sublet.errors import BadRequest

@@ -8,19 +8,13 @@ import msgspec
 import pytest
 
 from sublet.backends.local import tree
-from sublet.backends.local.launcher import Ending
+from sublet.backends.local.reports import Ending
 from sublet.broker.broker import Broker
+from sublet.broker.events import AttemptEnded, Granted, Submitted, Withdrawn, WorkerStarted
 from sublet.broker.ledger import Ledger
 from sublet.broker.orders import mark
 from sublet.broker.requests import Requests
-from sublet.broker.state import (
-    AttemptEnded,
-    Granted,
-    State,
-    Submitted,
-    Withdrawn,
-    WorkerStarted,
-)
+from sublet.broker.state import State
 from sublet.devices import Probe
 from sublet.domain.job import (
     Again,
@@ -322,7 +316,7 @@ def test_a_job_whose_client_hung_up_while_it_was_started_does_not_wait_again(
     office.desk.asked(client.session, say.Run(wanted(client=living), "a token"))
     office.grant(1)
     office.desk.left(client.session)
-    office.broker.never_ran(office.broker.state[1].run, "its keeper never came")
+    office.broker.attempts.never_ran(office.broker.state[1].run, "its keeper never came")
     office.broker.books.write()
     assert isinstance(office.state(1), Finished)
 
@@ -415,7 +409,7 @@ def test_a_job_for_another_device_does_not_come_out_of_the_lease_on_this_one(
 
 def test_those_that_wait_within_a_lease_go_when_it_ends(office: Office, outer: say.Under) -> None:
     office.start(outer)
-    office.broker.ended("1.1", Ending(0))
+    office.broker.attempts.ended("1.1", Ending(0))
     assert isinstance(office.state(2), Finished)
     assert "#1, out of whose lease its own came, has ended" in office.broker.picture.row(2).reason
 
@@ -429,7 +423,7 @@ def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
     broker.nests.settle(1)
     one, lent = broker.state[1], broker.state[2].lease
     assert lent is not None
-    broker.ended("1.1", Ending(0, system_peak=50 * MiB))
+    broker.attempts.ended("1.1", Ending(0, system_peak=50 * MiB))
     broker.books.write()
     known = broker.books.ledger.measurements.evidence(one, "cpu")
     assert (known.peak, known.outside) == (lent.charge, 50 * MiB)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sublet.broker.state import (
+from sublet.broker.events import (
     AttemptEnded,
     Event,
     Granted,
@@ -13,13 +13,13 @@ from sublet.broker.state import (
     NeverRan,
     Released,
     Reopened,
-    State,
     StopAsked,
     Submitted,
     Undone,
     Withdrawn,
     WorkerStarted,
 )
+from sublet.broker.state import State
 from sublet.domain.job import (
     Again,
     Finished,

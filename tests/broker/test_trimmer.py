@@ -5,7 +5,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from sublet.broker.state import LeaseTrimmed, State
+from sublet.broker.events import LeaseTrimmed
+from sublet.broker.state import State
 from sublet.broker.trimmer import Trimmer
 from sublet.domain.job import Job, Running
 from sublet.domain.memory import Grow

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local.launcher import Ending
+from sublet.backends.local.reports import Ending
 from sublet.broker.verdict import outcome
 from sublet.domain.job import Outcome
 from support.jobs import job, lease, running

@@ -6,7 +6,8 @@ import pytest
 
 from sublet.broker.watchers import Watchers
 from sublet.hub import Hub
-from sublet.wire.messages import JobRow, Jobs
+from sublet.wire.messages import Jobs
+from sublet.wire.rows import JobRow
 from support.client import Client
 
 

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from sublet.cli.jobtable import draw, line
-from sublet.wire.messages import JobRow, Jobs
+from sublet.wire.messages import Jobs
+from sublet.wire.rows import JobRow
 
 amounts = st.none() | st.integers(0, 2**50)
 spans = st.none() | st.floats(0, 1e9)

@@ -74,9 +74,9 @@ def test_the_tail_is_the_last_lines_whatever_they_hold(
 def test_a_tail_never_reaches_over_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "7.1.log"
     path.write_bytes(b"old\n" * MiB + b"x" * MiB + b"\nnew\n")
-    trimmer = logs.Trimmer([str(path)], MiB)
-    trimmer.turn(trimmer.due)
-    trimmer.close()
+    bound = logs.Bound([str(path)], MiB)
+    bound.turn(bound.due)
+    bound.close()
     with Log.open(path) as log:
         log.seek_lines(100)
         pieces = list(log.read())
@@ -161,9 +161,9 @@ def test_the_command_writes_any_bytes_unharmed(tmp_path: Path, reader: Any) -> N
 def test_the_command_says_how_much_is_left_out(tmp_path: Path, reader: Any) -> None:
     path = tmp_path / "logs" / "7.1.log"
     path.write_bytes(b"x" * (8 * MiB))
-    trimmer = logs.Trimmer([str(path)], 4 * MiB)
-    trimmer.turn(trimmer.due)
-    trimmer.close()
+    bound = logs.Bound([str(path)], 4 * MiB)
+    bound.turn(bound.due)
+    bound.close()
     out, said = reader("7").communicate(b"")
     assert 0 < len(out) <= 4 * MiB
     assert said.decode() == f"… {(8 * MiB - len(out)) / MiB:.1f} MiB left out …\n"

@@ -176,12 +176,6 @@ with sublet.Pool(1, memory="64MiB") as pool:
 """
     tests = str(Path(__file__).parents[1])
     script = box.write("parent.py", _PARENT.format(tests=tests) + code)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=box.work,
-        env=box.environ,
-        capture_output=True,
-        timeout=60,
-    )
+    done = box.python(str(script), text=False)
     assert done.returncode == 0
     assert done.stdout == b"\xff\x00\xfe raw\ntext\n"

@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,13 +83,7 @@ def test_a_second_broker_is_refused_with_the_pid_of_the_first(new_box: NewBox) -
     """And does no harm."""
     box = new_box()
     pid = box.status()["pid"]
-    second = subprocess.run(
-        [sys.executable, "-m", "sublet.broker"],
-        env=box.environ,
-        text=True,
-        capture_output=True,
-        timeout=30,
-    )
+    second = box.python("-m", "sublet.broker")
     assert second.returncode == 1
     assert f"process {pid}" in second.stderr
     assert box.status()["pid"] == pid

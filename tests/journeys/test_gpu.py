@@ -4,8 +4,6 @@ What only a card can prove is not claimed here: TensorFlow finds no CUDA driver 
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,14 +134,7 @@ if __name__ == "__main__":
 def pooled(box: Box, expression: str) -> Any:
     """What this comes to in a program with a pool that runs without a lease itself."""
     box.write("pool.py", POOL)
-    done = subprocess.run(
-        [sys.executable, "pool.py", expression],
-        cwd=box.work,
-        env=box.environ,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
+    done = box.python("pool.py", expression)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

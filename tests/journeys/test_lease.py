@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -119,15 +117,7 @@ def test_a_lease_ends_with_its_process_however_that_ends(
 
 def test_a_script_that_an_error_ends_has_failed(own_box: Box) -> None:
     own_box.write("train.py", "import sublet; sublet.lease('64MiB'); raise ValueError('so')")
-    answer = subprocess.run(
-        [sys.executable, "train.py", "--lr", "1"],
-        cwd=own_box.work,
-        env=own_box.environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    answer = own_box.python("train.py", "--lr", "1")
     assert "ValueError: so" in answer.stderr
     ended = reached(own_box, 1, "finished")
     assert (ended["name"], ended["cause"], ended["code"]) == ("train.py", "exited", 1)

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,14 +171,7 @@ def test_a_process_that_holds_a_lease_itself_lends_from_it_too(new_box: NewBox) 
     lodge = "import sublet; sublet.lease('1GiB')\nimport"
     box.write("lodger.py", POOL.replace("import sublet,", lodge))
     box.write("go", "")
-    done = subprocess.run(
-        [sys.executable, "lodger.py", "360MiB", "1025MiB"],
-        cwd=box.work,
-        env=box.environ,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
+    done = box.python("lodger.py", "360MiB", "1025MiB")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "1024"
     jobs = json.loads(box.sublet("ps", "--json", check=True).stdout)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def run(box: Box, name: str) -> Any:
     """Run an example to its end."""
-    return subprocess.run(
-        [sys.executable, EXAMPLES / name],
-        cwd=box.work,
-        env={**box.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        text=True,
-        capture_output=True,
+    return box.python(
+        EXAMPLES / name, env={**box.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, timeout=None
     )
 
 

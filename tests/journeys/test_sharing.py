@@ -1,7 +1,6 @@
 """Several programs on one device: each gets its lease, the next waits and is told for what."""
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -183,15 +182,5 @@ def test_the_python_face_runs_and_reports(box: Box) -> None:
         "    go = lambda n: sublet.run(['job.py', str(n)], memory='64MiB').code\n"
         "    print(list(pool.map(go, range(4))), sublet.status().leases)\n"
     )
-    import sys
-
-    answer = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=box.work,
-        env=box.environ,
-        text=True,
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
+    answer = box.python("-c", code, check=True)
     assert answer.stdout == "[0, 1, 2, 3] ()\n"

@@ -3,8 +3,6 @@
 import itertools
 import multiprocessing
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -249,9 +247,7 @@ def test_an_endless_iterable_is_read_as_far_as_it_is_needed(
 def test_a_program_ends_without_ending_its_pool(box: Box) -> None:
     """Although there would be something to do for ever."""
     program = box.write("program.py", ENDLESS)
-    ran = subprocess.run(
-        [sys.executable, program], cwd=box.work, env=box.environ, text=True, capture_output=True
-    )
+    ran = box.python(program)
     assert (ran.stdout, ran.stderr) == ("1\n", "")
     wait_for(lambda: not box.status()["leases"], "no worker is left")
 

@@ -4,8 +4,6 @@ import asyncio
 import inspect
 import os
 import pickle
-import subprocess
-import sys
 
 import cloudpickle
 import pytest
@@ -102,9 +100,7 @@ def test_a_task_of_a_module_is_pickled_by_its_name() -> None:
 def test_a_task_of_a_main_program_works_and_leaves_nothing_behind(box: Box) -> None:
     """What was submitted is done before the program ends, and then no worker is left."""
     program = box.write("program.py", PROGRAM)
-    ran = subprocess.run(
-        [sys.executable, program], cwd=box.work, env=box.environ, text=True, capture_output=True
-    )
+    ran = box.python(program)
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == ["120 [2, 6] 24 1", "True", "720"]
     wait_for(lambda: not box.status()["leases"], "no worker is left")
@@ -127,9 +123,7 @@ def test_a_closed_task_makes_a_new_pool(home: Box) -> None:
 def test_a_task_in_a_fork_has_a_pool_of_its_own(box: Box) -> None:
     """In a program of its own: TensorFlow may run in this process, and then a fork is refused."""
     program = box.write("program.py", FORKED)
-    ran = subprocess.run(
-        [sys.executable, program], cwd=box.work, env=box.environ, text=True, capture_output=True
-    )
+    ran = box.python(program)
     assert (ran.stdout.split(), ran.stderr) == (["1", "0", "0"], "")
 
 

@@ -33,11 +33,15 @@ class Box:
         path.write_text(text)
         return path
 
-    def sublet(self, *words: str, check: bool = False, **options: Any) -> Any:
+    def sublet(self, *words: str, **options: Any) -> Any:
         """Run the command to its end."""
+        return self.python("-m", "sublet", *words, **options)
+
+    def python(self, *words: str | Path, check: bool = False, **options: Any) -> Any:
+        """Run a Python program to its end, under no lease."""
         settings: dict[str, Any] = {"cwd": self.work, "env": self.environ, "timeout": 90}
         settings |= {"text": True, "capture_output": "stdout" not in options} | options
-        return subprocess.run([*SUBLET, *words], check=check, **settings)
+        return subprocess.run([sys.executable, *words], check=check, **settings)
 
     def start(self, *words: str, **options: Any) -> "subprocess.Popen[str]":
         """Start the command and go on."""

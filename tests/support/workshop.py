@@ -6,7 +6,6 @@
 The foreman can be killed and another one put in its place, like a broker.
 """
 
-import ctypes
 import io
 import json
 import os
@@ -18,13 +17,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sublet.backends.local import logs, records, tree
-from sublet.backends.local.launcher import Ending, Launcher
+from sublet.backends.local import logs, parent, records, tree
+from sublet.backends.local.launcher import Launcher
+from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
 from sublet.hub import Hub
 from support.box import wait_for
 
 TESTS = Path(__file__).parents[1]
+
+
+def mark(root: Path, run: str) -> str:
+    """What tells an attempt's processes apart, also from those of other workshops."""
+    return f"{root}-{run}"
 
 
 class Workshop:
@@ -88,7 +93,11 @@ class Workshop:
         whole = {
             "argv": argv,
             "cwd": str(self.work),
-            "environ": {**os.environ, "SHOP_MARK": f"mark-{run}", "SUBLET_SHOP": str(self.root)},
+            "environ": {
+                **os.environ,
+                "SHOP_MARK": mark(self.root, run),
+                "SUBLET_SHOP": str(self.root),
+            },
             "notes": [],
             "umask": 0o077,
             "nice": 0,
@@ -167,7 +176,7 @@ class Shift:
 
     def members(self) -> list[int]:
         """The processes of its tree that live."""
-        return tree.belonging({self.worker, self.keeper}, f"mark-{self.run}")
+        return tree.belonging({self.worker, self.keeper}, mark(self.shop.root, self.run))
 
     def stands(self) -> bool:
         """Whether nothing of its tree runs: stopped by signals, or frozen as a group."""
@@ -214,13 +223,10 @@ def _say(report: dict[str, Any]) -> None:
 def main() -> None:
     """The foreman."""
     root = Path(sys.argv[1])
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    parent.adopt_orphans()
     hub = Hub()
     launcher = Launcher(hub, root / "runs", root / "log", _Foreman())
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    reading = parent.wake_on(signal.SIGCHLD)
 
     def children() -> None:
         os.read(reading, 4096)
@@ -237,13 +243,11 @@ def main() -> None:
         if name == "start":
             spec, split = args
             streams = logs.open_streams(str(root / "logs"), run, split)
-            launcher.start(run, b"{}", spec, f"mark-{run}", streams, "a test", None)
+            launcher.start(run, b"{}", spec, mark(root, run), streams, "a test", None)
             for number in streams:
                 os.close(number)
         elif name == "adopt":
-            launcher.adopt(run, f"mark-{run}")
-        elif name == "is_paused":
-            _say({"event": "is paused", "run": run, "value": launcher.is_paused(run)})
+            launcher.adopt(run, mark(root, run))
         else:
             getattr(launcher, name)(run, *args)
 

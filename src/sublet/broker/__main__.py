@@ -1,12 +1,12 @@
 """The broker's process: one per user and home, started by the first command that needs it."""
 
 import contextlib
-import ctypes
 import gc
 import os
 import signal
 import sys
 
+from sublet.backends.local import parent
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
 from sublet.broker.lock import only_broker
@@ -19,7 +19,6 @@ from sublet.home import Home
 from sublet.hub import Hub
 from sublet.units import parse_bytes
 
-_PR_SET_CHILD_SUBREAPER = 36
 _RARELY = (2_000, 100, 100)
 
 
@@ -45,8 +44,7 @@ def main() -> int:
 def _open(home: Home) -> tuple[Broker, Door]:
     probe = Probe.open(_cpu_memory())
     ledger = Ledger.open(home.ledger)
-    # A killed cold keeper's worker falls to us, so that its exit is still seen.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    parent.adopt_orphans()
     hub = Hub()
     broker = Broker(hub, home, ledger, probe, SystemClock())
     collect_rarely()
@@ -76,12 +74,7 @@ def _cpu_memory() -> int | None:
 
 def _hear_signals(hub: Hub, broker: Broker) -> None:
     """Signals only make a note; the loop acts."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    reading = parent.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def heard() -> None:

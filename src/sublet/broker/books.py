@@ -8,8 +8,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sublet.broker.events import Event, Undone
 from sublet.broker.ledger import Ledger
-from sublet.broker.state import Event, State, Undone
+from sublet.broker.state import State
 from sublet.domain.job import Job, Outcome
 
 Effect = Callable[[], None]

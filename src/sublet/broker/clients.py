@@ -5,6 +5,9 @@ import os
 from sublet.broker.sessions import Session
 from sublet.wire.messages import Reply
 
+GONE = "its client ended before it could start"
+"""Why a job that waits is withdrawn."""
+
 
 class Clients:
     """The clients of live jobs. The streams are open as long as the client is here."""
@@ -12,6 +15,8 @@ class Clients:
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
         self._streams: dict[int, list[int]] = {}
+        self._last: dict[int, Reply] = {}
+        """What each was told last."""
 
     def __contains__(self, job: int) -> bool:
         return job in self._sessions
@@ -30,6 +35,7 @@ class Clients:
     def part(self, job: int) -> Session | None:
         """The job needs its client no longer; returns the connection, if it had one."""
         close(self._streams.pop(job, []))
+        self._last.pop(job, None)
         return self._sessions.pop(job, None)
 
     def speaks_for(self, session: Session) -> int | None:
@@ -44,7 +50,13 @@ class Clients:
     def tell(self, job: int, message: Reply) -> None:
         """Say something to whoever speaks for the job."""
         if job in self._sessions:
+            self._last[job] = message
             self._sessions[job].reply(message)
+
+    def tell_news(self, job: int, message: Reply) -> None:
+        """Say something, unless that is what was said last."""
+        if self._last.get(job) != message:
+            self.tell(job, message)
 
     def tell_all(self, message: Reply) -> None:
         """Say something to everybody."""

@@ -9,6 +9,7 @@ from sublet.broker import views
 from sublet.domain.job import Job
 from sublet.policy.reasons import Reasons
 from sublet.wire import messages as say
+from sublet.wire.rows import JobRow, WaitingRow
 
 if TYPE_CHECKING:
     from sublet.broker.broker import Broker
@@ -40,7 +41,7 @@ class Picture:
             nurseries=views.nursery_rows(self._of.launcher.nurseries.all()),
         )
 
-    def _waiting_rows(self) -> tuple[say.WaitingRow, ...]:
+    def _waiting_rows(self) -> tuple[WaitingRow, ...]:
         line = self._of.queue.line
         first = self._first_in_line(_MOST_SHOWN)
         reasons = Reasons(self._of.rooms(), line, self._of.clock.now(), [job.id for job in first])
@@ -67,11 +68,11 @@ class Picture:
         )
         return [job for job in found if job is not None]
 
-    def row(self, number: int) -> say.JobRow:
+    def row(self, number: int) -> JobRow:
         """How this job stands."""
         return self._rows([self._of.job(number)])[0]
 
-    def _rows(self, jobs: list[Job]) -> tuple[say.JobRow, ...]:
+    def _rows(self, jobs: list[Job]) -> tuple[JobRow, ...]:
         line, now = self._of.queue.line, self._of.clock.now()
         waiting = [job.id for job in jobs if job.id in line]
         reasons = Reasons(self._of.rooms(), line, now, waiting) if waiting else None

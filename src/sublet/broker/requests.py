@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sublet.backends.local import tree
-from sublet.broker.clients import close
+from sublet.broker.acts import Acts
+from sublet.broker.clients import GONE, close
+from sublet.broker.events import Submitted
 from sublet.broker.orders import mark
 from sublet.broker.sessions import Session
-from sublet.broker.state import Held, Released, Reopened, Submitted
 from sublet.domain.history import Forecast
-from sublet.domain.job import Finished, Job, JobSpec, Paused, Running, Starting, Task, Waiting
+from sublet.domain.job import Finished, Job, JobSpec, Running, Task, Waiting
 from sublet.errors import BadRequest, InternalError, SubletError, WorldError
 from sublet.wire import messages as say
 
@@ -29,12 +30,16 @@ class Requests:
 
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
+        self._acts = Acts(broker)
 
     def asked(self, session: Session, request: say.Request) -> None:
         """Deal with one request."""
         broker = self.broker
         try:
             match request:
+                case say.Run(token=token) | say.Lodge(token=token) if twin := self._twin(token):
+                    session.reply(say.Accepted(twin.id))
+                    self._attach(session, twin.id, token)
                 case say.Run():
                     self._run(session, request)
                 case say.Submit():
@@ -59,7 +64,8 @@ class Requests:
                 case say.KeepForecast(spec=spec, forecast=forecast):
                     self._keep_forecast(session, spec, forecast)
                 case say.Act(verb=verb, jobs=numbers):
-                    self._act(session, verb, numbers)
+                    done = say.Done(self._acts.act(verb, numbers))
+                    broker.books.when_written(lambda: session.reply(done))
                 case say.Down(stop=stop):
                     broker.down(session, stop)
         except SubletError as error:
@@ -86,18 +92,12 @@ class Requests:
             if now is not None and now.holds is None:
                 broker.withdraw(now, "it waits no longer")
         elif job.holds is None:
-            broker.withdraw(job, broker.CLIENT_GONE)
+            broker.withdraw(job, GONE)
         else:
             broker.stop(job, "its client ended")
 
     def _run(self, session: Session, request: say.Run) -> None:
-        spec, token = request.spec, request.token
-        twin = self._twin(token)
-        if twin is not None:
-            session.reply(say.Accepted(twin.id))
-            self._attach(session, twin.id, token)
-            return
-        streams = session.take_streams()
+        spec, streams = request.spec, session.take_streams()
         try:
             if len(streams) not in (3, 4):
                 raise BadRequest(
@@ -113,9 +113,7 @@ class Requests:
         except SubletError:
             close(streams)
             raise
-        job = self._new(spec, token)
-        self.broker.clients.join(job.id, session, streams)
-        self.broker.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
+        self._accept(session, spec, request.token, streams)
 
     def _submit(self, session: Session, request: say.Submit) -> None:
         twin = self._twin(request.token)
@@ -152,11 +150,6 @@ class Requests:
         )
 
     def _lodge(self, session: Session, spec: JobSpec, token: str) -> None:
-        twin = self._twin(token)
-        if twin is not None:
-            session.reply(say.Accepted(twin.id))
-            self._attach(session, twin.id, token)
-            return
         lodger = spec.lodger
         if lodger is None or session.job is not None:
             raise BadRequest("A process asks for a lease of its own, once in a connection.")
@@ -167,8 +160,11 @@ class Requests:
             )
         spec = self._within(spec, None)
         self._check(spec)
+        self._accept(session, spec, token, [])
+
+    def _accept(self, session: Session, spec: JobSpec, token: str, streams: list[int]) -> None:
         job = self._new(spec, token)
-        self.broker.clients.join(job.id, session, [])
+        self.broker.clients.join(job.id, session, streams)
         self.broker.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
 
     def _give_back(self, session: Session, number: int, token: str) -> None:
@@ -235,7 +231,7 @@ class Requests:
             broker.tell_ended(session, job)
             return
         broker.clients.join(job.id, session, streams)
-        broker.tell_reason_again(job.id)
+        broker.plan_again(job.id)
         if (held := job.holds) is not None:
             session.reply(say.Granted(held.lease, job.attempt))
             if isinstance(held, Running):
@@ -246,26 +242,6 @@ class Requests:
         job = self.broker.state.get(number) if number is not None else None
         if job is not None and job.holds is not None:
             self.broker.launcher.signal(job.run, signal)
-
-    def _act(self, session: Session, verb: say.Verb, numbers: tuple[int, ...]) -> None:
-        """First look whether it can be done to all, then do it."""
-        jobs = [self.broker.job(number) for number in dict.fromkeys(numbers)]
-        for job in jobs:
-            _check_act(verb, job)
-            if verb == "retry":
-                self.broker.dependencies.check(job.spec, job.id, revived=numbers)
-        said = []
-        for job in jobs:
-            match verb:
-                case "cancel":
-                    said.append(self._cancel(job))
-                case "pause":
-                    said.append(self._pause(job))
-                case "resume":
-                    said.append(self._resume(job))
-                case "retry":
-                    said.append(self._retry(job))
-        self.broker.books.when_written(lambda: session.reply(say.Done(tuple(said))))
 
     def _explain(self, job: Job) -> say.Explained:
         return say.Explained(self.broker.appraiser.explain(job, self.broker.rooms()))
@@ -280,74 +256,3 @@ class Requests:
             hint = f"Free some space for {self.broker.home.path}; the probe's result is lost."
             raise WorldError(f"The ledger cannot be written: {error}.", hint) from error
         session.reply(self._explain(Job(0, "", spec, clock.wall(), Waiting(clock.wall()))))
-
-    def _cancel(self, job: Job) -> str:
-        if isinstance(job.state, Finished):
-            return f"#{job.id} {job.name} was cancelled"
-        if job.holds is None:
-            self.broker.withdraw(job, "`sublet cancel`", "cancelled")
-            return f"#{job.id} {job.name} is cancelled; it had not started"
-        self.broker.stop(job, "cancelled")
-        return f"#{job.id} {job.name} is being stopped"
-
-    def _pause(self, job: Job) -> str:
-        self.broker.books.happened(Held(job.id, self.broker.clock.wall()))
-        if job.holds is None:
-            return f"#{job.id} {job.name} waits, and is not started before `sublet resume {job.id}`"
-        self.broker.launcher.pause(job.run, True)
-        if isinstance(job.state, Starting):
-            return f"#{job.id} {job.name} is starting, and is paused as soon as it runs"
-        return f"#{job.id} {job.name} is paused; it keeps its lease"
-
-    def _resume(self, job: Job) -> str:
-        clock = self.broker.clock
-        self.broker.books.happened(Released(job.id, clock.wall(), clock.now()))
-        if job.holds is None:
-            return f"#{job.id} {job.name} is in the queue again"
-        self.broker.resume(job)
-        return f"#{job.id} {job.name} goes on"
-
-    def _retry(self, job: Job) -> str:
-        assert isinstance(job.state, Finished)
-        clock = self.broker.clock
-        again = msgspec.structs.replace(
-            job,
-            state=Waiting(clock.wall(), clock.now()),
-            attempt=job.attempt + 1,
-            failures=0,
-            past=(),
-        )
-        self.broker.dependencies.forget(job.id)
-        self.broker.books.happened(Reopened(again))
-        return f"#{job.id} {job.name} is in the queue again, as attempt {again.attempt}"
-
-
-def _check_act(verb: say.Verb, job: Job) -> None:
-    """Refuse what cannot be done to a job as it is."""
-    what = f"#{job.id} {job.name}"
-    if job.spec.lodger is not None and (job.holds is not None or isinstance(job.state, Finished)):
-        if job.holds is None:
-            raise BadRequest(f"{what} has ended.", "Call `sublet.lease` in a new process.")
-        raise BadRequest(
-            f"{what} is held by the process {job.spec.lodger.pid} itself.",
-            "End that one: it is somebody's notebook or script, and the lease ends with it.",
-        )
-    if isinstance(job.state, Finished):
-        if verb == "retry":
-            if job.spec.client is not None:
-                raise BadRequest(
-                    f"{what} ran in the foreground of a terminal that is gone.",
-                    "Run the command again.",
-                )
-            return
-        if verb == "cancel" and job.state.outcome.cause == "cancelled":
-            # Perhaps by this very request, put to a broker that died over it.
-            return
-        raise BadRequest(f"{what} has finished already.", f"`sublet ps {job.id}` says how.")
-    if verb == "retry":
-        raise BadRequest(f"{what} has not finished.", f"`sublet cancel {job.id}` ends it.")
-    paused = isinstance(job.state, Paused)
-    if verb == "pause" and paused:
-        raise BadRequest(f"{what} is paused already.", f"`sublet resume {job.id}` lets it go on.")
-    if verb == "resume" and not paused:
-        raise BadRequest(f"{what} is not paused.", "Nothing was changed.")

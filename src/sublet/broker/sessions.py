@@ -12,14 +12,7 @@ from sublet.errors import SubletError
 from sublet.hub import Hub
 from sublet.wire import PROTOCOL
 from sublet.wire.frames import Frames, at
-from sublet.wire.messages import (
-    Refused,
-    Reply,
-    Request,
-    Signal,
-    decode_request,
-    encode,
-)
+from sublet.wire.messages import Refused, Reply, Request, Signal, decode_request, encode
 
 _MOST_SESSIONS = 4096
 

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from sublet.backends.local.launcher import Ending
+from sublet.backends.local.reports import Ending
 from sublet.domain.job import Cause, Job, Outcome, Tenant
 from sublet.inside.evidence import Evidence, read_evidence
 from sublet.inside.measure import read_boards

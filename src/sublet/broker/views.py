@@ -8,7 +8,7 @@ from sublet.home import Home
 from sublet.inside.measure import read_boards
 from sublet.policy.retry import ending
 from sublet.policy.rooms import Room
-from sublet.wire.messages import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
+from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
 
 def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from sublet.broker.sessions import Session
-from sublet.wire.messages import JobRow, Jobs
+from sublet.wire.messages import Jobs
+from sublet.wire.rows import JobRow
 
 
 class Watchers:

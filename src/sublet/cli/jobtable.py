@@ -3,7 +3,8 @@
 import unicodedata
 
 from sublet.units import format_bytes, format_seconds
-from sublet.wire.messages import JobRow, Jobs
+from sublet.wire.messages import Jobs
+from sublet.wire.rows import JobRow
 
 _WIDTH = 80
 _HEAD = f"{'job':>6}  {'name':<16} {'state':<9} {'lease':>9} {'now':>9} {'peak':>9}  for"

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sublet.units import format_bytes, format_seconds
-from sublet.wire.messages import DeviceRow, Snapshot
+from sublet.wire.messages import Snapshot
+from sublet.wire.rows import DeviceRow
 
 _BAR = 24
 

@@ -9,7 +9,7 @@ from sublet.cli.jobtable import line
 from sublet.cli.numbers import complete, read_numbers
 from sublet.client import jobs as queue
 from sublet.units import parse_seconds
-from sublet.wire.messages import JobRow
+from sublet.wire.rows import JobRow
 
 
 @click.command("wait", short_help="Wait until jobs have finished.")

@@ -11,19 +11,9 @@ from sublet.client.connection import Connection, connect_or_start, conversation
 from sublet.errors import BrokerGone
 from sublet.home import Home
 from sublet.wire import PROTOCOL
-from sublet.wire.messages import (
-    Act,
-    AskJobs,
-    Done,
-    JobRow,
-    Jobs,
-    Queued,
-    Reply,
-    Request,
-    Verb,
-    Watch,
-)
+from sublet.wire.messages import Act, AskJobs, Done, Jobs, Queued, Reply, Request, Verb, Watch
 from sublet.wire.pack import pack
+from sublet.wire.rows import JobRow
 
 _MOST_RECONNECTS = 20
 

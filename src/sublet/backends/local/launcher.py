@@ -7,56 +7,22 @@ directory (see `records`), so that a broker that comes later finds the same trut
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from msgspec import Struct
-
-from sublet.backends.local import keeper, packets, records, tree
+from sublet.backends.local import keeper, packets, parent, records, tree
 from sublet.backends.local.cgroup import Cgroup
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
+from sublet.backends.local.reports import Ending, Reports, own_status
 from sublet.backends.local.runtime import WHY
 from sublet.domain.job import Process
 from sublet.hub import Hub
-from sublet.inside.measure import read_boards
 
 _PACKAGE = str(Path(__file__).parents[3])
-
-
-class Ending(Struct, frozen=True):
-    """How a worker ended, as far as anybody saw."""
-
-    status: int | None
-    """As waitpid says it; None if nobody could see it."""
-    stopped: str = ""
-    system_peak: int | None = None
-    ran: float | None = None
-    note: str = ""
-    """What more is known of it."""
-
-
-class Reports(Protocol):
-    """What the launcher tells the broker; `run` names an attempt."""
-
-    def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
-        """The worker exists, and its program runs now."""
-
-    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
-        """What its tree adds to the machine, and how many processors it has kept busy."""
-
-    def ended(self, run: str, ending: Ending) -> None:
-        """The last process of the tree was seen to end."""
-
-    def never_ran(self, run: str, why: str) -> None:
-        """The attempt is over, and no line of the program has run."""
-
-    def nurseries_changed(self) -> None:
-        """One is warm now, or is not any more."""
 
 
 class _Kept:
@@ -70,12 +36,10 @@ class _Kept:
         self.keeper: Process | None = None
         self.worker: Process | None = None
         self.stopped = ""
-        self.pidfd: int | None = None
+        self.grace = keeper.GRACE
         self.peak = 0
         self.wishes: dict[str, Any] = {}
-        """What we have asked of the keeper that lasts: pause, duty, service, processors."""
-        self.stance: dict[str, Any] = {}
-        """What the keeper last said of that."""
+        """What we have asked of the keeper that lasts: pause, duty, processors."""
         self.group: Cgroup | None = None
         self.orphan: Orphan | None = None
 
@@ -147,12 +111,11 @@ class Launcher:
         kept = self._kept.get(run)
         if kept is None or kept.stopped:
             return
-        kept.stopped = why
+        kept.stopped, kept.grace = why, grace
         if kept.link is not None:
             packets.send(kept.link, {"stop": grace, "why": why})
         elif kept.orphan is not None:
-            kept.orphan.ask_to_end()
-            self.hub.later(grace, lambda: self._press(kept))
+            kept.orphan.stop(grace)
 
     def pause(self, run: str, on: bool) -> None:
         """Stop a tree where it is, or let it go on. Its time limit stands still meanwhile."""
@@ -167,25 +130,9 @@ class Launcher:
             raise ValueError(f"a share of the time is above 0 and at most 1, not {share}")
         self._wish(run, "duty", share)
 
-    def service(self, run: str, name: str) -> None:
-        """Put a tree into a class of service: `guaranteed` or `opportunistic`."""
-        self._wish(run, "service", name)
-
     def confine(self, run: str, processors: tuple[int, ...]) -> None:
         """Keep a tree on some of its processors, or let it have all of them again."""
         self._wish(run, "processors", list(processors))
-
-    def is_paused(self, run: str) -> bool:
-        """Whether a tree was told to pause, by us or by a broker before us."""
-        kept = self._kept.get(run)
-        if kept is None:
-            return False
-        return bool(kept.wishes.get("pause", kept.stance.get("paused", False)))
-
-    def is_service_refused(self, run: str) -> bool:
-        """Whether the kernel did not allow a change of class; see `service`."""
-        kept = self._kept.get(run)
-        return kept is not None and bool(kept.stance.get("refused", False))
 
     def _wish(self, run: str, name: str, value: Any) -> None:
         kept = self._kept.get(run)
@@ -210,13 +157,7 @@ class Launcher:
 
     def reap(self) -> None:
         """Collect our own children: cold keepers, nurseries, and orphans that fell to us."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in parent.collect():
             self._reaped(pid, status)
 
     def _order(self, key: NurseryKey, kept: _Kept, streams: list[int]) -> bool:
@@ -278,16 +219,12 @@ class Launcher:
                 kept.peak = packet["peak"]
                 told = (packet["now"], packet["peak"], packet["pids"], packet["busy"])
                 self.reports.sampled(kept.run, *told)
-            case "stance":
-                kept.stance = packet
             case "ended":
                 self._ended(kept, packet)
 
     def _know(self, kept: _Kept, packet: dict[str, Any]) -> None:
         """We have heard who the worker is."""
         first = kept.worker is None
-        if "paused" in packet:
-            kept.stance = packet
         if packet.get("group"):
             kept.group = Cgroup(packet["group"])
         kept.worker = Process(packet["pid"], packet["start"] or 0)
@@ -295,17 +232,11 @@ class Launcher:
         if first:
             self.reports.started(kept.run, kept.keeper, kept.worker, packet["how"])
         if kept.stopped and kept.link is not None:
-            packets.send(kept.link, {"stop": keeper.GRACE, "why": kept.stopped})
+            packets.send(kept.link, {"stop": kept.grace, "why": kept.stopped})
 
     def _ended(self, kept: _Kept, record: dict[str, Any]) -> None:
         self._unlink(kept)
-        if kept.pidfd is not None:
-            self.hub.unwatch(kept.pidfd)
-            os.close(kept.pidfd)
-            kept.pidfd = None
-        if kept.orphan is not None:
-            kept.orphan.close()
-        del self._kept[kept.run]
+        self._forget(kept)
         self.reports.ended(
             kept.run,
             Ending(
@@ -368,84 +299,45 @@ class Launcher:
         return True
 
     def _never_ran(self, kept: _Kept, why: str) -> None:
+        self._forget(kept)
+        self.reports.never_ran(kept.run, why)
+
+    def _forget(self, kept: _Kept) -> None:
         if kept.orphan is not None:
             kept.orphan.close()
         del self._kept[kept.run]
-        self.reports.never_ran(kept.run, why)
 
     def _watch_orphan(self, kept: _Kept) -> None:
         """The keeper was killed: see to the rest of its tree ourselves."""
+        assert kept.keeper is not None
         assert kept.worker is not None
-        kept.orphan = Orphan(kept.directory, lambda: self._belonging(kept), kept.group)
+        kept.orphan = Orphan(
+            self.hub,
+            kept.directory,
+            kept.keeper,
+            kept.worker,
+            kept.mark,
+            kept.group,
+            late=lambda grace: self.stop(kept.run, WHY, grace),
+            gone=lambda: self._orphan_gone(kept),
+        )
         kept.orphan.hear(kept.wishes)
         if kept.stopped:
             # The keeper was killed while it ended the tree.
-            kept.orphan.ask_to_end()
-            self.hub.later(keeper.GRACE, lambda: self._press(kept))
-        try:
-            kept.pidfd = os.pidfd_open(kept.worker.pid)
-        except OSError:
-            self._press(kept)
-            return
-        if not tree.is_alive(kept.worker.pid, kept.worker.start):
-            os.close(kept.pidfd)
-            kept.pidfd = None
-            self._press(kept)
-            return
-        self.hub.watch(kept.pidfd, lambda: self._orphan_ended(kept))
-        self._look_after(kept)
+            kept.orphan.stop(kept.grace)
+        kept.orphan.watch()
 
-    def _look_after(self, kept: _Kept) -> None:
-        """Go on with what its keeper did for an orphan, as far as that goes from here."""
-        orphan = kept.orphan
-        if orphan is None or kept.pidfd is None or self._kept.get(kept.run) is not kept:
-            return
-        if orphan.runtime.left() <= 0:
-            self.stop(kept.run, WHY, orphan.grace)
-        self.hub.later(orphan.turn(), lambda: self._look_after(kept))
-
-    def _orphan_ended(self, kept: _Kept) -> None:
-        assert kept.pidfd is not None
-        self.hub.unwatch(kept.pidfd)
-        os.close(kept.pidfd)
-        kept.pidfd = None
-        self.reap()
-        assert kept.orphan is not None
-        kept.orphan.ask_to_end()
-        self.hub.later(0.05, lambda: self._press(kept))
-
-    def _press(self, kept: _Kept) -> None:
-        """Kill what is left of an orphaned tree, until nothing is; then it has ended."""
-        if self._kept.get(kept.run) is not kept:
-            return
-        left = self._belonging(kept)
-        if left:
-            tree.send(left, signal.SIGKILL)
-            self.hub.later(0.05, lambda: self._press(kept))
-            return
+    def _orphan_gone(self, kept: _Kept) -> None:
         assert kept.worker is not None
-        boards = {board.pid: board for board in read_boards(kept.directory)}
-        own = boards.get(kept.worker.pid)
         if not records.has_run(kept.directory):
             self._never_ran(kept, "its keeper was killed")
             return
         # It may have ended before we knew it for an orphan, and wait to be collected.
         self.reap()
         status = self._statuses.pop(kept.worker.pid, None)
-        if status is None and own is not None and own.exit_code is not None:
-            status = own.exit_code << 8
+        if status is None:
+            status = own_status(kept.directory, kept.worker.pid)
         self._ended(kept, {"status": status, "stopped": kept.stopped, "system_peak": kept.peak})
-
-    def _belonging(self, kept: _Kept) -> list[int]:
-        assert kept.keeper is not None
-        assert kept.worker is not None
-        # A number whose process is another one by now is not our session any more.
-        sessions = {
-            process.pid
-            for process in (kept.keeper, kept.worker)
-            if tree.start_time(process.pid) in (None, process.start)
-        }
-        return tree.belonging(sessions, kept.mark)
 
     def _reaped(self, pid: int, status: int) -> None:
         """Remember the status of what fell to us or a nursery; only orphans' will be asked for."""

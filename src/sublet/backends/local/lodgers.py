@@ -9,14 +9,13 @@ on a lodger needs no connection: the broker sees its end through a descriptor of
 """
 
 import os
-import time
 from pathlib import Path
 
 from sublet.backends.local import records, tree
-from sublet.backends.local.launcher import Ending, Reports
+from sublet.backends.local.gauge import Pace
+from sublet.backends.local.reports import Ending, Reports, own_status
 from sublet.domain.job import Process
 from sublet.hub import Hub
-from sublet.inside.measure import read_boards
 
 HOW = "in its own process"
 _AGAIN = 1.0
@@ -38,14 +37,7 @@ class _Lodger:
         self.now = 0
         self.peak = 0
         self.sampled = 0
-        self._looked = time.monotonic()
-        self._worked = tree.processor_time([process.pid])
-
-    def busy(self, pids: list[int]) -> float:
-        """How many processors these have kept busy since this was last asked."""
-        since, before = self._looked, self._worked
-        self._looked, self._worked = time.monotonic(), tree.processor_time(pids)
-        return max(0.0, self._worked - before) / max(self._looked - since, 0.001)
+        self.pace = Pace(tree.processor_time([process.pid]))
 
 
 class Lodgers:
@@ -155,7 +147,7 @@ class Lodgers:
             lodger.resident = resident
             lodger.now = tree.added_memory(pids)
             lodger.peak = max(lodger.peak, lodger.now)
-        busy = lodger.busy(pids)
+        busy = lodger.pace.read(tree.processor_time(pids))
         self._reports.sampled(lodger.run, lodger.now, lodger.peak, pids[:500], busy)
         pause = _SAMPLES[min(lodger.sampled, len(_SAMPLES) - 1)]
         lodger.sampled += 1
@@ -172,11 +164,7 @@ class Lodgers:
         record = records.read(lodger.directory, "exit.json") or {}
         status = record.get("status")
         if status is None:
-            # Only its parent is told how it ended, so it says so itself, unless it was killed.
-            boards = {board.pid: board for board in read_boards(lodger.directory)}
-            own = boards.get(lodger.process.pid)
-            if own is not None and own.exit_code is not None:
-                status = own.exit_code << 8
+            status = own_status(lodger.directory, lodger.process.pid)
         note = (
             record.get("note") or note or ("" if status is not None else "it ended without a word")
         )

@@ -82,8 +82,8 @@ def punch(descriptor: int, start: int, size: int) -> bool:
     raise OSError(number, os.strerror(number))
 
 
-class Trimmer:
-    """Bounds what some files hold on disk. `due` is when it wants its next `turn`.
+class Bound:
+    """What some files may hold on disk. `due` is when it wants its next `turn`.
 
     It looks as often as the files grow fast: beyond the limit comes what a program that was quiet
     writes in a tenth of a second, or a busy one in some hundredths.
@@ -107,13 +107,13 @@ class Trimmer:
         self.due = self._looked if self._files else float("inf")
 
     def turn(self, now: float) -> None:
-        """Look at all files, and trim those that hold too much."""
+        """Look at all files, and drop the middle of those that hold too much."""
         soonest = _LATEST
         for file in self._files:
             with contextlib.suppress(OSError):
                 grown = file.measure()
                 if file.held > self._each:
-                    # A quarter more than needed, so that trimming is rare.
+                    # A quarter more than needed, so that this is rare.
                     file.drop(file.held - self._each * 3 // 4, self._hole)
                 speed = grown / max(1e-3, now - self._looked)
                 if speed > 0:
@@ -122,7 +122,7 @@ class Trimmer:
         self.due = now + max(_SOONEST, soonest)
 
     def close(self) -> None:
-        """Trim for the last time."""
+        """Look for the last time."""
         self.turn(time.monotonic())
         for file in self._files:
             os.close(file.descriptor)
@@ -140,13 +140,13 @@ class _File:
         self._dropped_to = self._behind_hole(head)
         """The first byte behind the hole."""
         if self._dropped_to > head:
-            # A trimmer that was killed in the middle may have made only the latter part of it.
+            # A keeper that was killed in the middle may have made only the latter part of it.
             punch(self.descriptor, head, self._dropped_to - head)
         earlier = cut(path)
         self._lost = earlier.size if earlier is not None else 0
 
     def _behind_hole(self, head: int) -> int:
-        """A trimmer that was killed may have left a hole."""
+        """A keeper that was killed may have left a hole."""
         try:
             hole = os.lseek(self.descriptor, 0, os.SEEK_HOLE)
             if hole == os.fstat(self.descriptor).st_size:

@@ -11,7 +11,6 @@ workers do not.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import select
@@ -19,7 +18,8 @@ import signal
 import socket
 import time
 
-from sublet.backends.local import keeper, packets
+from sublet.backends.local import keeper, packets, parent
+from sublet.backends.local.worker import Spec
 from sublet.inside import lean, program, warm
 
 
@@ -60,17 +60,12 @@ def census() -> str:
     return "TensorFlow's runtime has started in it" if warm.runtime_started() else ""
 
 
-def _serve(link: socket.socket) -> keeper.Spec | None:
+def _serve(link: socket.socket) -> Spec | None:
     """Give each order to a pair that is ready. Returns the spec in a worker; None in a nursery
     whose broker is gone."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    reading = parent.wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A killed keeper's worker falls to us, so that its exit is still seen.
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    parent.adopt_orphans()
     ready: socket.socket | None = None
     pause = 0.0
     while True:
@@ -78,7 +73,8 @@ def _serve(link: socket.socket) -> keeper.Spec | None:
         if reading in awake:
             with contextlib.suppress(BlockingIOError):
                 os.read(reading, 4096)
-            _reap(link)
+            for pid, status in parent.collect():
+                packets.send(link, {"event": "reaped", "pid": pid, "status": status})
         if ready is None and (not awake or link.fileno() in awake):
             unsafe = census()
             if unsafe:
@@ -86,7 +82,7 @@ def _serve(link: socket.socket) -> keeper.Spec | None:
                 return None
             ready, theirs = packets.pair()
             if os.fork() == 0:
-                return _as_pair(theirs, [link, ready], [reading, writing])
+                return _as_pair(theirs, [link, ready], reading)
             theirs.close()
         if link.fileno() not in awake:
             continue
@@ -105,15 +101,12 @@ def _serve(link: socket.socket) -> keeper.Spec | None:
             os.close(number)
 
 
-def _as_pair(
-    orders: socket.socket, sockets: list[socket.socket], descriptors: list[int]
-) -> keeper.Spec:
+def _as_pair(orders: socket.socket, sockets: list[socket.socket], reading: int) -> Spec:
     """In a keeper that has no order yet, and in its worker."""
-    signal.set_wakeup_fd(-1)
+    for number in (signal.set_wakeup_fd(-1), reading):
+        os.close(number)
     for sock in sockets:
         sock.close()
-    for number in descriptors:
-        os.close(number)
 
     def await_order() -> keeper.Order | None:
         heard = packets.receive(orders)
@@ -124,15 +117,3 @@ def _as_pair(
         return keeper.Order.of(order["start"], numbers)
 
     return keeper.keep(await_order, "warm")
-
-
-def _reap(link: socket.socket) -> None:
-    """Collect keepers, and workers whose keeper was killed."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        packets.send(link, {"event": "reaped", "pid": pid, "status": status})

@@ -1,83 +1,153 @@
 """What a broker goes on doing for a tree whose keeper was killed.
 
 It wakes what the keeper held in turns, keeps a pause, the time limit, the processors and the bound
-on output, and passes SIGTERM on. Not kept up are turns (`duty`) and the look for processes that
-leave their class of service: the class itself stays, as the kernel knows it. A tree that lost its
-broker as well stays on the processors it was left on, until it is confined anew.
+on output, and ends the tree: when it is told to, and when the worker has ended. Not kept up are
+turns (`duty`) and the look for processes that leave their class of service: the class itself stays,
+as the kernel knows it. A tree that lost its broker as well stays on the processors it was left on,
+until it is confined anew.
 """
 
-from __future__ import annotations
-
+import os
 import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
-from . import brake, records, tree
-from .cgroup import Cgroup
-from .keeper import GRACE
-from .logs import LIMIT, Trimmer
-from .processors import Processors
-from .runtime import Runtime
-from .service import GUARANTEED, Service
+from sublet.backends.local import brake, records, tree
+from sublet.backends.local.cgroup import Cgroup
+from sublet.backends.local.keeper import GRACE
+from sublet.backends.local.logs import LIMIT, Bound
+from sublet.backends.local.processors import Processors
+from sublet.backends.local.runtime import Runtime
+from sublet.domain.job import Process
+from sublet.hub import Hub
+
+_AGAIN = 0.05
+"""Seconds between looks at what is left of a tree that is to be gone."""
 
 
 class Orphan:
-    """One such tree. `members` finds its processes."""
+    """One such tree. `late` is called when its time is up, `gone` once nothing of it is left."""
 
     def __init__(
-        self, directory: str, members: Callable[[], list[int]], group: Cgroup | None
+        self,
+        hub: Hub,
+        directory: str,
+        keeper: Process,
+        worker: Process,
+        mark: str,
+        group: Cgroup | None,
+        late: Callable[[float], None],
+        gone: Callable[[], None],
     ) -> None:
         spec = records.read(directory, "spec.json") or {}
-        worker = records.read(directory, "worker.json") or {}
+        began = (records.read(directory, "worker.json") or {}).get("began", time.monotonic())
         logs = spec.get("logs") or {}
-        self.runtime = Runtime.resume(
-            directory, spec.get("time"), worker.get("began", time.monotonic())
-        )
-        self.grace = float(spec.get("grace", GRACE))
+        self._hub = hub
         self._directory = directory
-        self._members = members
+        self._keeper = keeper
+        self._worker = worker
+        self._mark = mark
         self._group = group
-        self._nice = int(spec.get("nice", 0))
-        self._brake = brake.Brake(members, group)
-        self._processors = Processors(members, spec.get("affinity", ()))
-        self._trimmer = Trimmer(logs.get("paths", []), logs.get("limit", LIMIT))
-        if self.runtime.paused:
+        self._late = late
+        self._gone = gone
+        self._grace = float(spec.get("grace", GRACE))
+        self._pidfd: int | None = None
+        self._closed = False
+        self._runtime = Runtime.resume(directory, spec.get("time"), began)
+        self._brake = brake.Brake(self._members, group)
+        self._processors = Processors(self._members, spec.get("affinity", ()))
+        self._bound = Bound(logs.get("paths", []), logs.get("limit", LIMIT))
+        self._chores = (self._brake, self._processors, self._bound)
+        if self._runtime.paused:
             self._brake.pause(True)
         else:
-            brake.release(members(), group)
+            brake.release(self._members(), group)
+
+    def watch(self) -> None:
+        """Look after it until it is gone; that may be at once."""
+        try:
+            self._pidfd = os.pidfd_open(self._worker.pid)
+        except OSError:
+            self._press()
+            return
+        if not tree.is_alive(self._worker.pid, self._worker.start):
+            self._unwatch()
+            self._press()
+            return
+        self._hub.watch(self._pidfd, self._worker_ended)
+        self._look_after()
 
     def hear(self, wishes: dict[str, Any]) -> None:
         """What the keeper would have been told."""
-        if "pause" in wishes and wishes["pause"] != self.runtime.paused:
-            self.runtime.pause(wishes["pause"], self._directory)
+        if "pause" in wishes and wishes["pause"] != self._runtime.paused:
+            self._runtime.pause(wishes["pause"], self._directory)
             self._brake.pause(wishes["pause"])
             if not wishes["pause"]:
                 # The keeper knew which of them it had stopped; we do not.
                 brake.release(self._members(), self._group)
         if "processors" in wishes:
             self._processors.confine(wishes["processors"])
-        if "service" in wishes:
-            Service(self._members, GUARANTEED, self._nice).change(wishes["service"])
 
-    def ask_to_end(self) -> None:
+    def stop(self, grace: float) -> None:
+        """Ask it to end, and see to it that it does."""
+        self._ask_to_end()
+        self._hub.later(grace, self._press)
+
+    def close(self) -> None:
+        """The tree is gone."""
+        self._closed = True
+        self._unwatch()
+        self._bound.close()
+        if self._group is not None:
+            self._group.close()
+
+    def _look_after(self) -> None:
+        """Do what is due, again and again."""
+        if self._closed or self._pidfd is None:
+            return
+        if self._runtime.left() <= 0:
+            self._late(self._grace)
+        now = time.monotonic()
+        for chore in self._chores:
+            if now >= chore.due:
+                chore.turn(now)
+        due = min(now + 1.0, *(chore.due for chore in self._chores)) - now
+        self._hub.later(max(0.01, min(due, self._runtime.left())), self._look_after)
+
+    def _worker_ended(self) -> None:
+        self._unwatch()
+        self._ask_to_end()
+        self._hub.later(_AGAIN, self._press)
+
+    def _ask_to_end(self) -> None:
         """SIGTERM to all; what stands is woken, so that it can act on it."""
         self._brake.let_go()
         members = self._members()
         tree.send(members, signal.SIGTERM)
         brake.release(members, self._group)
 
-    def turn(self) -> float:
-        """Do what is due; the seconds until something is again."""
-        now = time.monotonic()
-        for chore in (self._brake, self._processors, self._trimmer):
-            if now >= chore.due:
-                chore.turn(now)
-        due = min(self._brake.due, self._processors.due, self._trimmer.due, now + 1.0) - now
-        return max(0.01, min(due, self.runtime.left()))
+    def _press(self) -> None:
+        """Kill what is left, until nothing is."""
+        if self._closed:
+            return
+        if left := self._members():
+            tree.send(left, signal.SIGKILL)
+            self._hub.later(_AGAIN, self._press)
+        else:
+            self._gone()
 
-    def close(self) -> None:
-        """The tree is gone."""
-        self._trimmer.close()
-        if self._group is not None:
-            self._group.close()
+    def _members(self) -> list[int]:
+        # A number whose process is another one by now is not our session any more.
+        sessions = {
+            process.pid
+            for process in (self._keeper, self._worker)
+            if tree.start_time(process.pid) in (None, process.start)
+        }
+        return tree.belonging(sessions, self._mark)
+
+    def _unwatch(self) -> None:
+        if self._pidfd is not None:
+            self._hub.unwatch(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None

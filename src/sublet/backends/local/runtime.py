@@ -16,7 +16,7 @@ _RECORD = "runtime.json"
 
 
 class Runtime:
-    """The count of one attempt; `due` is when its limit is reached."""
+    """The count of one attempt."""
 
     def __init__(self, limit: float | None, paused: bool = False, spent: float = 0.0) -> None:
         self.limit = limit

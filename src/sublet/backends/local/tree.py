@@ -1,6 +1,6 @@
 """Processes as the kernel shows them: identity, descendants, memory, signals.
 
-Reads /proc only; decides nothing.
+Reads /proc, and signals whom it is told to; decides nothing.
 """
 
 from __future__ import annotations

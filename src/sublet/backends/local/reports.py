@@ -1,0 +1,48 @@
+"""What the broker hears of its workers and lodgers. It decides nothing."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from sublet.domain.job import Process
+from sublet.inside.measure import read_boards
+
+
+class Ending(Struct, frozen=True):
+    """How a worker ended, as far as anybody saw."""
+
+    status: int | None
+    """As waitpid says it; None if nobody could see it."""
+    stopped: str = ""
+    system_peak: int | None = None
+    ran: float | None = None
+    note: str = ""
+    """What more is known of it."""
+
+
+class Reports(Protocol):
+    """Told by the launcher and the lodgers; `run` names an attempt."""
+
+    def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
+        """The worker exists, and its program runs now."""
+
+    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
+        """What its tree adds to the machine, and how many processors it has kept busy."""
+
+    def ended(self, run: str, ending: Ending) -> None:
+        """The last process of the tree was seen to end."""
+
+    def never_ran(self, run: str, why: str) -> None:
+        """The attempt is over, and no line of the program has run."""
+
+    def nurseries_changed(self) -> None:
+        """One is warm now, or is not any more."""
+
+
+def own_status(directory: str, pid: int) -> int | None:
+    """How a process has ended by its own word, as waitpid would say it; None if it left none.
+
+    For where its parent, the only one who is told, is not here. Who is killed leaves no word.
+    """
+    codes = [board.exit_code for board in read_boards(directory) if board.pid == pid]
+    return codes[-1] << 8 if codes and codes[-1] is not None else None

@@ -1,0 +1,110 @@
+"""What people and programs who look are shown: one row a device, a lease, a job."""
+
+from msgspec import Struct
+
+from sublet.domain.device import Device
+
+
+class LeaseRow(Struct, frozen=True):
+    """One who holds a lease, for people and programs that look."""
+
+    job: int
+    attempt: int
+    name: str
+    state: str
+    device: str
+    ceiling: int
+    charge: int
+    now: int | None
+    peak: int | None
+    since: float
+    pid: int | None
+    how: str
+    basis: str
+    over: bool
+    """More is in use than was charged."""
+    lodger: bool = False
+    """Whether the process holds it itself: nothing of ours ends or pauses it."""
+    within: int | None = None
+    """The job out of whose lease this one comes; the device counts only that one."""
+
+
+class WaitingRow(Struct, frozen=True):
+    """One who waits, and why."""
+
+    job: int
+    name: str
+    memory: str
+    device: str | None
+    since: float
+    reason: str
+    foreground: bool = False
+    """Whether a client in a terminal waits with it."""
+
+
+class NurseryRow(Struct, frozen=True):
+    """A warm process that forks workers."""
+
+    python: str
+    state: str
+    """`warm`, `warming up`, or `off` and why."""
+    pid: int | None
+    tensorflow: str
+    holds: int
+    """Bytes it adds to the machine, charged to the CPU device."""
+
+
+class DeviceRow(Struct, frozen=True):
+    """A device and how full it is."""
+
+    device: Device
+    leased: int
+    strangers: int
+    standing: int
+    """What the nurseries hold."""
+    free: int
+
+
+class JobRow(Struct, frozen=True):
+    """A job, for people and programs that look. Times are wall seconds, spans are seconds."""
+
+    id: int
+    name: str
+    state: str
+    """waiting, starting, running, stopping, paused, or finished."""
+    reason: str
+    """What it waits for, or how it ended."""
+    submitted: float
+    attempt: int
+    run: str
+    priority: str
+    service: str
+    memory: str
+    """As it was asked for."""
+    starts_in: float | None = None
+    """Seconds until it is likely to start."""
+    ends_in: float | None = None
+    """Seconds until it is likely to end."""
+    device: str | None = None
+    ceiling: int | None = None
+    charge: int | None = None
+    basis: str = ""
+    now: int | None = None
+    peak: int | None = None
+    system_peak: int | None = None
+    since: float | None = None
+    """When this state began."""
+    ran: float | None = None
+    waited: float | None = None
+    time: float | None = None
+    """Its time limit."""
+    pid: int | None = None
+    how: str = ""
+    code: int | None = None
+    cause: str | None = None
+    array: int | None = None
+    index: int | None = None
+    after: tuple[int, ...] = ()
+    split: bool = False
+    foreground: bool = False
+    within: int | None = None
