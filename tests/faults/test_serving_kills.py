@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from support.box import Box, wait_for
-from support.servers import ABORTING, HALF, THREE, Load, Server, place
+from support.servers import ABORTING, FRAGILE, HALF, THREE, Load, Server, place
 
 POLL = ("--file_system_poll_wait_seconds", "0.1")
 
@@ -84,6 +84,35 @@ def test_a_model_that_ends_the_engine_while_it_loads_is_left_out(
     assert "while it loaded aborting 1" in status["status"]["error_message"]
     wait_for(lambda: answers(server, "half"), "the others are back")
     assert answers(server, "apart")
+
+
+def test_a_model_that_ends_the_engine_while_it_runs_is_put_away_and_others_are_served(
+    server: Server, models: Path
+) -> None:
+    place(FRAGILE, models, "fragile", 1)
+    wait_for(lambda: server.states("fragile") == {1: "AVAILABLE"}, "it is served")
+    told = []
+    while (answer := server.predict("fragile", [-1.0]))[1].get("error", "").find("--isolate") < 0:
+        told.append(answer)
+        wait_for(lambda: answers(server, "half"), "the others are back")
+        wait_for(
+            lambda: server.predict("fragile", [1.0])[0] == 200 or "is not served" in said(server),
+            "it is back, or put away",
+        )
+    assert [status for status, _ in told] == [503, 503]
+    assert answer[0] == 503
+    assert "ended while they ran fragile version 1" in answer[1]["error"]
+    assert server.states("fragile") == {1: "END"}
+    assert "while it ran fragile 1" in said(server)
+    with Load(server, "half", [2.5], clients=2) as load:
+        for _ in range(10):
+            assert server.predict("fragile", [-1.0])[0] == 503
+    assert load.calls
+    assert not load.wrong
+
+
+def said(server: Server) -> str:
+    return "".join(server.errors)
 
 
 def test_a_killed_server_takes_everything_with_it(box: Box, models: Path) -> None:

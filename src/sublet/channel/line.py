@@ -7,6 +7,7 @@ the socket, and hands the others theirs.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -20,10 +21,11 @@ import numpy as np
 
 from sublet.errors import ServingError
 
+from . import records
 from .answer import Answer
 from .codes import Code
 from .inbox import Inbox
-from .outbox import Outbox
+from .outbox import Outbox, Outgoing
 from .port import gone
 from .records import EVENT, Malformed
 from .session import Session
@@ -128,6 +130,12 @@ class Line:
         self._send()
         self._wait(waiter, number, None if timeout is None else time.monotonic() + timeout)
         return cast("dict[str, Any]", waiter.result)
+
+    def give_notes(self, memory: int) -> None:
+        """Hand the engine the memory for its notes, a memfd that stays the caller's too."""
+        record = records.plain(records.NOTES)
+        self._outbox.put(Outgoing((record,), len(record), (os.dup(memory),)))
+        self._send()
 
     def listen(self) -> None:
         """Have a thread that reads from now on, so that events are heard."""

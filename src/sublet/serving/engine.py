@@ -27,6 +27,7 @@ from sublet.client.following import Following
 from sublet.errors import BadRequest, ServingError, SubletError, TimedOut, WorldError
 from sublet.home import Home
 from sublet.inside.serving.functions import stow
+from sublet.inside.serving.notes import Notes
 from sublet.inside.serving.options import OPTIONS
 from sublet.serving.calls import Signatures, arrange, result
 
@@ -40,7 +41,7 @@ class Worker:
     """An engine's process: a job in the foreground that is followed by a thread.
 
     `line` is the owner's channel; it may be used once `wait` has returned. `ended` is called once,
-    in the thread that follows, when the process is gone.
+    in the thread that follows, when the process is gone. `notes` then say what it ran.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Worker:
         cold: bool = False,
         told: Callable[[str], None] | None = None,
         ended: Callable[["Ended | None"], None] | None = None,
+        notes: Notes | None = None,
     ) -> None:
         home = Home.find()
         self.path = _socket(home)
@@ -68,6 +70,9 @@ class Worker:
         self._granted = self._over = False
         mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.line = Line(mine)
+        if notes is not None:
+            self.line.give_notes(notes.descriptor)
+            notes.close()
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         words = [sys.executable, "-m", "sublet.inside.serving.engine", self.path, str(slots)]

@@ -1,0 +1,44 @@
+"""Who is to blame when an engine ends: pure bookkeeping, without a clock of its own.
+
+What an engine loaded or ran when it ended is suspect for a while. Engines do not run two suspects
+at a time, so the next end says which of them it was; those that ran beside it are free again.
+"""
+
+from collections.abc import Iterable
+
+Key = tuple[str, int]
+
+_MEMORY = 600.0
+"""Seconds for which a version is suspect. What ends an engine less often does little harm."""
+
+
+class Blame:
+    """The suspects among the versions of all engines. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._until: dict[Key, float] = {}
+
+    def judge(self, busy: Iterable[Key], now: float) -> Key | None:
+        """An engine has ended while it loaded or ran these. The one that did it, once that is
+        clear: it is the only one that was there before, too. Once is not enough, as engines are
+        also ended by others."""
+        there = set(busy)
+        again = [key for key in there if self.until(key) > now]
+        if len(again) == 1:
+            self._until.clear()
+            return again[0]
+        for key in there:
+            self.suspect(key, now)
+        return None
+
+    def suspect(self, key: Key, now: float) -> None:
+        """The next end of an engine with this one is its fault."""
+        self._until[key] = now + _MEMORY
+
+    def until(self, key: Key) -> float:
+        """When it stops being suspect; 0 if it is not."""
+        return self._until.get(key, 0.0)
+
+    def forget(self, key: Key) -> None:
+        """It is another one now: its files have changed."""
+        self._until.pop(key, None)
