@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -371,3 +372,20 @@ def test_a_suspect_is_not_loaded_while_another_runs(tmp_path: Path) -> None:
         held.join()
         double.join()
         assert (results[0].item(), others[0].item()) == (2, 2)
+
+
+def test_cancelling_a_future_takes_its_call_out_of_the_queue(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held", max_batch_size=1)
+        first, second, third = (
+            engine.line.submit("held", 1, "serving_default", rows(n)) for n in range(3)
+        )
+        wait_for(lambda: engine.model("held")["waiting"] == 2, "one runs, two wait")
+        assert second.cancel()
+        assert futures.wait([second], 30).done == {second}
+        wait_for(lambda: engine.model("held")["waiting"] == 1, "one waits")
+        assert first.cancel()  # It runs, and nobody hears what comes of it.
+        engine.touch("go")
+        assert third.result(30).outputs["y"].item() == 4
+        assert not third.cancel()
+        assert engine.line.run("held", 1, "serving_default", rows(3)).outputs["y"].item() == 6

@@ -19,12 +19,14 @@ import contextlib
 import os
 import resource
 import select
+import shutil
 import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from sublet.channel import records
@@ -36,6 +38,7 @@ from sublet.inside.calls import leave
 
 from . import notes, questions, quiet
 from .clients import Client
+from .files import files_of
 from .floor import Floor, Make, not_found
 from .loader import Loader
 from .models import Store
@@ -57,7 +60,7 @@ usual, as each of ours has little to do and others wait for it."""
 def main() -> None:
     """Serve until the owner is gone."""
     quiet.start_runtime()
-    serve(sys.argv[1], int(sys.argv[2]), Store)
+    serve(sys.argv[1], int(sys.argv[2]), partial(Store, cache=files_of(sys.argv[1])))
 
 
 def serve(path: str, slots: int, make: Make) -> None:
@@ -210,6 +213,7 @@ class Engine:
         if client.owner:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
+            shutil.rmtree(files_of(self._path), ignore_errors=True)
             leave(0)
         del self._clients[client.fileno()]
         with contextlib.suppress(OSError, ValueError):
