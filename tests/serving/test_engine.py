@@ -253,13 +253,17 @@ def test_a_call_that_is_cancelled_while_it_waits_is_not_run(
     assert calls[9].cancel()
 
     async def give_up() -> None:
-        call = asyncio.create_task(sublet.connect("held").call_async(np.array([10])))
+        model = sublet.connect("held")
+        call = asyncio.create_task(model.call_async(np.array([10])))
         await asyncio.sleep(0)  # It is sent.
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+        # What is answered now was asked after that.
+        model._connect().ask({"ask": "models"})
 
     asyncio.run(give_up())
+    engine.models()
     (tmp_path / "go").touch()
     assert [one.result(30).item() for one in calls[:9]] == list(range(9))
     assert engine.run("held", np.array([11])).item() == 11

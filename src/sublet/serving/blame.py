@@ -7,6 +7,7 @@ at a time, so the next end says which of them it was; those that ran beside it a
 from collections.abc import Iterable
 
 Key = tuple[str, int]
+"""A model's name, and the number of a version."""
 
 _MEMORY = 600.0
 """Seconds for which a version is suspect. What ends an engine less often does little harm."""
