@@ -92,17 +92,18 @@ def test_a_model_that_ends_the_engine_while_it_runs_is_put_away_and_others_are_s
     place(FRAGILE, models, "fragile", 1)
     wait_for(lambda: server.states("fragile") == {1: "AVAILABLE"}, "it is served")
     told = []
-    while (answer := server.predict("fragile", [-1.0]))[1].get("error", "").find("--isolate") < 0:
-        told.append(answer)
+    with Load(server, "half", [2.5], clients=2) as load:
+        while "--isolate" not in (answer := server.predict("fragile", [-1.0]))[1].get("error", ""):
+            told.append(answer)
+            wait_for(
+                lambda: (
+                    server.predict("fragile", [1.0])[0] == 200
+                    or "fragile version 1 is not served" in said(server)
+                ),
+                "it is back, or put away",
+            )
         wait_for(lambda: answers(server, "half"), "the others are back")
-        wait_for(
-            lambda: (
-                server.predict("fragile", [1.0])[0] == 200
-                or "fragile version 1 is not served" in said(server)
-            ),
-            "it is back, or put away",
-        )
-    assert {status for status, _ in (*told, answer)} == {503}
+    assert {status for status, _ in (*told, answer, *load.wrong)} == {503}
     assert "ended while they ran fragile version 1" in answer[1]["error"]
     assert server.states("fragile") == {1: "END"}
     assert said(server).count("while it ran fragile 1") == 2

@@ -357,31 +357,24 @@ def owner(home: Box) -> Iterator[tuple["subprocess.Popen[str]", int, Path, Path]
         process.kill()
 
 
-def test_an_engine_ends_with_the_process_that_has_it_and_leaves_nothing(
-    owner: tuple["subprocess.Popen[str]", int, Path, Path],
+@pytest.mark.parametrize("both", [False, True])
+def test_an_engine_ends_with_its_owner_and_what_they_leave_is_cleared_away(
+    engine: sublet.Engine, owner: tuple["subprocess.Popen[str]", int, Path, Path], both: bool
 ) -> None:
     process, pid, path, files = owner
-    assert Path(f"/proc/{pid}").exists()
     assert path.exists()
     assert list(files.iterdir())
-    process.kill()
-    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the engine has gone")
-    assert not path.exists()
-    assert not files.exists()
-
-
-def test_what_an_owner_and_its_engine_leave_when_both_are_killed_is_cleared_away_by_the_next(
-    engine: sublet.Engine, owner: tuple["subprocess.Popen[str]", int, Path, Path]
-) -> None:
-    process, pid, _, files = owner
-    process.send_signal(signal.SIGSTOP)
-    os.kill(pid, signal.SIGKILL)
+    if both:
+        process.send_signal(signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
     process.kill()
     process.wait()
-    assert files.exists()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the engine has gone")
     with sublet.Engine(memory="64MiB"):
+        assert not path.exists()
         assert not files.exists()
     assert Path(engine.worker.files).exists()
+    assert engine.run("half", [[1.0]]).item() == 2.5
 
 
 def test_an_engine_that_finds_no_room_says_so(home: Box) -> None:

@@ -1,7 +1,8 @@
 """Where an engine listens, and the directory for what is made for it.
 
 Owns that nothing is left behind: the owner removes both when its engine has ended, the engine when
-its owner is gone. If both were killed, the next owner finds a directory that nobody has locked.
+its owner is gone. Where neither could (both were killed, or the broker was quicker to end the
+engine), the next owner finds a directory that nobody has locked.
 """
 
 import contextlib
@@ -60,5 +61,6 @@ def _sweep(engines: Path) -> None:
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(files, ignore_errors=True)
+                files.with_suffix(".sock").unlink(missing_ok=True)
             finally:
                 os.close(directory)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sublet.errors import ServingError, SubletError, TooLarge
-from sublet.inside.serving.notes import Notes
+from sublet.inside.serving.notes import LARGEST, Notes
 from sublet.serving import versions, watch
 from sublet.serving.blame import Key
 from sublet.serving.catalogue import Signature
@@ -37,13 +37,8 @@ _BESIDE = 256 * MiB
 _ANSWERING = 30.0
 """Seconds for what was asked of a version before it is taken away."""
 _LOOK = 0.02
-_MOST_NUMBERS = 0xFFFF
-_OF_ITSELF = ("exited", "signalled", "lease exceeded")
-_FROM_OUTSIDE = [
-    128 + number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-]
-"""Codes of an engine that somebody has ended, or the kernel for want of memory: which of several
-models was why cannot be known."""
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Somebody has ended it, or the kernel for want of memory: no model is known to be why."""
 _OUT = {"known": "unloaded", "ready": "loaded"}
 """Words of the engine for whoever looks from outside."""
 
@@ -320,7 +315,7 @@ class _Life:
 
     def number(self, key: Key) -> int:
         """By which it notes that it runs this version; 0 if there were too many."""
-        if key not in self._numbers and len(self._numbers) < _MOST_NUMBERS:
+        if key not in self._numbers and len(self._numbers) < LARGEST:
             self._numbers[key] = len(self._numbers) + 1
         return self._numbers.get(key, 0)
 
@@ -336,7 +331,9 @@ class _Life:
         """It is gone."""
         if outcome is not None:
             told = outcome.outcome
-            if told.cause in _OF_ITSELF and told.code not in _FROM_OUTSIDE:
+            if told.cause in ("exited", "lease exceeded") or (
+                told.cause == "signalled" and told.code - 128 not in _FROM_OUTSIDE
+            ):
                 ran = self.notes.running()
                 self.running = tuple(key for key, n in self._numbers.items() if n in ran)
             how = f"with code {told.code}" if told.cause == "exited" else f"({told.cause})"

@@ -180,7 +180,7 @@ class Stock:
 
         `loading` and `running` are the versions that it was just busy with: each may be why.
         """
-        culprit = self._blame.judge((*loading, *running), time.monotonic())
+        culprit = self._blame.judge(host, (*loading, *running), time.monotonic())
         if culprit is not None:
             self._put_away(host, culprit, culprit in loading)
         for version in self._of(host):
@@ -259,7 +259,7 @@ class Stock:
         host = self._host(config)
         crashes = self._crashes.get(key, 0)
         if crashes:
-            self._blame.suspect(key, time.monotonic())
+            self._blame.suspect(host, key, time.monotonic())
         self._put(Version(config.name, number, State.LOADING))
         self._publish()
         try:

@@ -15,7 +15,7 @@ from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.inside import lease
 
-from . import batches
+from . import batches, notes
 from .clients import Client, Form, Route
 from .models import Loaded, Statistics, Store
 from .options import Options
@@ -55,7 +55,8 @@ class Floor:
         self.store.add(model, version, path, options)
         with self._lock:
             queue = self._schedule.add(model, version, read)
-            queue.number, queue.suspect = number, suspect
+            queue.number = number if 0 <= number <= notes.LARGEST else 0
+            queue.suspect = suspect
 
     def resolve(self, model: str, version: int | None) -> int:
         """The version that is meant; the newest, if none is named. Raises ServingError."""

@@ -14,7 +14,9 @@ from sublet.channel import segments
 
 _SIZE = 4096
 PLACES = _SIZE // 2
-"""Threads that can note what they run, and numbers are below 65536."""
+"""Threads that can note what they run."""
+LARGEST = 0xFFFF
+"""Number of a model."""
 
 
 def blank() -> memoryview:
