@@ -109,3 +109,16 @@ def test_flags_without_effect_are_taken_and_said(
     command.main(["--grpc_max_threads=8", "m"], standalone_mode=False)
     assert "--grpc_max_threads has no effect" in capsys.readouterr().err
     assert seen[0].path == "m"
+
+
+def test_loading_has_a_time_limit_of_its_own() -> None:
+    assert settings("m").load_timeout is None
+    assert settings("m", "--load_timeout", "2min").load_timeout == 120.0
+    with pytest.raises(BadRequest, match="no time to load"):
+        settings("m", "--load-timeout=0s")
+
+
+def test_links_are_followed_only_if_it_is_said() -> None:
+    assert not settings("m").follow_links
+    assert settings("m", "--follow_links").follow_links
+    assert not settings("m", "--follow-links=false").follow_links

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from support.box import Box, wait_for
-from support.servers import ABORTING, HALF, THREE, Load, Server, place
+from support.servers import ABORTING, ENDLESS, FRAGILE, HALF, THREE, Load, Server, place
 
-POLL = ("--file_system_poll_wait_seconds", "0.1")
+POLL = ("--file_system_poll_wait_seconds", "0.1", "--load_retry_interval_micros", "3600000000")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,38 @@ def test_a_model_that_ends_the_engine_while_it_loads_is_left_out(
     assert answers(server, "apart")
 
 
+def test_a_model_that_ends_the_engine_while_it_runs_is_put_away_and_others_are_served(
+    server: Server, models: Path
+) -> None:
+    place(FRAGILE, models, "fragile", 1)
+    wait_for(lambda: server.states("fragile") == {1: "AVAILABLE"}, "it is served")
+    told = []
+    with Load(server, "half", [2.5], clients=2) as load:
+        while "--isolate" not in (answer := server.predict("fragile", [-1.0]))[1].get("error", ""):
+            told.append(answer)
+            wait_for(
+                lambda: (
+                    server.predict("fragile", [1.0])[0] == 200
+                    or "fragile version 1 is not served" in said(server)
+                ),
+                "it is back, or put away",
+            )
+        wait_for(lambda: answers(server, "half"), "the others are back")
+    assert {status for status, _ in (*told, answer, *load.wrong)} == {503}
+    assert "ended while they ran fragile version 1" in answer[1]["error"]
+    assert server.states("fragile") == {1: "END"}
+    assert said(server).count("while it ran fragile 1") == 2
+    with Load(server, "half", [2.5], clients=2) as load:
+        for _ in range(10):
+            assert server.predict("fragile", [-1.0])[0] == 503
+    assert load.calls
+    assert not load.wrong
+
+
+def said(server: Server) -> str:
+    return "".join(server.errors)
+
+
 def test_a_killed_server_takes_everything_with_it(box: Box, models: Path) -> None:
     leases = len(box.status()["leases"])
     one = Server(box, str(models / "half"))
@@ -101,3 +133,18 @@ def test_a_killed_broker_costs_no_request(server: Server) -> None:
         assert server.box.status()["leases"]
     assert load.calls
     assert not load.wrong
+
+
+def test_a_model_whose_loading_does_not_end_holds_a_server_up_for_so_long_and_no_longer(
+    box: Box, tmp_path: Path
+) -> None:
+    place(ENDLESS, tmp_path, "endless", 1)
+    place(HALF, tmp_path, "half", 1)
+    server = Server(box, str(tmp_path), "--load_timeout", "1s")
+    try:
+        assert answers(server, "half")
+        (status,) = server.get("/v1/models/endless")[1]["model_version_status"]
+        assert status["state"] == "END"
+        assert "--load_timeout" in status["status"]["error_message"]
+    finally:
+        assert server.close() == 0

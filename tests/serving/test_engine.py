@@ -233,6 +233,45 @@ def test_a_forked_child_has_a_connection_of_its_own(engine: sublet.Engine) -> No
     assert said.stdout.split() == ["True", "0"]
 
 
+def test_a_call_that_is_cancelled_while_it_waits_is_not_run(
+    engine: sublet.Engine, tmp_path: Path
+) -> None:
+    directory = str(tmp_path)
+
+    def held(x: Any) -> Any:
+        import os
+        import time
+
+        open(os.path.join(directory, str(x.item())), "w").close()
+        while not os.path.exists(os.path.join(directory, "go")):
+            time.sleep(0.01)
+        return x
+
+    engine.load("held", held)
+    # More than run at a time.
+    calls = [engine.submit("held", np.array([number])) for number in range(10)]
+    assert calls[9].cancel()
+
+    async def give_up() -> None:
+        model = sublet.connect("held")
+        call = asyncio.create_task(model.call_async(np.array([10])))
+        await asyncio.sleep(0)  # It is sent.
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        # What is answered now was asked after that.
+        model._connect().ask({"ask": "models"})
+
+    asyncio.run(give_up())
+    engine.models()
+    (tmp_path / "go").touch()
+    assert [one.result(30).item() for one in calls[:9]] == list(range(9))
+    assert engine.run("held", np.array([11])).item() == 11
+    ran = {path.name for path in tmp_path.iterdir()} - {"go"}
+    assert ran == {str(number) for number in (*range(9), 11)}
+    engine.unload("held")
+
+
 def test_large_arrays_and_buffers_give_what_small_ones_do(engine: sublet.Engine) -> None:
     model = sublet.connect("half")
     array = np.random.default_rng(1).random((300_000, 1), np.float32)
@@ -299,17 +338,43 @@ def test_a_client_finds_the_engine_that_takes_the_place_of_one_that_was_killed(h
         assert model([[2.0]]).item() == 3.0
 
 
-def test_an_engine_ends_with_the_process_that_has_it(home: Box) -> None:
-    code = (
-        "import signal, sublet; engine = sublet.Engine(memory='64MiB'); "
-        "print(engine.worker.pid, flush=True); signal.pause()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        pid = int(owner.stdout.readline())
-        assert Path(f"/proc/{pid}").exists()
-        owner.kill()
+OWNER = (
+    "import signal, sublet; engine = sublet.Engine(memory='64MiB'); "
+    "engine.load('kept', lambda x: x); "
+    "print(engine.worker.pid, engine.worker.path, engine.worker.files, flush=True); signal.pause()"
+)
+
+
+@pytest.fixture
+def owner(home: Box) -> Iterator[tuple["subprocess.Popen[str]", int, Path, Path]]:
+    """Another process that has an engine; the engine's number, socket and directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pid, path, files = process.stdout.readline().split()
+        yield process, int(pid), Path(path), Path(files)
+        process.kill()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_an_engine_ends_with_its_owner_and_what_they_leave_is_cleared_away(
+    engine: sublet.Engine, owner: tuple["subprocess.Popen[str]", int, Path, Path], both: bool
+) -> None:
+    process, pid, path, files = owner
+    assert path.exists()
+    assert list(files.iterdir())
+    if both:
+        process.send_signal(signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the engine has gone")
+    with sublet.Engine(memory="64MiB"):
+        assert not path.exists()
+        assert not files.exists()
+    assert Path(engine.worker.files).exists()
+    assert engine.run("half", [[1.0]]).item() == 2.5
 
 
 def test_an_engine_that_finds_no_room_says_so(home: Box) -> None:

@@ -24,6 +24,7 @@ class Puppet:
         self.bad: dict[Key, str] = {}
         self.room = 100
         self.deadly: set[Key] = set()
+        self.suspects: set[Key] = set()
         self.endless: set[Key] = set()
         self.lives = 1
         self.lost: Any = None
@@ -33,8 +34,12 @@ class Puppet:
     async def ready(self) -> None:
         await asyncio.sleep(0)
 
-    async def add(self, name: str, number: int, path: str, options: Mapping[str, Any]) -> None:
+    async def add(
+        self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float
+    ) -> None:
         self.known[name, number] = path
+        if suspect:
+            self.suspects.add((name, number))
 
     async def load(self, name: str, number: int) -> Mapping[str, Signature]:
         await self.gate.wait()
@@ -44,7 +49,7 @@ class Puppet:
             await asyncio.Event().wait()
         if key in self.deadly:
             old = self.die([key])
-            raise EngineLost(f"The engine {old} ended.", [key])
+            raise EngineLost(f"The engine {old} ended.")
         if key in self.bad:
             raise ServingError(self.bad[key], Code.DATA_LOSS)
         self.loaded.add(key)
@@ -59,15 +64,16 @@ class Puppet:
             self.log.append(f"unload {name} {number}")
             self.loaded.discard((name, number))
 
-    def die(self, loading: list[Key]) -> str:
+    def die(self, loading: list[Key], running: list[Key] | None = None) -> str:
         """End, and be another one; who wants to know is told."""
         old = self.path
         self.lives += 1
         self.path = f"engine-{self.lives}"
         self.known.clear()
         self.loaded.clear()
+        self.suspects.clear()
         if self.lost is not None:
-            self.lost(old, loading)
+            self.lost(old, loading, running or [])
         return old
 
 

@@ -7,6 +7,7 @@ the socket, and hands the others theirs.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -14,16 +15,18 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from sublet.errors import ServingError
 
+from . import records
 from .answer import Answer
 from .codes import Code
 from .inbox import Inbox
-from .outbox import Outbox
+from .outbox import Outbox, Outgoing
 from .port import gone
 from .records import EVENT, Malformed
 from .session import Session
@@ -106,12 +109,14 @@ class Line:
         deadline: float | None = None,
         priority: int = 0,
     ) -> Future[Answer]:
-        """Call a model; the arrays are not to be changed until the future is done."""
+        """Call a model; the arrays are not to be changed until the future is done.
+
+        Cancelling the future cancels the call; what runs already comes to its end, unheard.
+        """
         future: Future[Answer] = Future()
-        future.set_running_or_notify_cancel()
         self._expect_future()
         try:
-            self._session.call(
+            number = self._session.call(
                 _Waiter(future), model, version, signature, inputs, outputs, deadline, priority
             )
         except BaseException:
@@ -119,6 +124,7 @@ class Line:
                 self._futures -= 1  # Else the reader would wait for it for ever.
             raise
         self._send()
+        future.add_done_callback(partial(self._cancelled, number))
         return future
 
     def ask(self, question: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
@@ -128,6 +134,12 @@ class Line:
         self._send()
         self._wait(waiter, number, None if timeout is None else time.monotonic() + timeout)
         return cast("dict[str, Any]", waiter.result)
+
+    def give_notes(self, memory: int) -> None:
+        """Hand the engine the memory for its notes, a memfd that stays the caller's too."""
+        record = records.plain(records.NOTES)
+        self._outbox.put(Outgoing((record,), len(record), (os.dup(memory),)))
+        self._send()
 
     def listen(self) -> None:
         """Have a thread that reads from now on, so that events are heard."""
@@ -245,10 +257,20 @@ class Line:
         if waiter.future is not None:
             with self._lock:
                 self._futures -= 1
+            if not waiter.future.set_running_or_notify_cancel():
+                return
             if isinstance(result, ServingError):
                 waiter.future.set_exception(result)
             else:
                 waiter.future.set_result(result)
+
+    def _cancelled(self, number: int, future: Future[Answer]) -> None:
+        """Tell the engine if its future was; nothing to do if the answer is here already."""
+        if future.cancelled() and self._session.cancel(number):
+            with self._lock:
+                self._futures -= 1
+            future.set_running_or_notify_cancel()  # Whoever waits for it is told.
+            self._send()
 
     def _expect_future(self) -> None:
         with self._lock:

@@ -100,15 +100,17 @@ class Session:
             self._put(Outgoing((head, heads, *pieces), length))
         return number
 
-    def cancel(self, number: int) -> None:
-        """The answer is not wanted any more; it comes all the same, and nobody is told."""
+    def cancel(self, number: int) -> bool:
+        """The answer is not wanted any more; it comes all the same, and nobody is told. False if
+        it has come."""
         with self._lock:
             pending = self._pending.get(number)
             if pending is None:
-                return
+                return False
             self._pending[number] = pending._replace(owner=None)
             record = records.plain(records.CANCEL, call=number)
             self._put(Outgoing((record,), len(record)))
+            return True
 
     def receive(self, packet: Packet) -> Iterator[Finished]:
         """What this packet answers; events come with EVENT for their owner. Raises Malformed."""

@@ -22,6 +22,7 @@ _SWITCHES = {
     "--enable_per_model_batching_parameters": "Read batching_params.pbtxt of each version.",
     "--enable_model_warmup": "Replay a model's warm-up requests before it is served.",
     "--allow_version_labels_for_unavailable_models": "New labels may wait for their versions.",
+    "--follow_links": "Load models with links to files outside of their directories, too.",
 }
 _WITHOUT_EFFECT = {
     # Of TensorFlow Serving: their values change nothing here, and nobody relies on what they do.
@@ -123,6 +124,9 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     "--isolate", multiple=True, metavar="MODEL[=SIZE]", help="Give it an engine of its own."
 )
 @click.option("--idle", metavar="SPAN", help="Unload a model that was not called for so long.")
+@click.option(
+    "--load_timeout", metavar="SPAN", help="Give a model up that is not loaded by then; 5min."
+)
 @click.option("--drain", default="30s", metavar="SPAN", help="For running requests at the end.")
 @click.option("--json", "as_json", is_flag=True, help="Say it as JSON when it is ready.")
 @click.option("--version", is_flag=True, help="Show the version.")
@@ -190,11 +194,13 @@ def settings(
     pin: tuple[str, ...],
     isolate: tuple[str, ...],
     idle: str | None,
+    load_timeout: str | None,
     drain: str,
     enable_batching: bool | None,
     enable_per_model_batching_parameters: bool | None,
     enable_model_warmup: bool | None,
     allow_version_labels_for_unavailable_models: bool | None,
+    follow_links: bool | None,
     **_: object,
 ) -> "Settings":
     """What the flags say; those without effect are taken, and left alone."""
@@ -244,6 +250,8 @@ def settings(
         tags=tuple(tag for tag in saved_model_tags.split(",") if tag),
         warmup=enable_model_warmup is not False,
         idle=None if idle is None else parse_seconds(idle),
+        load_timeout=None if load_timeout is None else _timeout(load_timeout),
+        follow_links=bool(follow_links),
         pin=frozenset(pin),
         isolate={name: size or None for name, _, size in (one.partition("=") for one in isolate)},
         poll=file_system_poll_wait_seconds,
@@ -263,6 +271,13 @@ def _port(flag: str, text: str) -> int | None:
     if not text.isdecimal() or int(text) > 65535:
         raise BadRequest(f"{flag} {text!r} is no port.", "Write 1 to 65535, 0 for none, or auto.")
     return int(text) or None
+
+
+def _timeout(text: str) -> float:
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise BadRequest("--load_timeout 0 leaves no time to load.", "Write a span such as 30s.")
+    return seconds
 
 
 def _request(text: str) -> int:

@@ -85,4 +85,9 @@ class Catalogue(Struct, frozen=True):
                 ready = [v for v in ready if v.number == version]
             if ready:
                 return max(ready, key=lambda v: v.number)
+            known = [v for v in model.versions.values() if version in (None, v.number)]
+            last = max(known, key=lambda v: v.number, default=None)
+            if last is not None and last.state is State.END and last.code is Code.UNAVAILABLE:
+                # It was there, and may be again: this is not the name of nothing.
+                raise ServingError(last.error, Code.UNAVAILABLE)
         raise ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)

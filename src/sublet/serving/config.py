@@ -51,6 +51,10 @@ class Settings(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     warmup: bool = True
     idle: float | None = None
+    load_timeout: float | None = None
+    """Seconds after which a load is given up, of models that say nothing else; None for the
+    engine's."""
+    follow_links: bool = False
     pin: frozenset[str] = frozenset()
     isolate: Mapping[str, str | None] = field(default_factory=dict)
     """Models with engines of their own, and how much memory each has; None for enough."""
@@ -137,6 +141,10 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
         told["idle_seconds"] = settings.idle
     if settings.tags:
         told["tags"] = list(settings.tags)
+    if timeout := config.load_timeout or settings.load_timeout:
+        told["load_timeout"] = timeout
+    if settings.follow_links:
+        told["follow_links"] = True
     return told
 
 

@@ -78,7 +78,8 @@ class Model:
     async def call_async(
         self, *args: Any, timeout: float | None = None, priority: int = 0, **inputs: Any
     ) -> Any:
-        """The same in a coroutine. Cancelling it lets the call run on, unheard."""
+        """The same in a coroutine. Cancelling it cancels the call; what runs already comes to its
+        end, unheard."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             line = self._connect()

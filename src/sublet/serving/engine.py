@@ -7,12 +7,10 @@ its own beside, for everybody else of the same user; it ends with its owner.
 import contextlib
 import os
 import select
-import shutil
 import socket
 import sys
 import tempfile
 import threading
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -27,8 +25,10 @@ from sublet.client.following import Following
 from sublet.errors import BadRequest, ServingError, SubletError, TimedOut, WorldError
 from sublet.home import Home
 from sublet.inside.serving.functions import stow
+from sublet.inside.serving.notes import Notes
 from sublet.inside.serving.options import OPTIONS
 from sublet.serving.calls import Signatures, arrange, result
+from sublet.serving.place import Place
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,7 +40,7 @@ class Worker:
     """An engine's process: a job in the foreground that is followed by a thread.
 
     `line` is the owner's channel; it may be used once `wait` has returned. `ended` is called once,
-    in the thread that follows, when the process is gone.
+    in the thread that follows, when the process is gone. `notes` then say what it ran.
     """
 
     def __init__(
@@ -52,10 +52,14 @@ class Worker:
         cold: bool = False,
         told: Callable[[str], None] | None = None,
         ended: Callable[["Ended | None"], None] | None = None,
+        notes: Notes | None = None,
     ) -> None:
         home = Home.find()
-        self.path = _socket(home)
+        self._place = Place(home)
+        self.path = self._place.socket
         """Where the engine listens."""
+        self.files = self._place.files
+        """A directory for what is made for it; goes with it."""
         self.pid: int | None = None
         self.warm: str | None = None
         self.reason = ""
@@ -68,6 +72,9 @@ class Worker:
         self._granted = self._over = False
         mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.line = Line(mine)
+        if notes is not None:
+            self.line.give_notes(notes.descriptor)
+            notes.close()
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         words = [sys.executable, "-m", "sublet.inside.serving.engine", self.path, str(slots)]
@@ -174,20 +181,7 @@ class Worker:
         for number in (self._null, self._wake):
             with contextlib.suppress(OSError):
                 os.close(number)
-        with contextlib.suppress(OSError):
-            os.unlink(self.path)
-
-
-def _socket(home: Home) -> str:
-    directory = home.path / "engines"
-    home.make()
-    directory.mkdir(mode=0o700, exist_ok=True)
-    path = str(directory / f"{os.getpid()}-{os.urandom(4).hex()}.sock")
-    if len(os.fsencode(path)) > 100:
-        raise BadRequest(
-            f"The path {path} is too long for a socket.", "Set SUBLET_HOME to a shorter one."
-        )
-    return path
+        self._place.close()
 
 
 class _Loaded(Struct, frozen=True):
@@ -219,9 +213,6 @@ class Engine:
     ) -> None:
         self._models: dict[str, dict[int, _Loaded]] = {}
         self._pid = os.getpid()
-        # For functions and models of this program, on their way to the engine.
-        self._directory = tempfile.mkdtemp(prefix="sublet-engine-")
-        self._tidy = weakref.finalize(self, _remove, self._directory, self._pid)
         self.worker = Worker(str(memory), device, name=name, told=_say)
         try:
             self.worker.wait(timeout)
@@ -238,7 +229,12 @@ class Engine:
         """
         _check(name, version, options)
         line = self._line()
-        path, more = stow(source, tempfile.mkdtemp(dir=self._directory))
+        try:
+            # For functions and models of this program, on their way to the engine.
+            path, more = stow(source, tempfile.mkdtemp(dir=self.worker.files))
+        except FileNotFoundError:
+            self._line()  # The directory goes with the engine.
+            raise
         loaded = self._models.get(name, {})
         before = loaded.get(version)
         path = os.path.abspath(path)
@@ -266,13 +262,14 @@ class Engine:
             del self._models[name]
 
     def submit(self, name: str, *args: Any, **inputs: Any) -> "Future[Any]":
-        """Call a model; the arrays are not to be changed until the future is done."""
+        """Call a model; the arrays are not to be changed until the future is done. Cancelling it
+        cancels the call, unless it runs already."""
         version, signatures = self._find(name)
         signature, arrays = arrange(signatures, args, inputs)
         future: Future[Any] = Future()
         answer = self._line().submit(name, version, signature, arrays)
-        future.set_running_or_notify_cancel()
         answer.add_done_callback(lambda done: _pass_on(done, future))
+        future.add_done_callback(lambda done: done.cancelled() and answer.cancel())
         return future
 
     def run(self, name: str, *args: Any, **inputs: Any) -> Any:
@@ -289,7 +286,6 @@ class Engine:
     def close(self) -> None:
         """End the engine; calls in flight fail."""
         self.worker.close()
-        self._tidy()
 
     def __enter__(self) -> "Engine":
         return self
@@ -325,12 +321,6 @@ class Engine:
         return version, found[version].signatures
 
 
-def _remove(directory: str, pid: int) -> None:
-    """Not by a forked child, which ends before its parent is done."""
-    if os.getpid() == pid:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def _load(line: Line, name: str, version: int, path: str, options: dict[str, Any]) -> "_Loaded":
     told = {"model": name, "version": version}
     line.ask({"ask": "add", **told, "path": path, "options": options})
@@ -353,6 +343,8 @@ def _check(name: str, version: int, options: dict[str, Any]) -> None:
 
 
 def _pass_on(done: "Future[Answer]", future: "Future[Any]") -> None:
+    if not future.set_running_or_notify_cancel():
+        return
     error = done.exception()
     if error is not None:
         future.set_exception(error)

@@ -6,6 +6,7 @@ engine is to have is the stock's to say.
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sublet.errors import ServingError, SubletError, TooLarge
+from sublet.inside.serving.notes import LARGEST, Notes
 from sublet.serving import versions, watch
+from sublet.serving.blame import Key
 from sublet.serving.catalogue import Signature
 from sublet.serving.config import Settings
 from sublet.serving.engine import Worker
 from sublet.serving.metrics import Row
-from sublet.serving.stock import EngineLost, Key, Stock
+from sublet.serving.stock import EngineLost, Stock
 from sublet.serving.textproto import ModelConfig
 from sublet.units import MiB
 
@@ -34,6 +37,8 @@ _BESIDE = 256 * MiB
 _ANSWERING = 30.0
 """Seconds for what was asked of a version before it is taken away."""
 _LOOK = 0.02
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Somebody has ended it, or the kernel for want of memory: no model is known to be why."""
 _OUT = {"known": "unloaded", "ready": "loaded"}
 """Words of the engine for whoever looks from outside."""
 
@@ -152,10 +157,13 @@ class Slot:
         """As `Host.ready`."""
         await self._there.wait()
 
-    async def add(self, name: str, number: int, path: str, options: Mapping[str, Any]) -> None:
+    async def add(
+        self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float
+    ) -> None:
         """As `Host.add`."""
         told = {"model": name, "version": number, "path": path, "options": dict(options)}
-        await self._ask({"ask": "add", **told})
+        noted = 0 if self._life is None else self._life.number((name, number))
+        await self._ask({"ask": "add", **told, "number": noted, "suspect": suspect})
 
     async def load(self, name: str, number: int) -> Mapping[str, Signature]:
         """As `Host.load`."""
@@ -214,7 +222,7 @@ class Slot:
                 raise
         # Whoever hears of the end must find it noted already.
         await life.noted.wait()
-        raise EngineLost(life.cause, life.loading)
+        raise EngineLost(life.cause)
 
     async def _keep(self) -> None:
         pause = 0.0
@@ -229,7 +237,7 @@ class Slot:
                     life.noted.set()
                     return
                 self._tell(f"{life.cause} It is started again.")
-                self._stock.away(self, path, life.loading)
+                self._stock.away(self, path, life.loading, life.running)
                 life.noted.set()
                 self.restarts += 1
                 if loop.time() - began > _LONG_ENOUGH:
@@ -248,7 +256,7 @@ class Slot:
     async def _begin(self) -> None:
         """Start an engine; returns when it answers."""
         loop = asyncio.get_running_loop()
-        life = _Life()
+        life = _Life(Notes())
 
         def ended(outcome: "Ended | None") -> None:
             with contextlib.suppress(RuntimeError):  # The loop is closed: nobody minds.
@@ -262,6 +270,7 @@ class Slot:
                 name=self._name,
                 told=self._waits,
                 ended=ended,
+                notes=life.notes,
             )
 
         worker = self._worker = await loop.run_in_executor(self._threads, start)
@@ -288,17 +297,27 @@ class Slot:
 class _Life:
     """One engine's, from its start to its end; in the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
         self.ended = asyncio.Event()
         self.noted = asyncio.Event()
         """Set when the stock knows of its end."""
         self.cause = "The engine has ended."
+        self.running: tuple[Key, ...] = ()
+        """What it ran when it ended, unless somebody else ended it."""
         self._loading: dict[Key, None] = {}
+        self._numbers: dict[Key, int] = {}
 
     @property
     def loading(self) -> tuple[Key, ...]:
         """What it was just loading."""
         return tuple(self._loading)
+
+    def number(self, key: Key) -> int:
+        """By which it notes that it runs this version; 0 if there were too many."""
+        if key not in self._numbers and len(self._numbers) < LARGEST:
+            self._numbers[key] = len(self._numbers) + 1
+        return self._numbers.get(key, 0)
 
     def hear(self, event: dict[str, Any]) -> None:
         """The engine says what it does."""
@@ -312,9 +331,15 @@ class _Life:
         """It is gone."""
         if outcome is not None:
             told = outcome.outcome
+            if told.cause in ("exited", "lease exceeded") or (
+                told.cause == "signalled" and told.code - 128 not in _FROM_OUTSIDE
+            ):
+                ran = self.notes.running()
+                self.running = tuple(key for key, n in self._numbers.items() if n in ran)
             how = f"with code {told.code}" if told.cause == "exited" else f"({told.cause})"
-            while_loading = "".join(f" while it loaded {name} {n}" for name, n in self._loading)
-            self.cause = f"The engine ended {how}{while_loading}."
+            what = [f" while it loaded {name} {n}" for name, n in self._loading]
+            what += [f" while it ran {name} {n}" for name, n in self.running]
+            self.cause = f"The engine ended {how}{','.join(what)}."
         self.ended.set()
 
 

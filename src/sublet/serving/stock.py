@@ -16,28 +16,18 @@ from msgspec.structs import replace
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
 from sublet.serving import savedmodel, versions
+from sublet.serving.blame import Blame, Key
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, Version
 from sublet.serving.textproto import ModelConfig
 from sublet.serving.watch import Place, look
+from sublet.units import format_seconds
 
-Key = tuple[str, int]
-
-
-_STRIKES = 2
-"""How many engines may end while they load a version, before it is not tried again."""
 _SLOW = 5.0
 """Seconds after which others are loaded beside a version that takes longer, or never ends."""
 
 
 class EngineLost(Exception):
-    """The engine has ended while it was asked for something.
-
-    `loading` are the versions that it was just loading: each may be why.
-    """
-
-    def __init__(self, message: str, loading: Sequence[tuple[str, int]] = ()) -> None:
-        super().__init__(message)
-        self.loading = tuple(loading)
+    """The engine has ended while it was asked for something."""
 
 
 class Host(Protocol):
@@ -51,8 +41,11 @@ class Host(Protocol):
     async def ready(self) -> None:
         """Until there is an engine."""
 
-    async def add(self, name: str, number: int, path: str, options: Mapping[str, Any]) -> None:
-        """Make a version known, to be loaded when it is called."""
+    async def add(
+        self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float
+    ) -> None:
+        """Make a version known, to be loaded when it is called. `suspect`: until when it may be
+        why an engine has ended, as `Blame.until`."""
 
     async def load(self, name: str, number: int) -> Mapping[str, Signature]:
         """Load a version that is known; its signatures. ServingError: it cannot be served."""
@@ -121,7 +114,9 @@ class Stock:
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._failures: dict[Key, _Failure] = {}
-        self._strikes: dict[Key, int] = {}
+        self._blame = Blame()
+        self._crashes: dict[Key, int] = {}
+        """How often each was put away because of the engines that it has ended."""
         self._troubles: dict[str, str] = {}
 
     async def replace(self, configs: Sequence[ModelConfig]) -> None:
@@ -178,10 +173,16 @@ class Stock:
         """Whether this one has, or is about to have, some version."""
         return any(held.host is host for held in self._held.values()) or bool(self._tending)
 
-    def away(self, host: Host, path: str, loading: Sequence[Key]) -> None:
-        """The engine of this socket has ended: its models are not to be had until it is back."""
-        for key in loading:
-            self._strike(key)
+    def away(
+        self, host: Host, path: str, loading: Sequence[Key], running: Sequence[Key] = ()
+    ) -> None:
+        """The engine of this socket has ended: its models are not to be had until it is back.
+
+        `loading` and `running` are the versions that it was just busy with: each may be why.
+        """
+        culprit = self._blame.judge(host, (*loading, *running), time.monotonic())
+        if culprit is not None:
+            self._put_away(host, culprit, culprit in loading)
         for version in self._of(host):
             if version.engine == path:
                 self._put(replace(version, engine=""))
@@ -206,7 +207,7 @@ class Stock:
             if config is None:
                 continue  # It is about to be dropped.
             try:
-                await host.add(*key, place.path, self._options(config, place.path))
+                await self._add(host, config, key, place)
             except SubletError as error:
                 await self._failed(host, key, place, error)
                 continue
@@ -222,7 +223,6 @@ class Stock:
                         return
                     loading = await _begin(host, (version.model, version.number))
                 await loading
-                self._strikes.pop((version.model, version.number), None)
             except ServingError as error:
                 self._tell(f"{version.model} version {version.number}: {error}")
             except EngineLost:
@@ -257,6 +257,9 @@ class Stock:
     async def _load(self, config: ModelConfig, number: int, place: Place) -> None:
         key = (config.name, number)
         host = self._host(config)
+        crashes = self._crashes.get(key, 0)
+        if crashes:
+            self._blame.suspect(host, key, time.monotonic())
         self._put(Version(config.name, number, State.LOADING))
         self._publish()
         try:
@@ -264,24 +267,27 @@ class Stock:
                 await host.ready()
                 path = host.path
                 try:
-                    await host.add(*key, place.path, self._options(config, place.path))
+                    await self._add(host, config, key, place)
                     signatures = await self._bring(host, key, place)
                     if host.path == path:
                         break  # Else the engine that knows it has ended meanwhile.
                 except EngineLost as lost:
-                    if key in lost.loading and self._strikes.get(key, 0) >= _STRIKES:
+                    if self._crashes.get(key, 0) > crashes:
                         raise ServingError(
                             f"{lost} It is not tried again until its files change.",
                             Code.INTERNAL,
                         ) from None
         except SubletError as error:
-            await self._failed(host, key, place, error)
+            await self._failed(host, key, place, error, self._crashes.get(key, 0) == crashes)
             return
         self._held[key] = _Held(host, place)
         self._failures.pop(key, None)
-        self._strikes.pop(key, None)
         self._put(Version(*key, State.AVAILABLE, engine=path, signatures=signatures))
         self._publish()
+
+    async def _add(self, host: Host, config: ModelConfig, key: Key, place: Place) -> None:
+        options = self._options(config, place.path)
+        await host.add(*key, place.path, options, self._blame.until(key))
 
     async def _bring(self, host: Host, key: Key, place: Place) -> Mapping[str, Signature]:
         """Have it loaded; its signatures.
@@ -300,15 +306,16 @@ class Stock:
             self._tell(f"{key[0]} version {key[1]} takes long to load; others go on.")
         return await loading
 
-    async def _failed(self, host: Host, key: Key, place: Place, error: SubletError) -> None:
+    async def _failed(
+        self, host: Host, key: Key, place: Place, error: SubletError, again: bool = True
+    ) -> None:
         self._held.pop(key, None)
         with contextlib.suppress(EngineLost, ServingError):
             await host.unload(*key)
         code = Code(error.code) if isinstance(error, ServingError) else Code.UNAVAILABLE
         before = self._failures.get(key)
         tries = before.tries + 1 if before is not None and before.mark == place.mark else 0
-        again = tries < self._retries.most and key not in self._strikes
-        due = time.monotonic() + self._retries.wait if again else None
+        due = self._due(tries) if again else None
         self._failures[key] = _Failure(place.mark, tries, due)
         self._tell(f"{key[0]} version {key[1]} is not served: {error}")
         self._put(Version(*key, State.END, code=code, error=str(error)))
@@ -317,6 +324,7 @@ class Stock:
     async def _drop(self, name: str, number: int) -> None:
         version = self.catalogue.models[name].versions[number]
         held = self._held.pop((name, number), None)
+        self._crashes.pop((name, number), None)
         self._put(replace(version, state=State.UNLOADING))
         await self._audience.heard(self._publish())
         with contextlib.suppress(EngineLost, ServingError):
@@ -346,24 +354,44 @@ class Stock:
                 self.catalogue = versions.forget(self.catalogue, *key)
             if other:
                 del self._failures[key]
-                self._strikes.pop(key, None)
+                self._crashes.pop(key, None)
+                self._blame.forget(key)
             elif failure.due is not None and failure.due <= time.monotonic():
                 self._failures[key] = replace(failure, due=None)
 
-    def _strike(self, key: Key) -> None:
-        """An engine has ended while it loaded this version. Twice is too often."""
-        self._strikes[key] = self._strikes.get(key, 0) + 1
+    def _put_away(self, host: Host, key: Key, loading: bool) -> None:
+        """This version has ended two engines."""
         model = self.catalogue.models.get(key[0])
         version = None if model is None else model.versions.get(key[1])
+        if version is not None and version.state is State.LOADING:
+            self._crashes[key] = self._crashes.get(key, 0) + 1  # Whoever loads it looks here.
         if version is None or version.state is not State.AVAILABLE:
-            return  # Whoever loads it hears of it.
-        if self._strikes[key] >= _STRIKES:
-            place = self._wanted.get(key[0], {}).get(key[1])
-            self._failures[key] = _Failure("" if place is None else place.mark, 0, None)
-            self._held.pop(key, None)
-            error = "The engine ended each time it loaded this model; its files must change."
-            self._tell(f"{key[0]} version {key[1]} is not served: {error}")
-            self._put(replace(version, state=State.END, code=Code.INTERNAL, error=error, engine=""))
+            return
+        if not loading and self._of(host) == [version]:
+            return  # It harms nobody else, and is back in a moment.
+        tries = self._crashes.get(key, 0)
+        self._crashes[key] = tries + 1
+        due = None if loading else self._due(tries)
+        place = self._wanted.get(key[0], {}).get(key[1])
+        self._failures[key] = _Failure("" if place is None else place.mark, tries, due)
+        self._held.pop(key, None)
+        text = "The engine ended each time it loaded this model; its files must change."
+        if not loading:
+            again = "when its files change"
+            if due is not None:
+                again = f"in {format_seconds(self._retries.wait)}, or {again}"
+            text = (
+                f"Engines ended while they ran {key[0]} version {key[1]}, which cost the other "
+                f"models, too. It is tried again {again}. With --isolate {key[0]} it has an engine "
+                "of its own, and is always served."
+            )
+        code = Code.INTERNAL if loading else Code.UNAVAILABLE
+        self._tell(f"{key[0]} version {key[1]} is not served: {text}")
+        self._put(replace(version, state=State.END, code=code, error=text, engine=""))
+
+    def _due(self, tries: int) -> float | None:
+        """When a version that failed so often before is tried again."""
+        return time.monotonic() + self._retries.wait if tries < self._retries.most else None
 
     def _of(self, host: Host) -> list[Version]:
         """The versions that can be called, and are this one's."""

@@ -55,6 +55,8 @@ class ModelConfig(Struct, frozen=True):
     """Its share of turns."""
     priority: int = 0
     """Of calls that name none."""
+    load_timeout: float = 0.0
+    """Seconds after which loading it is given up; 0 for the server's."""
 
 
 class BatchingParameters(Struct, frozen=True):
@@ -165,6 +167,12 @@ def _model(given: Any, source: str) -> ModelConfig:
         raise BadRequest(
             f"{source}: model {given.name} has weight {weight}.", "Give a number above zero."
         )
+    timeout = sharing.load_timeout_seconds
+    if not 0 <= timeout < float("inf"):
+        raise BadRequest(
+            f"{source}: model {given.name} has load_timeout_seconds {timeout}.",
+            "Give a number above zero.",
+        )
     return ModelConfig(
         name=given.name,
         base_path=given.base_path,
@@ -175,6 +183,7 @@ def _model(given: Any, source: str) -> ModelConfig:
         pin=sharing.pin,
         weight=weight,
         priority=sharing.priority,
+        load_timeout=timeout,
     )
 
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.inside.serving.notes import Notes
 from support.box import wait_for
 from support.numbers import NumbersEngine, floats, in_thread, numbers_engine
 
@@ -331,3 +333,59 @@ def test_an_engine_ends_with_its_owner(tmp_path: Path) -> None:
         engine.line.close()
         assert engine.process.wait(20) == 0
         assert not Path(engine.path).exists()
+
+
+def test_what_an_engine_runs_is_noted_until_it_is_done_and_after_its_end(tmp_path: Path) -> None:
+    notes = Notes()
+    with numbers_engine(tmp_path, slots=2) as engine:
+        engine.line.give_notes(notes.descriptor)
+        notes.close()
+        for number, name in ((7, "held"), (9, "double")):
+            told = {"model": name, "version": 1, "path": str(tmp_path), "number": number}
+            engine.line.ask({"ask": "add", **told})
+        thread, _ = in_thread(lambda: run(engine, "held", rows(1)))
+        wait_for(lambda: (tmp_path / "begun").exists(), "a call runs")
+        assert run(engine, "double", rows(1)).item() == 2
+        wait_for(lambda: notes.running() == [7], "the other one is done")
+        engine.touch("go")
+        thread.join()
+        wait_for(lambda: not notes.running(), "nothing runs")
+        (tmp_path / "go").unlink()
+        thread, _ = in_thread(lambda: run(engine, "held", rows(1)))
+        wait_for(lambda: notes.running() == [7], "a call runs")
+        engine.process.kill()
+        thread.join()
+    assert notes.running() == [7]
+
+
+def test_a_suspect_is_not_loaded_while_another_runs(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path, slots=2) as engine:
+        for name in ("held", "double"):
+            told = {"model": name, "version": 1, "path": str(tmp_path)}
+            engine.line.ask({"ask": "add", **told, "suspect": time.monotonic() + 600})
+        held, results = in_thread(lambda: run(engine, "held", rows(1)))
+        wait_for(lambda: (tmp_path / "begun").exists(), "a call runs")
+        double, others = in_thread(lambda: run(engine, "double", rows(1)))
+        wait_for(lambda: engine.model("double")["state"] == "loading", "its load is begun")
+        assert engine.model("double")["waiting"] == 1
+        engine.touch("go")
+        held.join()
+        double.join()
+        assert (results[0].item(), others[0].item()) == (2, 2)
+
+
+def test_cancelling_a_future_takes_its_call_out_of_the_queue(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held", max_batch_size=1)
+        first, second, third = (
+            engine.line.submit("held", 1, "serving_default", rows(n)) for n in range(3)
+        )
+        wait_for(lambda: engine.model("held")["waiting"] == 2, "one runs, two wait")
+        assert second.cancel()
+        assert futures.wait([second], 30).done == {second}
+        wait_for(lambda: engine.model("held")["waiting"] == 1, "one waits")
+        assert first.cancel()  # It runs, and nobody hears what comes of it.
+        engine.touch("go")
+        assert third.result(30).outputs["y"].item() == 4
+        assert not third.cancel()
+        assert engine.line.run("held", 1, "serving_default", rows(3)).outputs["y"].item() == 6

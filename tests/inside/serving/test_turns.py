@@ -224,3 +224,36 @@ def test_everything_that_waits_comes_to_its_turn(drawn: list[tuple[int, int]], s
         assert len(running) <= slots
         left -= run.batch.rows
     assert schedule.next_due(1.0) is None
+
+
+def test_of_two_suspects_one_runs_at_a_time_and_others_run_beside_it() -> None:
+    schedule = Schedule(4)
+    for name in ("one", "other", "innocent"):
+        queue = schedule.add(name, 1, Options(largest=1))
+        queue.present = True
+        queue.suspect = 0.0 if name == "innocent" else 100.0
+        schedule.put(queue, Request(KIND, 1, 0.0))
+    first, second = taken(schedule, 1.0), taken(schedule, 1.0)
+    assert {first.batch.queue.model, second.batch.queue.model} == {"one", "innocent"}
+    assert schedule.take(1.0) == (None, [])
+    assert schedule.next_due(1.0) is None  # Whoever watches would else not sleep.
+    schedule.finish(first, 0.001, 0.001)
+    schedule.finish(second, 0.001, 0.001)
+    assert taken(schedule, 1.0).batch.queue.model == "other"
+
+
+def test_a_suspect_waits_while_another_is_loaded_until_that_is_forgotten() -> None:
+    schedule = Schedule(4)
+    for name in ("here", "comes"):
+        schedule.add(name, 1, Options()).suspect = 100.0
+    here, comes = schedule.queues["here", 1], schedule.queues["comes", 1]
+    here.present = comes.loading = True
+    schedule.put(here, Request(KIND, 1, 0.0))
+    assert schedule.take(99.0) == (None, [])
+    assert taken(schedule, 101.0).batch.queue is here
+
+
+def taken(schedule: Schedule, now: float) -> Run:
+    run, _ = schedule.take(now)
+    assert run is not None
+    return run

@@ -66,6 +66,25 @@ def test_the_command_line_pins_and_isolates_by_name(tmp_path: Path) -> None:
     assert found == {"a": (True, False), "b": (False, True), "c": (False, False)}
 
 
+def test_a_model_may_have_another_time_for_loading_than_the_others(tmp_path: Path) -> None:
+    version(tmp_path / "a")
+    file = tmp_path / "models.config"
+
+    def timeout(sharing: str, settings: Settings) -> object:
+        file.write_text(
+            f'model_config_list {{ config {{ name: "a" base_path: "a" sharing {{ {sharing} }} }} }}'
+        )
+        (model,) = models(settings)
+        return options(settings, model, model.base_path).get("load_timeout")
+
+    told = Settings(model_config_file=str(file), load_timeout=30.0)
+    assert timeout("", Settings(model_config_file=str(file))) is None
+    assert timeout("", told) == 30.0
+    assert timeout("load_timeout_seconds: 600", told) == 600.0
+    with pytest.raises(BadRequest, match="load_timeout_seconds"):
+        timeout("load_timeout_seconds: -1", told)
+
+
 def test_flags_about_models_that_are_not_there_are_told(tmp_path: Path) -> None:
     version(tmp_path / "a" / "1")
     settings = Settings(path=str(tmp_path), pin=frozenset(("a", "x")), isolate={"y": None})

@@ -28,7 +28,7 @@ class Shop:
         self.stock = Stock(
             lambda config: self.puppet, self.crowd, lambda *_: {}, retries, self.told.append
         )
-        self.puppet.lost = lambda path, loading: self.stock.away(self.puppet, path, loading)
+        self.puppet.lost = lambda *how: self.stock.away(self.puppet, *how)
 
     def put(self, name: str, number: int, content: bytes = b"graph") -> None:
         place = self.root / name / str(number)
@@ -336,5 +336,74 @@ def test_an_engine_that_ends_between_a_look_and_its_news_costs_no_model(
         await loading
         assert shop.stock.catalogue.find("a").engine == "engine-2"
         assert ("a", 1) in shop.puppet.known
+
+    play(story)
+
+
+def test_a_model_that_ends_engines_while_it_runs_is_put_away_and_tried_again(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        shop.put("fragile", 1)
+        await shop.serve("a", "fragile")
+        for left in (True, False):
+            shop.puppet.die([], [("fragile", 1)])
+            await shop.stock.back(shop.puppet)
+            assert (("fragile", 1) in shop.puppet.known) == left
+        assert not shop.puppet.suspects
+        with pytest.raises(ServingError, match=r"ended while they ran fragile.*--isolate") as told:
+            shop.stock.catalogue.find("fragile")
+        assert told.value.code == Code.UNAVAILABLE
+        assert shop.stock.catalogue.find("a").engine == shop.puppet.path
+        await shop.look()
+        assert shop.stock.catalogue.find("fragile").engine == shop.puppet.path
+        # It has been tried again: once is enough now, and twice in all.
+        shop.puppet.die([], [("fragile", 1)])
+        await shop.stock.back(shop.puppet)
+        await shop.look()
+        shop.puppet.die([], [("fragile", 1)])
+        await shop.stock.back(shop.puppet)
+        for _ in range(3):
+            await shop.look()
+        assert shop.states("fragile") == {1: State.END}
+        shop.put("fragile", 1, b"mended")
+        await shop.look()
+        assert shop.states("fragile") == {1: State.AVAILABLE}
+
+    play(story, Retries(2, 0.0))
+
+
+def test_a_model_that_ran_beside_the_one_that_ends_engines_is_served_on(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        for name in ("fragile", "beside", "new"):
+            shop.put(name, 1)
+        await shop.serve("fragile", "beside", "new")
+        shop.puppet.die([("new", 1)], [("fragile", 1), ("beside", 1)])
+        await shop.stock.back(shop.puppet)
+        assert shop.puppet.suspects == {("fragile", 1), ("beside", 1), ("new", 1)}
+        shop.puppet.die([], [("fragile", 1)])
+        await shop.stock.back(shop.puppet)
+        assert set(shop.puppet.known) == {("beside", 1), ("new", 1)}
+        for _ in range(3):
+            shop.puppet.die([], [("beside", 1), ("new", 1)])
+            await shop.stock.back(shop.puppet)
+        assert set(shop.puppet.known) == {("beside", 1), ("new", 1)}
+
+    play(story)
+
+
+def test_a_model_that_harms_nobody_else_is_served_however_often_it_ends_its_engine(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("fragile", 1)
+        await shop.serve("fragile")
+        for _ in range(5):
+            shop.puppet.die([], [("fragile", 1)])
+            await shop.stock.back(shop.puppet)
+        assert shop.stock.catalogue.find("fragile").engine == shop.puppet.path
 
     play(story)

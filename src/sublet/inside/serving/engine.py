@@ -19,12 +19,14 @@ import contextlib
 import os
 import resource
 import select
+import shutil
 import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from sublet.channel import records
@@ -34,8 +36,9 @@ from sublet.channel.records import Malformed, Record
 from sublet.errors import ServingError
 from sublet.inside.calls import leave
 
-from . import questions, quiet
+from . import notes, questions, quiet
 from .clients import Client
+from .files import files_of
 from .floor import Floor, Make, not_found
 from .loader import Loader
 from .models import Store
@@ -57,7 +60,7 @@ usual, as each of ours has little to do and others wait for it."""
 def main() -> None:
     """Serve until the owner is gone."""
     quiet.start_runtime()
-    serve(sys.argv[1], int(sys.argv[2]), Store)
+    serve(sys.argv[1], int(sys.argv[2]), partial(Store, cache=files_of(sys.argv[1])))
 
 
 def serve(path: str, slots: int, make: Make) -> None:
@@ -92,6 +95,8 @@ class Engine:
         self._buffer = new_buffer()
         """All clients are read by whoever watches, so one will do for any number of them."""
         self._owner = Client(owner, True, self._buffer)
+        self._notes = notes.blank()
+        """What each thread runs; the owner reads it when this process has ended."""
 
     def run(self) -> None:
         """Listen, and never return."""
@@ -105,8 +110,9 @@ class Engine:
         self._add(self._owner)
         self.loader.start()
         for number in range(self._slots):
-            threading.Thread(target=self._serve, name=f"runner-{number}", daemon=True).start()
-        self._serve()
+            name = f"runner-{number}"
+            threading.Thread(target=self._serve, args=(number,), name=name, daemon=True).start()
+        self._serve(self._slots)
 
     def flush(self, clients: Iterable[Client]) -> None:
         """Send what waits for these; whoever does not read now is sent the rest later."""
@@ -115,8 +121,9 @@ class Engine:
                 with contextlib.suppress(OSError, ValueError):  # It was closed meanwhile.
                     self._epoll.modify(client.fileno(), _IN | select.EPOLLOUT)
 
-    def _serve(self) -> None:
+    def _serve(self, number: int) -> None:
         """What each thread does: run what is due; watch, while nothing is."""
+        place = min(number, notes.PLACES - 1)
         while True:
             try:
                 run = self._take()
@@ -127,7 +134,7 @@ class Engine:
                             self._watch()
                             run = self._take()
                 if run is not None:
-                    self._run(run)
+                    self._run(run, place)
                 run = None  # A batch that was answered must not keep its memory.
             except Exception:
                 # A bug of ours: who waits for this batch has no answer, but all others do.
@@ -140,13 +147,17 @@ class Engine:
             self.runner.refuse(expired, ServingError(late, Code.DEADLINE_EXCEEDED))
         return run
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: Run, place: int) -> None:
         queue = run.batch.queue
         loaded = self.floor.store.use(queue.model, queue.version)
         try:
             if loaded is None:
                 raise Unloaded
-            due = self.runner.run(run, loaded)
+            self._notes[place] = queue.number
+            try:
+                due = self.runner.run(run, loaded)
+            finally:
+                self._notes[place] = 0
         except Unloaded:
             lost = self.floor.put_back(run)
             self.runner.refuse(lost, not_found(queue.model, queue.version))
@@ -179,7 +190,11 @@ class Engine:
 
     def _tell_owner(self, event: str, model: str, version: int, more: dict[str, Any]) -> None:
         """From the store: what becomes of a model."""
-        if event == "unloaded" and self.floor.departed(model, version):
+        if event == "loading":
+            self.floor.begins_to_load(model, version)
+        elif event in ("loaded", "failed") and self.floor.has_loaded(model, version):
+            self._wake()
+        elif event == "unloaded" and self.floor.departed(model, version):
             self.loader.want(model, version)
         self._owner.tell({"event": event, "model": model, "version": version, **more})
         self.flush([self._owner])
@@ -198,6 +213,7 @@ class Engine:
         if client.owner:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
+            shutil.rmtree(files_of(self._path), ignore_errors=True)
             leave(0)
         del self._clients[client.fileno()]
         with contextlib.suppress(OSError, ValueError):
@@ -246,6 +262,8 @@ class Engine:
             client.has_taken(record.call)
         elif kind == records.CANCEL:
             self._cancel(client, record.call)
+        elif kind == records.NOTES:
+            self._take_notes(client, beside)
         elif kind == records.ASK:
             questions.answer(self, client, record.call, client.body(record, data))
         else:
@@ -270,6 +288,15 @@ class Engine:
             client.fail(record.call, result.code, result.message)
         elif result is not None:
             self.loader.want(result.model, result.version)
+
+    def _take_notes(self, client: Client, beside: Iterator[int]) -> None:
+        memory = next(beside, -1)
+        if memory < 0 or not client.owner:
+            raise Malformed("notes without memory, or not from the owner")
+        try:
+            self._notes = notes.attach(memory)
+        finally:
+            os.close(memory)
 
     def _cancel(self, client: Client, call: int) -> None:
         request = client.calls.get(call)

@@ -15,7 +15,7 @@ from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.inside import lease
 
-from . import batches
+from . import batches, notes
 from .clients import Client, Form, Route
 from .models import Loaded, Statistics, Store
 from .options import Options
@@ -40,12 +40,23 @@ class Floor:
         self._idle = threading.Condition(self._lock)
         """Told when a batch is done."""
 
-    def add(self, model: str, version: int, path: str, options: dict[str, Any]) -> None:
-        """Make a version known; its first request has it loaded."""
+    def add(
+        self,
+        model: str,
+        version: int,
+        path: str,
+        options: dict[str, Any],
+        number: int = 0,
+        suspect: float = 0.0,
+    ) -> None:
+        """Make a version known; its first request has it loaded. `number` is for the notes,
+        `suspect` as in `Queue`."""
         read = Options.read(options, self._few_shapes)
         self.store.add(model, version, path, options)
         with self._lock:
-            self._schedule.add(model, version, read)
+            queue = self._schedule.add(model, version, read)
+            queue.number = number if 0 <= number <= notes.LARGEST else 0
+            queue.suspect = suspect
 
     def resolve(self, model: str, version: int | None) -> int:
         """The version that is meant; the newest, if none is named. Raises ServingError."""
@@ -139,6 +150,27 @@ class Floor:
         """Check a kind of requests against the model that is in memory now."""
         with self._lock:
             self._bind(kind, queue, loaded)
+
+    def begins_to_load(self, model: str, version: int) -> None:
+        """From the thread that loads it; returns when it may."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                return
+            # First this, so that no other suspect begins: the wait is for those that run.
+            queue.loading = True
+            while self._schedule.another_suspect_runs(queue, now := time.monotonic()):
+                self._idle.wait(queue.suspect - now)
+
+    def has_loaded(self, model: str, version: int) -> bool:
+        """It is not being loaded any more; whether others may have waited for that."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                return False
+            queue.loading = False
+            self._idle.notify_all()
+            return bool(queue.suspect)
 
     def arrived(self, model: str, version: int) -> None:
         """It is in memory now; its requests go on."""

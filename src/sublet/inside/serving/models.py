@@ -384,7 +384,8 @@ class Store:
         if attempt.opened is None:
             raise attempt.error or ServingError(
                 f"{entry.path} was still being loaded after {format_seconds(limit)}. Look at what "
-                "it does when it is initialised, or set the option `load_timeout`.",
+                "it does when it is initialised, or give it more time: --load_timeout (in a "
+                "sublet.Engine, load_timeout=).",
                 Code.DEADLINE_EXCEEDED,
             )
         after = self._meter.held()

@@ -55,6 +55,8 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
                 int(question["version"]),
                 str(question["path"]),
                 dict(question.get("options") or {}),
+                int(question.get("number") or 0),
+                float(question.get("suspect") or 0.0),
             )
         )
     elif verb == "retire":

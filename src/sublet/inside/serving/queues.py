@@ -146,6 +146,12 @@ class Queue:
         """Whether its batches run one after another."""
         self.removed = False
         """Whether the model is served no more."""
+        self.number = 0
+        """By which the owner knows it in the engine's notes."""
+        self.suspect = 0.0
+        """Until when it may be why an engine has ended: no other such one is loaded, or runs, at
+        the same time."""
+        self.loading = False
         self.kinds: dict[Hashable, Kind] = {}
         self.seconds = 0.0
         """Expected of a batch."""

@@ -49,8 +49,11 @@ class Runner:
         self._floor.give_up(one for one in requests if one.taken < one.rows)
         answers = Answers(())
         for request in requests:
-            # Not if it has its answer, or nobody waits for one.
-            if request.client.calls.get(request.call) is request and not request.client.dead:
+            # Not if it has its answer, or nobody waits for one. Of two threads with parts of it
+            # one takes it out.
+            calls = request.client.calls
+            waited_for = calls.get(request.call) is request and not request.client.dead
+            if waited_for and calls.pop(request.call, None) is request:
                 answers.fail(request, error)
         self._behind(answers.send())
 

@@ -40,6 +40,8 @@ class Schedule:
     of another one it begins none, if it has had more than that one: so that batch shares the
     processors with what ran before, and no more. Two models that are both flooded run side by side,
     as turns and priorities decide.
+
+    Of several suspects one runs at a time: if the engine ends again, it is clear who it was.
     """
 
     def __init__(self, slots: int) -> None:
@@ -130,7 +132,9 @@ class Schedule:
             due
             for queue in self._waiting.values()
             # One that is held back goes on when a batch of its own is done.
-            if (due := queue.due(now)) is not None and not self._held_back(queue, now)
+            if (due := queue.due(now)) is not None
+            and not self._held_back(queue, now)
+            and not self.another_suspect_runs(queue, now, loads=True)
         ]
         return min(times, default=None)
 
@@ -138,12 +142,23 @@ class Schedule:
         """Those that wait for their model to be loaded."""
         return [queue for queue in self._waiting.values() if not queue.present]
 
+    def another_suspect_runs(self, queue: Queue, now: float, loads: bool = False) -> bool:
+        """Whether this one has to wait for that; with `loads` for one that is being loaded, too.
+        It is asked again when the other is done."""
+        return now < queue.suspect and any(
+            (other.running or (loads and other.loading))
+            and now < other.suspect
+            and other is not queue
+            for other in self.queues.values()
+        )
+
     def _due(self, now: float) -> list[tuple[float, Queue]]:
         found = []
         for queue in list(self._waiting.values()):
             due = queue.due(now)
             if due is not None and due <= now:
-                found.append((due, queue))
+                if not self.another_suspect_runs(queue, now, loads=True):
+                    found.append((due, queue))
             elif not queue.rows:
                 del self._waiting[queue.model, queue.version]
         if any(queue.model != found[0][1].model for _, queue in found):

@@ -142,7 +142,8 @@ def _check_links(path: str) -> None:
             if os.path.commonpath((root, target)) != root:
                 raise ServingError(
                     f"{one} is a link that leads out of the model's directory, to {target}. "
-                    "Copy the file there, or load it with follow_links=True in a sublet.Engine.",
+                    "Copy the file there, or serve it with --follow_links (follow_links=True in a "
+                    "sublet.Engine).",
                     Code.PERMISSION_DENIED,
                 )
 

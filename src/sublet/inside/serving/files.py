@@ -1,0 +1,10 @@
+"""The directory that belongs to an engine's socket: its owner makes it, and either removes it."""
+
+from __future__ import annotations
+
+_SOCKET, _FILES = ".sock", ".files"
+
+
+def files_of(socket: str) -> str:
+    """Its path."""
+    return socket.removesuffix(_SOCKET) + _FILES
