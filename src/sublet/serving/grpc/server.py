@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sublet.serving.desk import Desk
 from sublet.serving.grpc.calls import LARGEST_MESSAGE, Methods
-from sublet.serving.grpc.connection import Connection
+from sublet.serving.grpc.connection import BUFFER, Connection
 from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.inference import Inference
 from sublet.serving.grpc.models import Models
@@ -23,6 +23,7 @@ class GrpcServer:
         self.health = Health()
         self.room = Room(room)
         self._largest = largest_message
+        self._buffer = memoryview(bytearray(BUFFER))
         self._methods: Methods = {
             **Prediction(desk).methods(),
             **Models(desk).methods(),
@@ -61,7 +62,9 @@ class GrpcServer:
             await self._empty.wait()
 
     def _connect(self) -> Connection:
-        return Connection(self._methods, self.room, self._largest, self._made, self._lost)
+        return Connection(
+            self._methods, self.room, self._buffer, self._largest, self._made, self._lost
+        )
 
     def _made(self, connection: Connection) -> None:
         self._connections.add(connection)
