@@ -45,8 +45,9 @@ def test_segments_are_used_again_and_bounded() -> None:
 def test_a_buffer_goes_back_when_its_array_and_all_views_of_it_are_gone() -> None:
     segments = Segments()
     array = segments.lend((1000, 100), np.dtype(np.float32))
-    segment = segments.find_lent(array)
-    assert segment is not None
+    found = segments.find_lent(array)
+    assert found is not None
+    segment, _ = found
     part = array[10:]
     del array
     gc.collect()

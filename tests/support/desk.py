@@ -93,6 +93,10 @@ class Table:
             future.set_exception(ServingError(str(failed), Code.INTERNAL))
         return future
 
+    def memory(self, size: int) -> memoryview:
+        """As `Desk.memory`."""
+        return np.empty(size, np.uint8).data
+
     def admit(self, version: Version) -> None:
         """As `Desk.admit`."""
         if self.full:

@@ -35,6 +35,10 @@ class Desk(Protocol):
         their order; all if empty. `deadline` is a time of `time.monotonic`.
         """
 
+    def memory(self, size: int) -> memoryview:
+        """Memory for a large request: tensors that lie in it go to an engine without a copy, as a
+        rule, if they lie as TensorFlow wants them (`channel.tensors.ALIGNED`)."""
+
     def admit(self, version: Version) -> None:
         """Raises what a call would be refused with at once, before anything of it was read: a
         model that is flooded must not cost others the processor."""

@@ -102,4 +102,4 @@ class Incoming:
 
 def _plain(size: int) -> memoryview:
     # Unlike a bytearray, it is no page of memory before it is written to.
-    return memoryview(np.empty(size, np.uint8))
+    return np.empty(size, np.uint8).data

@@ -5,7 +5,7 @@ A model has one signature there: the default one, the only one, or the one that 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sublet
@@ -19,8 +19,9 @@ from sublet.serving.grpc import contents
 from sublet.serving.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.health import Health
-from sublet.serving.grpc.requests import parse, signatures_of
+from sublet.serving.grpc.requests import memory, parse, signatures_of
 from sublet.serving.proto import inference
+from sublet.serving.proto.lifting import INFER, LARGE, lift_raw
 from sublet.serving.proto.wire import piece
 
 PLATFORM = "tensorflow_savedmodel"
@@ -44,6 +45,7 @@ class Inference:
     def methods(self) -> Methods:
         """By path."""
         path = b"/inference.GRPCInferenceService/"
+        place = memory(self._desk, INFER)
         return {
             path + b"ServerLive": Method(self.server_live),
             path + b"ServerReady": Method(self.server_ready),
@@ -53,8 +55,8 @@ class Inference:
             path + b"ModelConfig": Method(self.model_config),
             path + b"ModelStatistics": Method(self.model_statistics),
             path + b"RepositoryIndex": Method(self.repository_index),
-            path + b"ModelInfer": Method(self.model_infer),
-            path + b"ModelStreamInfer": Method(None, self.model_stream_infer),
+            path + b"ModelInfer": Method(self.model_infer, memory=place),
+            path + b"ModelStreamInfer": Method(None, self.model_stream_infer, place),
         }
 
     async def server_live(self, data: Data, deadline: float | None) -> bytes:
@@ -133,14 +135,14 @@ class Inference:
 
     async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""
-        request = parse(_REQUEST, data)
+        request, raw = _parse(data)
         with Counted(self._desk, request.model_name, "Predict"):
             version = self._find(request.model_name, request.model_version)
             self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
-            inputs = contents.inputs(request)
+            inputs = contents.inputs(request, raw)
             checks.check_inputs(signature, inputs)
             outputs = checks.check_outputs(signature, contents.wanted(request))
             answer = await self._desk.run(
@@ -154,8 +156,7 @@ class Inference:
             response = inference("ModelInferResponse")(
                 model_name=version.model, model_version=str(version.number), id=request.id
             )
-            raw = bool(request.raw_input_contents) or not request.inputs
-            contents.fill(response, answer.outputs, raw)
+            contents.fill(response, answer.outputs, bool(raw) or not request.inputs)
             return _bytes(response)
 
     async def model_stream_infer(self, call: Call) -> None:
@@ -184,6 +185,16 @@ class Inference:
                 Code.INVALID_ARGUMENT,
             )
         return self._desk.catalogue.find(name, int(version))
+
+
+def _parse(data: Data) -> tuple[Any, Sequence[bytes | memoryview]]:
+    """A ModelInferRequest, and its raw contents."""
+    if len(data) < LARGE:
+        request = parse(_REQUEST, data)
+        return request, request.raw_input_contents
+    rest, raw = lift_raw(memoryview(data))
+    request = parse(_REQUEST, rest)
+    return request, raw or request.raw_input_contents
 
 
 def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
