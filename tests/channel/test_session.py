@@ -57,6 +57,25 @@ def test_a_buffer_goes_back_when_its_array_and_all_views_of_it_are_gone() -> Non
     assert segments.take(400_000) is segment
 
 
+def test_only_parts_of_a_buffer_that_are_aligned_are_found_in_it() -> None:
+    segments = Segments()
+    array = segments.lend((1 << 20,), np.dtype(np.uint8))
+    found = segments.find_lent(array)
+    assert found is not None
+    assert segments.find_lent(array[128:]) == (found[0], 128)
+    assert segments.find_lent(array[100:]) is None
+    assert segments.find_lent(np.empty(10)) is None
+
+
+def test_any_part_of_a_buffer_can_be_sent(engine: NumbersEngine) -> None:
+    buffer = engine.line.buffer((1 << 18,), np.float32)
+    buffer[:] = np.arange(1 << 18)
+    for start in (0, 1, 16, 1 << 17):
+        part = buffer[start:].reshape(1, -1)
+        answer = engine.line.submit("double", 1, "serving_default", {"x": part}).result(30)
+        assert (answer.outputs["y"] == 2 * part).all()
+
+
 def test_a_buffer_that_is_on_its_way_is_not_used_for_anything_else(tmp_path: Path) -> None:
     with numbers_engine(tmp_path) as engine:
         engine.add("held", max_batch_size=1000)

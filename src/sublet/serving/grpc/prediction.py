@@ -108,6 +108,7 @@ class Prediction:
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
         with Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
+            self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             picked: dict[str, str] = {}
             for task in tasks:

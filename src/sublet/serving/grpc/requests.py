@@ -35,13 +35,18 @@ def find(desk: Desk, spec: Any) -> Version:
     """The version that a ModelSpec means."""
     if not spec.name:
         raise ServingError("ModelSpec has no name specified.", Code.INVALID_ARGUMENT)
+    return desk.catalogue.find(spec.name, *choice(spec))
+
+
+def choice(spec: Any) -> tuple[int | None, str | None]:
+    """The number or the label that a ModelSpec names, if any."""
     match spec.WhichOneof("version_choice"):
         case "version":
-            return desk.catalogue.find(spec.name, version=spec.version.value)
+            return spec.version.value, None
         case "version_label":
-            return desk.catalogue.find(spec.name, label=spec.version_label)
+            return None, spec.version_label
         case _:
-            return desk.catalogue.find(spec.name)
+            return None, None
 
 
 def memory(desk: Desk, way: tuple[int, ...]) -> Memory:
