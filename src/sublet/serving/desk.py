@@ -7,6 +7,7 @@ import numpy as np
 
 from sublet.channel.answer import Answer
 from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.statistics import Counts
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -48,6 +49,9 @@ class Desk(Protocol):
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """Note a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
+
+    async def statistics(self) -> Counts:
+        """What became of the calls of each version, in all front ends."""
 
     async def exposition(self) -> str | bytes:
         """The metrics of all front ends and engines, as Prometheus reads them."""

@@ -57,7 +57,7 @@ class FrontEnd:
                 self._do(self._drain(seconds))
             case say.AskTally(number):
                 self._link.send(say.Counted(number, self._clerk.tally))
-            case say.Reloaded() | say.Exposition():
+            case say.Reloaded() | say.Exposition() | say.Statistics():
                 self._clerk.answered(message)
 
     async def _open(self, opening: say.Opening) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import sublet
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving import checks
+from sublet.serving import checks, statistics
 from sublet.serving.catalogue import Signature, State, TensorSpec, Version
 from sublet.serving.desk import Desk
 from sublet.serving.dtypes import KINDS
@@ -20,19 +20,14 @@ from sublet.serving.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.requests import memory, parse, signatures_of
+from sublet.serving.index import fixed, index
 from sublet.serving.proto import inference
 from sublet.serving.proto.lifting import INFER, LARGE, lift_raw
 from sublet.serving.proto.wire import piece
 
 PLATFORM = "tensorflow_savedmodel"
 _REQUEST = inference("ModelInferRequest")
-_STATES = {
-    State.START: "LOADING",
-    State.LOADING: "LOADING",
-    State.AVAILABLE: "READY",
-    State.UNLOADING: "UNLOADING",
-    State.END: "UNAVAILABLE",
-}
+_EXTENSIONS = ("model_configuration", "statistics")
 
 
 class Inference:
@@ -55,6 +50,8 @@ class Inference:
             path + b"ModelConfig": Method(self.model_config),
             path + b"ModelStatistics": Method(self.model_statistics),
             path + b"RepositoryIndex": Method(self.repository_index),
+            path + b"RepositoryModelLoad": Method(self.repository_change),
+            path + b"RepositoryModelUnload": Method(self.repository_change),
             path + b"ModelInfer": Method(self.model_infer, memory=place),
             path + b"ModelStreamInfer": Method(None, self.model_stream_infer, place),
         }
@@ -76,7 +73,9 @@ class Inference:
         return _bytes(inference("ModelReadyResponse")(ready=True))
 
     async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
-        response = inference("ServerMetadataResponse")(name="sublet", version=sublet.__version__)
+        response = inference("ServerMetadataResponse")(
+            name="sublet", version=sublet.__version__, extensions=_EXTENSIONS
+        )
         return _bytes(response)
 
     async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
@@ -109,29 +108,20 @@ class Inference:
         return _bytes(response)
 
     async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
-        """Names only: the numbers are among the metrics."""
+        """Of a version, of all versions of a model, or of all models."""
         request = parse(inference("ModelStatisticsRequest"), data)
-        response = inference("ModelStatisticsResponse")()
-        if request.name:
-            found = [self._find(request.name, request.version)]
-        else:
-            found = [v for v in self._versions() if v.state is State.AVAILABLE]
-        for version in found:
-            response.model_stats.add(name=version.model, version=str(version.number))
-        return _bytes(response)
+        number = _number(request.version)
+        counts = await self._desk.statistics()
+        told = statistics.told(self._desk.catalogue, counts, request.name, number)
+        return _bytes(inference("ModelStatisticsResponse")(**told))
 
     async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)
-        response = inference("RepositoryIndexResponse")()
-        for version in self._versions():
-            if version.state is State.AVAILABLE or not request.ready:
-                response.models.add(
-                    name=version.model,
-                    version=str(version.number),
-                    state=_STATES[version.state],
-                    reason=version.error,
-                )
-        return _bytes(response)
+        models = index(self._desk.catalogue, request.ready)
+        return _bytes(inference("RepositoryIndexResponse")(models=models))
+
+    async def repository_change(self, data: Data, deadline: float | None) -> bytes:
+        raise fixed()
 
     async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""
@@ -168,23 +158,19 @@ class Inference:
                 answer = piece(1, wrong.message.encode())
             await call.write(answer)
 
-    def _versions(self) -> list[Version]:
-        models = self._desk.catalogue.models
-        return [
-            version
-            for name in sorted(models)
-            for _, version in sorted(models[name].versions.items())
-        ]
-
     def _find(self, name: str, version: str) -> Version:
-        if not version:
-            return self._desk.catalogue.find(name)
-        if not (version.isascii() and version.isdigit() and len(version) < 20):
-            raise ServingError(
-                f"The version {version!r} is not a number. Leave it out for the newest one.",
-                Code.INVALID_ARGUMENT,
-            )
-        return self._desk.catalogue.find(name, int(version))
+        return self._desk.catalogue.find(name, _number(version))
+
+
+def _number(version: str) -> int | None:
+    if not version:
+        return None
+    if not (version.isascii() and version.isdigit() and len(version) < 20):
+        raise ServingError(
+            f"The version {version!r} is not a number. Leave it out for the newest one.",
+            Code.INVALID_ARGUMENT,
+        )
+    return int(version)
 
 
 def _parse(data: Data) -> tuple[Any, Sequence[bytes | memoryview]]:
