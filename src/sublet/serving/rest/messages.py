@@ -15,7 +15,7 @@ from sublet.errors import ServingError
 Body = bytes | bytearray
 JSON = b"application/json"
 
-_STATUS = {
+_STATUS: Mapping[int, int] = {
     Code.OK: 200,
     Code.CANCELLED: 499,
     Code.INVALID_ARGUMENT: 400,
@@ -101,7 +101,7 @@ def failure(failed: ServingError) -> Reply:
 
 def status_of(code: int) -> int:
     """The HTTP status that stands for a code; 500 for what is our fault."""
-    return _STATUS.get(Code(code), 500)
+    return _STATUS.get(code, 500)
 
 
 class _Prefixes(dict[tuple[int, bytes], bytes]):
