@@ -16,6 +16,7 @@ from msgspec import Struct
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.metrics import Tally
 from sublet.serving.statistics import Inferences
+from sublet.serving.tls import Tls
 
 _LENGTH = struct.Struct(">I")
 _LARGEST = 256 << 20
@@ -31,6 +32,8 @@ class Opening(Struct, frozen=True, tag="opening"):
     max_request: int | None = None
     frontends: int = 1
     """How many share what all clients together may take."""
+    cors: bool = False
+    tls: Tls | None = None
 
 
 class News(Struct, frozen=True, tag="news"):

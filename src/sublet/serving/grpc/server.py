@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Sequence
 
 from sublet.serving.desk import Desk
@@ -36,14 +37,19 @@ class GrpcServer:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept clients on TCP or Unix sockets that listen already; `drain` closes them."""
+    async def listen(
+        self, sockets: Sequence[socket.socket], secure: ssl.SSLContext | None = None
+    ) -> None:
+        """Accept clients on TCP or Unix sockets that listen already; `drain` closes them.
+
+        `secure` is for TCP: who may open a Unix socket, its permissions say.
+        """
         loop = asyncio.get_running_loop()
         for each in sockets:
             if each.family == socket.AF_UNIX:
                 server = await loop.create_unix_server(self._connect, sock=each)
             else:
-                server = await loop.create_server(self._connect, sock=each)
+                server = await loop.create_server(self._connect, sock=each, ssl=secure)
             self._servers.append(server)
 
     async def drain(self, seconds: float) -> None:
