@@ -45,8 +45,9 @@ def test_segments_are_used_again_and_bounded() -> None:
 def test_a_buffer_goes_back_when_its_array_and_all_views_of_it_are_gone() -> None:
     segments = Segments()
     array = segments.lend((1000, 100), np.dtype(np.float32))
-    segment = segments.find_lent(array)
-    assert segment is not None
+    found = segments.find_lent(array)
+    assert found is not None
+    segment, _ = found
     part = array[10:]
     del array
     gc.collect()
@@ -54,6 +55,25 @@ def test_a_buffer_goes_back_when_its_array_and_all_views_of_it_are_gone() -> Non
     del part
     gc.collect()
     assert segments.take(400_000) is segment
+
+
+def test_only_parts_of_a_buffer_that_are_aligned_are_found_in_it() -> None:
+    segments = Segments()
+    array = segments.lend((1 << 20,), np.dtype(np.uint8))
+    found = segments.find_lent(array)
+    assert found is not None
+    assert segments.find_lent(array[128:]) == (found[0], 128)
+    assert segments.find_lent(array[100:]) is None
+    assert segments.find_lent(np.empty(10)) is None
+
+
+def test_any_part_of_a_buffer_can_be_sent(engine: NumbersEngine) -> None:
+    buffer = engine.line.buffer((1 << 18,), np.float32)
+    buffer[:] = np.arange(1 << 18)
+    for start in (0, 1, 16, 1 << 17):
+        part = buffer[start:].reshape(1, -1)
+        answer = engine.line.submit("double", 1, "serving_default", {"x": part}).result(30)
+        assert (answer.outputs["y"] == 2 * part).all()
 
 
 def test_a_buffer_that_is_on_its_way_is_not_used_for_anything_else(tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_the_largest_request_is_named_once_for_both_protocols() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--ssl_config_file=x", "m"], "--ssl_config_file is not supported"),
+        (["--platform_config_file=x", "m"], "--platform_config_file is not supported"),
+        (["--ssl_config_file=gone", "m"], "gone: No such file"),
         (["m", "--port=99999"], "'99999' is no port"),
         (["m", "--port=-1"], "'-1' is no port"),
         (["m", "--model_base_path=n"], "Both PATH and --model_base_path"),

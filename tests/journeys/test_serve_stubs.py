@@ -144,6 +144,20 @@ def test_two_versions_are_served_side_by_side(shop: Shop) -> None:
     assert "serving_default" in shop.client.signatures("a")
 
 
+def test_tritons_client_reads_what_became_of_the_calls(shop: Shop) -> None:
+    from tritonclient.grpc import InferenceServerClient
+
+    with InferenceServerClient(shop.server.grpc) as client:
+        (before,) = client.get_inference_statistics("a", "1").model_stats
+        for _ in range(3):
+            shop.client.predict("a", 1.0, version=1)
+        (after,) = client.get_inference_statistics("a", "1").model_stats
+    assert after.inference_count - before.inference_count == 3
+    assert after.execution_count - before.execution_count == 3
+    assert after.inference_stats.compute_infer.ns > before.inference_stats.compute_infer.ns
+    assert after.inference_stats.fail.count == 0
+
+
 def test_a_label_leads_to_its_version_and_can_be_moved(shop: Shop) -> None:
     assert shop.client.predict("a", 1.0, label="stable") == (2.5, 1)
     moved = shop.config(

@@ -12,6 +12,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
 from sublet.serving.desk import Arrays
+from sublet.serving.statistics import Inferences
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL = 1, 2, 3, 7, 9, 10
 PREDICT = "tensorflow/serving/predict"
@@ -39,6 +40,7 @@ class Table:
         self.catalogue = Catalogue()
         self.functions: dict[tuple[str, str], Function] = {}
         self.signatures: dict[str, Mapping[str, Signature]] = {}
+        self.inferences: dict[tuple[str, int], Inferences] = {}
         self.counted: list[tuple[str, str, str, int]] = []
         self.held: list[asyncio.Future[Answer]] = []
         self.holding = False
@@ -93,6 +95,10 @@ class Table:
             future.set_exception(ServingError(str(failed), Code.INTERNAL))
         return future
 
+    def memory(self, size: int) -> memoryview:
+        """As `Desk.memory`."""
+        return np.empty(size, np.uint8).data
+
     def admit(self, version: Version) -> None:
         """As `Desk.admit`."""
         if self.full:
@@ -104,6 +110,10 @@ class Table:
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """As `Desk.count`."""
         self.counted.append((model, api, entrypoint, code))
+
+    async def statistics(self) -> dict[tuple[str, int], Inferences]:
+        """As `Desk.statistics`."""
+        return self.inferences
 
     async def exposition(self) -> str:
         """As `Desk.exposition`."""

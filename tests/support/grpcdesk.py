@@ -13,6 +13,7 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
 from sublet.serving.desk import Arrays
 from sublet.serving.dtypes import KINDS
+from sublet.serving.statistics import Inferences
 from sublet.serving.textproto import decode_models
 
 PREDICT = "tensorflow/serving/predict"
@@ -90,6 +91,7 @@ class StandInDesk:
                 "bug": Model("bug", {1: Version("bug", 1, State.AVAILABLE, signatures=HALF)}),
             }
         )
+        self.inferences: dict[tuple[str, int], Inferences] = {}
         self.counted: list[tuple[str, str, str, int]] = []
         self.deadlines: list[float | None] = []
         self.priorities: list[int] = []
@@ -129,6 +131,10 @@ class StandInDesk:
         made = _half(signature, inputs)
         return Answer({name: made[name] for name in outputs or made})
 
+    def memory(self, size: int) -> memoryview:
+        """As `Desk.memory`."""
+        return np.empty(size, np.uint8).data
+
     def admit(self, version: Version) -> None:
         """As `Desk.admit`: it is never full."""
 
@@ -140,6 +146,10 @@ class StandInDesk:
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         self.counted.append((model, api, entrypoint, code))
+
+    async def statistics(self) -> dict[tuple[str, int], Inferences]:
+        """As `Desk.statistics`."""
+        return self.inferences
 
     async def exposition(self) -> bytes:
         return b""

@@ -13,6 +13,7 @@ import uvloop
 from sublet.serving.grpc.calls import LARGEST_MESSAGE
 from sublet.serving.grpc.connection import Connection
 from sublet.serving.grpc.server import GrpcServer
+from sublet.serving.tls import Tls, context
 from support.grpcdesk import StandInDesk
 
 T = TypeVar("T")
@@ -24,9 +25,10 @@ class Served:
     desk: StandInDesk
     server: GrpcServer
 
-    def __init__(self, path: Path, largest: int, room: int | None) -> None:
+    def __init__(self, path: Path, largest: int, room: int | None, tls: Tls | None) -> None:
         self.path = path
         self._room = room
+        self._secure = None if tls is None else context(tls)
         self._largest = largest
         self._tcp = socket.create_server(("127.0.0.1", 0))
         self.port = self._tcp.getsockname()[1]
@@ -75,7 +77,7 @@ class Served:
         self._stop = asyncio.Event()
         self.desk = StandInDesk()
         self.server = GrpcServer(self.desk, self._largest, self._room)
-        await self.server.listen([self._tcp, self._unix])
+        await self.server.listen([self._tcp, self._unix], self._secure)
         self._ready.set()
         await self._stop.wait()
         await self.server.drain(0)
@@ -83,10 +85,13 @@ class Served:
 
 @contextmanager
 def served(
-    folder: Path, largest: int = LARGEST_MESSAGE, room: int | None = None
+    folder: Path,
+    largest: int = LARGEST_MESSAGE,
+    room: int | None = None,
+    tls: Tls | None = None,
 ) -> Iterator[Served]:
     """A front end for the time of a test."""
-    server = Served(folder / "grpc.sock", largest, room)
+    server = Served(folder / "grpc.sock", largest, room, tls)
     server.start()
     try:
         yield server

@@ -113,11 +113,12 @@ class _Source:
 class House:
     """The server, its desk and its event loop."""
 
-    def __init__(self, limits: Limits, run: Callable[[Any], None]) -> None:
+    def __init__(self, limits: Limits, run: Callable[[Any], None], cors: bool) -> None:
         self.desk: Table
         self.server: Server
         self.where = ("", 0)
         self._limits = limits
+        self._cors = cors
         self._up = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
@@ -127,7 +128,7 @@ class House:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.desk = table()
-        self.server = Server(self.desk, self._limits)
+        self.server = Server(self.desk, self._limits, cors=self._cors)
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         self.where = listener.getsockname()
@@ -171,9 +172,11 @@ class House:
 
 
 @contextmanager
-def house(limits: Limits | None = None, run: Callable[[Any], None] = uvloop.run) -> Iterator[House]:
+def house(
+    limits: Limits | None = None, run: Callable[[Any], None] = uvloop.run, cors: bool = False
+) -> Iterator[House]:
     """A front end on a free port of this machine."""
-    made = House(limits or Limits(), run)
+    made = House(limits or Limits(), run, cors)
     made.start()
     try:
         yield made

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .records import Malformed
-from .tensors import Array
+from .tensors import ALIGNED, Array
 
 _SHRINK = 0x0002
 """F_SEAL_SHRINK: a mapping of it can never lose its pages, so reading it never ends in SIGBUS."""
@@ -116,9 +116,18 @@ class Segments:
         weakref.finalize(base, self._take_back, segment).atexit = False
         return base.reshape(shape)
 
-    def find_lent(self, array: Array) -> Segment | None:
-        """The segment that this array begins; None for most arrays."""
-        return self._lent.get(array.ctypes.data) if self._lent else None
+    def find_lent(self, array: Array) -> tuple[Segment, int] | None:
+        """The segment that this array lies in, and where; None for most arrays."""
+        if not self._lent:
+            return None
+        address = array.ctypes.data
+        if segment := self._lent.get(address):
+            return segment, 0
+        for start, segment in self._lent.items():
+            offset = address - start
+            if 0 < offset < segment.size and not offset % ALIGNED:
+                return segment, offset
+        return None
 
     def _take_back(self, segment: Segment) -> None:
         del self._lent[segment.address]

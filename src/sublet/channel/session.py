@@ -206,17 +206,17 @@ class Session:
                 pieces += [raw, bytes(tensors.pad(nbytes))]
                 size += nbytes + tensors.pad(nbytes)
                 continue
-            segment, lent = self._store(raw, nbytes)
+            segment, offset, lent = self._store(raw, nbytes)
             used.append(raw if lent else segment)
-            refs.append(REF.pack(segment.number, 0, 0))
+            refs.append(REF.pack(segment.number, 0, offset))
             size += REF.size
         return b"".join(found), [*refs, *pieces], size, tuple(used)
 
-    def _store(self, raw: Any, nbytes: int) -> tuple[segments.Segment, bool]:
-        """The segment that has these bytes, and whether it is a buffer of the user's."""
+    def _store(self, raw: Any, nbytes: int) -> tuple[segments.Segment, int, bool]:
+        """The segment that has these bytes, where, and whether it is a buffer of the user's."""
         with self._lock:
             lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
-            segment = self.segments.take(nbytes) if lent is None else lent
+            segment, offset = (self.segments.take(nbytes), 0) if lent is None else lent
             if not segment.told:
                 body = records.SIZE.pack(segment.size)
                 record = records.plain(records.SEGMENT, call=segment.number, body=body)
@@ -228,7 +228,7 @@ class Session:
                 into[:] = np.frombuffer(raw, np.uint8)
             else:
                 np.copyto(into.view(raw.dtype).reshape(raw.shape), raw)
-        return segment, lent is not None
+        return segment, offset, lent is not None
 
     def _take(
         self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]

@@ -23,6 +23,7 @@ _SWITCHES = {
     "--enable_model_warmup": "Replay a model's warm-up requests before it is served.",
     "--allow_version_labels_for_unavailable_models": "New labels may wait for their versions.",
     "--follow_links": "Load models with links to files outside of their directories, too.",
+    "--rest_api_enable_cors_support": "Let web pages of any site call the REST API.",
 }
 _WITHOUT_EFFECT = {
     # Of TensorFlow Serving: their values change nothing here, and nobody relies on what they do.
@@ -43,12 +44,10 @@ _WITHOUT_EFFECT = {
     "--enable_signature_method_name_check": "it is always checked as by default",
 }
 _REFUSED = {
-    "--ssl_config_file": "Put a proxy in front of it that speaks TLS.",
     "--use_alts_credentials": "Put a proxy in front of it.",
     "--platform_config_file": "Use --batching_parameters_file and --memory.",
     "--tensorflow_session_config_file": "Use --memory and --device.",
     "--prefer_tflite_model": "Only SavedModels and .keras files are served.",
-    "--rest_api_enable_cors_support": "Put a proxy in front of it.",
 }
 
 
@@ -113,6 +112,7 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     metavar="N",
     help="Between two looks for new versions; 0 for one look.",
 )
+@click.option("--ssl_config_file", metavar="FILE", help="TLS for gRPC, as TensorFlow Serving's.")
 @click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
 @click.option("--saved_model_tags", default="", metavar="TAGS")
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
@@ -185,6 +185,7 @@ def settings(
     max_num_load_retries: int,
     load_retry_interval_micros: int,
     file_system_poll_wait_seconds: float,
+    ssl_config_file: str | None,
     monitoring_config_file: str | None,
     saved_model_tags: str,
     per_process_gpu_memory_fraction: float,
@@ -201,10 +202,11 @@ def settings(
     enable_model_warmup: bool | None,
     allow_version_labels_for_unavailable_models: bool | None,
     follow_links: bool | None,
+    rest_api_enable_cors_support: bool | None,
     **_: object,
 ) -> "Settings":
     """What the flags say; those without effect are taken, and left alone."""
-    from sublet.serving import config, textproto
+    from sublet.serving import config, textproto, tls
     from sublet.serving.config import Settings, read
 
     if path is not None and model_base_path is not None:
@@ -229,6 +231,10 @@ def settings(
         text = read(monitoring_config_file, "--monitoring_config_file")
         monitoring = textproto.read_monitoring(text, monitoring_config_file)
         metrics = monitoring.path if monitoring.enable else None
+    secure = None
+    if ssl_config_file:
+        secure = textproto.read_tls(read(ssl_config_file, "--ssl_config_file"), ssl_config_file)
+        tls.check(secure, f"--ssl_config_file {ssl_config_file}")
     if per_process_gpu_memory_fraction and memory is None:
         memory = f"{per_process_gpu_memory_fraction:.2%}"
     return Settings(
@@ -260,6 +266,8 @@ def settings(
         retry_wait=max(0, load_retry_interval_micros) / 1e6,
         labels_may_wait=bool(allow_version_labels_for_unavailable_models),
         metrics_path=metrics,
+        cors=bool(rest_api_enable_cors_support),
+        tls=secure,
         drain=parse_seconds(drain),
     )
 

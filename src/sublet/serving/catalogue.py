@@ -72,12 +72,7 @@ class Catalogue(Struct, frozen=True):
         """The version that a request means; the newest available one if it names none."""
         model = self.models.get(name)
         if label is not None:
-            number = None if model is None else model.labels.get(label)
-            if number is None:
-                raise ServingError(
-                    f"Unrecognized servable version label: {label}", Code.INVALID_ARGUMENT
-                )
-            version = number
+            version = self.labelled(name, label)
         wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
         if model is not None:
             ready = [v for v in model.versions.values() if v.state is State.AVAILABLE]
@@ -91,3 +86,31 @@ class Catalogue(Struct, frozen=True):
                 # It was there, and may be again: this is not the name of nothing.
                 raise ServingError(last.error, Code.UNAVAILABLE)
         raise ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)
+
+    def labelled(self, name: str, label: str) -> int:
+        """The number of the version that has this label."""
+        model = self.models.get(name)
+        number = None if model is None else model.labels.get(label)
+        if number is None:
+            raise ServingError(
+                f"Unrecognized servable version label: {label}", Code.INVALID_ARGUMENT
+            )
+        return number
+
+    def known(
+        self, name: str, version: int | None = None, label: str | None = None
+    ) -> list[Version]:
+        """The versions whose state a request asks for, the newest first: one, or all."""
+        model = self.models.get(name)
+        versions = {} if model is None else model.versions
+        if label is not None:
+            version = self.labelled(name, label)
+        if version is not None:
+            if version not in versions:
+                raise ServingError(
+                    f"Could not find version {version} of model {name}", Code.NOT_FOUND
+                )
+            return [versions[version]]
+        if not versions:
+            raise ServingError(f"Could not find any versions of model {name}", Code.NOT_FOUND)
+        return [versions[number] for number in sorted(versions, reverse=True)]

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from sublet.channel.answer import Answer
 from sublet.channel.codes import Code
 from sublet.channel.port import Port
@@ -17,6 +19,7 @@ from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays
 from sublet.serving.metrics import Tally
 from sublet.serving.room import Room
+from sublet.serving.statistics import Counts
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""
@@ -60,6 +63,14 @@ class Clerk:
             return self._run(version, signature, inputs, outputs, deadline, priority)
         return self._call(port, version, signature, inputs, outputs, deadline, priority)
 
+    def memory(self, size: int) -> memoryview:
+        """As `Desk.memory`. With several engines nobody knows yet whose tensors will lie in it."""
+        if len(self._ports) == 1:
+            (port,) = self._ports.values()
+            if not port.closed:
+                return port.buffer((size,), np.uint8).data
+        return np.empty(size, np.uint8).data
+
     def admit(self, version: Version) -> None:
         """As `Desk.admit`."""
         if self._barred and (found := self._barred.get((version.model, version.number))):
@@ -95,6 +106,12 @@ class Clerk:
         text: str = (await self._ask(number, say.AskExposition(number))).text
         return text
 
+    async def statistics(self) -> Counts:
+        """As `Desk.statistics`."""
+        number = next(self._numbers)
+        counts: Counts = (await self._ask(number, say.AskStatistics(number))).inferences
+        return counts
+
     async def news(self, catalogue: Catalogue) -> None:
         """Serve this from now on; returns when no call goes to what was before."""
         self.catalogue = catalogue
@@ -117,7 +134,7 @@ class Clerk:
             self._worn.remove(port)
             port.close()
 
-    def answered(self, message: say.Reloaded | say.Exposition) -> None:
+    def answered(self, message: say.Answered) -> None:
         """The server's answer to something that was asked."""
         future = self._asked.pop(message.number, None)
         if future is not None and not future.done():
@@ -140,26 +157,38 @@ class Clerk:
     def _call(
         self, port: Port, version: Version, signature: str, inputs: Arrays, *rest: Any
     ) -> asyncio.Future[Answer]:
-        size = 0
+        size = rows = 0
         for array in inputs.values():
             size += sum(map(len, array.flat)) if array.dtype.hasobject else array.nbytes
+            rows = len(array) if array.ndim else 1
         self.room.take(size)
         try:
             future = port.run(version.model, version.number, signature, inputs, *rest)
         except BaseException:
             self.room.give(size)
             raise
-        future.add_done_callback(partial(self._ran, version, signature, size))
+        began = time.monotonic()
+        future.add_done_callback(partial(self._ran, version, signature, size, rows, began))
         return future
 
     def _ran(
-        self, version: Version, signature: str, size: int, done: asyncio.Future[Answer]
+        self,
+        version: Version,
+        signature: str,
+        size: int,
+        rows: int,
+        began: float,
+        done: asyncio.Future[Answer],
     ) -> None:
         self.room.give(size)
+        took = time.monotonic() - began
+        calls = self.tally.inference(version.model, version.number)
         if done.cancelled():
+            calls.fail(took)
             return
         error = done.exception()
         if error is not None:
+            calls.fail(took)
             if isinstance(error, ServingError) and error.message.startswith(FULL):
                 until = time.monotonic() + _BARRED
                 self._barred[version.model, version.number] = until, error.message
@@ -171,8 +200,9 @@ class Clerk:
             api = _APIS.get(one.method, api)
         answer = done.result()
         self.tally.run(version.model, api, answer.queued, answer.computed)
+        calls.answer(rows, answer.rows, took, answer.queued, answer.computed)
 
-    async def _ask(self, number: int, message: say.Reload | say.AskExposition) -> Any:
+    async def _ask(self, number: int, message: say.Asked) -> Any:
         if self.link is None:
             raise ServingError("The server is ending.", Code.UNAVAILABLE)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

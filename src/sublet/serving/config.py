@@ -21,6 +21,7 @@ from sublet.serving.textproto import (
     read_batching,
     read_models,
 )
+from sublet.serving.tls import Tls
 
 PER_MODEL = "batching_params.pbtxt"
 """In the directory of a version, as in TensorFlow Serving."""
@@ -65,6 +66,10 @@ class Settings(Struct, frozen=True):
     retry_wait: float = 60.0
     labels_may_wait: bool = False
     metrics_path: str | None = METRICS_PATH
+    cors: bool = False
+    """Whether pages of any site may call the REST API."""
+    tls: Tls | None = None
+    """Of the gRPC port."""
     drain: float = 30.0
 
 

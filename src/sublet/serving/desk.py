@@ -7,6 +7,7 @@ import numpy as np
 
 from sublet.channel.answer import Answer
 from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.statistics import Counts
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -35,6 +36,10 @@ class Desk(Protocol):
         their order; all if empty. `deadline` is a time of `time.monotonic`.
         """
 
+    def memory(self, size: int) -> memoryview:
+        """Memory for a large request: tensors that lie in it go to an engine without a copy, as a
+        rule, if they lie as TensorFlow wants them (`channel.tensors.ALIGNED`)."""
+
     def admit(self, version: Version) -> None:
         """Raises what a call would be refused with at once, before anything of it was read: a
         model that is flooded must not cost others the processor."""
@@ -44,6 +49,9 @@ class Desk(Protocol):
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """Note a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
+
+    async def statistics(self) -> Counts:
+        """What became of the calls of each version, in all front ends."""
 
     async def exposition(self) -> str | bytes:
         """The metrics of all front ends and engines, as Prometheus reads them."""

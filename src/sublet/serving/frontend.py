@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from sublet.serving import link as say
+from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.clerk import Clerk
 from sublet.serving.room import Room, share
@@ -57,7 +58,7 @@ class FrontEnd:
                 self._do(self._drain(seconds))
             case say.AskTally(number):
                 self._link.send(say.Counted(number, self._clerk.tally))
-            case say.Reloaded() | say.Exposition():
+            case say.Reloaded() | say.Exposition() | say.Statistics():
                 self._clerk.answered(message)
 
     async def _open(self, opening: say.Opening) -> None:
@@ -108,7 +109,7 @@ async def _rest(clerk: Clerk, opening: say.Opening) -> Face:
     body = opening.max_request or usual.body
     bodies = max(body, usual.bodies // opening.frontends)
     limits = Limits(body=body, bodies=bodies, call=opening.rest_timeout)
-    server = Server(clerk, limits, Site(clerk, limits, opening.metrics_path))
+    server = Server(clerk, limits, Site(clerk, limits, opening.metrics_path), opening.cors)
     await server.start(*map(_socket, opening.rest))
     return server
 
@@ -119,7 +120,8 @@ async def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
 
     largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
     server = GrpcServer(clerk, largest, share(opening.frontends))
-    await server.listen([*map(_socket, opening.grpc)])
+    secure = None if opening.tls is None else tls.context(opening.tls)
+    await server.listen([*map(_socket, opening.grpc)], secure)
     return server
 
 

@@ -125,12 +125,14 @@ class FrontEnds:
             raise
         return one
 
-    async def _asked(self, one: "_FrontEnd", message: say.Reload | say.AskExposition) -> None:
+    async def _asked(self, one: "_FrontEnd", message: say.Asked) -> None:
         if isinstance(message, say.Reload):
             code, error = await self._reload(message.config)
             one.link.send(say.Reloaded(message.number, code, error))
-        else:
+        elif isinstance(message, say.AskExposition):
             one.link.send(say.Exposition(message.number, await self._exposition()))
+        else:
+            one.link.send(say.Statistics(message.number, (await self.tally()).inferences))
 
 
 class _FrontEnd:
@@ -142,7 +144,7 @@ class _FrontEnd:
         self,
         place: int,
         process: asyncio.subprocess.Process,
-        asked: Callable[["_FrontEnd", say.Reload | say.AskExposition], Awaitable[None]],
+        asked: Callable[["_FrontEnd", say.Asked], Awaitable[None]],
     ) -> None:
         self.place = place
         self.process = process
@@ -162,7 +164,7 @@ class _FrontEnd:
         cls,
         place: int,
         opening: say.Opening,
-        asked: Callable[["_FrontEnd", say.Reload | say.AskExposition], Awaitable[None]],
+        asked: Callable[["_FrontEnd", say.Asked], Awaitable[None]],
     ) -> "_FrontEnd":
         ours, theirs = socket.socketpair()
         with theirs:
@@ -223,13 +225,13 @@ class _FrontEnd:
             case say.Counted(number, tally):
                 self.tally = tally
                 self._counted = max(self._counted, number)
-            case say.Reload() | say.AskExposition():
+            case say.Reload() | say.AskExposition() | say.AskStatistics():
                 task = asyncio.create_task(self._answer(message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         self._changed.set()
 
-    async def _answer(self, message: say.Reload | say.AskExposition) -> None:
+    async def _answer(self, message: say.Asked) -> None:
         await self._asked(self, message)
 
     def _lost(self) -> None:

@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.metrics import Tally
+from sublet.serving.statistics import Inferences
+from sublet.serving.tls import Tls
 
 _LENGTH = struct.Struct(">I")
 _LARGEST = 256 << 20
@@ -30,6 +32,8 @@ class Opening(Struct, frozen=True, tag="opening"):
     max_request: int | None = None
     frontends: int = 1
     """How many share what all clients together may take."""
+    cors: bool = False
+    tls: Tls | None = None
 
 
 class News(Struct, frozen=True, tag="news"):
@@ -66,7 +70,14 @@ class Exposition(Struct, frozen=True, tag="exposition"):
     text: str
 
 
-ToFrontEnd = Opening | News | Drain | AskTally | Reloaded | Exposition
+class Statistics(Struct, frozen=True, tag="statistics"):
+    """To a front end: what became of the calls of all front ends."""
+
+    number: int
+    inferences: dict[tuple[str, int], Inferences]
+
+
+ToFrontEnd = Opening | News | Drain | AskTally | Reloaded | Exposition | Statistics
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -105,7 +116,16 @@ class AskExposition(Struct, frozen=True, tag="ask exposition"):
     number: int
 
 
-FromFrontEnd = Ready | Failed | Heard | Counted | Reload | AskExposition
+class AskStatistics(Struct, frozen=True, tag="ask statistics"):
+    """From a front end: a client wants to see what became of the calls of all front ends."""
+
+    number: int
+
+
+FromFrontEnd = Ready | Failed | Heard | Counted | Reload | AskExposition | AskStatistics
+Asked = Reload | AskExposition | AskStatistics
+"""What only the server can answer."""
+Answered = Reloaded | Exposition | Statistics
 
 
 class Link(asyncio.Protocol):

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from sublet.channel.codes import Code
+from sublet.serving.statistics import Inferences
 
 REQUEST_BOUNDS = tuple(10 * 1.8**power for power in range(33))
 """In microseconds, to about 20 minutes."""
@@ -49,6 +50,8 @@ class Tally(Struct):
     """By model and API: what the batches took; microseconds."""
     waits: dict[str, Spread] = field(default_factory=dict)
     """By model: until its batch began; microseconds."""
+    inferences: dict[tuple[str, int], Inferences] = field(default_factory=dict)
+    """By model and version."""
 
     def request(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """Count a finished request."""
@@ -67,6 +70,13 @@ class Tally(Struct):
             self.waits.setdefault(model, Spread.of(QUEUE_BOUNDS))
         spread.add(REQUEST_BOUNDS, computed * 1e6)
         self.waits[model].add(QUEUE_BOUNDS, queued * 1e6)
+
+    def inference(self, model: str, version: int) -> Inferences:
+        """Where the calls of a version are counted."""
+        found = self.inferences.get((model, version))
+        if found is None:
+            found = self.inferences[model, version] = Inferences()
+        return found
 
 
 class Row(Struct, frozen=True):
@@ -97,6 +107,8 @@ def add(tallies: Iterable[Tally]) -> Tally:
         _merge(whole.latencies, tally.latencies)
         _merge(whole.runs, tally.runs)
         _merge(whole.waits, tally.waits)
+        for key, calls in tally.inferences.items():
+            whole.inference(*key).add(calls)
     return whole
 
 

@@ -111,6 +111,8 @@ class Server:
                 told.metrics_path,
                 told.max_request,
                 told.frontends,
+                told.cors,
+                told.tls,
             )
             for place in range(told.frontends)
         ]

@@ -1,7 +1,7 @@
 """TensorFlow Serving's configuration files, read into plain records.
 
-Models, batching parameters and monitoring, written as text; models also as a serialized message.
-It reads and checks what is written, and never looks whether a path or a version exists.
+Models, batching parameters, monitoring and TLS, written as text; models also as a serialized
+message. It reads and checks what is written, and never looks whether a path or a version exists.
 """
 
 import re
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from sublet.errors import BadRequest
 from sublet.serving.proto import pool, serving
+from sublet.serving.tls import Tls
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
 
@@ -112,6 +113,12 @@ def read_batching(text: str, source: str = "batching parameters") -> BatchingPar
     )
     _check_batching(parameters, source)
     return parameters
+
+
+def read_tls(text: str, source: str = "TLS config") -> Tls:
+    """What an --ssl_config_file says."""
+    given = _parse("SSLConfig", text, source)
+    return Tls(**{name: getattr(given, name) for name in Tls.__struct_fields__})
 
 
 def read_monitoring(text: str, source: str = "monitoring config") -> Monitoring:

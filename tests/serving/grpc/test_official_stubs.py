@@ -102,6 +102,7 @@ NOT_OFFICIAL = {
     "BatchingParameters",
     "PrometheusConfig",
     "MonitoringConfig",
+    "SSLConfig",
     "HealthCheckRequest",
     "HealthCheckResponse",
 }

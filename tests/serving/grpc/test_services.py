@@ -366,6 +366,38 @@ def test_status_tells_each_version_the_newest_first(channel: grpc.Channel) -> No
     )
 
 
+def test_the_status_of_a_labelled_version_is_its_own(channel: grpc.Channel) -> None:
+    request = serving("GetModelStatusRequest")()
+    request.model_spec.name = "half"
+    request.model_spec.version_label = "stable"
+    answer = _ask(channel, MODELS + "GetModelStatus", request, "GetModelStatusResponse")
+    assert [status.version for status in answer.model_version_status] == [123]
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        (MODELS + "GetModelStatus", "GetModelStatusRequest"),
+        (PREDICTION + "Classify", "ClassificationRequest"),
+        (PREDICTION + "Regress", "RegressionRequest"),
+        (PREDICTION + "MultiInference", "MultiInferenceRequest"),
+        (PREDICTION + "GetModelMetadata", "GetModelMetadataRequest"),
+    ],
+)
+def test_an_unknown_label_is_refused_everywhere(
+    channel: grpc.Channel, method: str, name: str
+) -> None:
+    request = serving(name)()
+    spec = request.tasks.add().model_spec if name.startswith("Multi") else request.model_spec
+    spec.name, spec.version_label = "half", "beta"
+    if name == "GetModelMetadataRequest":
+        request.metadata_field.append("signature_def")
+    assert _refusal(channel, method, request) == (
+        StatusCode.INVALID_ARGUMENT,
+        "Unrecognized servable version label: beta",
+    )
+
+
 def test_a_new_set_of_models_reaches_the_desk(server: Served, channel: grpc.Channel) -> None:
     request = serving("ReloadConfigRequest")()
     method = MODELS + "HandleReloadConfigRequest"

@@ -11,6 +11,7 @@ from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 from sublet.serving.dtypes import KINDS
 from sublet.serving.proto import inference
+from sublet.serving.statistics import Inferences
 from support.grpcserver import Served, served
 
 TYPES = [kind for kind in KINDS.values() if kind.triton and kind.triton != "BF16"]
@@ -59,7 +60,29 @@ def test_metadata_says_what_a_model_takes(client: Any) -> None:
     config = client.get_model_config("half").config
     assert (config.name, [(i.name, i.data_type) for i in config.input]) == ("half", [("x", 11)])
     assert [(y.name, list(y.dims)) for y in config.output] == [("y", [-1, 1])]
-    assert [s.name for s in client.get_inference_statistics("half").model_stats] == ["half"]
+
+
+def test_statistics_tell_what_became_of_calls(server: Served, client: Any) -> None:
+    calls = Inferences()
+    calls.answer(3, 3, 0.5, 0.25, 0.125)
+    server.call(lambda: server.desk.inferences.update({("half", 123): calls}))
+    (stats,) = client.get_inference_statistics("half", "123").model_stats
+    assert (stats.name, stats.version) == ("half", "123")
+    assert (stats.inference_count, stats.execution_count) == (3, 1)
+    assert stats.inference_stats.queue.ns == 250_000_000
+    every = client.get_inference_statistics(as_json=True)["model_stats"]
+    assert [(one["name"], one["version"]) for one in every if one["name"] == "half"] == [
+        ("half", "123")
+    ]
+    with pytest.raises(InferenceServerException, match="Servable not found"):
+        client.get_inference_statistics("half", "9")
+
+
+def test_clients_neither_load_nor_unload(client: Any) -> None:
+    for change in (client.load_model, client.unload_model):
+        with pytest.raises(InferenceServerException, match="loaded when it is called") as wrong:
+            change("half")
+        assert wrong.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
 def test_the_index_lists_every_version_with_its_state(client: Any) -> None:

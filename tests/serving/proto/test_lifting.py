@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sublet.serving.proto import serving
-from sublet.serving.proto.lifting import LARGE, MOST, lift
+from sublet.serving.proto import inference, serving
+from sublet.serving.proto.lifting import INFER, LARGE, MOST, PREDICT, content_at, lift, lift_raw
 
 REQUEST = serving("PredictRequest")
 
@@ -74,3 +74,33 @@ def test_an_input_that_is_given_again_is_seen_in_the_number() -> None:
     lifted = lift(memoryview(ONE + _request(x=1).SerializeToString()))
     assert lifted.inputs == 2
     assert len(REQUEST.FromString(lifted.request).inputs) == 1
+
+
+def test_raw_contents_are_taken_out_in_their_order() -> None:
+    whole = inference("ModelInferRequest")(model_name="m", raw_input_contents=[b"a", b"", b"ccc"])
+    whole.inputs.add(name="x", datatype="UINT8", shape=[1])
+    rest, raw = lift_raw(memoryview(whole.SerializeToString()))
+    assert [bytes(one) for one in raw] == [b"a", b"", b"ccc"]
+    left = inference("ModelInferRequest").FromString(rest)
+    assert not left.raw_input_contents
+    left.raw_input_contents.extend(map(bytes, raw))
+    assert left == whole
+    damaged = memoryview(whole.SerializeToString() + b"\xff")
+    assert lift_raw(damaged) == (damaged, [])
+
+
+def test_where_a_large_content_begins_is_seen_from_the_first_bytes() -> None:
+    whole = _request(a=10, x=LARGE)
+    content = whole.inputs["x"].tensor_content
+    data = whole.SerializeToString()
+    assert content_at(data[:1000], PREDICT) == data.index(content)
+    assert content_at(data[:1000], INFER) == 0
+    asked = inference("ModelInferRequest")(model_name="m", raw_input_contents=[b"a", content])
+    data = asked.SerializeToString()
+    assert content_at(memoryview(data)[:1000], INFER) == data.index(content)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_request_have_no_content_or_one_within_them(data: bytes) -> None:
+    for way in (PREDICT, INFER):
+        assert 0 <= content_at(data, way) <= len(data)

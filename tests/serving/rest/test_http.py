@@ -505,3 +505,18 @@ def test_idle_connections_do_not_hold_a_draining_server() -> None:
         assert idle.post(PREDICT, BODY).json == GOOD
         assert ending.spawn(ending.server.drain(60)).result(60) is True
         assert idle.ended()
+
+
+def test_pages_of_other_sites_may_call_only_if_it_is_allowed(client: Client) -> None:
+    path = "/v1/models/half_plus_two:predict"
+    asked = b'{"instances": [[1.0]]}'
+    assert client.ask("OPTIONS", path).status == 400
+    assert "access-control-allow-origin" not in client.ask("POST", path, asked).headers
+    with house(cors=True) as served, served.client() as allowed:
+        before = allowed.ask("OPTIONS", path)
+        assert (before.status, before.body) == (200, b"")
+        for seen in (before, allowed.ask("POST", path, asked), allowed.ask("GET", "/v2/none")):
+            assert seen.headers["access-control-allow-origin"] == "*"
+            assert seen.headers["access-control-allow-methods"] == "GET, POST"
+            assert seen.headers["access-control-allow-headers"] == "Content-Type"
+        assert allowed.ask("POST", path, asked).json == {"predictions": [[2.5]]}

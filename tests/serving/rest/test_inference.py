@@ -9,6 +9,7 @@ import pytest
 from tritonclient import http as triton
 from tritonclient.utils import InferenceServerException
 
+from sublet.serving.statistics import Inferences
 from support.rest import Client, House
 
 
@@ -42,6 +43,26 @@ def test_the_server_and_its_models_are_described(connected: Any) -> None:
     assert connected.get_model_config("untold")["input"][0]["data_type"] == "TYPE_FP32"
     index = {each["name"]: each for each in connected.get_model_repository_index()}
     assert index["untold"] == {"name": "untold", "version": "7", "state": "READY", "reason": ""}
+
+
+def test_statistics_tell_what_became_of_calls(served: House, connected: Any) -> None:
+    calls = Inferences()
+    calls.answer(3, 3, 0.5, 0.25, 0.125)
+    served.desk.inferences["untold", 7] = calls
+    (stats,) = connected.get_inference_statistics("untold", "7")["model_stats"]
+    assert (stats["inference_count"], stats["execution_count"]) == (3, 1)
+    assert stats["inference_stats"]["compute_infer"] == {"count": 1, "ns": 125_000_000}
+    assert connected.get_inference_statistics("untold")["model_stats"] == [stats]
+    assert stats in connected.get_inference_statistics()["model_stats"]
+    with pytest.raises(InferenceServerException, match="Servable not found"):
+        connected.get_inference_statistics("untold", "9")
+
+
+def test_clients_neither_load_nor_unload(connected: Any) -> None:
+    for change in (connected.load_model, connected.unload_model):
+        with pytest.raises(InferenceServerException, match="loaded when it is called") as wrong:
+            change("untold")
+        assert wrong.value.status() == "501"
 
 
 @pytest.mark.parametrize("binary_in", [True, False])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sublet.channel import port as ports
@@ -67,6 +68,26 @@ def test_a_port_that_is_worn_out_is_replaced_and_its_calls_are_answered(
         clerk.tidy()
         assert not clerk._worn
         assert [port.closed for port in used].count(False) == 1
+        clerk.close()
+
+    asyncio.run(story())
+
+
+def test_what_lies_in_the_memory_of_the_desk_is_not_copied_for_the_only_engine(
+    engine: NumbersEngine,
+) -> None:
+    async def story() -> None:
+        clerk = Clerk()
+        version = served(engine)
+        assert len(clerk.memory(100)) == 100
+        await call(clerk, version)
+        (port,) = clerk._ports.values()
+        memory = clerk.memory(1 << 20)
+        x = np.frombuffer(memory, np.float32, offset=64).reshape(1, -1)
+        x[:] = 3
+        assert port._session.segments.find_lent(x) is not None
+        answer = await clerk.run(version, "serving_default", {"x": x})
+        assert (answer.outputs["y"] == 6).all()
         clerk.close()
 
     asyncio.run(story())

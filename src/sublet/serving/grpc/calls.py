@@ -19,8 +19,6 @@ LARGEST_MESSAGE = 2**31 - 1
 LARGEST_UNPACKED = 1 << 26
 """Bytes of a message that came compressed: few bytes must not become many."""
 _LONGEST_TEXT = 2048
-_LARGE = 1 << 16
-"""Bytes from which on a copy costs more than a view."""
 _CONTENT = (b"content-type", b"application/grpc")
 _ACCEPTED = (b"grpc-accept-encoding", b"identity,deflate,gzip")
 
@@ -28,6 +26,8 @@ Data = bytes | bytearray | memoryview
 Unary = Callable[[Data, float | None], Awaitable[Data]]
 """Answers a serialized request; the float is its deadline, a time of `time.monotonic`."""
 Streaming = Callable[["Call"], Awaitable[None]]
+Memory = Callable[[int, Data], memoryview]
+"""Gives writable memory for a message, by its size and its first bytes."""
 
 
 class Call(Protocol):
@@ -47,6 +47,8 @@ class Method(NamedTuple):
 
     unary: Unary | None = None
     streaming: Streaming | None = None
+    memory: Memory | None = None
+    """Where large requests are to lie, if anywhere."""
 
 
 Methods = Mapping[bytes, Method]
@@ -104,11 +106,11 @@ def _timeout(value: bytes | None) -> float | None:
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
-def unpack(data: Data, encoding: bytes, limit: int) -> Data:
-    """The message within a complete prefix and message."""
-    if not data[0]:
-        return data[PREFIX:] if len(data) < _LARGE else memoryview(data)[PREFIX:]
-    if data[0] != 1:
+def unpack(flag: int, message: bytes, encoding: bytes, limit: int) -> bytes:
+    """A complete message as it was before it was compressed, if its flag says that it is."""
+    if not flag:
+        return message
+    if flag != 1:
         raise ServingError("A message has an unknown flag.", Code.INTERNAL)
     if encoding not in (b"gzip", b"deflate"):
         raise ServingError(
@@ -118,14 +120,14 @@ def unpack(data: Data, encoding: bytes, limit: int) -> Data:
     limit = min(limit, LARGEST_UNPACKED)
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16 if encoding == b"gzip" else zlib.MAX_WBITS)
     try:
-        message = unpacker.decompress(data[PREFIX:], limit + 1)
+        unpacked = unpacker.decompress(message, limit + 1)
     except zlib.error as wrong:
         raise ServingError(f"A message cannot be decompressed: {wrong}", Code.INTERNAL) from None
-    if len(message) > limit:
-        raise too_large(len(message), limit)
+    if len(unpacked) > limit:
+        raise too_large(len(unpacked), limit)
     if not unpacker.eof:
         raise ServingError("A compressed message is cut off.", Code.INTERNAL)
-    return message
+    return unpacked
 
 
 def too_large(size: int, limit: int) -> ServingError:

@@ -13,7 +13,8 @@ from sublet.channel.codes import Code
 from sublet.serving.grpc import calls, frames, hpack, streams
 from sublet.serving.grpc.calls import Methods
 from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
-from sublet.serving.grpc.reading import LARGEST_CONTROL, LARGEST_FRAME, NotHttp2, Reader
+from sublet.serving.grpc.incoming import LARGE
+from sublet.serving.grpc.reading import LARGEST_CONTROL, LARGEST_FRAME, Data, NotHttp2, Reader
 from sublet.serving.grpc.sending import Sender
 from sublet.serving.grpc.streams import Stream
 from sublet.serving.room import Room
@@ -29,6 +30,10 @@ GREETING_TIME = 20.0
 LINGER = 5.0
 """Seconds in which a client may read why its connection ends."""
 DRAIN_PING = b"draining"
+BUFFER = 1 << 18
+"""Bytes that are read at a time, unless they can be read to where they stay."""
+DIRECT = 1 << 16
+"""Bytes from which on that is worth a system call of its own."""
 
 _ONLY_HTTP2 = b"This port speaks gRPC: HTTP/2 without TLS, and nothing else.\n"
 _NOT_HTTP2 = (
@@ -37,19 +42,24 @@ _NOT_HTTP2 = (
 )
 
 
-class Connection(asyncio.Protocol):
-    """Made by the server for each client."""
+class Connection(asyncio.BufferedProtocol):
+    """Made by the server for each client.
+
+    `buffer` is shared by all of a loop: what comes there is looked at at once.
+    """
 
     def __init__(
         self,
         methods: Methods,
         room: Room,
+        buffer: memoryview,
         limit: int,
         made: Callable[["Connection"], None],
         lost: Callable[["Connection"], None],
     ) -> None:
         self._methods = methods
         self._room = room
+        self._buffer = buffer
         self._limit = limit
         self._made = made
         self._lost = lost
@@ -57,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._streams: dict[int, Stream] = {}
         self._decoder = hpack.Decoder()
         self._reader = Reader(self._greet, self._frame, self._data)
+        self._direct = False
+        """Whether what is read next goes to where it stays."""
         self._settled = False
         self._block: tuple[int, int, bytearray] | None = None
         """Stream, flags and bytes of headers that are not complete."""
@@ -92,11 +104,25 @@ class Connection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, hint: int) -> memoryview:
+        number, missing = self._reader.inside
+        if missing >= DIRECT and (stream := self._streams.get(number)):
+            place = stream.place()
+            if place is not None and len(place) >= DIRECT:
+                self._direct = True
+                return place[:missing]
+        self._direct = False
+        return self._buffer
+
+    def buffer_updated(self, size: int) -> None:
         if self._broken:
             return
         try:
-            self._reader.feed(data)
+            if self._direct:
+                self._reader.filled(size)
+            else:
+                came = self._buffer[:size]
+                self._reader.feed(bytes(came) if size < LARGE else came)
         except NotHttp2:
             self._broken = True
             self._transport.write(_NOT_HTTP2)
@@ -325,8 +351,8 @@ class Connection(asyncio.Protocol):
             raise StreamFault(number, Fault.STREAM_CLOSED)
         stream.receive(b"", 0, True)
 
-    def _data(self, number: int, piece: bytes, size: int, last: bool) -> None:
-        """Take a piece of a body; `size` counts its padding, too."""
+    def _data(self, number: int, piece: Data | None, size: int, last: bool) -> None:
+        """Take a piece of a body, None if it is in its place; `size` counts its padding, too."""
         if self._block is not None:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "headers are not complete")
         self._window -= size

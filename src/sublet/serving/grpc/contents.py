@@ -1,6 +1,6 @@
 """The tensors of the Open Inference Protocol: raw contents, and typed ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -9,7 +9,15 @@ import numpy as np
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.dtypes import ARRAYS, STRING, TRITON, Kind
-from sublet.serving.proto.tensors import Array, Unreadable, from_bytes, from_list, joined, shaped
+from sublet.serving.proto.tensors import (
+    Array,
+    Data,
+    Unreadable,
+    from_bytes,
+    from_list,
+    joined,
+    shaped,
+)
 
 SHARED_MEMORY = "shared_memory_region"
 _CONTENTS = {
@@ -29,9 +37,8 @@ _CONTENTS = {
 _PACKED = (1, 2)
 
 
-def inputs(request: Any) -> dict[str, Array]:
-    """The inputs of a ModelInferRequest."""
-    raw = request.raw_input_contents
+def inputs(request: Any, raw: Sequence[Data]) -> dict[str, Array]:
+    """The inputs of a ModelInferRequest; `raw` are its raw contents."""
     if raw and len(raw) != len(request.inputs):
         raise _refused(f"There are {len(request.inputs)} inputs, but {len(raw)} raw contents.")
     arrays: dict[str, Array] = {}
@@ -47,7 +54,7 @@ def inputs(request: Any) -> dict[str, Array]:
     return arrays
 
 
-def _read(given: Any, raw: bytes | None) -> Array:
+def _read(given: Any, raw: Data | None) -> Array:
     kind = TRITON.get(given.datatype)
     if kind is None or kind.array is None:
         raise Unreadable(f"the datatype {given.datatype!r} is not known")
@@ -60,7 +67,7 @@ def _read(given: Any, raw: bytes | None) -> Array:
     elif given.HasField("contents"):
         raise Unreadable("it has both contents and raw contents")
     elif kind.number == STRING:
-        array = from_list(kind, _strings(raw, count))
+        array = from_list(kind, _strings(bytes(raw), count))
     else:
         array = from_bytes(kind, raw, count)
     return shaped(array, shape)

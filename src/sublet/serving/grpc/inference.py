@@ -5,13 +5,13 @@ A model has one signature there: the default one, the only one, or the one that 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sublet
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving import checks
+from sublet.serving import checks, statistics
 from sublet.serving.catalogue import Signature, State, TensorSpec, Version
 from sublet.serving.desk import Desk
 from sublet.serving.dtypes import KINDS
@@ -19,19 +19,15 @@ from sublet.serving.grpc import contents
 from sublet.serving.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.grpc.counting import Counted
 from sublet.serving.grpc.health import Health
-from sublet.serving.grpc.requests import parse, signatures_of
+from sublet.serving.grpc.requests import memory, parse, signatures_of
+from sublet.serving.index import fixed, index
 from sublet.serving.proto import inference
+from sublet.serving.proto.lifting import INFER, LARGE, lift_raw
 from sublet.serving.proto.wire import piece
 
 PLATFORM = "tensorflow_savedmodel"
 _REQUEST = inference("ModelInferRequest")
-_STATES = {
-    State.START: "LOADING",
-    State.LOADING: "LOADING",
-    State.AVAILABLE: "READY",
-    State.UNLOADING: "UNLOADING",
-    State.END: "UNAVAILABLE",
-}
+_EXTENSIONS = ("model_configuration", "statistics")
 
 
 class Inference:
@@ -44,6 +40,7 @@ class Inference:
     def methods(self) -> Methods:
         """By path."""
         path = b"/inference.GRPCInferenceService/"
+        place = memory(self._desk, INFER)
         return {
             path + b"ServerLive": Method(self.server_live),
             path + b"ServerReady": Method(self.server_ready),
@@ -53,8 +50,10 @@ class Inference:
             path + b"ModelConfig": Method(self.model_config),
             path + b"ModelStatistics": Method(self.model_statistics),
             path + b"RepositoryIndex": Method(self.repository_index),
-            path + b"ModelInfer": Method(self.model_infer),
-            path + b"ModelStreamInfer": Method(None, self.model_stream_infer),
+            path + b"RepositoryModelLoad": Method(self.repository_change),
+            path + b"RepositoryModelUnload": Method(self.repository_change),
+            path + b"ModelInfer": Method(self.model_infer, memory=place),
+            path + b"ModelStreamInfer": Method(None, self.model_stream_infer, place),
         }
 
     async def server_live(self, data: Data, deadline: float | None) -> bytes:
@@ -74,7 +73,9 @@ class Inference:
         return _bytes(inference("ModelReadyResponse")(ready=True))
 
     async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
-        response = inference("ServerMetadataResponse")(name="sublet", version=sublet.__version__)
+        response = inference("ServerMetadataResponse")(
+            name="sublet", version=sublet.__version__, extensions=_EXTENSIONS
+        )
         return _bytes(response)
 
     async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
@@ -107,40 +108,31 @@ class Inference:
         return _bytes(response)
 
     async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
-        """Names only: the numbers are among the metrics."""
+        """Of a version, of all versions of a model, or of all models."""
         request = parse(inference("ModelStatisticsRequest"), data)
-        response = inference("ModelStatisticsResponse")()
-        if request.name:
-            found = [self._find(request.name, request.version)]
-        else:
-            found = [v for v in self._versions() if v.state is State.AVAILABLE]
-        for version in found:
-            response.model_stats.add(name=version.model, version=str(version.number))
-        return _bytes(response)
+        number = _number(request.version)
+        counts = await self._desk.statistics()
+        told = statistics.told(self._desk.catalogue, counts, request.name, number)
+        return _bytes(inference("ModelStatisticsResponse")(**told))
 
     async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)
-        response = inference("RepositoryIndexResponse")()
-        for version in self._versions():
-            if version.state is State.AVAILABLE or not request.ready:
-                response.models.add(
-                    name=version.model,
-                    version=str(version.number),
-                    state=_STATES[version.state],
-                    reason=version.error,
-                )
-        return _bytes(response)
+        models = index(self._desk.catalogue, request.ready)
+        return _bytes(inference("RepositoryIndexResponse")(models=models))
+
+    async def repository_change(self, data: Data, deadline: float | None) -> bytes:
+        raise fixed()
 
     async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""
-        request = parse(_REQUEST, data)
+        request, raw = _parse(data)
         with Counted(self._desk, request.model_name, "Predict"):
             version = self._find(request.model_name, request.model_version)
             self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
-            inputs = contents.inputs(request)
+            inputs = contents.inputs(request, raw)
             checks.check_inputs(signature, inputs)
             outputs = checks.check_outputs(signature, contents.wanted(request))
             answer = await self._desk.run(
@@ -154,8 +146,7 @@ class Inference:
             response = inference("ModelInferResponse")(
                 model_name=version.model, model_version=str(version.number), id=request.id
             )
-            raw = bool(request.raw_input_contents) or not request.inputs
-            contents.fill(response, answer.outputs, raw)
+            contents.fill(response, answer.outputs, bool(raw) or not request.inputs)
             return _bytes(response)
 
     async def model_stream_infer(self, call: Call) -> None:
@@ -167,23 +158,29 @@ class Inference:
                 answer = piece(1, wrong.message.encode())
             await call.write(answer)
 
-    def _versions(self) -> list[Version]:
-        models = self._desk.catalogue.models
-        return [
-            version
-            for name in sorted(models)
-            for _, version in sorted(models[name].versions.items())
-        ]
-
     def _find(self, name: str, version: str) -> Version:
-        if not version:
-            return self._desk.catalogue.find(name)
-        if not (version.isascii() and version.isdigit() and len(version) < 20):
-            raise ServingError(
-                f"The version {version!r} is not a number. Leave it out for the newest one.",
-                Code.INVALID_ARGUMENT,
-            )
-        return self._desk.catalogue.find(name, int(version))
+        return self._desk.catalogue.find(name, _number(version))
+
+
+def _number(version: str) -> int | None:
+    if not version:
+        return None
+    if not (version.isascii() and version.isdigit() and len(version) < 20):
+        raise ServingError(
+            f"The version {version!r} is not a number. Leave it out for the newest one.",
+            Code.INVALID_ARGUMENT,
+        )
+    return int(version)
+
+
+def _parse(data: Data) -> tuple[Any, Sequence[bytes | memoryview]]:
+    """A ModelInferRequest, and its raw contents."""
+    if len(data) < LARGE:
+        request = parse(_REQUEST, data)
+        return request, request.raw_input_contents
+    rest, raw = lift_raw(memoryview(data))
+    request = parse(_REQUEST, rest)
+    return request, raw or request.raw_input_contents
 
 
 def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:

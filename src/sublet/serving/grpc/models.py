@@ -4,7 +4,7 @@ from sublet.channel.codes import Code
 from sublet.errors import BadRequest, ServingError
 from sublet.serving.desk import Desk
 from sublet.serving.grpc.calls import Data, Method, Methods
-from sublet.serving.grpc.requests import has_spec, parse
+from sublet.serving.grpc.requests import choice, has_spec, parse
 from sublet.serving.proto import serving
 
 
@@ -27,21 +27,9 @@ class Models:
         request = parse(serving("GetModelStatusRequest"), data)
         has_spec(request)
         spec = request.model_spec
-        model = self._desk.catalogue.models.get(spec.name)
-        versions = {} if model is None else model.versions
-        if spec.HasField("version"):
-            number = spec.version.value
-            if number not in versions:
-                raise ServingError(
-                    f"Could not find version {number} of model {spec.name}", Code.NOT_FOUND
-                )
-            versions = {number: versions[number]}
-        if not versions:
-            raise ServingError(f"Could not find any versions of model {spec.name}", Code.NOT_FOUND)
         response = serving("GetModelStatusResponse")()
-        for number in sorted(versions, reverse=True):
-            version = versions[number]
-            status = response.model_version_status.add(version=number, state=version.state)
+        for version in self._desk.catalogue.known(spec.name, *choice(spec)):
+            status = response.model_version_status.add(version=version.number, state=version.state)
             status.status.error_code = version.code
             status.status.error_message = version.error
         answer: bytes = response.SerializeToString()

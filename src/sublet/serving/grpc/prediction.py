@@ -15,9 +15,9 @@ from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Arrays, Desk
 from sublet.serving.grpc.calls import Data, Method, Methods
 from sublet.serving.grpc.counting import Counted
-from sublet.serving.grpc.requests import find, has_spec, model_spec, parse, signatures_of
+from sublet.serving.grpc.requests import find, has_spec, memory, model_spec, parse, signatures_of
 from sublet.serving.proto import serving, tensors
-from sublet.serving.proto.lifting import LARGE, lift
+from sublet.serving.proto.lifting import LARGE, PREDICT, lift
 from sublet.serving.proto.signatures import signature_defs
 from sublet.serving.proto.wire import head, piece
 
@@ -33,15 +33,13 @@ class Prediction:
 
     def methods(self) -> Methods:
         """By path."""
+        path = b"/tensorflow.serving.PredictionService/"
         return {
-            b"/tensorflow.serving.PredictionService/" + name: Method(unary)
-            for name, unary in {
-                b"Predict": self.predict,
-                b"Classify": self.classify,
-                b"Regress": self.regress,
-                b"MultiInference": self.multi_inference,
-                b"GetModelMetadata": self.get_model_metadata,
-            }.items()
+            path + b"Predict": Method(self.predict, memory=memory(self._desk, PREDICT)),
+            path + b"Classify": Method(self.classify),
+            path + b"Regress": Method(self.regress),
+            path + b"MultiInference": Method(self.multi_inference),
+            path + b"GetModelMetadata": Method(self.get_model_metadata),
         }
 
     async def predict(self, data: Data, deadline: float | None) -> bytes:
@@ -110,6 +108,7 @@ class Prediction:
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
         with Counted(self._desk, spec.name, "MultiInference"):
             version = find(self._desk, spec)
+            self._desk.admit(version)
             signatures = await signatures_of(self._desk, version)
             picked: dict[str, str] = {}
             for task in tasks:

@@ -13,10 +13,12 @@ LARGEST_FRAME = 1 << 20
 LARGEST_CONTROL = 16384
 """Bytes of a frame that is not data."""
 
+Data = bytes | memoryview
 Whole = Callable[[int, int, int, bytes], None]
 """Takes a frame: kind, flags, stream, payload."""
-Piece = Callable[[int, bytes, int, bool], None]
-"""Takes a piece of data: stream, bytes, what they cost of the window, whether it is the last."""
+Piece = Callable[[int, Data | None, int, bool], None]
+"""Takes a piece of data: stream, bytes or None if they are in their place already, what they cost
+of the window, whether it is the last."""
 
 
 class NotHttp2(Exception):
@@ -36,8 +38,24 @@ class Reader:
         self._inside: tuple[int, int, bool] | None = None
         """Stream, bytes to come and whether they are the last, within a frame of data."""
 
-    def feed(self, data: bytes) -> None:
-        """Take what has come; hands on all that is complete."""
+    @property
+    def inside(self) -> tuple[int, int]:
+        """Within a frame of data: its stream, and the bytes to come. Else zeros."""
+        return (0, 0) if self._inside is None else self._inside[:2]
+
+    def filled(self, size: int) -> None:
+        """So many bytes of the frame of data have come, and are where they belong."""
+        assert self._inside is not None
+        number, missing, last = self._inside
+        missing -= size
+        self._inside = (number, missing, last) if missing else None
+        self._piece(number, None, size, last and not missing)
+
+    def feed(self, data: Data) -> None:
+        """Take what has come; hands on all that is complete.
+
+        Data is handed on as views if it comes as one: whoever takes it copies what it keeps.
+        """
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
@@ -48,10 +66,10 @@ class Reader:
         if rest < len(data):
             self._held += memoryview(data)[rest:]
 
-    def _greet(self, data: bytes) -> int:
+    def _greet(self, data: Data) -> int:
         """Where the frames begin; the end if the greeting is not complete."""
         size = len(frames.PREFACE)
-        if not data.startswith(frames.PREFACE[: len(data)]):
+        if data[:size] != frames.PREFACE[: len(data)]:
             raise NotHttp2
         if len(data) < size:
             self._held += data
@@ -61,7 +79,7 @@ class Reader:
         self._greeted = None
         return size
 
-    def _cut(self, data: bytes, at: int) -> int:
+    def _cut(self, data: Data, at: int) -> int:
         """Hand on each frame from here; gives where the incomplete one begins."""
         end = len(data)
         while at < end:
@@ -77,17 +95,17 @@ class Reader:
             body = at + frames.HEAD_SIZE
             if size > (LARGEST_CONTROL if kind else LARGEST_FRAME):
                 raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "frame too large")
+            if kind == frames.DATA and not flags & frames.PADDED:
+                at = self._go_on(data, body, number, size, bool(flags & frames.END_STREAM))
+                continue
             if end - body < size:
-                if kind == frames.DATA and not flags & frames.PADDED and end > body:
-                    at = self._go_on(data, body, number, size, bool(flags & frames.END_STREAM))
-                    continue
                 self._needed = frames.HEAD_SIZE + size
                 break
             at = body + size
-            self._whole(kind, flags, number, data[body:at])
+            self._whole(kind, flags, number, bytes(data[body:at]))
         return at
 
-    def _go_on(self, data: bytes, at: int, number: int, missing: int, last: bool) -> int:
+    def _go_on(self, data: Data, at: int, number: int, missing: int, last: bool) -> int:
         """Hand on more of a frame of data; gives where it ends, or what has come does."""
         piece = data[at : at + missing]
         missing -= len(piece)

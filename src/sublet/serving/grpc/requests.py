@@ -7,11 +7,13 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from sublet.channel.codes import Code
+from sublet.channel.tensors import ALIGNED
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.desk import Desk
-from sublet.serving.grpc.calls import Data
+from sublet.serving.grpc.calls import Data, Memory
 from sublet.serving.proto import serving
+from sublet.serving.proto.lifting import content_at
 
 
 def parse(kind: Any, data: Data) -> Any:
@@ -33,13 +35,28 @@ def find(desk: Desk, spec: Any) -> Version:
     """The version that a ModelSpec means."""
     if not spec.name:
         raise ServingError("ModelSpec has no name specified.", Code.INVALID_ARGUMENT)
+    return desk.catalogue.find(spec.name, *choice(spec))
+
+
+def choice(spec: Any) -> tuple[int | None, str | None]:
+    """The number or the label that a ModelSpec names, if any."""
     match spec.WhichOneof("version_choice"):
         case "version":
-            return desk.catalogue.find(spec.name, version=spec.version.value)
+            return spec.version.value, None
         case "version_label":
-            return desk.catalogue.find(spec.name, label=spec.version_label)
+            return None, spec.version_label
         case _:
-            return desk.catalogue.find(spec.name)
+            return None, None
+
+
+def memory(desk: Desk, way: tuple[int, ...]) -> Memory:
+    """Where large requests lie: so that the content of their first large tensor is aligned."""
+
+    def give(size: int, beginning: Data) -> memoryview:
+        skipped = -content_at(beginning, way) % ALIGNED
+        return desk.memory(size + skipped)[skipped:]
+
+    return give
 
 
 async def signatures_of(desk: Desk, version: Version) -> Mapping[str, Signature]:

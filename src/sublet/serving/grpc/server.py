@@ -2,11 +2,12 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Sequence
 
 from sublet.serving.desk import Desk
 from sublet.serving.grpc.calls import LARGEST_MESSAGE, Methods
-from sublet.serving.grpc.connection import Connection
+from sublet.serving.grpc.connection import BUFFER, Connection
 from sublet.serving.grpc.health import Health
 from sublet.serving.grpc.inference import Inference
 from sublet.serving.grpc.models import Models
@@ -23,6 +24,7 @@ class GrpcServer:
         self.health = Health()
         self.room = Room(room)
         self._largest = largest_message
+        self._buffer = memoryview(bytearray(BUFFER))
         self._methods: Methods = {
             **Prediction(desk).methods(),
             **Models(desk).methods(),
@@ -35,14 +37,19 @@ class GrpcServer:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept clients on TCP or Unix sockets that listen already; `drain` closes them."""
+    async def listen(
+        self, sockets: Sequence[socket.socket], secure: ssl.SSLContext | None = None
+    ) -> None:
+        """Accept clients on TCP or Unix sockets that listen already; `drain` closes them.
+
+        `secure` is for TCP: who may open a Unix socket, its permissions say.
+        """
         loop = asyncio.get_running_loop()
         for each in sockets:
             if each.family == socket.AF_UNIX:
                 server = await loop.create_unix_server(self._connect, sock=each)
             else:
-                server = await loop.create_server(self._connect, sock=each)
+                server = await loop.create_server(self._connect, sock=each, ssl=secure)
             self._servers.append(server)
 
     async def drain(self, seconds: float) -> None:
@@ -61,7 +68,9 @@ class GrpcServer:
             await self._empty.wait()
 
     def _connect(self) -> Connection:
-        return Connection(self._methods, self.room, self._largest, self._made, self._lost)
+        return Connection(
+            self._methods, self.room, self._buffer, self._largest, self._made, self._lost
+        )
 
     def _made(self, connection: Connection) -> None:
         self._connections.add(connection)

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections import deque
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.grpc import calls, frames
-from sublet.serving.grpc.calls import PREFIX, Data, Head, Method
+from sublet.serving.grpc.calls import Data, Head, Method
 from sublet.serving.grpc.frames import Fault, StreamFault
+from sublet.serving.grpc.incoming import Incoming
 from sublet.serving.grpc.sending import Outgoing, Sender
 from sublet.serving.room import Room
 
@@ -25,11 +25,9 @@ class Stream:
     """
 
     __slots__ = (
-        "_body",
         "_held",
-        "_limit",
+        "_incoming",
         "_loop",
-        "_messages",
         "_reader",
         "_room",
         "_sender",
@@ -62,30 +60,38 @@ class Stream:
         self.dropped = False
         self._sender = sender
         self._room = room
-        self._limit = limit
         self._window = WINDOW
         """Bytes that the client may still send."""
         self._held = 0
         """Bytes that are taken of the room."""
         self._loop = sender.loop
         self._task: asyncio.Task[None] | None = None
-        self._body: bytes | bytearray = b""
-        self._messages: deque[Data] = deque()
+        self._incoming = Incoming(head.encoding, limit, method.memory)
         self._reader: asyncio.Future[None] | None = None
         if method.streaming is not None:
             self._task = self._loop.create_task(self._stream())
 
     # What comes
 
-    def receive(self, piece: bytes, size: int, last: bool) -> None:
-        """Take a piece of the body; `size` is what it costs of the window."""
+    def place(self) -> memoryview | None:
+        """Where the next bytes of the body can be put, if it matters where."""
+        return self._incoming.place()
+
+    def receive(self, piece: Data | None, size: int, last: bool) -> None:
+        """Take a piece of the body, None if it was put into its place.
+
+        `size` is what it costs of the window.
+        """
         self._window -= size
         if self._window < 0:
             raise StreamFault(self.out.number, Fault.FLOW_CONTROL_ERROR)
         self.ended = last
         try:
-            if piece:
-                self._take(piece)
+            if piece is None:
+                self._incoming.came(size)
+            elif piece:
+                self._incoming.take(piece)
+            self._check()
             if last:
                 self._finish()
             self._account()
@@ -94,52 +100,36 @@ class Stream:
         else:
             self._refill()
 
-    def _take(self, piece: bytes) -> None:
-        if not self._body:
-            self._body = piece
-        elif isinstance(self._body, bytes):
-            self._body = bytearray(self._body) + piece
-        else:
-            self._body += piece
-        while len(self._body) >= PREFIX:
-            size = int.from_bytes(self._body[1:PREFIX], "big")
-            if size > self._limit:
-                raise calls.too_large(size, self._limit)
-            end = PREFIX + size
-            if len(self._body) < end:
-                return
-            if len(self._body) == end:
-                whole, self._body = self._body, b""
-            else:
-                whole, self._body = self._body[:end], self._body[end:]
-            if self.method.unary is not None and self._messages:
-                raise ServingError("This method takes one message.", Code.INTERNAL)
-            self._messages.append(calls.unpack(whole, self.head.encoding, self._limit))
+    def _check(self) -> None:
+        messages = self._incoming.messages
+        if messages:
             self._wake()
+            if len(messages) > 1 and self.method.unary is not None:
+                raise ServingError("This method takes one message.", Code.INTERNAL)
 
     def _finish(self) -> None:
-        if self._body:
+        if self._incoming.cut_off:
             raise ServingError("The last message is cut off.", Code.INTERNAL)
         self._wake()
         if self.method.unary is not None:
-            if not self._messages:
+            if not self._incoming.messages:
                 raise ServingError("The call has no message.", Code.INTERNAL)
-            self._task = self._loop.create_task(self._unary(self._messages.popleft()))
+            self._task = self._loop.create_task(self._unary(self._incoming.messages.popleft()))
 
     async def read(self) -> Data | None:
-        while not self._messages:
+        while not self._incoming.messages:
             if self.ended:
                 return None
             self._reader = self._loop.create_future()
             await self._reader
-        message = self._messages.popleft()
+        message = self._incoming.messages.popleft()
         self._account()
         self._refill()
         return message
 
     def _account(self) -> None:
         """Take of the room what waits here, or give back what does not any more."""
-        held = len(self._body) + sum(map(len, self._messages))
+        held = self._incoming.held
         if held > self._held:
             self._room.take(held - self._held)
         elif held < self._held:
@@ -148,7 +138,8 @@ class Stream:
 
     def _refill(self) -> None:
         """Let the client send more, unless the service is behind."""
-        if self._window < WINDOW // 2 and not (self.ended or self._messages or self.dropped):
+        behind = self.ended or self._incoming.messages or self.dropped
+        if self._window < WINDOW // 2 and not behind:
             self._sender.put(frames.window_update(self.out.number, WINDOW - self._window))
             self._window = WINDOW
 

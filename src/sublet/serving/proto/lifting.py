@@ -1,4 +1,4 @@
-"""Takes the large tensors out of a serialized PredictRequest, to be read where they lie.
+"""Takes the large tensors out of a serialized request, to be read where they lie.
 
 Protobuf would copy them twice, into its message and out of it, which for megabytes is most of the
 work. Whatever is unusual is left alone: protobuf then reads all of it, as it does small requests.
@@ -18,6 +18,13 @@ _INPUTS = 2 << 3 | 2
 _KEY = 1 << 3 | 2
 _VALUE = 2 << 3 | 2
 _CONTENT = 4 << 3 | 2
+_RAW = 7 << 3 | 2
+PREDICT = (_INPUTS, _VALUE, _CONTENT)
+"""The way to the content of a tensor in a PredictRequest."""
+INFER = (_RAW,)
+"""In a ModelInferRequest."""
+
+Data = bytes | bytearray | memoryview
 
 
 class Unusual(ValueError):
@@ -51,6 +58,43 @@ def lift(data: memoryview) -> Lifted:
     return Lifted(b"".join(kept), contents, inputs)
 
 
+def lift_raw(data: memoryview) -> tuple[bytes | memoryview, list[memoryview]]:
+    """The same for a ModelInferRequest, whose raw contents are fields of it."""
+    kept: list[bytes | memoryview] = []
+    contents: list[memoryview] = []
+    try:
+        for tag, begin, at, end in _fields(data):
+            if tag == _RAW:
+                contents.append(data[at:end])
+            else:
+                kept.append(data[begin:end])
+    except (IndexError, ValueError):
+        return data, []
+    return b"".join(kept), contents
+
+
+def content_at(beginning: Data, way: tuple[int, ...]) -> int:
+    """Where the content of the first large tensor begins in a request that begins with these bytes.
+
+    Large is what reaches beyond them. 0 if there is none, or it is unusual.
+    """
+    at = depth = 0
+    try:
+        for _ in range(MOST):
+            tag, at, after = _field(beginning, at)
+            if after <= len(beginning):
+                at = after
+            elif tag != way[depth]:
+                return 0
+            elif depth == len(way) - 1:
+                return at
+            else:
+                depth += 1
+    except (IndexError, ValueError):
+        pass
+    return 0
+
+
 def _entry(data: memoryview, contents: dict[str, memoryview]) -> bytes:
     """One input: its name and its tensor, without the content."""
     parts = {tag: data[at:end] for tag, _, at, end in _fields(data)}
@@ -73,19 +117,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
     for _ in range(MOST):
         if begin == end:
             return
-        tag, at = _varint(data, begin)
-        match tag & 7:
-            case 0:
-                _, after = _varint(data, at)
-            case 1:
-                after = at + 8
-            case 2:
-                size, at = _varint(data, at)
-                after = at + size
-            case 5:
-                after = at + 4
-            case _:
-                raise Unusual
+        tag, at, after = _field(data, begin)
         if after > end:
             raise Unusual
         yield tag, begin, at, after
@@ -94,7 +126,23 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
         raise Unusual
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _field(data: Data, at: int) -> tuple[int, int, int]:
+    """The tag of the field that begins here, and where its value and what follows begin."""
+    tag, at = _varint(data, at)
+    match tag & 7:
+        case 0:
+            return tag, at, _varint(data, at)[1]
+        case 1:
+            return tag, at, at + 8
+        case 2:
+            size, at = _varint(data, at)
+            return tag, at, at + size
+        case 5:
+            return tag, at, at + 4
+    raise Unusual
+
+
+def _varint(data: Data, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         byte = data[at]

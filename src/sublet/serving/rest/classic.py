@@ -112,10 +112,14 @@ class Classic:
     # classify and regress
 
     def _judge(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
-        document = documents.parse(request.body)
-        name = _signature_name(document)
-        rows = features.rows(document)
-        version = self._calls.find(target)
+        try:
+            version = self._calls.find(target)
+        except ServingError:
+            # As in predict, what is wrong with the body is said first.
+            _judged(request.body)
+            raise
+        self._calls.admit(version)
+        name, rows = _judged(request.body)
         return self._calls.described(
             version, partial(self._run_judge, version, classify, name, rows, request)
         )
@@ -197,6 +201,12 @@ def _signature_name(document: dict[str, Any]) -> str:
             "'signature_name' key must be a string value."
         )
     return name
+
+
+def _judged(body: Body) -> tuple[str, list[bytes]]:
+    """The signature and the examples of a classify or regress request."""
+    document = documents.parse(body)
+    return _signature_name(document), features.rows(document)
 
 
 def _classified(rows: int, answer: Answer) -> Reply:

@@ -40,6 +40,8 @@ class House(Protocol):
     limits: Limits
     heads: Heads
     handler: Handler
+    lines: bytes
+    """Header lines of every reply."""
     connections: "set[Connection]"
     draining: bool
     coming: int
@@ -200,7 +202,11 @@ class Connection(asyncio.Protocol):
         if not head.keep_alive:
             self._closing = True
         try:
-            reply = self._house.handler.handle(Request(head, body, now))
+            if head.method == "OPTIONS" and self._house.lines:
+                # What a browser asks before it sends JSON: the lines are the answer.
+                reply: Reply | Pending = Reply(200, b"")
+            else:
+                reply = self._house.handler.handle(Request(head, body, now))
         except Exception as failed:
             reply = ours(failed)
         if isinstance(reply, Pending):
@@ -226,7 +232,7 @@ class Connection(asyncio.Protocol):
         while exchanges and (reply := exchanges[0].reply) is not None:
             head = exchanges.popleft().head
             last = not exchanges and (self._closing or (self._house.draining and self._at_rest()))
-            first = messages.first_lines(reply, not last, head.minor)
+            first = messages.first_lines(reply, not last, head.minor, self._house.lines)
             if head.method == "HEAD":
                 self._transport.write(first)
             elif len(reply.body) < _LARGE:

@@ -4,29 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
-from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Signature, State, TensorSpec, Version
 from sublet.serving.dtypes import KINDS
 from sublet.serving.rest import writing
-from sublet.serving.rest.documents import wrong
 from sublet.serving.rest.messages import Reply
 
 
 def status(catalogue: Catalogue, name: str, number: int | None, label: str | None) -> Reply:
     """The state of one version, or of all, the newest first."""
-    model = catalogue.models.get(name)
-    versions = {} if model is None else model.versions
-    if label is not None:
-        number = None if model is None else model.labels.get(label)
-        if number is None:
-            raise wrong(f"Unrecognized servable version label: {label}")
-    if number is not None:
-        if number not in versions:
-            raise ServingError(f"Could not find version {number} of model {name}", Code.NOT_FOUND)
-        versions = {number: versions[number]}
-    if not versions:
-        raise ServingError(f"Could not find any versions of model {name}", Code.NOT_FOUND)
-    told = [_version_status(versions[number]) for number in sorted(versions, reverse=True)]
+    told = [_version_status(version) for version in catalogue.known(name, number, label)]
     return Reply(200, writing.encode({"model_version_status": told}))
 
 

@@ -12,10 +12,11 @@ from urllib.parse import unquote_to_bytes
 import sublet
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving import checks
+from sublet.serving import checks, statistics
 from sublet.serving.catalogue import Signature, State, Version
 from sublet.serving.desk import Desk
 from sublet.serving.dtypes import KINDS
+from sublet.serving.index import fixed, index
 from sublet.serving.rest import documents, inquiry, writing
 from sublet.serving.rest.calls import Calls
 from sublet.serving.rest.documents import wrong
@@ -23,9 +24,10 @@ from sublet.serving.rest.messages import Pending, Reply, Request
 
 Answerer = Callable[[Request], Reply | Pending]
 
-_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config))?", re.A)
+_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
 _PLATFORM = "tensorflow_savedmodel"
-_EXTENSIONS = ["binary_tensor_data", "classification"]
+_CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
+_EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
 
 
 class Inference:
@@ -39,6 +41,8 @@ class Inference:
         """What answers requests of this method and path. Raises ServingError."""
         reads = method in ("GET", "HEAD")
         path = path.rstrip("/")
+        if path == "/v2/models/stats" and reads:
+            return partial(self._statistics, ("", None, None))
         if match := _MODEL.fullmatch(path):
             name = unquote_to_bytes(match[1]).decode("utf-8", "replace")
             target = name, None if match[2] is None else _number(match[2]), None
@@ -50,12 +54,16 @@ class Inference:
                 return partial(self._model, target)
             if match[3] == "config" and reads:
                 return partial(self._config, target)
+            if match[3] == "stats" and reads:
+                return partial(self._statistics, target)
         elif reads and path == "/v2/health/ready":
             return self._ready
         elif reads and path in _PLAIN:
             return _PLAIN[path]
         elif path == "/v2/repository/index" and method == "POST":
             return self._index
+        elif _CHANGE.fullmatch(path) and method == "POST":
+            raise fixed()
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
 
     def _ready(self, request: Request) -> Reply:
@@ -96,17 +104,14 @@ class Inference:
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
-        told = [
-            {
-                "name": version.model,
-                "version": str(version.number),
-                "state": "READY" if version.state is State.AVAILABLE else "UNAVAILABLE",
-                "reason": version.error,
-            }
-            for model in self._desk.catalogue.models.values()
-            for version in model.versions.values()
-            if not asked.get("ready") or version.state is State.AVAILABLE
-        ]
+        return Reply(200, writing.encode(index(self._desk.catalogue, asked.get("ready") is True)))
+
+    def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
+        return self._calls.task(self._count(*target[:2]))
+
+    async def _count(self, name: str, number: int | None) -> Reply:
+        counts = await self._desk.statistics()
+        told = statistics.told(self._desk.catalogue, counts, name, number)
         return Reply(200, writing.encode(told))
 
     def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:

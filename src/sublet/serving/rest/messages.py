@@ -15,7 +15,7 @@ from sublet.errors import ServingError
 Body = bytes | bytearray
 JSON = b"application/json"
 
-_STATUS = {
+_STATUS: Mapping[int, int] = {
     Code.OK: 200,
     Code.CANCELLED: 499,
     Code.INVALID_ARGUMENT: 400,
@@ -101,7 +101,7 @@ def failure(failed: ServingError) -> Reply:
 
 def status_of(code: int) -> int:
     """The HTTP status that stands for a code; 500 for what is our fault."""
-    return _STATUS.get(Code(code), 500)
+    return _STATUS.get(code, 500)
 
 
 class _Prefixes(dict[tuple[int, bytes], bytes]):
@@ -127,6 +127,12 @@ class _Prefixes(dict[tuple[int, bytes], bytes]):
 prefixes = _Prefixes()
 prefixes.date()
 
+CORS = (
+    b"Access-Control-Allow-Origin: *\r\n"
+    b"Access-Control-Allow-Methods: GET, POST\r\n"
+    b"Access-Control-Allow-Headers: Content-Type\r\n"
+)
+"""Lets a browser show replies to the pages of any site."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HOW: Mapping[tuple[bool, int], bytes] = {
     (True, 1): b"\r\n\r\n",
@@ -136,9 +142,9 @@ _HOW: Mapping[tuple[bool, int], bytes] = {
 }
 
 
-def first_lines(reply: Reply, keep_alive: bool, minor: int) -> bytes:
-    """All of a reply but its body."""
+def first_lines(reply: Reply, keep_alive: bool, minor: int, more: bytes = b"") -> bytes:
+    """All of a reply but its body; `more` are header lines that all replies have."""
     length = b"%d" % len(reply.body)
-    if reply.headers:
-        length += b"\r\n" + reply.headers[:-2]
+    if more or reply.headers:
+        length += b"\r\n" + (reply.headers + more)[:-2]
     return prefixes[reply.status, reply.kind] + length + _HOW[keep_alive, minor]

@@ -18,11 +18,16 @@ class Server:
     """One per front end. Runs on the event loop that starts it; uvloop makes it faster."""
 
     def __init__(
-        self, desk: Desk, limits: Limits | None = None, handler: Handler | None = None
+        self,
+        desk: Desk,
+        limits: Limits | None = None,
+        handler: Handler | None = None,
+        cors: bool = False,
     ) -> None:
         self.limits = Limits() if limits is None else limits
         self.heads = Heads(self.limits)
         self.handler = Site(desk, self.limits) if handler is None else handler
+        self.lines = messages.CORS if cors else b""
         self.connections: set[Connection] = set()
         self.draining = False
         self.coming = 0
