@@ -84,10 +84,12 @@ def watch(error_class: Any) -> None:
     @functools.wraps(made)
     def init(self: Any, node_def: Any, op: Any, message: Any, *args: Any) -> None:
         made(self, node_def, op, message, *args)
+        # Not sooner: a program sees its own hooks until there is something to tell, and those that
+        # it has set meanwhile are chained, too.
+        _chain_hooks()
         note(message, uncaught=False)
 
     error_class.__init__ = init
-    _chain_hooks()
 
 
 def note(message: Any, uncaught: bool) -> None:
@@ -121,6 +123,7 @@ def note(message: Any, uncaught: bool) -> None:
         pass
 
 
+@functools.cache
 def _chain_hooks() -> None:
     ended, thread_ended = sys.excepthook, threading.excepthook
 
