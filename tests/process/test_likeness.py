@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -168,6 +169,13 @@ def test_a_program_ends_as_it_would_without_us(box: Box, script: str, code: int)
     assert ours.stdout == plain.stdout
     assert _tidy(ours.stderr) == _tidy(plain.stderr)
     assert_started("warm", ours)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_a_program_that_a_signal_ends_takes_the_command_with_it(box: Box, number: int) -> None:
+    """So that a loop in a shell ends at Ctrl-C, and a parent finds what it would have found."""
+    box.write("train.py", f"import os\nos.kill(os.getpid(), {number:d})")
+    assert box.sublet("run", "train.py").returncode == -number
 
 
 @pytest.mark.parametrize(

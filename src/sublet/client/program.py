@@ -61,7 +61,7 @@ _WITH_UNDERSCORE = {
     "PYTHON_THREAD_INHERIT_CONTEXT",
     "PYTHON_TLBC",
 }
-"""The interpreter's own of this form. Others are not its own: images of Python set PYTHON_VERSION."""
+"""The interpreter's own of this form; others are not: images of Python set PYTHON_VERSION."""
 _BEFORE_IMPORT = (
     b"TF_USE_LEGACY_KERAS",
     b"KERAS_BACKEND",

@@ -26,7 +26,6 @@ from typing import Any, NoReturn
 
 from . import measure, threads, title
 
-
 _PLAIN_LOCALES = ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
 """Those for which CPython reads and writes its streams with `surrogateescape`."""
 
