@@ -6,6 +6,7 @@ Loads what it needs when it needs it: the program is asked for first.
 import os
 import sys
 
+from sublet.cli import end_by
 from sublet.client import request
 from sublet.client.run import GaveUp, run_in_foreground
 from sublet.errors import BadRequest
@@ -48,7 +49,7 @@ def run(
     except GaveUp as stop:
         voice.clear()
         _say("gave up waiting; the program was not started")
-        return _end_by(stop.number)
+        return end_by(stop.number)
     voice.clear()
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
@@ -59,22 +60,8 @@ def run(
     if not quiet:
         _say(summary(ended))
     if ended.outcome.cause == "signalled":
-        return _end_by(ended.outcome.code - 128)
+        return end_by(ended.outcome.code - 128)
     return ended.outcome.code
-
-
-def _end_by(number: int) -> int:
-    """End as the program did, by a signal: a shell's loop goes on after a mere exit code 130."""
-    import resource
-    import signal
-
-    sys.stdout.flush()
-    # The core, if there is to be one, is the program's.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    return 128 + number  # It does not come to this, unless the signal is blocked.
 
 
 class _Voice:

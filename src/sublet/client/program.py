@@ -75,7 +75,7 @@ _BEFORE_IMPORT = (
 def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
     """Make sense of what stands after `sublet run`."""
     if not words:
-        raise BadRequest("Nothing to run.", "Try `sublet run train.py`.")
+        raise BadRequest("Nothing to run.", "Name a program, such as train.py.")
     first, rest = words[0], words[1:]
     if _is_python(os.path.basename(first)):
         return _python_command(first, rest)

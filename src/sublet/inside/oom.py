@@ -30,6 +30,7 @@ _TENSOR = re.compile(
     r"(?: and type (\w+))?"
 )
 _BYTES = re.compile(r"[Oo]ut of memory[a-z ]* allocat(?:e|ing) (\d+) ?bytes")
+_MARKS = re.compile(r"\{\{function_node __wrapped__[^{}]*\}\} ?| \[Op:\w+\](?: name: ?)?")
 _SIGNS = ("OOM when allocating", "ut of memory", "ailed to allocate")
 _WIDTHS = {
     "double": 8,
@@ -71,10 +72,13 @@ def asked(message: str) -> int:
 
 
 def excerpt(message: str) -> str:
-    """The beginning; where a long graph trace comes first, the part that tells."""
+    """From the line that tells on, for a trace of the graph may come first; without the marks of
+    TensorFlow's own functions, which name nothing that is the program's."""
     told = min((at for at in map(message.find, _SIGNS) if at >= 0), default=0)
-    begin = told if told > _KEPT // 2 else 0
-    return message[begin : begin + _KEPT]
+    begin = message.rfind("\n", 0, told) + 1
+    if told - begin > _KEPT // 2:
+        begin = told
+    return _MARKS.sub("", message[begin : begin + _KEPT])
 
 
 def watch(error_class: Any) -> None:
