@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.box import Box
+from support.box import Box, wait_for
 
 PROBE = """
 import json, os, resource, signal, sys, threading, locale
@@ -325,3 +325,23 @@ def test_a_script_that_quietens_tensorflow_starts_warm_and_is_quiet(box: Box) ->
     quiet = box.sublet("run", "quiet.py", check=True).stderr
     assert "0000 00:00" not in quiet
     assert "started warm" in quiet
+
+
+def test_what_is_installed_meanwhile_is_found_as_with_python(box: Box) -> None:
+    """The nursery has imported what was there; the next program has what is there now."""
+    venv = box.work / "growing"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    box.write("train.py", "import tensorflow; print(tensorflow.__version__)")
+
+    def said() -> tuple[str, bool]:
+        told = box.sublet("run", "--python", str(venv / "bin/python"), "train.py")
+        return told.stdout or told.stderr.splitlines()[-2], "started warm" in told.stderr
+
+    assert said() == ("ModuleNotFoundError: No module named 'tensorflow'", False)
+    for name in _libraries():
+        (site / name.name).symlink_to(name)
+    wait_for(lambda: said()[1], "it starts warm", seconds=120)
+    (site / "tensorflow").unlink()
+    (site / "tensorflow.py").write_text("__version__ = 'another'")
+    wait_for(lambda: said()[0] == "another\n", "the new package is found", seconds=120)
