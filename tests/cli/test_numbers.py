@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.cli.numbers import read_indexes, read_numbers
+from sublet.cli.numbers import read_indexes, read_number, read_numbers
 from sublet.errors import BadRequest
 
 
@@ -90,3 +90,10 @@ def test_numbers_come_back_as_they_were_written(numbers: set[int]) -> None:
     text = ",".join(map(str, in_order))
     assert read_numbers((text,)) == tuple(in_order)
     assert read_indexes(text) == (tuple(in_order), 0)
+
+
+def test_where_one_job_is_meant_several_are_refused() -> None:
+    assert read_number("#13") == read_number("13") == 13
+    for text in ("13-14", "13,14"):
+        with pytest.raises(BadRequest, match="more than one job"):
+            read_number(text)

@@ -302,6 +302,18 @@ def test_what_a_fork_could_not_honour_starts_cold_and_says_why(
     assert why_cold(script(work, legacy)) == "the script names TF_USE_LEGACY_KERAS"
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     assert why_cold(script(work)) == "PYTHONHASHSEED is set"
+    monkeypatch.delenv("PYTHONHASHSEED")
+    monkeypatch.setenv("PYTHON_GIL", "0")
+    assert why_cold(script(work)) == "PYTHON_GIL is set"
+
+
+def test_variables_that_only_look_like_the_interpreters_start_nobody_cold(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images of Python set the version, makefiles the interpreter."""
+    for name in ("PYTHON", "PYTHON_VERSION", "PYTHON_SHA256", "PYTHON_KEYRING_BACKEND"):
+        monkeypatch.setenv(name, "x")
+    assert why_cold(script(work)) == ""
 
 
 def test_a_directory_may_start_warm(work: Path) -> None:

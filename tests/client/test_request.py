@@ -50,6 +50,15 @@ def test_names_that_are_not_text_are_shown_as_well_as_they_can_be_and_run_as_the
     assert (named.name, named.device) == ("caf\N{REPLACEMENT CHARACTER}",) * 2
 
 
+def test_a_name_is_one_short_line_that_moves_no_cursor(work: Path) -> None:
+    """Whoever draws it, also in other terminals than the one it came from."""
+    (work / "train.py").write_text("")
+    assert job_spec(["train.py"], name="a\n\x1b[31mb").name == "a��[31mb"
+    assert job_spec(["train.py"], name="训练 🎉").name == "训练 🎉"
+    assert job_spec(["train.py"], name="x" * 80).name == "x" * 80
+    assert job_spec(["train.py"], name="x" * 81).name == "x" * 79 + "…"
+
+
 def test_a_job_is_called_after_what_it_runs_unless_it_was_named(work: Path) -> None:
     (work / "package").mkdir()
     (work / "package" / "__main__.py").write_text("")

@@ -87,3 +87,8 @@ def test_the_telling_part_of_a_long_trace_is_kept() -> None:
     trace = "Graph execution error:\n" + "  File x\n" * 1000
     assert excerpt(trace + "OOM when allocating tensor").startswith("OOM when allocating tensor")
     assert excerpt("OOM when allocating tensor" + trace).startswith("OOM when allocating tensor")
+    graph = "Graph execution error:\n\nDetected at node dense/MatMul\n" + "OOM when allocating\nx"
+    assert excerpt(graph) == "OOM when allocating\nx"
+    eager = "{{function_node __wrapped__Fill_device_/job:localhost/device:CPU:0}} "
+    eager += "OOM when allocating tensor with shape[4] and type float by bfc [Op:Fill] name: "
+    assert excerpt(eager) == "OOM when allocating tensor with shape[4] and type float by bfc"

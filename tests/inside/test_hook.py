@@ -66,6 +66,15 @@ def test_a_hook_that_cannot_be_loaded_costs_one_line_and_not_the_program(tmp_pat
     assert ended.stderr.startswith("sublet: ")
 
 
+def test_an_import_that_fails_has_the_traceback_it_would_have_without_us(tmp_path: Path) -> None:
+    """Such as that of a TensorFlow that finds a module of the program's in place of its own."""
+    (tmp_path / "tensorflow.py").write_text("import json\njson.loads('{')\n")
+    environ = {"PYTHONPATH": os.pathsep.join([SITE, str(tmp_path)])}
+    plain = python("import tensorflow", {"PYTHONPATH": str(tmp_path)}).stderr
+    assert "JSONDecodeError" in plain
+    assert python("import tensorflow", environ).stderr == plain
+
+
 def test_without_a_lease_the_patches_do_nothing() -> None:
     """The same ConfigProto, no board, no thread, nothing primed, nothing said."""
     code = """

@@ -109,7 +109,7 @@ def test_what_a_killed_program_has_started_goes_with_it(new_box: NewBox) -> None
     leases = rows(box, 3)
     os.kill(leases[0]["pid"], signal.SIGKILL)
     client.communicate(timeout=60)
-    assert client.returncode == 137
+    assert client.returncode == -signal.SIGKILL
     wait_for(lambda: not box.status()["leases"], "no lease is left")
     assert box.status()["waiting"] == []
     assert all(tree.start_time(row["pid"]) is None for row in leases)

@@ -3,14 +3,16 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.box import Box
+from support.box import Box, wait_for
 
 PROBE = """
 import json, os, resource, signal, sys, threading, locale
@@ -55,12 +57,12 @@ print(json.dumps(value, sort_keys=True))
 
 
 def shell(box: Box, command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    """Run a line of shell in the box; PYTHON and SUBLET stand for the two ways."""
-    environ = {**box.environ, "SUBLET": f"{sys.executable} -m sublet run -q"}
+    """Run a line of shell in the box; PLAIN and SUBLET stand for the two ways."""
+    environ = {**box.environ, "SUBLET": f"{sys.executable} -m sublet run"}
     return subprocess.run(
         ["bash", "-c", command],
         cwd=box.work,
-        env={**environ, "PYTHON": sys.executable},
+        env={**environ, "PLAIN": sys.executable},
         text=True,
         capture_output=True,
         timeout=60,
@@ -70,19 +72,25 @@ def shell(box: Box, command: str, **options: Any) -> "subprocess.CompletedProces
 
 def both(box: Box, command: str, **options: Any) -> tuple[str, str]:
     """What a line prints with plain Python and under Sublet."""
-    plain = shell(box, command.replace("RUN", "$PYTHON"), **options)
+    plain = shell(box, command.replace("RUN", "$PLAIN"), **options)
     ours = shell(box, command.replace("RUN", "$SUBLET"), **options)
     assert plain.returncode == ours.returncode, ours.stderr
     assert _tidy(plain.stderr) == _tidy(ours.stderr)
+    assert_started("warm", ours)
     return plain.stdout, ours.stdout
 
 
+def assert_started(way: str, ended: "subprocess.CompletedProcess[str]") -> None:
+    """It was this way of starting that was compared."""
+    assert f" started {way}" in ended.stderr.rpartition("sublet: lease")[2], ended.stderr
+
+
 def _tidy(text: str) -> list[str]:
-    """Without TensorFlow's log lines, and the shell's own about a signal."""
+    """Without TensorFlow's log lines, Sublet's, and the shell's own about a signal."""
     return [
         line
         for line in text.splitlines()
-        if "0000 00:00" not in line and not line.startswith(("bash:", "Terminated"))
+        if "0000 00:00" not in line and not line.startswith(("bash:", "Terminated", "sublet: "))
     ]
 
 
@@ -95,9 +103,24 @@ def test_a_program_finds_the_surroundings_it_would_find_without_us(box: Box, way
         "echo typed | nice -n 3 RUN ../probe.py --flag 'two words' ''"
     )
     option = {"warm": "", "cold": " --cold"}[way]
-    plain = shell(box, command.replace("RUN", "$PYTHON"))
+    plain = shell(box, command.replace("RUN", "$PLAIN"))
     ours = shell(box, command.replace("RUN", "$SUBLET" + option))
     assert json.loads(ours.stdout) == json.loads(plain.stdout)
+    assert_started(way, ours)
+
+
+@pytest.mark.parametrize("setting", ["LANG=", "LC_ALL=C", "LC_ALL=C.UTF-8", "LC_ALL=missing"])
+def test_text_is_read_and_written_as_the_locale_says(box: Box, setting: str) -> None:
+    """Also where the nursery was started under another one."""
+    box.write(
+        "train.py",
+        "import sys\n"
+        "with open('text', 'w+') as file:\n"
+        "    print(file.encoding.lower(), [s.errors for s in (sys.stdin, sys.stdout)])\n"
+        "print(ascii(sys.stdin.read()), ascii(sys.argv[1]))\n",
+    )
+    plain, ours = both(box, f"printf 'gr\\xfcn' | {setting} RUN train.py grün")
+    assert ours == plain
 
 
 def test_signals_ignored_by_the_shell_stay_ignored(box: Box) -> None:
@@ -139,37 +162,56 @@ def test_a_program_ends_as_it_would_without_us(box: Box, script: str, code: int)
     box.write("train.py", script)
     # Read as Latin-1, so that any bytes can be compared.
     options = {"encoding": "latin-1"}
-    plain = shell(box, "$PYTHON train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
+    plain = shell(box, "$PLAIN train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
     (box.work / "open.txt").unlink(missing_ok=True)
     ours = shell(box, "$SUBLET train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
     assert (plain.returncode, ours.returncode) == (code, code)
     assert ours.stdout == plain.stdout
     assert _tidy(ours.stderr) == _tidy(plain.stderr)
+    assert_started("warm", ours)
 
 
-def test_modules_code_and_directories_run_as_with_python(box: Box) -> None:
-    """`-m`, `-c`, a directory with a __main__, and relative imports."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_a_program_that_a_signal_ends_takes_the_command_with_it(box: Box, number: int) -> None:
+    """So that a loop in a shell ends at Ctrl-C, and a parent finds what it would have found."""
+    box.write("train.py", f"import os\nos.kill(os.getpid(), {number:d})")
+    assert box.sublet("run", "train.py").returncode == -number
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-m pkg.train 1 2",
+        "-m pkg",
+        "-m pkg.broken",
+        "-m pkg.missing",
+        "-c 'import sys; print(sys.argv, sys.path[0])' x",
+        "-c 'raise ValueError'",
+        "pkg x",
+        "../work/pkg",
+        "app.pyz x",
+    ],
+)
+def test_modules_code_and_directories_run_as_with_python(box: Box, words: str) -> None:
+    """`-m`, `-c`, a directory and an archive with a __main__, and relative imports."""
     package = box.work / "pkg"
     package.mkdir()
-    (package / "__init__.py").write_text("print('package')")
+    main = "import sys\nprint(__package__, __spec__.name, __file__, sys.argv, sys.path[0])\n"
+    (package / "__init__.py").write_text("")
     (package / "helper.py").write_text("VALUE = 5")
-    (package / "__main__.py").write_text(
-        "print('main of', __package__, __spec__ and __spec__.name)"
-    )
+    (package / "__main__.py").write_text(main)
+    (package / "broken.py").write_text("def f():\n    raise ValueError('no')\nf()")
     (package / "train.py").write_text(
         "import sys\nfrom .helper import VALUE\nprint(VALUE, __name__, __package__, sys.argv[1:])"
     )
-    for words in (
-        "-m pkg.train 1 2",
-        "-m pkg",
-        "-c 'import sys; print(sys.argv, sys.path[0])' x",
-        "pkg",
-    ):
-        plain = shell(box, f"$PYTHON {words}")
-        ours = shell(box, f"$SUBLET -- $PYTHON {words}")
-        assert ours.stdout == plain.stdout, words
-        assert _tidy(ours.stderr) == _tidy(plain.stderr)
-        assert ours.returncode == plain.returncode
+    with zipfile.ZipFile(box.work / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", main)
+    plain = shell(box, f"$PLAIN {words}")
+    ours = shell(box, f"$SUBLET -- $PLAIN {words}")
+    assert ours.stdout == plain.stdout
+    assert _tidy(ours.stderr) == _tidy(plain.stderr)
+    assert ours.returncode == plain.returncode
+    assert_started("warm", ours)
 
 
 def test_a_file_that_hides_a_library_is_found_first_as_with_python(box: Box) -> None:
@@ -283,3 +325,23 @@ def test_a_script_that_quietens_tensorflow_starts_warm_and_is_quiet(box: Box) ->
     quiet = box.sublet("run", "quiet.py", check=True).stderr
     assert "0000 00:00" not in quiet
     assert "started warm" in quiet
+
+
+def test_what_is_installed_meanwhile_is_found_as_with_python(box: Box) -> None:
+    """The nursery has imported what was there; the next program has what is there now."""
+    venv = box.work / "growing"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    box.write("train.py", "import tensorflow; print(tensorflow.__version__)")
+
+    def said() -> tuple[str, bool]:
+        told = box.sublet("run", "--python", str(venv / "bin/python"), "train.py")
+        return told.stdout or told.stderr.splitlines()[-2], "started warm" in told.stderr
+
+    assert said() == ("ModuleNotFoundError: No module named 'tensorflow'", False)
+    for name in _libraries():
+        (site / name.name).symlink_to(name)
+    wait_for(lambda: said()[1], "it starts warm", seconds=120)
+    (site / "tensorflow").unlink()
+    (site / "tensorflow.py").write_text("__version__ = 'another'")
+    wait_for(lambda: said()[0] == "another\n", "the new package is found", seconds=120)

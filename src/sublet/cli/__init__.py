@@ -1,6 +1,7 @@
 """The `sublet` command: one file per verb, loaded when it is used."""
 
 import os
+import signal
 import sys
 
 from sublet.errors import SubletError
@@ -8,6 +9,9 @@ from sublet.errors import SubletError
 
 def main() -> int:
     """Run the command; an error becomes two lines on stderr, never a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until a verb is at work, Ctrl-C only ends the command: there is nothing to tell.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return _run(sys.argv[1:])
     except SubletError as error:
@@ -24,6 +28,19 @@ def pipe_closed() -> int:
     # So that nothing is flushed into the broken pipe again on the way out.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 141
+
+
+def end_by(number: int) -> int:
+    """End by a signal, as a program does: a shell's loop goes on after a mere exit code 130."""
+    import resource
+
+    # The core, if there is to be one, is the program's.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    sys.stdout.flush()
+    os.kill(os.getpid(), number)
+    return 128 + number  # It comes to this only if the signal is blocked.
 
 
 def _run(words: list[str]) -> int:

@@ -99,7 +99,7 @@ def command(
             )
     except KeyboardInterrupt:
         bench.report(sheet, plot)
-        return 130
+        raise click.Abort from None
     except SubletError:
         bench.report(sheet, plot)
         raise

@@ -6,6 +6,7 @@ Loads what it needs when it needs it: the program is asked for first.
 import os
 import sys
 
+from sublet.cli import end_by
 from sublet.client import request
 from sublet.client.run import GaveUp, run_in_foreground
 from sublet.errors import BadRequest
@@ -48,7 +49,7 @@ def run(
     except GaveUp as stop:
         voice.clear()
         _say("gave up waiting; the program was not started")
-        return 128 + stop.number
+        return end_by(stop.number)
     voice.clear()
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
@@ -58,6 +59,8 @@ def run(
         _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")
     if not quiet:
         _say(summary(ended))
+    if ended.outcome.cause == "signalled":
+        return end_by(ended.outcome.code - 128)
     return ended.outcome.code
 
 

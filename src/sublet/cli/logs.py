@@ -7,6 +7,7 @@ import click
 
 from sublet.backends.local.logs import Gap
 from sublet.cli import pipe_closed
+from sublet.cli.numbers import complete, read_number
 from sublet.client import jobs
 from sublet.client.logs import JobLogs, Output, Stream
 from sublet.home import Home
@@ -14,14 +15,14 @@ from sublet.units import format_bytes
 
 
 @click.command("logs", short_help="What a submitted job has written.")
-@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=complete)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="K", help="Default: the latest.")
 @click.option("--stdout", "only", flag_value="stdout", help="Only this stream, if they are split.")
 @click.option("--stderr", "only", flag_value="stderr", help="Only this stream, if they are split.")
 def command(
-    number: int, follow: bool, tail: int | None, attempt: int | None, only: Stream | None
+    job: str, follow: bool, tail: int | None, attempt: int | None, only: Stream | None
 ) -> int:
     """Show what a submitted job has written, byte for byte.
 
@@ -29,6 +30,7 @@ def command(
     sublet logs 13
     sublet logs -f --tail 20 13
     """
+    number = read_number(job)
     logs = JobLogs(Home.find().path / "logs", number, lambda: jobs.job(number))
     show = logs.follow if follow else logs.read
     try:

@@ -29,6 +29,14 @@ def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
     return tuple(found)
 
 
+def read_number(word: str) -> int:
+    """The one job that is meant."""
+    numbers = read_numbers((word,))
+    if len(numbers) != 1:
+        raise BadRequest(f"{word!r} is more than one job.", "Write one number, such as 13.")
+    return numbers[0]
+
+
 def read_indexes(text: str) -> tuple[tuple[int, ...], int]:
     """The indexes of an array and how many at once: `0-9`, `0-9:3`, `1,5,7`, `0-99%4`."""
     spans, _, most = text.partition("%")

@@ -1,4 +1,4 @@
-"""A snapshot as tables of at most 80 columns."""
+"""A snapshot as tables of at most 80 columns, with less in them where the terminal is narrower."""
 
 from typing import TextIO
 
@@ -11,17 +11,22 @@ from sublet.wire.messages import Snapshot
 from sublet.wire.rows import DeviceRow
 
 _BAR = 24
+_WIDE = 80
+_NARROW = 60
+"""What the tables need without the bar, the charges and the process numbers."""
 
 
 def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
     """Draw what the broker knows."""
-    console = Console(file=stream, highlight=False, width=min(_columns(stream), 80))
-    console.print(_devices(snapshot))
+    width = max(_NARROW, min(_columns(stream), _WIDE))
+    console = Console(file=stream, highlight=False, width=width)
+    console.print(_devices(snapshot, wide=width == _WIDE))
     if snapshot.leases:
-        console.print(_leases(snapshot, now))
+        console.print(_leases(snapshot, now, wide=width == _WIDE))
     for row in snapshot.leases:
         if row.over:
-            console.print(f"#{row.job} {row.name} uses more than it is charged for", style="red")
+            text = f"#{row.job} {row.name} uses more than it is charged for"
+            console.print(Text(text, style="red"))
     for waiting in snapshot.waiting:
         since = format_seconds(max(0.0, now - waiting.since))
         console.print(Text(f"#{waiting.job} {waiting.name} waits {since}: {waiting.reason}"))
@@ -35,23 +40,22 @@ def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
     console.print(f"broker {snapshot.pid}, up {up}; {snapshot.driver}", style="dim")
 
 
-def _devices(snapshot: Snapshot) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    # The ignored complaint below: the literals of a tuple are plain text to the checker.
-    for name, justify in (
-        ("device", "left"),
-        ("", "left"),
-        ("leased", "right"),
-        ("others", "right"),
-        ("nursery", "right"),
-        ("free", "right"),
-        ("of", "right"),
-    ):
-        # The words in the table above are those that rich takes; to the checker they are text.
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+def _devices(snapshot: Snapshot, wide: bool) -> Table:
+    table = _table("device", *([""] if wide else []))
+    for name in ("leased", "others", "nursery", "free", "of"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in snapshot.devices:
         amounts = (row.leased, row.strangers, row.standing, row.free, row.device.capacity)
-        table.add_row(row.device.id, _bar(row), *map(format_bytes, amounts))
+        bar = [_bar(row)] if wide else []
+        table.add_row(row.device.id, *bar, *map(format_bytes, amounts))
+    return table
+
+
+def _table(*names: str) -> Table:
+    """A table without lines; these are its first columns, of text."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    for name in names:
+        table.add_column(name, no_wrap=True)
     return table
 
 
@@ -67,33 +71,24 @@ def _bar(row: DeviceRow) -> Text:
     return bar
 
 
-def _leases(snapshot: Snapshot, now: float) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    # The ignored complaint below: the literals of a tuple are plain text to the checker.
-    for name, justify in (
-        ("job", "right"),
-        ("program", "left"),
-        ("on", "left"),
-        ("lease", "right"),
-        ("charge", "right"),
-        ("now", "right"),
-        ("peak", "right"),
-        ("for", "right"),
-        ("pid", "right"),
-    ):
-        # The words in the table above are those that rich takes; to the checker they are text.
-        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+def _leases(snapshot: Snapshot, now: float, wide: bool) -> Table:
+    table = _table()
+    table.add_column("job", justify="right", no_wrap=True)
+    table.add_column("program", no_wrap=True, overflow="ellipsis")
+    table.add_column("on", no_wrap=True)
+    for name in ("lease", "charge", "now", "peak", "for", "pid"):
+        if wide or name not in ("charge", "pid"):
+            table.add_column(name, justify="right", no_wrap=True)
     for row in snapshot.leases:
+        amounts = [row.ceiling, *([row.charge] if wide else []), row.now, row.peak]
+        running = row.state == "running"
         table.add_row(
             f"#{row.job}",
-            row.name[:20],
+            Text(row.name[:20]),
             row.device if row.within is None else f"#{row.within}",
-            format_bytes(row.ceiling),
-            format_bytes(row.charge),
-            "-" if row.now is None else format_bytes(row.now),
-            "-" if row.peak is None else format_bytes(row.peak),
-            format_seconds(max(0.0, now - row.since)) if row.state == "running" else row.state,
-            str(row.pid or "-"),
+            *("-" if amount is None else format_bytes(amount) for amount in amounts),
+            format_seconds(max(0.0, now - row.since)) if running else row.state,
+            *([str(row.pid or "-")] if wide else []),
         )
     return table
 
@@ -101,4 +96,4 @@ def _leases(snapshot: Snapshot, now: float) -> Table:
 def _columns(stream: TextIO) -> int:
     import shutil
 
-    return shutil.get_terminal_size().columns if stream.isatty() else 80
+    return shutil.get_terminal_size().columns if stream.isatty() else _WIDE

@@ -107,7 +107,7 @@ def command(
         best, verdict = calls.run(tuning.run(engine), exact=True)
     except KeyboardInterrupt:
         click.echo("sublet: stopped; nothing was written", err=True)
-        return 130
+        raise click.Abort from None
     finally:
         engine.close()
     if verdict is not None and verdict.suggested:

@@ -1,11 +1,12 @@
 """All verbs, as a click group that imports one only when it is named."""
 
 import importlib
+import signal
 
 import click
 
 from sublet import __version__
-from sublet.cli import pipe_closed
+from sublet.cli import end_by, pipe_closed
 
 VERBS = (
     "run",
@@ -69,6 +70,9 @@ def cli() -> None:
 
 def through_click() -> int:
     """Run the verb on the command line; its exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        # From here on a KeyboardInterrupt: click catches it, if the verb does not.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code = cli(prog_name="sublet", standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -77,5 +81,5 @@ def through_click() -> int:
         error.show()
         return error.exit_code
     except click.Abort:
-        return 130
+        return end_by(signal.SIGINT)
     return int(code or 0)

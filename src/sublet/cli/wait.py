@@ -31,8 +31,6 @@ def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
     except TimeoutError as late:
         raise_late(str(late))
         return 124
-    except KeyboardInterrupt:
-        return 130
     if as_json:
         click.echo(msgspec.json.encode(rows).decode())
     return next((row.code for row in rows if row.code), 0)

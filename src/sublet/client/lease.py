@@ -20,6 +20,7 @@ from sublet.backends.local import records
 from sublet.client.application import PATIENCE, Application, in_notebook
 from sublet.client.connection import connect
 from sublet.client.program import surroundings, this_process
+from sublet.client.request import shown
 from sublet.domain.asking import read_memory
 from sublet.errors import BadRequest, WorldError
 from sublet.home import Home
@@ -167,7 +168,7 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
     path, args = _program()
     name = name or os.path.basename(path) or path
     spec: Tree = asked | {
-        "name": os.fsencode(name).decode(errors="replace"),
+        "name": shown(name),
         "program": {"kind": "process", "target": os.fsencode(path), "args": args},
         # Nothing is started, so nothing needs the environment.
         "surroundings": surroundings() | {"environ": {}},

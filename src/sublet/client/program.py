@@ -49,6 +49,19 @@ _APPLIED_LATER = {
     "PYTHONUNBUFFERED",
 }
 """Variables of the interpreter that a forked worker can still honour."""
+_WITH_UNDERSCORE = {
+    "PYTHON_CONTEXT_AWARE_WARNINGS",
+    "PYTHON_CPU_COUNT",
+    "PYTHON_FROZEN_MODULES",
+    "PYTHON_GIL",
+    "PYTHON_JIT",
+    "PYTHON_LAZY_IMPORTS",
+    "PYTHON_PERF_JIT_SUPPORT",
+    "PYTHON_PRESITE",
+    "PYTHON_THREAD_INHERIT_CONTEXT",
+    "PYTHON_TLBC",
+}
+"""The interpreter's own of this form; others are not: images of Python set PYTHON_VERSION."""
 _BEFORE_IMPORT = (
     b"TF_USE_LEGACY_KERAS",
     b"KERAS_BACKEND",
@@ -62,7 +75,7 @@ _BEFORE_IMPORT = (
 def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
     """Make sense of what stands after `sublet run`."""
     if not words:
-        raise BadRequest("Nothing to run.", "Try `sublet run train.py`.")
+        raise BadRequest("Nothing to run.", "Name a program, such as train.py.")
     first, rest = words[0], words[1:]
     if _is_python(os.path.basename(first)):
         return _python_command(first, rest)
@@ -118,8 +131,8 @@ def why_cold(program: "ProgramTree") -> str:
     for flag in map(os.fsdecode, program.get("flags", ())):
         if flag not in _HARMLESS_FLAGS:
             return f"the interpreter option {flag}"
-    for name in os.environ:
-        if name.startswith("PYTHON") and os.environ[name] and name not in _APPLIED_LATER:
+    for name, value in os.environ.items():
+        if value and _is_read_at_the_start(name):
             return f"{name} is set"
     if program["kind"] == "script":
         try:
@@ -131,6 +144,13 @@ def why_cold(program: "ProgramTree") -> str:
             if setting in text:
                 return f"the script names {setting.decode()}"
     return ""
+
+
+def _is_read_at_the_start(name: str) -> bool:
+    """Whether an interpreter looks at this variable when it starts, and at no later time."""
+    if name.startswith("PYTHON_"):
+        return name in _WITH_UNDERSCORE
+    return name.startswith("PYTHON") and name not in {"PYTHON", *_APPLIED_LATER}
 
 
 def _python_command(first: str, rest: list[str]) -> "ProgramTree":

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from sublet.wire.pack import Tree
 
+_LONGEST_NAME = 80
+
 CHOICES = {
     "on_oom": ("fail", "grow"),
     "priority": ("high", "normal", "low"),
@@ -37,7 +39,7 @@ def job(
     asked = read_memory(memory)
     program = read_command(list(words), python)
     return {
-        "name": _printable(name) if name else _name(program["kind"], program["target"]),
+        "name": shown(name) if name else _name(program["kind"], program["target"]),
         "program": program,
         "surroundings": surroundings(),
         "memory": asked,
@@ -109,9 +111,16 @@ def choice(option: str, value: str) -> str:
     return value
 
 
+def shown(name: str) -> str:
+    """A name as it is kept: one line that moves no cursor, and not longer than a line."""
+    text = "".join(one if one.isprintable() else "\ufffd" for one in _printable(name))
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
 def _name(kind: str, target: bytes) -> str:
-    text = target.decode(errors="replace")
-    return {"code": "-c", "module": f"-m {text}"}.get(kind, os.path.basename(text.rstrip("/")))
+    text = os.fsdecode(target)
+    names = {"code": "-c", "module": f"-m {text}"}
+    return shown(names.get(kind, os.path.basename(text.rstrip("/"))))
 
 
 def _printable(text: str) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_MACHINERY = "<frozen importlib._bootstrap>"
+
+
 def install() -> None:
     """Patch TensorFlow now if it is imported, else when it will be. Once is enough."""
     if not any(act is _patch for finder in _finders() for _, act in finder.waiting):
@@ -66,6 +69,9 @@ class _Finder:
                 if awaited == name:
                     act()
 
+        # A part of the import machinery, as far as tracebacks go: Python leaves that out of them.
+        code = exec_module.__code__.replace(co_filename=_MACHINERY)
+        exec_module.__code__ = code
         loader.exec_module = exec_module
 
 

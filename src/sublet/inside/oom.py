@@ -30,6 +30,7 @@ _TENSOR = re.compile(
     r"(?: and type (\w+))?"
 )
 _BYTES = re.compile(r"[Oo]ut of memory[a-z ]* allocat(?:e|ing) (\d+) ?bytes")
+_MARKS = re.compile(r"\{\{function_node __wrapped__[^{}]*\}\} ?| \[Op:\w+\](?: name: ?)?")
 _SIGNS = ("OOM when allocating", "ut of memory", "ailed to allocate")
 _WIDTHS = {
     "double": 8,
@@ -71,10 +72,13 @@ def asked(message: str) -> int:
 
 
 def excerpt(message: str) -> str:
-    """The beginning; where a long graph trace comes first, the part that tells."""
+    """From the line that tells on, for a trace of the graph may come first; without the marks of
+    TensorFlow's own functions, which name nothing that is the program's."""
     told = min((at for at in map(message.find, _SIGNS) if at >= 0), default=0)
-    begin = told if told > _KEPT // 2 else 0
-    return message[begin : begin + _KEPT]
+    begin = message.rfind("\n", 0, told) + 1
+    if told - begin > _KEPT // 2:
+        begin = told
+    return _MARKS.sub("", message[begin : begin + _KEPT])
 
 
 def watch(error_class: Any) -> None:
@@ -84,10 +88,12 @@ def watch(error_class: Any) -> None:
     @functools.wraps(made)
     def init(self: Any, node_def: Any, op: Any, message: Any, *args: Any) -> None:
         made(self, node_def, op, message, *args)
+        # Not sooner: a program sees its own hooks until there is something to tell, and those that
+        # it has set meanwhile are chained, too.
+        _chain_hooks()
         note(message, uncaught=False)
 
     error_class.__init__ = init
-    _chain_hooks()
 
 
 def note(message: Any, uncaught: bool) -> None:
@@ -121,6 +127,7 @@ def note(message: Any, uncaught: bool) -> None:
         pass
 
 
+@functools.cache
 def _chain_hooks() -> None:
     ended, thread_ended = sys.excepthook, threading.excepthook
 

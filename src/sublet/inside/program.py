@@ -15,6 +15,7 @@ import importlib.machinery
 import importlib.util
 import io
 import linecache
+import locale
 import os
 import signal
 import sys
@@ -24,6 +25,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from . import measure, threads, title
+
+_PLAIN_LOCALES = ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
+"""Those for which CPython reads and writes its streams with `surrogateescape`."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Interpreter:
         """Call after the preload: what a program finds already imported."""
         modules = frozenset(sys.modules)
         tops = {name for name in modules if "." not in name} - set(sys.builtin_module_names)
+        tops.remove("__main__")  # Nobody's: each program brings its own.
         return replace(
             self,
             modules=modules,
@@ -99,12 +104,22 @@ def _search_path(spec: dict[str, Any], environ: dict[str, str]) -> list[str]:
     """The head of sys.path: the program's own place, then PYTHONPATH."""
     if spec["kind"] == "script":
         first = os.path.dirname(os.path.realpath(spec["target"]))
-        if os.path.isdir(spec["target"]) or spec["target"].endswith((".zip", ".pyz")):
-            first = spec["target"]
+        if _holds_main(spec["target"]):
+            first = _absolute(spec["target"])
     else:
         first = os.getcwd() if spec["kind"] == "module" else ""
     extra = [os.path.abspath(e) for e in environ.get("PYTHONPATH", "").split(os.pathsep) if e]
     return [first, *extra]
+
+
+def _holds_main(target: str) -> bool:
+    """Whether it is a directory or an archive, whose `__main__` is the program."""
+    return os.path.isdir(target) or target.endswith((".zip", ".pyz"))
+
+
+def _absolute(path: str) -> str:
+    """As CPython does it with the script's name: dots and links stay as they were typed."""
+    return os.path.join(os.getcwd(), path)
 
 
 def _importable(directory: str, entry: str) -> bool:
@@ -119,6 +134,7 @@ def _open_streams(environ: dict[str, str], unbuffered: bool) -> None:
     unbuffered = unbuffered or bool(environ.get("PYTHONUNBUFFERED"))
     name, _, errors = environ.get("PYTHONIOENCODING", "").partition(":")
     encoding = name or sys.stdout.encoding or "utf-8"
+    errors = errors or ("strict" if name else _errors_of_locale())
     for number, stream, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         raw = io.FileIO(number, mode, closefd=False)
         raw.name = f"<{stream}>"
@@ -130,7 +146,7 @@ def _open_streams(environ: dict[str, str], unbuffered: bool) -> None:
         text = io.TextIOWrapper(
             buffer,
             encoding=encoding,
-            errors="backslashreplace" if number == 2 else errors or "strict",
+            errors="backslashreplace" if number == 2 else errors,
             newline=None if mode == "r" else "\n",
             line_buffering=number == 2 or raw.isatty(),
             write_through=unbuffered and mode == "w",
@@ -138,6 +154,18 @@ def _open_streams(environ: dict[str, str], unbuffered: bool) -> None:
         setattr(text, "mode", mode)  # noqa: B010 - read-only to a type checker, not to CPython
         setattr(sys, stream, text)
         setattr(sys, f"__{stream}__", text)
+
+
+def _errors_of_locale() -> str:
+    """What becomes of bytes that are no text: in the plain locales, they are passed through."""
+    name = "C"
+    with contextlib.suppress(locale.Error):
+        name = locale.setlocale(locale.LC_CTYPE, "")
+    if name in ("C", "POSIX"):
+        # As CPython does it, so that files are UTF-8 and not ASCII.
+        with contextlib.suppress(locale.Error):
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    return "surrogateescape" if name in _PLAIN_LOCALES else "strict"
 
 
 def _own_signals(ignored: list[int]) -> None:
@@ -155,8 +183,7 @@ def _execute(spec: dict[str, Any]) -> int | None:
     sys.modules["__main__"] = main
     measure.mark_main_started()
     try:
-        code = _load(spec, main)
-        exec(code, main.__dict__)  # The point of the whole thing.
+        _run(spec, main.__dict__)  # The point of the whole thing.
     except SystemExit as stop:
         return _exit_code(stop.code)
     except BaseException as error:
@@ -167,30 +194,27 @@ def _execute(spec: dict[str, Any]) -> int | None:
     return 0
 
 
-def _load(spec: dict[str, Any], main: types.ModuleType) -> types.CodeType:
-    """The program's code, with `__main__` set up for it."""
-    target: str = spec["target"]
-    if spec["kind"] == "code":
-        main.__dict__["__loader__"] = importlib.machinery.BuiltinImporter
-        return compile(target, "<string>", "exec")
-    if spec["kind"] == "module" or os.path.isdir(target) or target.endswith((".zip", ".pyz")):
+def _run(spec: dict[str, Any], main: dict[str, Any]) -> None:
+    """Run the program's code with the names that CPython gives to `__main__`."""
+    module = spec["kind"] == "module"
+    if module or (spec["kind"] == "script" and _holds_main(spec["target"])):
         import runpy
 
-        name = target if spec["kind"] == "module" else "__main__"
-        # The same helper that `python -m` uses; private, so it has no types.
-        _, found, code = runpy._get_module_details(name)  # type: ignore[attr-defined]
-        sys.argv[0] = found.origin
-        main.__dict__.update(
-            __file__=found.origin,
-            __cached__=found.cached,
-            __doc__=None,
-            __loader__=found.loader,
-            __package__=found.parent,
-            __spec__=found,
-        )
-        return code  # type: ignore[no-any-return]
+        # What `python` itself calls here; private, so it has no types.
+        helpers: Any = runpy
+        helpers._run_module_as_main(spec["target"] if module else "__main__", module)
+    elif spec["kind"] == "code":
+        main["__loader__"] = importlib.machinery.BuiltinImporter
+        exec(compile(spec["target"], "<string>", "exec", dont_inherit=True), main)
+    else:
+        exec(_load(spec, main), main)
+
+
+def _load(spec: dict[str, Any], main: dict[str, Any]) -> types.CodeType:
+    """The script's code, with `__main__` set up for it."""
+    target = _absolute(spec["target"])
     loader = importlib.machinery.SourceFileLoader("__main__", target)
-    main.__dict__.update(
+    main.update(
         __file__=target,
         __cached__=None,
         __doc__=None,
@@ -199,11 +223,11 @@ def _load(spec: dict[str, Any], main: types.ModuleType) -> types.CodeType:
         __spec__=None,
     )
     try:
-        with io.open_code(os.path.abspath(target)) as file:
+        with io.open_code(target) as file:
             source = file.read()
     except OSError as error:
         print(
-            f"{spec['argv'][0]}: can't open file {os.path.abspath(target)!r}: "
+            f"{spec['argv'][0]}: can't open file {target!r}: "
             f"[Errno {error.errno}] {error.strerror}",
             file=sys.stderr,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sublet.backends.local import packets, tree
+from sublet.backends.local import installed, packets, tree
 from sublet.hub import Hub
 from sublet.inside import title
 
@@ -39,6 +39,7 @@ LONGEST_WARM_UP = 120.0
 TRIES = 3
 """Warm-ups that may fail before an interpreter is given up."""
 _GOODBYE = 3.0
+_LOOK = 0.5
 _BOOT = (
     "import sys, socket; sys.path.insert(0, sys.argv[2]); "
     "from sublet.backends.local import nursery; sys.path.pop(0); "
@@ -80,6 +81,17 @@ class Nursery:
         self.tensorflow = ""
         self.holds = 0
         self.used = time.monotonic()
+        self.packages: dict[str, int] = {}
+        """The ages of the places it imports from, as it found them."""
+        self._looked = 0.0
+
+    def outdated(self) -> bool:
+        """Whether a fresh interpreter may find other packages by now. Looks once in a while."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return False
+        self._looked = now
+        return installed.ages(self.packages) != self.packages
 
     @property
     def warm(self) -> bool:
@@ -110,8 +122,13 @@ class Nurseries:
         return list(self._all.values())
 
     def find(self, key: NurseryKey, environ: Mapping[str, str]) -> Nursery:
-        """The nursery of this key; it is started if there is none."""
-        return self._all.get(key) or self._start(key, environ)
+        """The nursery of this key; it is started if there is none, or none that is up to date."""
+        nursery = self._all.get(key)
+        if nursery is not None and nursery.outdated():
+            if nursery.state != "off":
+                self._drop(nursery)
+            nursery = None
+        return nursery or self._start(key, environ)
 
     def why_cold(self, key: NurseryKey) -> str:
         """Why a worker cannot come from there now; empty if it can."""
@@ -174,9 +191,11 @@ class Nurseries:
             case "warm":
                 nursery.state = "warm"
                 nursery.tensorflow = packet["tensorflow"]
+                nursery.packages = packet["packages"]
                 nursery.holds = tree.shared_memory(nursery.pid)
                 self._changed()
             case "off":
+                nursery.packages = packet.get("packages", {})
                 self._off(nursery, packet["why"])
             case "reaped":
                 self._reaped(packet["pid"], packet["status"])

@@ -18,7 +18,7 @@ import signal
 import socket
 import time
 
-from sublet.backends.local import keeper, packets, parent
+from sublet.backends.local import installed, keeper, packets, parent
 from sublet.backends.local.worker import Spec
 from sublet.inside import lean, program, warm
 
@@ -27,14 +27,17 @@ def main(link: socket.socket) -> None:
     """Warm up, then serve the broker; in a worker, become its program."""
     began = time.monotonic()
     base = program.Interpreter.remember()
+    # Looked at before the imports: what is installed while they go on is news, too.
+    found = {"packages": installed.ages(base.path)}
     try:
         version = warm.preload()
     except Exception as error:
-        packets.send(link, {"event": "off", "why": f"{type(error).__name__}: {error}"[:500]})
+        why = f"{type(error).__name__}: {error}"[:500]
+        packets.send(link, {"event": "off", "why": why, **found})
         return
     unsafe = census()
     if unsafe:
-        packets.send(link, {"event": "off", "why": unsafe})
+        packets.send(link, {"event": "off", "why": unsafe, **found})
         return
     base = base.after_preload()
     gc.collect()
@@ -42,7 +45,7 @@ def main(link: socket.socket) -> None:
     with contextlib.suppress(OSError):
         lean.let_go()
     took = time.monotonic() - began
-    packets.send(link, {"event": "warm", "tensorflow": version, "took": took})
+    packets.send(link, {"event": "warm", "tensorflow": version, "took": took, **found})
     spec = _serve(link)
     if spec is not None:
         program.become(spec, base)

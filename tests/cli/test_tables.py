@@ -1,0 +1,57 @@
+"""What `sublet status` draws."""
+
+import io
+import os
+
+import pytest
+
+from sublet.cli.tables import draw
+from sublet.domain.device import Device
+from sublet.units import GiB
+from sublet.wire.messages import DeviceRow, LeaseRow, Snapshot
+
+
+class Screen(io.StringIO):
+    """A terminal of so many columns."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def picture(columns: int, monkeypatch: pytest.MonkeyPatch, **row: str) -> list[str]:
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
+    for name, value in {"NO_COLOR": "1", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    cpu = Device("cpu", "cpu", "a processor", 100 * GiB, None, None, "80% of RAM")
+    device = DeviceRow(device=cpu, leased=99 * GiB, strangers=0, standing=0, free=GiB)
+    lease = LeaseRow(
+        1234, 1, row.get("name", "train.py"), "running", "cpu", 98 * GiB, 99 * GiB, 98 * GiB,
+        98 * GiB, 0.0, 123456, "warm", "as asked", over=False,
+    )  # fmt: skip
+    screen = Screen()
+    draw(_snapshot(device, lease), 59.0, screen)
+    return [line.rstrip() for line in screen.getvalue().splitlines()]
+
+
+def _snapshot(device: DeviceRow, lease: LeaseRow) -> Snapshot:
+    return Snapshot(
+        version="1", pid=1, home="/", up=1.0, driver="no driver", devices=(device,),
+        leases=(lease,), waiting=(), nurseries=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [200, 80, 79, 60, 30])
+def test_no_amount_is_cut_however_narrow_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns are left out as a whole."""
+    lines = picture(columns, monkeypatch)
+    assert max(map(len, lines)) <= max(60, min(columns, 80))
+    assert "…" not in "".join(lines)
+    assert lines[1].split()[-4:] == ["1.0", "GiB", "100", "GiB"]
+    assert lines[3].split()[:5] == ["#1234", "train.py", "cpu", "98.0", "GiB"]
+
+
+def test_a_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert picture(80, monkeypatch, name="[red]x")[3].split()[1] == "[red]x"
