@@ -17,7 +17,8 @@ from sublet.serving.proto import serving
 def parse(kind: Any, data: Data) -> Any:
     """A message of a class."""
     try:
-        return kind.FromString(data)
+        # Protobuf 4 takes no bytearray.
+        return kind.FromString(memoryview(data))
     except DecodeError:
         name = kind.DESCRIPTOR.name
         raise ServingError(f"The request is no {name}.", Code.INTERNAL) from None
