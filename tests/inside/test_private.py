@@ -1,4 +1,4 @@
-"""A TensorFlow that lacks what it promises nobody: less is prepared and measured, the rest holds."""
+"""A TensorFlow without what it promises nobody: less is prepared and measured, the rest holds."""
 
 import json
 import os
@@ -29,12 +29,6 @@ print(json.dumps([version, done, nursery.census()]))
 """
 
 UNMEASURED = """
-from sublet.inside import pool
-
-def gone():
-    raise OSError("there is no such library")
-
-pool.c_library = gone
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 del pywrap_tfe.TFE_GetMemoryInfo, pywrap_tfe.TFE_ResetMemoryStats
@@ -46,8 +40,9 @@ except tf.errors.ResourceExhaustedError:
     print("refused")
 """
 
+# What a leased program has of Sublet is the package `_sublet_inside`.
 UNPATCHED = """
-from sublet.inside import patches
+from _sublet_inside import patches
 
 patches._patch_session = lambda session: session.no_such_thing
 import tensorflow as tf

@@ -235,7 +235,7 @@ def _imported(definition: Any, producer: Any) -> Any:
 
 
 def _imported_short(definition: Any, producer: Any) -> Any:
-    """Python knows nothing of the graph but the names: a third of the time."""
+    """Python knows nothing of the graph but the names."""
     import tensorflow as tf
     from tensorflow.python.client import pywrap_tf_session as native
     from tensorflow.python.framework import c_api_util, importer
