@@ -128,7 +128,7 @@ def test_a_task_in_a_fork_has_a_pool_of_its_own(box: Box) -> None:
     """In a program of its own: TensorFlow may run in this process, and then a fork is refused."""
     program = box.write("program.py", FORKED)
     # Newer Pythons warn of forks beside threads, and the pool has some: that is the point here.
-    command = [sys.executable, "-W", "ignore:This process:DeprecationWarning", program]
+    command = [sys.executable, "-W", "ignore:This process:DeprecationWarning", str(program)]
     ran = subprocess.run(command, cwd=box.work, env=box.environ, text=True, capture_output=True)
     assert (ran.stdout.split(), ran.stderr) == (["1", "0", "0"], "")
 
