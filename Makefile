@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench compat clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,5 +27,15 @@ bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	$(BIN)/python -m bench
 
+# `make compat TENSORFLOW=2.18 PYTHON=python3.12`: what touches TensorFlow, with another one.
+COMPAT := $(VENV)-$(TENSORFLOW)
+compat:
+	test -n '$(TENSORFLOW)' || { echo 'Say which: make compat TENSORFLOW=2.18'; exit 2; }
+	test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
+	$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
+		'tensorflow==$(TENSORFLOW).*' 'tf_keras==$(TENSORFLOW).*' 'tensorflow-serving-api==$(TENSORFLOW).*'
+	$(COMPAT)/bin/python -m pytest --numprocesses 2 --dist loadfile \
+		tests/inside tests/journeys tests/process tests/pool tests/serving
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-*

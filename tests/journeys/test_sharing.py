@@ -39,8 +39,8 @@ def test_three_terminals_share_a_device_and_the_fourth_waits(new_box: NewBox) ->
     assert [row["ceiling"] for row in rows] == [300 << 20] * 3
     assert all(row["charge"] > row["ceiling"] for row in rows)
 
-    fourth = Terminal(box, "run", "--memory", "500MiB", "hold.py")
-    fourth.expect("waiting: needs 500 MiB")
+    fourth = Terminal(box, "run", "--memory", "700MiB", "hold.py")
+    fourth.expect("waiting: needs 700 MiB")
     fourth.expect("GiB free; held by #1 hold.py")
     (waiting,) = box.status()["waiting"]
     assert "held by #1 hold.py" in waiting["reason"]

@@ -21,7 +21,7 @@ from .environment import impose, leased_environment
 from .lease import Lease, say
 
 _THREADS = ("tf_Compute", "tf_graph_runner")
-"""What TensorFlow calls threads of its runtime, whether eager or a session started it."""
+"""What TensorFlow calls threads of its runtime, whoever started it; before 2.21 it named none."""
 
 _before: dict[str, str] | None = None
 _mask: set[int] = set()
@@ -35,7 +35,7 @@ def too_late() -> str:
     if "tensorflow" not in sys.modules:
         return ""
     context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
-    if getattr(context, "_initialized", False) or _has_runtime_threads():
+    if getattr(context, "_initialized", False) or _has_had_session() or _has_runtime_threads():
         return "TensorFlow's runtime has started in this process"
     # Looking for GPUs starts the driver, which reads only once which of them it may show.
     devices = getattr(context, "_physical_devices", None) or ()
@@ -82,6 +82,15 @@ def _pin(cpus: set[int]) -> None:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(int(thread), cpus)
+
+
+def _has_had_session() -> bool:
+    """TensorFlow counts the sessions of a process, for its own statistics."""
+    module = sys.modules.get("tensorflow.python.client.session")
+    try:
+        return bool(module._python_session_create_counter.get_cell().value())  # type: ignore[union-attr]
+    except AttributeError:
+        return False
 
 
 def _has_runtime_threads() -> bool:

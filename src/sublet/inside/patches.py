@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,9 +23,13 @@ from .config import bound, see_leased_gpu, spare_processors
 from .environment import BFC_LIMIT, LEFT, cpu_limit, impose
 from .lease import Lease, current, say
 
+OLDEST, NEWEST = "2.16", "2.21"
+"""The versions of TensorFlow that all tests have been run with. Nothing is decided by them."""
+
 
 def apply() -> None:
-    """Patch the TensorFlow that is imported, once; one that is too different is said to be so."""
+    """Patch the TensorFlow that is imported, once; one that is too different is said to be so, and
+    runs with the part of the lease that needs no patch: on a CPU, the ceiling."""
     try:
         from tensorflow.python.client import device_lib, session
         from tensorflow.python.eager import context
@@ -41,7 +46,10 @@ def apply() -> None:
         oom.watch(errors_impl.ResourceExhaustedError)
     except Exception as wrong:
         if current() is not None:
-            say(f"this TensorFlow cannot be held to a lease: {wrong!r}")
+            say(
+                f"TensorFlow {_version()} cannot be held to a lease in full: {wrong!r}; "
+                f"Sublet is tested with {OLDEST} to {NEWEST}: use one of these, or a newer Sublet"
+            )
 
 
 def _patch_context(context_class: Any) -> None:
@@ -190,6 +198,10 @@ def _copy(proto: Any) -> Any:
     copy = type(proto)()
     copy.CopyFrom(proto)
     return copy
+
+
+def _version() -> str:
+    return str(getattr(sys.modules.get("tensorflow"), "__version__", "of this program"))
 
 
 _ready_pid = 0

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 from sublet.serving.dtypes import KINDS
@@ -14,6 +13,8 @@ from sublet.serving.proto import inference
 from sublet.serving.statistics import Inferences
 from support.grpcserver import Served, served
 
+triton = pytest.importorskip("tritonclient.grpc", exc_type=ImportError)
+"""Not every release of it goes with the protobuf of every TensorFlow."""
 TYPES = [kind for kind in KINDS.values() if kind.triton and kind.triton != "BF16"]
 
 

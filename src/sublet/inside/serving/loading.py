@@ -16,6 +16,7 @@ that is needed: other models are served by this interpreter meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -61,12 +62,20 @@ class _Session:
         from tensorflow.compat.v1 import Session
 
         self._session = Session(graph=graph)
-        self._session._extend_graph()
+        with contextlib.suppress(AttributeError):
+            self._session._extend_graph()
         self.gate = Gate()
         self.signatures: dict[str, Bound] = {}
 
     def prepare(self, feed: list[str], fetch: list[str], target: list[str]) -> Run:
-        """The shortest way into a session that Python has: arrays in, arrays out."""
+        """Arrays in, arrays out."""
+        try:
+            return self._short(feed, fetch, target)
+        except (ImportError, AttributeError):
+            return self._public(feed, fetch, target)
+
+    def _short(self, feed: list[str], fetch: list[str], target: list[str]) -> Run:
+        """The shortest way into a session that Python has: none that TensorFlow promises."""
         from tensorflow.core.protobuf.config_pb2 import CallableOptions
         from tensorflow.python.client import pywrap_tf_session
 
@@ -79,6 +88,20 @@ class _Session:
         def call(inputs: tuple[Array, ...], made: Any = made) -> list[Array]:
             # `made` is kept: its end releases the handle.
             return run(native, made._handle, inputs, None)  # type: ignore[no-any-return]  # No types.
+
+        return call
+
+    def _public(self, feed: list[str], fetch: list[str], target: list[str]) -> Run:
+        """The promised way, for a TensorFlow that lacks the short one. It takes several times as
+        long, and refuses inputs of another shape than the graph names."""
+        from tensorflow.compat.v1 import RunOptions
+
+        options = RunOptions(inter_op_thread_pool=_CALLER)
+
+        def call(inputs: tuple[Array, ...]) -> list[Array]:
+            fed = dict(zip(feed, inputs, strict=True))
+            made = self._session.run([*fetch, *target], feed_dict=fed, options=options)
+            return made[: len(fetch)]  # type: ignore[no-any-return]  # No types.
 
         return call
 
@@ -199,7 +222,20 @@ def _preparing(session: _Session, signature: Signature) -> Any:
 
 
 def _imported(definition: Any, producer: Any) -> Any:
-    """A graph with these nodes, of which Python knows nothing but the names."""
+    """A graph with these nodes."""
+    try:
+        return _imported_short(definition, producer)
+    except (ImportError, AttributeError):
+        import tensorflow as tf
+
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.graph_util.import_graph_def(definition, name="", producer_op_list=producer)
+        return graph
+
+
+def _imported_short(definition: Any, producer: Any) -> Any:
+    """Python knows nothing of the graph but the names."""
     import tensorflow as tf
     from tensorflow.python.client import pywrap_tf_session as native
     from tensorflow.python.framework import c_api_util, importer

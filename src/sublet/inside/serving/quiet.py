@@ -12,7 +12,11 @@ import sys
 from collections.abc import Iterator
 
 _CARD = "/dev/nvidiactl"
-_USUAL = (b"failed call to cuInit", b"MLIR V1 optimization pass is not enabled")
+_USUAL = (
+    b"failed call to cuInit",
+    b"MLIR V1 optimization pass is not enabled",
+    b"All log messages before absl::InitializeLog() is called",
+)
 
 
 def start_runtime() -> None:

@@ -19,7 +19,8 @@ from sublet.serving.proto.lifting import content_at
 def parse(kind: Any, data: Data) -> Any:
     """A message of a class."""
     try:
-        return kind.FromString(data)
+        # Protobuf 4 takes no bytearray.
+        return kind.FromString(memoryview(data))
     except DecodeError:
         name = kind.DESCRIPTOR.name
         raise ServingError(f"The request is no {name}.", Code.INTERNAL) from None

@@ -104,7 +104,20 @@ def from_list(kind: Kind, values: list[Any]) -> Array:
         array = np.empty(len(values), object)
         array[:] = values
         return array
-    return np.array(values, kind.array)
+    assert kind.array is not None
+    return _numbers(values, kind.array)
+
+
+def _numbers(values: list[Any], to: np.dtype[Any]) -> Array:
+    """Narrow whole numbers are held against their bounds here: NumPy 1 would cut them off."""
+    if to.kind not in "iu" or to.itemsize == 8:
+        return np.array(values, to)
+    wide = np.array(values, np.int64)
+    array = wide.astype(to)
+    cut = wide[array != wide]
+    if cut.size:
+        raise OverflowError(f"{cut[0]} is out of bounds for {to}")
+    return array
 
 
 def joined(chunks: Any) -> bytes:
@@ -141,7 +154,7 @@ def _unpacked(unknown: Any, number: int) -> bytes:
 
 def _listed(kind: Kind, values: Any) -> Array:
     if kind.number in (HALF, BFLOAT16):
-        return np.array(list(values), np.uint16).view(kind.array)
+        return _numbers(list(values), np.dtype(np.uint16)).view(kind.array)
     return from_list(kind, list(values))
 
 
