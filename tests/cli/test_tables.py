@@ -8,7 +8,8 @@ import pytest
 from sublet.cli.tables import draw
 from sublet.domain.device import Device
 from sublet.units import GiB
-from sublet.wire.messages import DeviceRow, LeaseRow, Snapshot
+from sublet.wire.messages import Snapshot
+from sublet.wire.rows import DeviceRow, LeaseRow
 
 
 class Screen(io.StringIO):
