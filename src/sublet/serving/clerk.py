@@ -15,6 +15,7 @@ from sublet.channel.port import Port
 from sublet.errors import ServingError
 from sublet.inside.serving.queues import FULL
 from sublet.serving import link as say
+from sublet.serving.bars import Bars
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays
 from sublet.serving.metrics import Tally
@@ -23,8 +24,6 @@ from sublet.serving.statistics import Counts
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""
-_BARRED = 0.005
-"""Seconds for which a model whose queue was full is taken to be so, unless it answers before."""
 _APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress": "Regress"}
 
 
@@ -40,8 +39,7 @@ class Clerk:
         self.link: say.Link | None = None
         self.room = Room()
         """For tensors of calls that are not answered."""
-        self._barred: dict[tuple[str, int], tuple[float, str]] = {}
-        """Versions whose queue was full: until when that is believed, and the text."""
+        self._bars = Bars()
         self._ports: dict[str, Port] = {}
         self._worn: list[Port] = []
         """Ports that another has taken the place of; each has calls to finish."""
@@ -73,11 +71,7 @@ class Clerk:
 
     def admit(self, version: Version) -> None:
         """As `Desk.admit`."""
-        if self._barred and (found := self._barred.get((version.model, version.number))):
-            until, text = found
-            if time.monotonic() < until:
-                raise ServingError(text, Code.UNAVAILABLE)
-            del self._barred[version.model, version.number]
+        self._bars.check((version.model, version.number), time.monotonic())
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """As `Desk.describe`. The server has looked into all that it offers."""
@@ -181,26 +175,23 @@ class Clerk:
         done: asyncio.Future[Answer],
     ) -> None:
         self.room.give(size)
-        took = time.monotonic() - began
-        calls = self.tally.inference(version.model, version.number)
-        if done.cancelled():
-            calls.fail(took)
+        now = time.monotonic()
+        key = version.model, version.number
+        calls = self.tally.inference(*key)
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, ServingError) and error.message.startswith(FULL):
+            self._bars.full(key, error.message, now)
+        else:
+            self._bars.done(key)
+        if done.cancelled() or error is not None:
+            calls.fail(now - began)
             return
-        error = done.exception()
-        if error is not None:
-            calls.fail(took)
-            if isinstance(error, ServingError) and error.message.startswith(FULL):
-                until = time.monotonic() + _BARRED
-                self._barred[version.model, version.number] = until, error.message
-            return
-        if self._barred:
-            self._barred.pop((version.model, version.number), None)
         api = "Predict"
         if version.signatures is not None and (one := version.signatures.get(signature)):
             api = _APIS.get(one.method, api)
         answer = done.result()
         self.tally.run(version.model, api, answer.queued, answer.computed)
-        calls.answer(rows, answer.rows, took, answer.queued, answer.computed)
+        calls.answer(rows, answer.rows, now - began, answer.queued, answer.computed)
 
     async def _ask(self, number: int, message: say.Asked) -> Any:
         if self.link is None:

@@ -144,10 +144,10 @@ def test_requests_for_names_that_no_model_has_are_counted_as_one() -> None:
     assert clerk.tally.requests == {("a", 5): 1, ("(unknown)", 5): 2}
 
 
-def test_a_full_queue_is_believed_to_be_full_until_its_model_answers(
+def test_a_call_is_let_through_for_each_that_a_full_queue_has_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sublet.serving.clerk._BARRED", 3600.0)
+    monkeypatch.setattr("sublet.serving.bars._MOMENT", 3600.0)
 
     async def story(own: NumbersEngine) -> None:
         clerk = Clerk()
@@ -164,7 +164,10 @@ def test_a_full_queue_is_believed_to_be_full_until_its_model_answers(
             clerk.admit(version)
         own.touch("go")
         await asyncio.gather(first, *waits)
-        clerk.admit(version)
+        for _ in (first, *waits):
+            clerk.admit(version)
+        with pytest.raises(ServingError, match="max_enqueued_batches is 1"):
+            clerk.admit(version)
         clerk.close()
 
     with numbers_engine(tmp_path) as own:

@@ -59,6 +59,10 @@ usual, as each of ours has little to do and others wait for it."""
 
 def main() -> None:
     """Serve until the owner is gone."""
+    if os.sched_getscheduler(0) == os.SCHED_OTHER:
+        # Before TensorFlow's threads start, which inherit it: a batch wakes them thousands of times
+        # per second, and each time they would push aside whoever reads or answers requests.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     quiet.start_runtime()
     serve(sys.argv[1], int(sys.argv[2]), partial(Store, cache=files_of(sys.argv[1])))
 
