@@ -24,7 +24,7 @@ from .environment import BFC_LIMIT, LEFT, cpu_limit, impose
 from .lease import Lease, current, say
 
 OLDEST, NEWEST = "2.16", "2.21"
-"""The versions of TensorFlow that all tests have been run with. Nothing is decided by them."""
+"""The oldest and the newest TensorFlow that tests were run with. Nothing is decided by them."""
 
 
 def apply() -> None:
