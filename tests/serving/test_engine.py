@@ -217,6 +217,14 @@ def test_calls_of_many_threads_and_coroutines_share_a_connection(engine: sublet.
     assert found == {n: [(n + m) / 2 + 2 for m in range(20)] for n in range(8)}
 
 
+def test_what_an_engine_computes_pushes_nobody_aside(engine: sublet.Engine) -> None:
+    engine.run("half", np.ones((64, 1), np.float32))
+    threads = os.listdir(f"/proc/{engine.worker.pid}/task")
+    usual = [one for one in threads if os.sched_getscheduler(int(one)) != os.SCHED_BATCH]
+    # The one that measures the worker was there before the engine's program.
+    assert len(usual) <= 1 < len(threads)
+
+
 def test_a_forked_child_has_a_connection_of_its_own(engine: sublet.Engine) -> None:
     code = (
         "import os, numpy as np, sublet; m = sublet.connect('half'); "
