@@ -107,7 +107,7 @@ def test_a_forked_child_that_ends_takes_nothing_along(home: Box) -> None:
         "import os, sys, numpy as np, sublet\n"
         "engine = sublet.Engine(memory='64MiB')\n"
         "engine.load('here', lambda x: x + 1)\n"
-        "if not (child := os.fork()): sys.exit()\n"
+        "if not (child := os.fork()): engine.close(); sys.exit()\n"
         "os.waitpid(child, 0)\n"
         "engine.worker.line.ask({'ask': 'unload', 'model': 'here', 'version': 1})\n"
         "print(engine.run('here', np.arange(2)).tolist())\n"

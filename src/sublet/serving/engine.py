@@ -284,8 +284,9 @@ class Engine:
         return list(self._line().ask({"ask": "models"}))  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """End the engine; calls in flight fail."""
-        self.worker.close()
+        """End the engine; calls in flight fail. In a forked child: nothing, it is the parent's."""
+        if os.getpid() == self._pid:
+            self.worker.close()
 
     def __enter__(self) -> "Engine":
         return self
