@@ -88,6 +88,7 @@ def _has_had_session() -> bool:
     """TensorFlow counts the sessions of a process, for its own statistics."""
     module = sys.modules.get("tensorflow.python.client.session")
     try:
+        # Of no module, or of one without it, it is an AttributeError.
         return bool(module._python_session_create_counter.get_cell().value())  # type: ignore[union-attr]
     except AttributeError:
         return False

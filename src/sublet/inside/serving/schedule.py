@@ -5,7 +5,7 @@ Not thread-safe: the engine holds one lock around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from operator import itemgetter
 from typing import NamedTuple
 
 from sublet.errors import ServingError
@@ -17,8 +17,7 @@ from .turns import Turn, Turns
 Key = tuple[str, int]
 
 _LONG = 0.003
-"""Seconds. A batch that takes longer uses all processors by itself: a second one of the same model
-beside it gains little."""
+"""Seconds. Whoever comes while a longer batch runs would feel the wait: a slot is kept for it."""
 _FLOODED = 2
 """Batches: a model for which so many wait is flooded."""
 _LATELY = 1.0
@@ -97,7 +96,7 @@ class Schedule:
                 queue = due[0][1]
             else:
                 model = self._turns.choose((queue.model, since) for since, queue in due)
-                queue = min((one for one in due if one[1].model == model), key=_since)[1]
+                queue = min((one for one in due if one[1].model == model), key=itemgetter(0))[1]
             batch, late = queue.take(now)
             expired += late
             if not queue.rows:
@@ -187,6 +186,3 @@ class Schedule:
             and self._turns.ahead(queue.model, other.model, other.seconds / other.options.weight)
             for other in self.queues.values()
         )
-
-
-_since: Callable[[tuple[float, Queue]], float] = lambda one: one[0]  # noqa: E731
