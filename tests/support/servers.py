@@ -110,6 +110,8 @@ class Server:
         self.process.stderr.close()
         for part in (_FRONT_END, _ENGINE):
             wait_for(lambda part=part: not self.children(part), f"no {part} is left")  # type: ignore[misc]
+        odd = [line for line in self.errors if "Traceback" in line or "Unknown child" in line]
+        assert not odd, "".join(self.errors)
         return code
 
     def _speak(self, verb: str, path: str, body: Any) -> tuple[int, Any]:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import itertools
+import os
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -58,9 +60,9 @@ class FrontEnds:
 
     async def heard(self, number: int) -> None:
         """Until no front end sends calls to what it knew before this news, or one hangs."""
-        heard = asyncio.gather(*(one.heard(number) for one in list(self._live.values())))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(heard, _HEARING)
+            async with asyncio.timeout(_HEARING):
+                await asyncio.gather(*(one.heard(number) for one in list(self._live.values())))
 
     async def tally(self) -> Tally:
         """What all have counted, those that have ended included."""
@@ -73,9 +75,9 @@ class FrontEnds:
         self._ending = True
         for one in self._live.values():
             one.link.send(say.Drain(seconds))
-        waiting = [one.process.wait() for one in self._live.values()]
         try:
-            await asyncio.wait_for(asyncio.gather(*waiting), seconds)
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(one.process.wait() for one in self._live.values()))
         except TimeoutError:
             return False
         return True
@@ -206,8 +208,10 @@ class _FrontEnd:
 
     def kill(self) -> None:
         """End it at once."""
+        # `Process.kill` may reap what has just ended, and asyncio then complains of a lost child.
         if self.process.returncode is None:
-            self.process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition() and not self._gone:
