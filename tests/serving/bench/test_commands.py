@@ -21,7 +21,7 @@ from sublet.serving.textproto import read_batching
 from support.box import Box
 from support.servers import BAD, HALF, MODELS, Server, place
 
-SHORT = ("--time", "4s")
+SHORT = ("--time", "2s")
 COUNTER = MODELS / "saved_model_counter" / "00000123"
 
 
@@ -139,7 +139,7 @@ def test_tune_says_what_each_setting_gave_and_writes_only_what_it_suggests(
     box: Box, models: Path
 ) -> None:
     told = box.sublet(
-        "tune", str(models / "half"), "-c", "4", *SHORT, "--json", "-o", "best.config"
+        "tune", str(models / "half"), "-c", "4", "--time", "1s", "--json", "-o", "best.config"
     )
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
