@@ -13,7 +13,6 @@ import pytest
 from sublet.pool import canvas
 from support.screen import Screen
 
-
 _MARK = b"\0"
 
 
