@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A process that ends in a test is replaced once, and not for ever: its successor runs that test anew.
+TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
 .PHONY: demo test check bench compat clean
 
@@ -21,7 +23,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest $(TWO)
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
@@ -34,7 +36,7 @@ compat:
 	test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
 	$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
 		'tensorflow==$(TENSORFLOW).*' 'tf_keras==$(TENSORFLOW).*' 'tensorflow-serving-api==$(TENSORFLOW).*'
-	$(COMPAT)/bin/python -m pytest --numprocesses 2 --dist loadfile \
+	$(COMPAT)/bin/python -m pytest $(TWO) \
 		tests/inside tests/journeys tests/process tests/pool tests/serving
 
 clean:

@@ -1,7 +1,9 @@
 """Homes for the tests that need real processes."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -36,14 +38,12 @@ def box(shared_box: Box, tmp_path: Path) -> Box:
 @pytest.fixture
 def new_box(tmp_path: Path) -> Iterator[Callable[..., Box]]:
     """Homes of the test's own, for tests that break them."""
-    made: list[Box] = []
+    numbers = itertools.count()
+    with ExitStack() as made:
 
-    def make(**environ: str) -> Box:
-        root = tmp_path / f"box{len(made)}"
-        root.mkdir()
-        made.append(Box(root / "home", root / "work", **environ))
-        return made[-1]
+        def make(**environ: str) -> Box:
+            root = tmp_path / f"box{next(numbers)}"
+            root.mkdir()
+            return made.enter_context(closing(Box(root / "home", root / "work", **environ)))
 
-    yield make
-    for one in made:
-        one.close()
+        yield make

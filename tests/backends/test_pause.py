@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import tree
+from sublet.backends.local import records, tree
 from sublet.backends.local.brake import Brake
 from support.box import wait_for
 from support.workshop import Shift, Workshop
@@ -47,8 +47,13 @@ def _counts(shop: Workshop) -> None:
 
 
 def _pause(shift: Shift) -> None:
+    """One that stands because it is not its turn is not paused yet: that is written down first."""
     shift.call("pause", True)
-    wait_for(shift.stands, "it stands")
+    wait_for(lambda: _paused(shift) and shift.stands(), "it stands")
+
+
+def _paused(shift: Shift) -> bool:
+    return bool((records.read(shift.directory, "runtime.json") or {}).get("paused"))
 
 
 @pytest.fixture(params=["group", "signals"])

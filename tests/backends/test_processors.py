@@ -1,5 +1,6 @@
 """A tree is kept on the processors it was given for now, with all its threads, and let go again."""
 
+import contextlib
 import os
 
 import pytest
@@ -95,7 +96,7 @@ def test_a_keeper_tells_how_many_processors_its_tree_keeps_busy(shop: Workshop) 
 
 
 def test_what_a_thread_chose_within_its_part_is_left_alone() -> None:
-    """On this very thread: it is put back afterwards."""
+    """On the threads of this very process: they are put back afterwards."""
     me = os.getpid()
     held = Processors(lambda: [me], ALL)
     try:
@@ -109,7 +110,9 @@ def test_what_a_thread_chose_within_its_part_is_left_alone() -> None:
         held.confine(ALL[:1])
         assert sorted(os.sched_getaffinity(0)) == ALL[:1]
     finally:
-        os.sched_setaffinity(0, ALL)
+        for thread in tree.threads(me):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, ALL)
 
 
 def test_processors_that_are_not_its_own_confine_nothing() -> None:

@@ -52,7 +52,7 @@ def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(shop: Workshop) -
     )
     shift = shop.start("1.1", code)
     shift.says("up")
-    shift.call("stop", "cancelled", 4.0)
+    shift.call("stop", "cancelled", 8.0)
     shift.says("heard")
     shift.kill_keeper()
     told = shift.ended()

@@ -69,7 +69,7 @@ def grpcs() -> Iterator[int]:
 
 
 def _brief(load: callers.Load, **changes: Any) -> callers.Load:
-    return callers.Load(**{**vars(load), "connections": 3, "warm": 0.0, "seconds": 0.2, **changes})
+    return callers.Load(**{**vars(load), "connections": 3, "warm": 0.0, "seconds": 2.0, **changes})
 
 
 def test_a_closed_loop_over_http_counts_every_answer(http: int) -> None:
@@ -91,7 +91,7 @@ def test_a_refusal_is_counted_apart_and_by_its_status(http: int) -> None:
 
 def test_an_open_loop_sends_what_is_due_whether_answers_come_or_not(http: int) -> None:
     """About a hundred in two tenths of a second; the times are drawn, always the same."""
-    load = _brief(servers.predict_load(http, ["m"], ROW), rate=500.0)
+    load = _brief(servers.predict_load(http, ["m"], ROW), seconds=0.2, rate=500.0)
     first, again = callers.call(load), callers.call(load)
     assert first.answered == again.answered
     assert 60 < first.answered < 140

@@ -143,7 +143,6 @@ def test_no_damaged_ledger_is_written_over_by_the_next(home: Home) -> None:
         assert path.read_bytes() == content
 
 
-# To append to tests/broker/test_recovery.py once recovery reads a copy.
 @pytest.mark.parametrize("content", [b"", b"S", NOTES])
 def test_what_is_only_in_the_journal_is_saved_and_the_journal_is_kept_as_it_was(
     home: Home, content: bytes

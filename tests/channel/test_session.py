@@ -18,7 +18,7 @@ from sublet.channel.outbox import Outbox, Outgoing
 from sublet.channel.port import Port
 from sublet.channel.segments import Segments
 from sublet.errors import ServingError
-from support.box import wait_for
+from support.box import PATIENCE, wait_for
 from support.numbers import NumbersEngine, floats, numbers_engine
 
 
@@ -72,7 +72,7 @@ def test_any_part_of_a_buffer_can_be_sent(engine: NumbersEngine) -> None:
     buffer[:] = np.arange(1 << 18)
     for start in (0, 1, 16, 1 << 17):
         part = buffer[start:].reshape(1, -1)
-        answer = engine.line.submit("double", 1, "serving_default", {"x": part}).result(30)
+        answer = engine.line.submit("double", 1, "serving_default", {"x": part}).result(PATIENCE)
         assert (answer.outputs["y"] == 2 * part).all()
 
 
@@ -87,7 +87,7 @@ def test_a_buffer_that_is_on_its_way_is_not_used_for_anything_else(tmp_path: Pat
         other = engine.line.buffer((1000, 100), np.float32)
         other.fill(2)
         engine.touch("go")
-        assert (future.result(20).outputs["y"] == 2).all()
+        assert (future.result(PATIENCE).outputs["y"] == 2).all()
 
 
 def test_records_are_gathered_into_packets_that_are_not_too_large() -> None:
@@ -120,7 +120,7 @@ def test_threads_and_futures_share_a_line(engine: NumbersEngine, size: int) -> N
             if turn % 3:
                 answer = line.run("double", 1, "serving_default", {"x": array})
             else:
-                answer = line.submit("double", 1, "serving_default", {"x": array}).result(60)
+                answer = line.submit("double", 1, "serving_default", {"x": array}).result(PATIENCE)
             if not (answer.outputs["y"] == 2 * array).all():
                 wrong.append((number, turn))
 
@@ -128,7 +128,7 @@ def test_threads_and_futures_share_a_line(engine: NumbersEngine, size: int) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert not wrong
     line.close()
@@ -203,7 +203,7 @@ def test_a_port_whose_engine_ends_fails_its_calls(tmp_path: Path) -> None:
         await asyncio.to_thread(wait_for, lambda: (tmp_path / "begun").exists(), "it runs")
         engine.process.kill()
         with pytest.raises(ServingError) as raised:
-            await asyncio.wait_for(call, 20)
+            await asyncio.wait_for(call, PATIENCE)
         assert raised.value.code == Code.UNAVAILABLE
         assert lost.is_set()
         assert port.closed
@@ -226,18 +226,18 @@ def test_a_callback_may_call_again_or_hang_up(tmp_path: Path) -> None:
 
         first = submit("double")
         first.add_done_callback(lambda _: again.append(submit("double")))
-        first.result(20)
+        first.result(PATIENCE)
         wait_for(lambda: again, "it was called again")
-        assert again[0].result(20).outputs["y"].item() == 2
+        assert again[0].result(PATIENCE).outputs["y"].item() == 2
         # The engine ends, and the callback of the call that was lost tries another.
         lost = submit("held")
         wait_for(lambda: (tmp_path / "begun").exists(), "it runs")
         lost.add_done_callback(lambda _: again.append(submit("double")))
         lost.add_done_callback(lambda _: line.close())
         engine.process.kill()
-        assert isinstance(lost.exception(20), ServingError)
+        assert isinstance(lost.exception(PATIENCE), ServingError)
         wait_for(lambda: len(again) == 2, "it was called again")
-        assert isinstance(again[1].exception(20), ServingError)
+        assert isinstance(again[1].exception(PATIENCE), ServingError)
         line.close()
 
 
@@ -252,6 +252,6 @@ def test_a_line_is_closed_when_nobody_has_it_any_more() -> None:
     line = Line(mine)
     del line, mine
     gc.collect()
-    theirs.settimeout(20)
+    theirs.settimeout(PATIENCE)
     assert theirs.recv(1) == b""
     theirs.close()

@@ -14,7 +14,7 @@ import pytest
 
 from sublet.channel import records, segments, tensors
 from sublet.errors import ServingError
-from support.box import wait_for
+from support.box import PATIENCE, wait_for
 from support.numbers import FLOAT, NumbersEngine, floats, numbers_engine
 
 OPEN = {"model": "double", "version": 1, "signature": "serving_default", "outputs": []}
@@ -34,7 +34,7 @@ class Liar:
     def __init__(self, engine: NumbersEngine) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.connect(engine.path)
-        self.sock.settimeout(20)
+        self.sock.settimeout(PATIENCE)
 
     def open(self, **changes: object) -> None:
         told = {**OPEN, "inputs": ["x"], **changes}
@@ -208,7 +208,7 @@ def test_an_engine_that_lies_is_hung_up_on() -> None:
         line = Line(mine)
         future = line.submit("m", 1, "s", {"x": floats([1])})
         theirs.send(answer)
-        error = future.exception(20)
+        error = future.exception(PATIENCE)
         assert isinstance(error, ServingError)
         line.close()
         theirs.close()

@@ -227,7 +227,7 @@ def test_a_call_that_does_not_move_is_told_again_and_again_and_one_that_does_is_
             steps += 1
         return steps
 
-    crew = Crew("thread", 2, ends.done, stuck_after=0.2, told=ends.told)
+    crew = Crew("thread", 2, ends.done, stuck_after=1.0, told=ends.told)
     crew.start(0, stand)
     crew.start(1, walk)
     ends.wait_for(lambda: len(ends.lines) == 2)

@@ -55,10 +55,11 @@ def test_tensorflow_is_held_to_the_lease_of_its_process(
     )
     one.do("x = tf.zeros([16, 1024, 1024])")
     (lease,) = wait_for(
-        lambda: [now for now in held(own_box) if now["peak"]], "its peak has been measured"
+        lambda: [now for now in held(own_box) if (now["peak"] or 0) >= 64 << 20],
+        "its peak has been measured",
     )
     assert (lease["name"], lease["pid"], lease["ceiling"]) == ("mine", one.pid, 256 << 20)
-    assert 64 << 20 <= lease["peak"] <= 256 << 20
+    assert lease["peak"] <= 256 << 20
     assert one.fails("y = tf.zeros([512, 1024, 1024])").startswith("ResourceExhaustedError")
     assert "before the process ends" in one.fails("sublet.lease().release()")
     one.end()

@@ -84,11 +84,12 @@ def test_a_pool_in_a_leased_program_runs_within_its_lease(new_box: NewBox) -> No
     job = first["job"]
     assert [row["within"] for row in (first, *inner)] == [None, job, job]
     assert sum(row["charge"] for row in inner) <= first["ceiling"]
+    # Two more have asked, once the pool has come to it.
+    wait_for(lambda: len(box.status()["waiting"]) == 2, "two wait")
     status = box.status()
     assert status["devices"][0]["leased"] == first["charge"]
     held = f"{format_bytes(lease * MiB)} that #{job} holds"
     assert all(f"free of the {held}" in row["reason"] for row in status["waiting"])
-    assert len(status["waiting"]) == 2
     assert f", in #{job}" in box.sublet("ps", check=True).stdout
     box.write("go", "")
     out, said = client.communicate(timeout=60)
@@ -111,7 +112,7 @@ def test_what_a_killed_program_has_started_goes_with_it(new_box: NewBox) -> None
     client.communicate(timeout=60)
     assert client.returncode == -signal.SIGKILL
     wait_for(lambda: not box.status()["leases"], "no lease is left")
-    assert box.status()["waiting"] == []
+    wait_for(lambda: not box.status()["waiting"], "nobody waits")
     assert all(tree.start_time(row["pid"]) is None for row in leases)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sublet.serving.rollcall import roll_call
-from support.box import Box, wait_for
-from support.servers import HALF, Load, Server
+from support.box import PATIENCE, Box, wait_for
+from support.servers import ENDLESS, HALF, Load, Server
 
 
 @pytest.fixture
@@ -61,13 +61,13 @@ def test_no_request_fails_when_it_is_ended_under_load(box: Box) -> None:
     with Load(server, name, [2.5], clients=6) as load:
         wait_for(lambda: load.calls > 50, "there is load")
         server.signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(PATIENCE) == 0
     assert not load.wrong
     assert server.close() == 0
 
 
 def test_a_request_that_waits_is_answered_before_it_ends(box: Box) -> None:
-    file = box.write("batching.config", _BATCHING.format(wait=1_000_000))
+    file = box.write("batching.config", _BATCHING.format(wait=8_000_000))
     server = Server(box, str(HALF.parent), "--batching_parameters_file", str(file))
     call = Call(server)
     wait_for(waiting, "the request waits for others")
@@ -101,7 +101,7 @@ def test_draining_takes_no_longer_than_it_may(box: Box, slow: list[str]) -> None
 
 
 def test_a_signal_before_it_is_ready_ends_it(box: Box) -> None:
-    server = Server(box, str(HALF.parent), ready=False)
+    server = Server(box, str(ENDLESS.parent), ready=False)
     wait_for(lambda: server.children("sublet.inside.serving"), "an engine is being started")
     server.signal(signal.SIGTERM)
     assert server.close() == 128 + signal.SIGTERM

@@ -151,7 +151,15 @@ def test_tritons_client_reads_what_became_of_the_calls(shop: Shop) -> None:
         (before,) = client.get_inference_statistics("a", "1").model_stats
         for _ in range(3):
             shop.client.predict("a", 1.0, version=1)
-        (after,) = client.get_inference_statistics("a", "1").model_stats
+        # A front end that is slow to say what it has counted is not waited for.
+        (after,) = wait_for(
+            lambda: [
+                now
+                for now in client.get_inference_statistics("a", "1").model_stats
+                if now.inference_count >= before.inference_count + 3
+            ],
+            "all are counted",
+        )
     assert after.inference_count - before.inference_count == 3
     assert after.execution_count - before.execution_count == 3
     assert after.inference_stats.compute_infer.ns > before.inference_stats.compute_infer.ns

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import pty
-import select
 import struct
 import sys
 import termios
@@ -13,6 +12,8 @@ import pytest
 
 from sublet.pool import canvas
 from support.screen import Screen
+
+_MARK = b"\0"
 
 
 class Pty:
@@ -31,8 +32,12 @@ class Pty:
         os.write(self.descriptor, text.encode())
 
     def seen(self) -> list[str]:
-        while select.select([self._master], [], [], 0.05)[0]:
-            self.screen.feed(os.read(self._master, 65536).decode())
+        """The screen with all that was written until now: a mark behind it has come through."""
+        os.write(self.descriptor, _MARK)
+        data = b""
+        while not data.endswith(_MARK):
+            data += os.read(self._master, 65536)
+        self.screen.feed(data.removesuffix(_MARK).decode())
         return self.screen.lines
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """A private SUBLET_HOME and everything that lives in it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 SUBLET = [sys.executable, "-m", "sublet"]
+PATIENCE = 120.0
+"""Seconds after which something counts as never going to happen, on a machine under any load."""
 
 
 class Box:
@@ -39,7 +42,7 @@ class Box:
 
     def python(self, *words: str | Path, check: bool = False, **options: Any) -> Any:
         """Run a Python program to its end, under no lease."""
-        settings: dict[str, Any] = {"cwd": self.work, "env": self.environ, "timeout": 90}
+        settings: dict[str, Any] = {"cwd": self.work, "env": self.environ, "timeout": PATIENCE}
         settings |= {"text": True, "capture_output": "stdout" not in options} | options
         return subprocess.run([sys.executable, *words], check=check, **settings)
 
@@ -83,15 +86,16 @@ class Box:
 
     def close(self) -> None:
         """End everything; fails if something stays."""
-        self.sublet("down", "--stop")
         try:
-            wait_for(lambda: not self.processes(), "the box is empty", seconds=20)
+            self.sublet("down", "--stop")
+            wait_for(lambda: not self.processes(), "the box is empty")
         finally:
             for pid in self.processes():
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
     """The condition's first true value; fails after a while, saying what did not come."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

@@ -14,6 +14,7 @@ from sublet.serving.grpc.calls import LARGEST_MESSAGE
 from sublet.serving.grpc.connection import Connection
 from sublet.serving.grpc.server import GrpcServer
 from sublet.serving.tls import Tls, context
+from support.box import PATIENCE
 from support.grpcdesk import StandInDesk
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ class Served:
         return self.run(within())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something in the loop to become true."""
@@ -70,7 +71,7 @@ class Served:
             while not condition():
                 await asyncio.sleep(0.001)
 
-        self.run(asyncio.wait_for(watch(), 30))
+        self.run(asyncio.wait_for(watch(), PATIENCE))
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -21,7 +21,7 @@ from sublet.errors import ServingError
 from sublet.inside.serving.models import Store
 from sublet.inside.serving.saved import Signature, Tensor
 from sublet.inside.serving.signatures import Array, Bound, Gate
-from support.box import wait_for
+from support.box import PATIENCE, wait_for
 
 FLOAT, STRING = 1, 7
 
@@ -225,7 +225,7 @@ class NumbersEngine:
 
     def close(self) -> None:
         self.line.close()
-        self.process.wait(20)
+        self.process.wait(PATIENCE)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from support.box import Box, wait_for
+from support.box import PATIENCE, Box, wait_for
 
 MODELS = Path(__file__).parents[1] / "data" / "savedmodels"
 HALF = MODELS / "saved_model_half_plus_two_cpu" / "00000123"
@@ -100,7 +100,7 @@ class Server:
         if not self.draining:
             self.signal(signal.SIGTERM)
         try:
-            code = self.process.wait(60)
+            code = self.process.wait(PATIENCE)
         finally:
             self.process.kill()
         self._reading.join()
@@ -137,7 +137,10 @@ def failed_to_start(box: Box, *words: str) -> str:
 
 
 class Load:
-    """Clients that call a model without a pause, until the dedent; `wrong` has what they got."""
+    """Clients that call a model without a pause, until the dedent; `wrong` has what they got.
+
+    The first call is answered when the block begins.
+    """
 
     def __init__(self, server: Server, name: str, answers: list[Any], clients: int = 4) -> None:
         self.calls = 0
@@ -151,6 +154,11 @@ class Load:
     def __enter__(self) -> "Load":
         for thread in self._threads:
             thread.start()
+        try:
+            wait_for(lambda: self.calls or self.wrong, "a call is answered")
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.box import SUBLET, Box
+from support.box import PATIENCE, SUBLET, Box
 
 
 class Terminal:
@@ -27,7 +27,7 @@ class Terminal:
             os.execve(command[0], [*command, *words], box.environ)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
 
-    def expect(self, text: str, seconds: float = 60.0) -> str:
+    def expect(self, text: str, seconds: float = PATIENCE) -> str:
         """Read until this text has been on the screen."""
         deadline = time.monotonic() + seconds
         while text not in self.screen:
@@ -59,16 +59,18 @@ class Terminal:
         """`kill -9` the command."""
         os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self, seconds: float = 60.0) -> int:
-        """Its exit code as a shell shows it; reads on, so that it cannot block on a full screen."""
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Its exit code as a shell shows it, once all that it wrote is on the screen."""
         deadline = time.monotonic() + seconds
+        code: int | None = None
         while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                code = os.waitstatus_to_exitcode(status)
+            # In this order: what was written before the end is read after it.
+            if code is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                code = os.waitstatus_to_exitcode(status) if pid else None
+            if not self._read(0.05) and code is not None:
                 return 128 - code if code < 0 else code
             assert time.monotonic() < deadline, f"it does not end; the screen: {self.screen!r}"
-            self._read(0.05)
 
     def _read(self, seconds: float) -> bool:
         try:

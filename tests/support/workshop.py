@@ -22,7 +22,7 @@ from sublet.backends.local.launcher import Launcher
 from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
 from sublet.hub import Hub
-from support.box import wait_for
+from support.box import PATIENCE, wait_for
 
 TESTS = Path(__file__).parents[1]
 
@@ -116,7 +116,7 @@ class Workshop:
         """The next such report; those on the way to it are remembered in `heard`."""
         while True:
             try:
-                told = self.reports.get(timeout=60)
+                told = self.reports.get(timeout=PATIENCE)
             except queue.Empty:
                 raise AssertionError(f"no {event} of {run}; heard {self.heard}") from None
             self.heard.append(told)

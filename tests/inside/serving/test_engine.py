@@ -15,7 +15,7 @@ import pytest
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.inside.serving.notes import Notes
-from support.box import wait_for
+from support.box import PATIENCE, wait_for
 from support.numbers import NumbersEngine, floats, in_thread, numbers_engine
 
 
@@ -139,7 +139,7 @@ def test_a_question_that_makes_no_sense_is_answered(engine: NumbersEngine, quest
 
 def test_state_is_kept_from_call_to_call_in_their_order(engine: NumbersEngine) -> None:
     futures = [engine.line.submit("counter", 1, "serving_default", rows(1)) for _ in range(20)]
-    totals = [future.result(20).outputs["y"].item() for future in futures]
+    totals = [future.result(PATIENCE).outputs["y"].item() for future in futures]
     assert totals == list(range(1, 21))
 
 
@@ -154,11 +154,11 @@ def test_waiting_calls_run_as_one_batch_and_a_bad_row_fails_alone(tmp_path: Path
         wait_for(lambda: engine.model("positive")["waiting"] == 3, "all are there")
         engine.touch("go")
         first.join()
-        assert [one.result(20).outputs["y"].item() for one in sizes] == [5] * 5
-        assert signs[0].result(20).outputs["y"].item() == 1
-        assert signs[2].result(20).outputs["y"].item() == 2
+        assert [one.result(PATIENCE).outputs["y"].item() for one in sizes] == [5] * 5
+        assert signs[0].result(PATIENCE).outputs["y"].item() == 1
+        assert signs[2].result(PATIENCE).outputs["y"].item() == 2
         with pytest.raises(ServingError, match="a row is negative"):
-            signs[1].result(20)
+            signs[1].result(PATIENCE)
 
 
 def test_callers_of_one_batch_get_the_outputs_that_each_wanted(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_callers_of_one_batch_get_the_outputs_that_each_wanted(tmp_path: Path) -
         wait_for(lambda: engine.model("both")["waiting"] == 4, "all are there")
         engine.touch("go")
         first.join()
-        found = [call.result(20) for call in calls]
+        found = [call.result(PATIENCE) for call in calls]
         assert [one.rows for one in found] == [4] * 4
         for names, answer in zip(wanted, found, strict=True):
             assert tuple(answer.outputs) == (names or ("sum", "difference"))
@@ -194,7 +194,7 @@ def test_outputs_that_have_no_rows_are_whole_for_each_caller(tmp_path: Path) -> 
         engine.touch("go")
         first.join()
         for size, call in zip((8, 1000, 8), calls, strict=True):
-            assert call.result(20).outputs["y"].tolist() == [[size] * 4] * (size // 4)
+            assert call.result(PATIENCE).outputs["y"].tolist() == [[size] * 4] * (size // 4)
 
 
 def test_outputs_that_cannot_be_sent_fail_and_leave_the_engine(engine: NumbersEngine) -> None:
@@ -225,7 +225,7 @@ def test_a_batch_waits_for_others_as_long_as_it_was_told(tmp_path: Path) -> None
         one = engine.line.submit("sizes", 1, "serving_default", rows(1))
         wait_for(lambda: engine.model("sizes")["waiting"] == 1, "it waits")
         other = engine.line.submit("sizes", 1, "serving_default", rows(1))
-        assert [f.result(20).outputs["y"].item() for f in (one, other)] == [2, 2]
+        assert [f.result(PATIENCE).outputs["y"].item() for f in (one, other)] == [2, 2]
         engine.add("sizes-soon", batch_timeout_micros=1000)
         assert run(engine, "sizes-soon", rows(1)).item() == 1
 
@@ -235,18 +235,22 @@ def test_what_waits_too_long_or_finds_no_room_is_refused(tmp_path: Path) -> None
         engine.add("held", max_batch_size=1, max_enqueued_batches=2)
         first = engine.line.submit("held", 1, "serving_default", rows(1))
         wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
-        soon = time.monotonic() + 0.05
-        late = engine.line.submit("held", 1, "serving_default", rows(2), deadline=soon)
         waits = engine.line.submit("held", 1, "serving_default", rows(3))
+        other = engine.line.submit("held", 1, "serving_default", rows(5))
         with pytest.raises(ServingError, match="max_enqueued_batches is 2") as raised:
             run(engine, "held", rows(4))
         assert raised.value.code == Code.UNAVAILABLE
+        # One gives up its place, to one that does not wait for ever.
+        other.cancel()
+        wait_for(lambda: engine.model("held")["waiting"] == 1, "there is room")
+        soon = time.monotonic() + 0.05
+        late = engine.line.submit("held", 1, "serving_default", rows(2), deadline=soon)
         wait_for(lambda: time.monotonic() > soon, "its deadline has passed")
         engine.touch("go")
-        assert first.result(20).outputs["y"].item() == 2
-        assert waits.result(20).outputs["y"].item() == 6
+        assert first.result(PATIENCE).outputs["y"].item() == 2
+        assert waits.result(PATIENCE).outputs["y"].item() == 6
         with pytest.raises(ServingError) as expired:
-            late.result(20)
+            late.result(PATIENCE)
         assert expired.value.code == Code.DEADLINE_EXCEEDED
 
 
@@ -269,7 +273,7 @@ def test_calls_of_a_model_that_loads_wait_and_others_go_on(tmp_path: Path) -> No
         wait_for(lambda: engine.model("double-slowly")["waiting"] == 2, "both wait")
         assert run(engine, "double", rows(1)).item() == 2
         engine.touch("load")
-        assert [one.result(20).outputs["y"].item() for one in waits] == [2, 4]
+        assert [one.result(PATIENCE).outputs["y"].item() for one in waits] == [2, 4]
         told = [one["event"] for one in engine.events if one["model"] == "double-slowly"]
         assert told == ["loading", "loaded"]
 
@@ -304,8 +308,8 @@ def test_calls_in_flight_fail_at_once_when_the_engine_is_killed(tmp_path: Path) 
         future = engine.line.submit("held", 1, "serving_default", rows(1))
         wait_for(lambda: (tmp_path / "begun").exists(), "the model runs")
         os.kill(engine.process.pid, signal.SIGKILL)
-        thread.join(20)
-        error = future.exception(20)
+        thread.join(PATIENCE)
+        error = future.exception(PATIENCE)
         assert isinstance(error, ServingError)
         assert error.code == results[0].code == Code.UNAVAILABLE
         with pytest.raises(ServingError, match="has ended"):
@@ -331,7 +335,7 @@ def test_clients_that_come_and_go_leave_no_memory_behind(engine: NumbersEngine) 
 def test_an_engine_ends_with_its_owner(tmp_path: Path) -> None:
     with numbers_engine(tmp_path) as engine:
         engine.line.close()
-        assert engine.process.wait(20) == 0
+        assert engine.process.wait(PATIENCE) == 0
         assert not Path(engine.path).exists()
 
 
@@ -386,6 +390,6 @@ def test_cancelling_a_future_takes_its_call_out_of_the_queue(tmp_path: Path) -> 
         wait_for(lambda: engine.model("held")["waiting"] == 1, "one waits")
         assert first.cancel()  # It runs, and nobody hears what comes of it.
         engine.touch("go")
-        assert third.result(30).outputs["y"].item() == 4
+        assert third.result(PATIENCE).outputs["y"].item() == 4
         assert not third.cancel()
         assert engine.line.run("held", 1, "serving_default", rows(3)).outputs["y"].item() == 6

@@ -1,4 +1,7 @@
-"""`sublet bench` and `sublet tune` on real models, as they are typed; their times are short."""
+"""`sublet bench` and `sublet tune` on real models, as they are typed.
+
+Their times are short; but a call that finds no processor for a moment is not too long for them.
+"""
 
 import json
 import shutil
@@ -18,7 +21,7 @@ from sublet.serving.textproto import read_batching
 from support.box import Box
 from support.servers import BAD, HALF, MODELS, Server, place
 
-SHORT = ("--time", "300ms")
+SHORT = ("--time", "2s")
 COUNTER = MODELS / "saved_model_counter" / "00000123"
 
 
@@ -108,7 +111,7 @@ def test_a_served_model_is_measured_by_its_name_through_rest_and_through_grpc(
 
 
 def test_an_interrupt_shows_what_was_measured_so_far(box: Box, models: Path) -> None:
-    child = box.start("bench", str(models / "half"), "-c", "1:64", "--time", "1s")
+    child = box.start("bench", str(models / "half"), "-c", "1:64", "--time", "8s")
     assert child.stdout is not None
     seen = ""
     while not seen.rpartition("─")[2].strip().startswith("1"):
@@ -136,7 +139,7 @@ def test_tune_says_what_each_setting_gave_and_writes_only_what_it_suggests(
     box: Box, models: Path
 ) -> None:
     told = box.sublet(
-        "tune", str(models / "half"), "-c", "4", "--time", "200ms", "--json", "-o", "best.config"
+        "tune", str(models / "half"), "-c", "4", "--time", "1s", "--json", "-o", "best.config"
     )
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)

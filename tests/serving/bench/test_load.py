@@ -143,6 +143,11 @@ def test_a_model_that_is_too_slow_for_the_steps_is_told_how_long_they_should_be(
         asyncio.run(Load(model, clock=model.clock).check(10))
 
 
+def test_a_call_that_was_held_up_once_does_not_make_a_model_too_slow() -> None:
+    model = Model(lambda number: 0.1 if number == 2 else 100.0)
+    assert asyncio.run(Load(model, clock=model.clock).check(LONG / 500)) == pytest.approx(0.1)
+
+
 def test_a_step_that_is_cancelled_keeps_what_it_has_measured() -> None:
     model = Model(lambda number: 0.1 * 1.01**number)
 

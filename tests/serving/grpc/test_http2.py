@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from sublet.serving.grpc import frames, hpack, streams
 from sublet.serving.grpc.frames import Fault, Setting, frame
 from sublet.serving.proto import inference, serving, tensors
 from sublet.serving.room import share
+from support.box import wait_for
 from support.grpcserver import Served, served
 from support.h2client import POST, Client, Frame
 
@@ -395,7 +397,12 @@ def test_a_stream_whose_last_message_is_broken_leaves_no_task(server: Served) ->
         client.data(1, b"\0\0\0")
         assert client.status(1)[0] == 13
     server.until(lambda: not server.connections())
-    assert server.call(lambda: len(asyncio.all_tasks())) <= 2
+    wait_for(partial(_at_rest, server), "no task is left")
+
+
+def _at_rest(server: Served) -> bool:
+    """Whether all there is are the server itself, and this look at it."""
+    return server.call(lambda: len(asyncio.all_tasks())) <= 2
 
 
 def test_headers_that_are_too_many_fail_their_call_only(server: Served) -> None:
@@ -446,5 +453,4 @@ def test_random_frames_leave_the_server_unharmed(server: Served, pieces: list[by
         client.message(1, REQUEST)
         assert client.status(1) == (0, "")
     server.until(lambda: not server.connections() and not server.server.room.taken)
-    # What is left are the server itself, and this look at it.
-    assert server.call(lambda: len(asyncio.all_tasks())) <= 2
+    wait_for(partial(_at_rest, server), "no task is left")
