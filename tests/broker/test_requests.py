@@ -193,6 +193,41 @@ def test_an_act_is_done_to_all_or_to_none(office: Office) -> None:
     assert isinstance(office.state(1), Waiting)
 
 
+@pytest.mark.parametrize("verb", ["cancel", "pause"])
+def test_those_of_an_array_that_have_finished_do_not_keep_the_others_from_being_ended(
+    office: Office, verb: say.Verb
+) -> None:
+    for _ in range(3):
+        office.submit()
+    office.run(1)
+    office.end(1, Outcome("exited", 0))
+    (done,) = office.ask(say.Act(verb, (1, 2, 3)))
+    assert isinstance(done, say.Done)
+    assert done.said[0] == "#1 train.py had finished already"
+    assert not any(isinstance(office.state(number), Waiting) for number in (2, 3))
+    assert office.state(1).outcome == Outcome("exited", 0)  # type: ignore[attr-defined]
+
+
+def test_a_job_that_ran_out_of_memory_is_shown_with_what_to_try(office: Office) -> None:
+    office.submit()
+    office.submit(wanted(memory=Exactly(1536 * MiB)))
+    for number, ceiling in ((1, 64 * MiB), (2, 3 * GiB)):
+        office.run(number, ceiling)
+        office.end(number, Outcome("lease exceeded", 1, peak=ceiling, message="OOM"))
+    (shown,) = office.ask(say.AskJobs((1, 2)))
+    assert isinstance(shown, say.Jobs)
+    first, second = shown.rows
+    assert first.reason == "out of memory: OOM; try --memory 96MiB, or --on-oom grow"
+    assert second.reason == "out of memory: OOM; no more can be given: try a smaller batch"
+
+
+def test_how_many_wait_is_told_though_not_all_are_shown(office: Office) -> None:
+    office.submit(indexes=tuple(range(150)))
+    (shown,) = office.ask(say.AskStatus())
+    assert isinstance(shown, say.Snapshot)
+    assert (len(shown.waiting), shown.waits) == (100, 150)
+
+
 def test_a_retry_is_of_all_or_of_none_and_takes_dependencies_along(office: Office) -> None:
     office.submit()
     office.submit(wanted(after_ok=(1,)))

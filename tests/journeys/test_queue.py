@@ -440,7 +440,7 @@ def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> lis
         (["pause", "FINISHED"], "has finished already"),
         (["resume", "RUNNING"], "is not paused"),
         (["retry", "RUNNING"], "has not finished"),
-        (["cancel", "RUNNING", "FINISHED"], "has finished already"),
+        (["cancel", "FAILED", "FINISHED"], "has finished already"),
         (["cancel", "RUNNING", "999999"], "There is no job 999999"),
         (["cancel", "train.py"], "'train.py' is not the number of a job"),
         (["cancel", ""], "names no job"),

@@ -113,7 +113,7 @@ class Broker:
         Lodgers go on in any case: they are somebody's notebook.
         """
         snapshot = self.picture.snapshot()
-        session.reply(say.Downed(snapshot.leases, snapshot.waiting))
+        session.reply(say.Downed(snapshot.leases, snapshot.waiting, snapshot.waits))
         self.closing = True
         if not stop:
             self.clients.tell_all(say.Leaving())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sublet
 from sublet.broker import views
-from sublet.domain.job import Job
+from sublet.domain.job import Finished, Job
 from sublet.policy.reasons import Reasons
 from sublet.wire import messages as say
 from sublet.wire.rows import JobRow, WaitingRow
@@ -39,6 +39,7 @@ class Picture:
             ),
             waiting=self._waiting_rows(),
             nurseries=views.nursery_rows(self._of.launcher.nurseries.all()),
+            waits=len(self._of.queue.line),
         )
 
     def _waiting_rows(self) -> tuple[WaitingRow, ...]:
@@ -84,6 +85,13 @@ class Picture:
                 self._of.ends.get(job.id, now) - now,
                 self._of.samples.get(job.run),
                 self._of.home,
+                self._larger(job),
             )
             for job in jobs
         )
+
+    def _larger(self, job: Job) -> int | None:
+        """For one that ran out of memory: a ceiling worth trying."""
+        if not isinstance(job.state, Finished) or job.state.lease is None:
+            return None
+        return self._of.suggest(job, job.state.lease, job.state.outcome)
