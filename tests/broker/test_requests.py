@@ -17,6 +17,7 @@ from sublet.broker.requests import Requests
 from sublet.broker.state import State
 from sublet.devices import Probe
 from sublet.domain.job import (
+    POOL_PROGRAM,
     Again,
     Finished,
     Job,
@@ -219,6 +220,35 @@ def test_a_job_that_ran_out_of_memory_is_shown_with_what_to_try(office: Office) 
     first, second = shown.rows
     assert first.reason == "out of memory: OOM; try --memory 96MiB, or --on-oom grow"
     assert second.reason == "out of memory: OOM; no more can be given: try a smaller batch"
+
+
+def test_those_that_ended_last_are_shown_and_not_those_that_came_last(office: Office) -> None:
+    """One that ran for long is not gone from sight when it ends."""
+    for _ in range(4):
+        office.submit()
+    for number in (3, 2, 4, 1):
+        office.run(number)
+        office.end(number, Outcome("exited", 0))
+        office.broker.close_job(office.broker.job(number))
+    (shown,) = office.ask(say.AskJobs(finished=2))
+    assert isinstance(shown, say.Jobs)
+    assert [row.id for row in shown.rows] == [4, 1]
+
+
+def test_calls_of_a_pool_do_not_hide_what_else_has_ended(office: Office) -> None:
+    call = Program("module", POOL_PROGRAM, python=b"python")
+    office.submit()
+    office.submit(wanted(program=call), indexes=tuple(range(20)))
+    for number in range(1, 22):
+        office.run(number)
+        office.end(number, Outcome("exited", 0))
+        office.broker.close_job(office.broker.job(number))
+    office.ask()  # It is on disk by then.
+    few, all_of_them = office.ask(say.AskJobs(finished=5), say.AskJobs(finished=1000))
+    assert isinstance(few, say.Jobs)
+    assert isinstance(all_of_them, say.Jobs)
+    assert [row.id for row in few.rows] == [1]
+    assert len(all_of_them.rows) == 21
 
 
 def test_how_many_wait_is_told_though_not_all_are_shown(office: Office) -> None:

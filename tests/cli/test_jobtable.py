@@ -94,3 +94,8 @@ def test_how_a_job_failed_is_below_it() -> None:
     assert second.strip() == "exit code 3"
     done = row(state="finished", reason="done", code=0, cause="exited", ran=1.0)
     assert line(done, 0.0).count("\n") == 0
+
+
+def test_a_job_that_was_cancelled_takes_one_line() -> None:
+    text = line(row(state="finished", cause="cancelled", reason="cancelled", code=143), 0.0)
+    assert text.count("cancelled") == 1

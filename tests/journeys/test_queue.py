@@ -301,6 +301,19 @@ def test_priority_decides_who_starts_first(new_box: NewBox) -> None:
     assert (box.work / "order").read_text().split() == ["high", "normal", "low"]
 
 
+def test_of_many_that_a_broker_leaves_waiting_the_first_are_named_and_the_others_counted(
+    new_box: NewBox,
+) -> None:
+    box = new_box(SUBLET_CPU_MEMORY="1GiB")
+    holder = shell(box, HOLD.format("go"), memory="550MiB")
+    reached(box, holder, "running")
+    first = submit(box, "--array", "1-30", "true", memory="550MiB")
+    told = box.sublet("down", "--stop", check=True).stdout
+    assert f"#{first + 9} true[10]: still waits in the queue" in told
+    assert f"#{first + 10} " not in told
+    assert "20 more still wait, for the next broker" in told
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part needs two processors")
 def test_an_opportunistic_job_leaves_processors_to_a_guaranteed_one_while_that_one_works(
     new_box: NewBox,

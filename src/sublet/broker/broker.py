@@ -328,6 +328,7 @@ class Broker:
 
     def close_job(self, job: Job) -> None:
         """The job has finished: let its streams go, then say so."""
+        self.picture.note_end(job)
         self.nests.settle(job.spec.within)
         session = self.clients.part(job.id)
         if session is not None:

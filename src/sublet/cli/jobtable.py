@@ -40,7 +40,8 @@ def line(row: JobRow, now: float) -> str:
         tail += f", in #{row.within}"
     fits = _width(text) + 2 + len(tail) <= _WIDTH
     lines = [f"{text}  {tail}"] if fits else [text, _with("", tail)]
-    failed = row.state == "finished" and not (row.cause == "exited" and row.code == 0)
+    done = (row.cause == "exited" and row.code == 0) or row.cause == "cancelled"
+    failed = row.state == "finished" and not done
     if failed or row.state == "stopping":
         lines.append(_with("", row.reason))
     return "\n".join(lines)

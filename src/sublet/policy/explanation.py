@@ -107,7 +107,7 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
     if told.least:
         yield "retry", f"at least {format_bytes(told.least)}, after the attempt before"
     if _needed(told, evidence) < _smallest(evidence):
-        yield "least", f"{format_bytes(_smallest(evidence))}: in less, one piece more decides"
+        yield "least", f"{format_bytes(_smallest(evidence))}: less is never given"
     yield "gives", _would(told, lesson)
 
 
