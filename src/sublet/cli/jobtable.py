@@ -8,6 +8,8 @@ from sublet.wire.rows import JobRow
 
 _WIDTH = 80
 _HEAD = f"{'job':>6}  {'name':<16} {'state':<9} {'lease':>9} {'now':>9} {'peak':>9}  for"
+_OF_ITSELF = ("exited", "signalled")
+"""How a program ends that has most likely said why."""
 _INDENT = 35
 """Where reasons begin, under the amounts."""
 
@@ -43,7 +45,8 @@ def line(row: JobRow, now: float) -> str:
     done = (row.cause == "exited" and row.code == 0) or row.cause == "cancelled"
     failed = row.state == "finished" and not done
     if failed or row.state == "stopping":
-        lines.append(_with("", row.reason))
+        wrote = failed and row.cause in _OF_ITSELF and not row.foreground
+        lines.append(_with("", f"{row.reason}; sublet logs {row.id}" if wrote else row.reason))
     return "\n".join(lines)
 
 
