@@ -8,6 +8,7 @@ from sublet.home import Home
 from sublet.inside.measure import read_boards
 from sublet.policy.retry import advice, ending
 from sublet.policy.rooms import Room
+from sublet.units import format_seconds
 from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
 
@@ -89,6 +90,8 @@ def job_row(
     running = held if isinstance(held, Running) else None
     if told is not None:
         reason = ending(told)
+        if told.cause == "time limit" and spec.time is not None:
+            reason += f" of {format_seconds(spec.time)}"
         if told.message and told.message != reason:
             reason += f": {told.message.splitlines()[0]}"
         if told.cause == "lease exceeded":

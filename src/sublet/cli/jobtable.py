@@ -77,6 +77,9 @@ def _wrap(text: str, most: int) -> list[str]:
             continue
         if lines[-1]:
             lines.append("")
+        if _width(word) <= most:
+            lines[-1] = word
+            continue
         for character in word:
             if _width(lines[-1]) + _width(character) > most:
                 lines.append("")
@@ -100,6 +103,8 @@ def _column(text: str, most: int) -> str:
 
 def _plain(text: str) -> str:
     """Without what would move the cursor: names and messages are not ours."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join("�" if unicodedata.category(one) in _UNSEEN else one for one in text)
 
 
@@ -108,6 +113,8 @@ _UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 
 def _width(text: str) -> int:
     """Columns on a terminal."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
         for one in text
