@@ -27,6 +27,11 @@ def test_importing_sublet_loads_nothing_but_itself() -> None:
     assert {name for name in loaded if name not in sys.stdlib_module_names} == {"sublet"}
 
 
+def test_nothing_is_loaded_before_ctrl_c_ends_a_command_quietly() -> None:
+    """Until then it is a traceback."""
+    assert loaded_by("import sublet.cli") == {"sublet"}
+
+
 @pytest.mark.parametrize("module", ["sublet.broker.broker", "sublet.broker.__main__"])
 def test_the_broker_loads_no_tensorflow_and_nothing_to_draw_with(module: str) -> None:
     assert not loaded_by(f"import {module}") & HEAVY

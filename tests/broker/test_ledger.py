@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sublet.broker.ledger import VERSION, Ledger
-from sublet.domain.job import Finished, Job, Outcome, Starting, Waiting
+from sublet.domain.job import Finished, Job, Outcome, Process, Starting, Waiting
 from sublet.domain.memory import Share
 from sublet.errors import LedgerDamaged, WorldError
 from sublet.units import MiB
@@ -534,6 +534,15 @@ def test_the_oldest_of_the_finished_are_forgotten_and_none_that_lives(ledger: Le
     assert [one.id for one in ledger.latest(9)] == [6, 7, 8]
     assert [one.id for one in ledger.live()] == [1, 5]
     assert ledger.last_id() == 8
+
+
+def test_calls_of_a_pool_do_not_push_jobs_of_the_queue_out(ledger: Ledger) -> None:
+    for number in range(1, 10):
+        one = job(number, DONE)
+        client = None if number in (1, 2, 3) else Process(1, 1)
+        ledger.save(replace(one, spec=replace(one.spec, client=client)))
+    assert ledger.prune(keep=2) == [7, 6, 5, 4, 1]
+    assert ledger.numbers() == {2, 3, 8, 9}
 
 
 def test_what_was_noted_is_there_for_the_next_broker(ledger: Ledger) -> None:

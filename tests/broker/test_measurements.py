@@ -121,6 +121,14 @@ def test_what_a_process_costs_beside_its_pool_is_never_negative(ledger: Ledger) 
     assert ledger.measurements.usual_outside("cpu", "warm") == 0
 
 
+def test_a_run_that_died_before_it_touched_its_pool_says_nothing_of_what_lies_beside(
+    ledger: Ledger,
+) -> None:
+    _ran(ledger, job(), 64, ceiling=64, system=60, exceeded=True)
+    assert ledger.measurements.evidence(job(), "cpu").outside is None
+    assert ledger.measurements.usual_outside("cpu", "warm") is None
+
+
 def test_what_a_process_usually_costs_is_the_upper_quartile_of_its_kind(ledger: Ledger) -> None:
     for outside in (10, 20, 30, 40, 50, 60, 70, 80):
         _ran(ledger, job(script=b"/%d.py" % outside), 100, system=100 + outside)

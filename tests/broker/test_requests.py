@@ -17,6 +17,7 @@ from sublet.broker.requests import Requests
 from sublet.broker.state import State
 from sublet.devices import Probe
 from sublet.domain.job import (
+    POOL_PROGRAM,
     Again,
     Finished,
     Job,
@@ -191,6 +192,70 @@ def test_an_act_is_done_to_all_or_to_none(office: Office) -> None:
     assert isinstance(office.state(1), Waiting)
     assert "no job 9" in refusal(office.ask(say.Act("cancel", (1, 9)))).message
     assert isinstance(office.state(1), Waiting)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause"])
+def test_those_of_an_array_that_have_finished_do_not_keep_the_others_from_being_ended(
+    office: Office, verb: say.Verb
+) -> None:
+    for _ in range(3):
+        office.submit()
+    office.run(1)
+    office.end(1, Outcome("exited", 0))
+    (done,) = office.ask(say.Act(verb, (1, 2, 3)))
+    assert isinstance(done, say.Done)
+    assert done.said[0] == "#1 train.py had finished already"
+    assert not any(isinstance(office.state(number), Waiting) for number in (2, 3))
+    assert office.state(1).outcome == Outcome("exited", 0)  # type: ignore[attr-defined]
+
+
+def test_a_job_that_ran_out_of_memory_is_shown_with_what_to_try(office: Office) -> None:
+    office.submit()
+    office.submit(wanted(memory=Exactly(1536 * MiB)))
+    for number, ceiling in ((1, 64 * MiB), (2, 3 * GiB)):
+        office.run(number, ceiling)
+        office.end(number, Outcome("lease exceeded", 1, peak=ceiling, message="OOM"))
+    (shown,) = office.ask(say.AskJobs((1, 2)))
+    assert isinstance(shown, say.Jobs)
+    first, second = shown.rows
+    assert first.reason == "out of memory: OOM; try --memory 96MiB, or --on-oom grow"
+    assert second.reason == "out of memory: OOM; no more can be given: try a smaller batch"
+
+
+def test_those_that_ended_last_are_shown_and_not_those_that_came_last(office: Office) -> None:
+    """One that ran for long is not gone from sight when it ends."""
+    for _ in range(4):
+        office.submit()
+    for number in (3, 2, 4, 1):
+        office.run(number)
+        office.end(number, Outcome("exited", 0))
+        office.broker.close_job(office.broker.job(number))
+    (shown,) = office.ask(say.AskJobs(finished=2))
+    assert isinstance(shown, say.Jobs)
+    assert [row.id for row in shown.rows] == [4, 1]
+
+
+def test_calls_of_a_pool_do_not_hide_what_else_has_ended(office: Office) -> None:
+    call = Program("module", POOL_PROGRAM, python=b"python")
+    office.submit()
+    office.submit(wanted(program=call), indexes=tuple(range(20)))
+    for number in range(1, 22):
+        office.run(number)
+        office.end(number, Outcome("exited", 0))
+        office.broker.close_job(office.broker.job(number))
+    office.ask()  # It is on disk by then.
+    few, all_of_them = office.ask(say.AskJobs(finished=5), say.AskJobs(finished=1000))
+    assert isinstance(few, say.Jobs)
+    assert isinstance(all_of_them, say.Jobs)
+    assert [row.id for row in few.rows] == [1]
+    assert len(all_of_them.rows) == 21
+
+
+def test_how_many_wait_is_told_though_not_all_are_shown(office: Office) -> None:
+    office.submit(indexes=tuple(range(150)))
+    (shown,) = office.ask(say.AskStatus())
+    assert isinstance(shown, say.Snapshot)
+    assert (len(shown.waiting), shown.waits) == (100, 150)
 
 
 def test_a_retry_is_of_all_or_of_none_and_takes_dependencies_along(office: Office) -> None:

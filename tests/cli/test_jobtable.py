@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from sublet.cli.jobtable import draw, line
@@ -91,6 +92,13 @@ def test_how_a_job_failed_is_below_it() -> None:
     ended = row(state="finished", reason="exit code 3", code=3, cause="exited", ran=1.0)
     first, second = line(ended, 0.0).split("\n")
     assert "failed" in first
-    assert second.strip() == "exit code 3"
+    assert second.strip() == "exit code 3; sublet logs 13"
+    seen = replace(ended, foreground=True)
+    assert line(seen, 0.0).split("\n")[1].strip() == "exit code 3"
     done = row(state="finished", reason="done", code=0, cause="exited", ran=1.0)
     assert line(done, 0.0).count("\n") == 0
+
+
+def test_a_job_that_was_cancelled_takes_one_line() -> None:
+    text = line(row(state="finished", cause="cancelled", reason="cancelled", code=143), 0.0)
+    assert text.count("cancelled") == 1

@@ -9,7 +9,7 @@ from sublet.cli.tables import draw
 from sublet.domain.device import Device
 from sublet.units import GiB
 from sublet.wire.messages import Snapshot
-from sublet.wire.rows import DeviceRow, LeaseRow
+from sublet.wire.rows import DeviceRow, LeaseRow, WaitingRow
 
 
 class Screen(io.StringIO):
@@ -19,7 +19,7 @@ class Screen(io.StringIO):
         return True
 
 
-def picture(columns: int, monkeypatch: pytest.MonkeyPatch, **row: str) -> list[str]:
+def picture(columns: int, monkeypatch: pytest.MonkeyPatch, waits: int = 0, **row: str) -> list[str]:
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
     for name, value in {"NO_COLOR": "1", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)
@@ -31,14 +31,16 @@ def picture(columns: int, monkeypatch: pytest.MonkeyPatch, **row: str) -> list[s
         98 * GiB, 0.0, 123456, "warm", "as asked", over=False,
     )  # fmt: skip
     screen = Screen()
-    draw(_snapshot(device, lease), 59.0, screen)
+    draw(_snapshot(device, lease, waits), 59.0, screen)
     return [line.rstrip() for line in screen.getvalue().splitlines()]
 
 
-def _snapshot(device: DeviceRow, lease: LeaseRow) -> Snapshot:
+def _snapshot(device: DeviceRow, lease: LeaseRow, waits: int) -> Snapshot:
+    first = range(1, min(waits, 100) + 1)
+    waiting = tuple(WaitingRow(job, "x.py", "auto", None, 0.0, "no room") for job in first)
     return Snapshot(
         version="1", pid=1, home="/", up=1.0, driver="no driver", devices=(device,),
-        leases=(lease,), waiting=(), nurseries=(),
+        leases=(lease,), waiting=waiting, nurseries=(), waits=waits,
     )  # fmt: skip
 
 
@@ -56,3 +58,12 @@ def test_no_amount_is_cut_however_narrow_the_terminal(
 
 def test_a_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     assert picture(80, monkeypatch, name="[red]x")[3].split()[1] == "[red]x"
+
+
+def test_of_many_who_wait_the_first_are_shown_and_the_others_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = picture(80, monkeypatch, waits=10_000)
+    assert sum(line.endswith("no room") for line in lines) == 10
+    assert "9990 more wait: sublet ps --all" in lines
+    assert not any("more wait" in line for line in picture(80, monkeypatch, waits=10))

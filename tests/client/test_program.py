@@ -243,6 +243,7 @@ def test_an_interpreter_that_was_named_beats_the_active_one(
         (["no-such-command"], "no-such-command: there is no such file or command."),
         (["directory"], "directory is a directory without a __main__.py."),
         (["picture.png"], "picture.png is not a Python program."),
+        (["./job.sh", "x"], "./job.sh is no Python program, and may not be executed."),
         (["./python9.9", "train.py"], "./python9.9: there is no such interpreter."),
         ([sys.executable, "missing.py"], "missing.py: there is no such file."),
         ([sys.executable, "directory"], "directory is a directory without a __main__.py."),
@@ -253,10 +254,24 @@ def test_what_cannot_run_is_refused_with_what_to_do(
 ) -> None:
     (work / "directory").mkdir()
     write(work / "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    write(work / "job.sh", b"#!/bin/sh\necho x\n")
     with pytest.raises(BadRequest) as refusal:
         read_command(words)
     assert refusal.value.message == says
     assert refusal.value.hint
+
+
+def test_a_shells_script_that_may_not_be_executed_is_refused_with_what_runs_it(work: Path) -> None:
+    """And what that says is accepted."""
+    write(work / "job.sh", b"#! /usr/bin/env sh\necho x\n")
+    with pytest.raises(BadRequest) as refusal:
+        read_command(["job.sh"])
+    assert "`chmod +x job.sh`" in refusal.value.hint
+    assert "`sublet run /usr/bin/env sh job.sh`" in refusal.value.hint
+    assert read_command(["/usr/bin/env", "sh", "job.sh"]).kind == "command"
+    assert read_command([sys.executable, "job.sh"]).kind == "script"
+    write(work / "job.sh", b"#! /usr/bin/env sh\necho x\n", 0o755)
+    assert read_command(["./job.sh"]).kind == "command"
 
 
 def test_an_interpreter_that_is_not_there_is_refused(work: Path) -> None:

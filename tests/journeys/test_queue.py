@@ -221,7 +221,7 @@ def test_a_job_is_ended_at_its_time_limit_with_a_warning_first(queue: Box) -> No
     assert last["cause"] == "time limit"
     assert "warned" in said(queue, number)
     assert last["code"] == 128 + signal.SIGKILL
-    assert "time limit" in queue.sublet("ps", str(number)).stdout
+    assert "time limit of 300 ms" in queue.sublet("ps", str(number)).stdout
 
 
 def test_a_job_that_asks_for_it_is_started_again(queue: Box) -> None:
@@ -301,6 +301,19 @@ def test_priority_decides_who_starts_first(new_box: NewBox) -> None:
     go(box)
     assert [one["code"] for one in ended(box, *numbers)] == [0, 0, 0]
     assert (box.work / "order").read_text().split() == ["high", "normal", "low"]
+
+
+def test_of_many_that_a_broker_leaves_waiting_the_first_are_named_and_the_others_counted(
+    new_box: NewBox,
+) -> None:
+    box = new_box(SUBLET_CPU_MEMORY="1GiB")
+    holder = shell(box, HOLD.format("go"), memory="550MiB")
+    reached(box, holder, "running")
+    first = submit(box, "--array", "1-30", "true", memory="550MiB")
+    told = box.sublet("down", "--stop", check=True).stdout
+    assert f"#{first + 9} true[10]: still waits in the queue" in told
+    assert f"#{first + 10} " not in told
+    assert "20 more still wait, for the next broker" in told
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part needs two processors")
@@ -443,7 +456,7 @@ def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> lis
         (["pause", "FINISHED"], "has finished already"),
         (["resume", "RUNNING"], "is not paused"),
         (["retry", "RUNNING"], "has not finished"),
-        (["cancel", "RUNNING", "FINISHED"], "has finished already"),
+        (["cancel", "FAILED", "FINISHED"], "has finished already"),
         (["cancel", "RUNNING", "999999"], "There is no job 999999"),
         (["cancel", "train.py"], "'train.py' is not the number of a job"),
         (["cancel", ""], "names no job"),

@@ -96,6 +96,25 @@ def test_it_says_what_to_do_for_a_program_never_seen() -> None:
     assert "sublet probe" in text
 
 
+def test_a_run_that_was_the_first_is_what_later_ones_are_sized_by() -> None:
+    text = "\n".join(lines(replace(TOLD, state="finished", history=History(), peak=5 * MiB)))
+    assert "later runs are sized by what this one held" in text
+    assert "sublet probe" not in text
+
+
+def test_runs_without_tensorflow_are_not_said_to_be_missing() -> None:
+    text = "\n".join(lines(replace(TOLD, history=History((replace(ONE, peak=None),)))))
+    assert "no run of it has started TensorFlow: 25% of cpu" in text
+    assert "sublet probe" not in text
+
+
+def test_the_smallest_lease_is_said_where_it_decides() -> None:
+    text = "\n".join(lines(replace(TOLD, history=History((replace(ONE, peak=3 * MiB),)))))
+    assert "least  8.0 MiB" in text
+    assert "gives  8.0 MiB" in text
+    assert "least" not in "\n".join(lines(TOLD))
+
+
 def test_a_memory_that_was_asked_for_is_said_to_be_so() -> None:
     text = "\n".join(lines(replace(TOLD, ask="2.0 GiB")))
     assert "what was learned has no say" in text

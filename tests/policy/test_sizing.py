@@ -177,8 +177,16 @@ def test_more_than_the_device_can_ever_give_is_refused_with_its_capacity(wanted:
     with pytest.raises(TooLarge) as refusal:
         check(Exactly(wanted), CPU, MOST)
     assert format_bytes(CPU.capacity) in refusal.value.message
-    assert format_bytes(MOST) in refusal.value.message
-    assert "--memory 1800MiB" in refusal.value.hint
+    assert refusal.value.message.endswith(("1.8 GiB.", "1800 MiB."))
+    assert "at most 1800MiB" in refusal.value.hint
+
+
+@given(st.integers(MOST + 1, 100 * GiB))
+def test_what_is_too_large_by_little_is_not_told_as_the_same_amount(wanted: int) -> None:
+    with pytest.raises(TooLarge) as refusal:
+        check(Exactly(wanted), CPU, MOST)
+    asked, _, rest = refusal.value.message.partition(" will never fit")
+    assert not rest.endswith(f"given {asked}.")
 
 
 def test_the_amount_that_a_refusal_names_is_accepted() -> None:
@@ -193,7 +201,7 @@ def test_a_share_that_leaves_nothing_for_its_process_is_refused_like_an_amount()
 
 @given(st.integers(1, SMALLEST - 1))
 def test_less_than_tensorflow_starts_in_is_refused_with_the_least_that_works(wanted: int) -> None:
-    with pytest.raises(BadRequest, match=r"--memory 16\.0MiB or more") as refusal:
+    with pytest.raises(BadRequest, match=r"Ask for 16\.0MiB or more") as refusal:
         check(Exactly(wanted), CPU, MOST)
     assert not isinstance(refusal.value, TooLarge)
 

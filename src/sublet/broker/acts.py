@@ -20,9 +20,17 @@ class Acts:
         self._broker = broker
 
     def act(self, verb: Verb, numbers: tuple[int, ...]) -> tuple[str, ...]:
-        """Do it to all of them, if it can be done to all; says what was done to each."""
+        """Do it to all of them, if it can be done to all; says what was done to each.
+
+        Who ends an array has no part in which of it have finished by then: those are passed over,
+        unless there is nobody else.
+        """
         jobs = [self._broker.job(number) for number in dict.fromkeys(numbers)]
+        over = [job.id for job in jobs if verb != "retry" and isinstance(job.state, Finished)]
+        passed = frozenset(over) if len(over) < len(jobs) else frozenset()
         for job in jobs:
+            if job.id in passed:
+                continue
             _check(verb, job)
             if verb == "retry":
                 self._broker.dependencies.check(job.spec, job.id, revived=numbers)
@@ -32,7 +40,10 @@ class Acts:
             "resume": self._resume,
             "retry": self._retry,
         }[verb]
-        return tuple(f"#{job.id} {job.name} {do(job)}" for job in jobs)
+        return tuple(
+            f"#{job.id} {job.name} {'had finished already' if job.id in passed else do(job)}"
+            for job in jobs
+        )
 
     def _cancel(self, job: Job) -> str:
         if isinstance(job.state, Finished):

@@ -113,7 +113,7 @@ class Broker:
         Lodgers go on in any case: they are somebody's notebook.
         """
         snapshot = self.picture.snapshot()
-        session.reply(say.Downed(snapshot.leases, snapshot.waiting))
+        session.reply(say.Downed(snapshot.leases, snapshot.waiting, snapshot.waits))
         self.closing = True
         if not stop:
             self.clients.tell_all(say.Leaving())
@@ -328,6 +328,7 @@ class Broker:
 
     def close_job(self, job: Job) -> None:
         """The job has finished: let its streams go, then say so."""
+        self.picture.note_end(job)
         self.nests.settle(job.spec.within)
         session = self.clients.part(job.id)
         if session is not None:

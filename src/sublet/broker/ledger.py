@@ -116,15 +116,27 @@ class Ledger:
         )
 
     def prune(self, keep: int) -> list[int]:
-        """Forget all finished jobs but the latest `keep`; the numbers of those forgotten."""
+        """Forget finished jobs: all but the latest `keep` of the queue, and all but as many of
+        those that somebody waited for, so that a pool's many calls do not push the queue's out.
+        The numbers of those forgotten."""
         self._begin()
+        (ended,) = self._db.execute("SELECT count(*) FROM jobs WHERE NOT live").fetchone()
+        if ended <= keep:
+            return []
         rows = self._db.execute(
-            "SELECT id FROM jobs WHERE NOT live ORDER BY id DESC LIMIT -1 OFFSET ?", (keep,)
+            "SELECT id FROM (SELECT id, row_number() OVER ("
+            "PARTITION BY json_extract(CAST(record AS TEXT), '$.spec.client') IS NULL "
+            "ORDER BY id DESC) AS place FROM jobs WHERE NOT live) WHERE place > ? ORDER BY id DESC",
+            (keep,),
         ).fetchall()
         if rows:
             self._db.executemany("DELETE FROM jobs WHERE id = ?", rows)
             self.common.prune()
         return [number for (number,) in rows]
+
+    def numbers(self) -> set[int]:
+        """Of all jobs there are, live and finished."""
+        return {number for (number,) in self._db.execute("SELECT id FROM jobs")}
 
     def fact(self, name: str) -> str | None:
         """Something that was noted."""

@@ -148,7 +148,7 @@ class Measurements:
         """
         rows = self._db.execute(
             "SELECT system_peak - peak FROM peaks WHERE kind = ? AND start = ? "
-            "AND system_peak IS NOT NULL AND peak > 0 ORDER BY id DESC LIMIT 20",
+            "AND system_peak IS NOT NULL AND peak > 0 AND NOT exceeded ORDER BY id DESC LIMIT 20",
             (kind, start),
         ).fetchall()
         amounts = sorted(max(0, amount) for (amount,) in rows)

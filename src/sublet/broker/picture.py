@@ -2,11 +2,13 @@
 
 import itertools
 import os
+from collections import deque
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import sublet
 from sublet.broker import views
-from sublet.domain.job import Job
+from sublet.domain.job import Finished, Job
 from sublet.policy.reasons import Reasons
 from sublet.wire import messages as say
 from sublet.wire.rows import JobRow, WaitingRow
@@ -14,6 +16,8 @@ from sublet.wire.rows import JobRow, WaitingRow
 if TYPE_CHECKING:
     from sublet.broker.broker import Broker
 
+_REMEMBERED = 100
+"""So many of those that ended last are known in the order of their ends."""
 _MOST_SHOWN = 100
 """So many of those who wait are in a snapshot; `sublet ps` has them all."""
 
@@ -39,6 +43,7 @@ class Picture:
             ),
             waiting=self._waiting_rows(),
             nurseries=views.nursery_rows(self._of.launcher.nurseries.all()),
+            waits=len(self._of.queue.line),
         )
 
     def _waiting_rows(self) -> tuple[WaitingRow, ...]:
@@ -55,11 +60,34 @@ class Picture:
         held = len(jobs)
         jobs += self._first_in_line(live)
         jobs += [job for job in self._of.state.paused() if job.holds is None]
-        ended = self._of.books.ledger.latest(finished)
+        ended = self._ended(finished)
         left_out = len(self._of.state) - len(jobs[:live])
         return say.Jobs(
             self._rows([*ended, *jobs[:live]]), held, len(self._of.state) - held, left_out
         )
+
+    def note_end(self, job: Job) -> None:
+        """This one has finished. A pool's workers are not remembered: they are too many, and who
+        owns the pool has been told."""
+        if not job.spec.is_pools:
+            self._lately.append(job.id)
+
+    def _ended(self, count: int) -> list[Job]:
+        """The jobs that ended last, in that order; of more than are remembered, those that came
+        last."""
+        if count > _REMEMBERED:
+            return self._of.books.ledger.latest(count)
+        numbers = list(dict.fromkeys(reversed(self._lately)))
+        found = (self._of.books.find(number) for number in numbers)
+        ended = (job for job in found if job is not None and isinstance(job.state, Finished))
+        return list(itertools.islice(ended, count))[::-1]
+
+    @cached_property
+    def _lately(self) -> deque[int]:
+        """The numbers of those that ended last; of those that an earlier broker saw end, those
+        that came last."""
+        before = self._of.books.ledger.latest(10 * _REMEMBERED)
+        return deque((job.id for job in before if not job.spec.is_pools), _REMEMBERED)
 
     def _first_in_line(self, count: int) -> list[Job]:
         """Those who wait, as the last plan saw them; who has left since is left out."""
@@ -84,6 +112,13 @@ class Picture:
                 self._of.ends.get(job.id, now) - now,
                 self._of.samples.get(job.run),
                 self._of.home,
+                self._larger(job),
             )
             for job in jobs
         )
+
+    def _larger(self, job: Job) -> int | None:
+        """For one that ran out of memory: a ceiling worth trying."""
+        if not isinstance(job.state, Finished) or job.state.lease is None:
+            return None
+        return self._of.suggest(job, job.state.lease, job.state.outcome)

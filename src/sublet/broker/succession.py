@@ -86,8 +86,8 @@ def _prune(broker: "Broker") -> None:
     forgotten = broker.books.ledger.prune(_MOST_FINISHED)
     broker.books.ledger.commit()
     if forgotten:
-        last = max(forgotten)
+        kept = broker.books.ledger.numbers()
         for path in broker.home.logs.iterdir():
             number = path.name.partition(".")[0]
-            if number.isdecimal() and int(number) <= last and int(number) not in broker.state:
+            if number.isdecimal() and int(number) not in kept:
                 path.unlink(missing_ok=True)

@@ -6,8 +6,9 @@ from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Finished, Job, Paused, Running, Starting, Waiting
 from sublet.home import Home
 from sublet.inside.measure import read_boards
-from sublet.policy.retry import ending
+from sublet.policy.retry import advice, ending
 from sublet.policy.rooms import Room
+from sublet.units import format_seconds
 from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
 
@@ -78,8 +79,10 @@ def job_row(
     ends_in: float,
     sample: Sample | None,
     home: Home,
+    larger: int | None = None,
 ) -> JobRow:
-    """One job, live or finished. `ends_in` counts where it is above 0."""
+    """One job, live or finished. `ends_in` counts where it is above 0; `larger` is a ceiling that
+    could be given to one that ran out of memory."""
     spec, state, held = job.spec, job.state, job.holds
     told = state.outcome if isinstance(state, Finished) else None
     lease = state.lease if isinstance(state, Finished) else job.lease
@@ -87,8 +90,12 @@ def job_row(
     running = held if isinstance(held, Running) else None
     if told is not None:
         reason = ending(told)
+        if told.cause == "time limit" and spec.time is not None:
+            reason += f" of {format_seconds(spec.time)}"
         if told.message and told.message != reason:
             reason += f": {told.message.splitlines()[0]}"
+        if told.cause == "lease exceeded":
+            reason += f"; {advice(job, larger)}"
     elif held is not None:
         reason = held.stopping
     elif isinstance(state, Paused):

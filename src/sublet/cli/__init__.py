@@ -1,26 +1,48 @@
 """The `sublet` command: one file per verb, loaded when it is used."""
 
+# The C part of `signal`: that one loads enum and functools first, and for these 20 ms Ctrl-C would
+# be a traceback.
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
 import sys
 
 from sublet.errors import SubletError
 
+TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
+if TYPE_CHECKING:
+    from typing import TextIO
+
 
 def main() -> int:
     """Run the command; an error becomes two lines on stderr, never a traceback."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         # Until a verb is at work, Ctrl-C only ends the command: there is nothing to tell.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
         return _run(sys.argv[1:])
     except SubletError as error:
-        print(f"sublet: {error.message}", file=sys.stderr)
-        for line in error.hint.splitlines():
-            print(f"        {line}", file=sys.stderr)
+        complain(error, sys.stderr)
         return 2
     except BrokenPipeError:
         return pipe_closed()
+
+
+def complain(error: SubletError, stream: "TextIO") -> None:
+    """What is wrong and what to do next; folded only for people, so that others can search it."""
+    indents = ["sublet: ", *["        "] * len(error.hint.splitlines())]
+    for indent, text in zip(indents, [error.message, *error.hint.splitlines()], strict=True):
+        line = f"{indent}{text}"
+        if stream.isatty():
+            import textwrap
+
+            line = textwrap.fill(
+                line,
+                80,
+                subsequent_indent="        ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        print(line, file=stream)
 
 
 def pipe_closed() -> int:
@@ -33,6 +55,7 @@ def pipe_closed() -> int:
 def end_by(number: int) -> int:
     """End by a signal, as a program does: a shell's loop goes on after a mere exit code 130."""
     import resource
+    import signal
 
     # The core, if there is to be one, is the program's.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

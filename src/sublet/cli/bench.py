@@ -231,4 +231,6 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise WorldError(f"{path} cannot be written: {error.strerror}.") from None
+        raise WorldError(
+            f"{path} cannot be written: {error.strerror}.", "Name another place."
+        ) from None

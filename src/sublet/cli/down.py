@@ -7,6 +7,9 @@ from sublet.home import Home
 from sublet.units import format_bytes
 from sublet.wire.messages import Down, Downed
 
+_WAITING = 10
+"""So many of those who wait are named."""
+
 
 @click.command("down", short_help="End the broker and its nurseries.")
 @click.option("--stop", is_flag=True, help="Also end the programs that run under it.")
@@ -33,8 +36,10 @@ def command(stop: bool) -> int:
     for row in reply.running:
         fate = "stopped" if stop and not row.lodger else f"goes on (pid {row.pid})"
         click.echo(f"#{row.job} {row.name}: {fate}, lease {format_bytes(row.ceiling)}")
-    for waiting in reply.waiting:
+    for waiting in reply.waiting[:_WAITING]:
         where = "in its terminal" if waiting.foreground else "in the queue, for the next broker"
         click.echo(f"#{waiting.job} {waiting.name}: still waits {where}")
+    if (more := reply.waits - _WAITING) > 0:
+        click.echo(f"{more} more still wait, for the next broker")
     click.echo("the broker has ended")
     return 0

@@ -8,6 +8,8 @@ from sublet.wire.rows import JobRow
 
 _WIDTH = 80
 _HEAD = f"{'job':>6}  {'name':<16} {'state':<9} {'lease':>9} {'now':>9} {'peak':>9}  for"
+_OF_ITSELF = ("exited", "signalled")
+"""How a program ends that has most likely said why."""
 _INDENT = 35
 """Where reasons begin, under the amounts."""
 
@@ -40,9 +42,11 @@ def line(row: JobRow, now: float) -> str:
         tail += f", in #{row.within}"
     fits = _width(text) + 2 + len(tail) <= _WIDTH
     lines = [f"{text}  {tail}"] if fits else [text, _with("", tail)]
-    failed = row.state == "finished" and not (row.cause == "exited" and row.code == 0)
+    done = (row.cause == "exited" and row.code == 0) or row.cause == "cancelled"
+    failed = row.state == "finished" and not done
     if failed or row.state == "stopping":
-        lines.append(_with("", row.reason))
+        wrote = failed and row.cause in _OF_ITSELF and not row.foreground
+        lines.append(_with("", f"{row.reason}; sublet logs {row.id}" if wrote else row.reason))
     return "\n".join(lines)
 
 
@@ -73,6 +77,9 @@ def _wrap(text: str, most: int) -> list[str]:
             continue
         if lines[-1]:
             lines.append("")
+        if _width(word) <= most:
+            lines[-1] = word
+            continue
         for character in word:
             if _width(lines[-1]) + _width(character) > most:
                 lines.append("")
@@ -96,6 +103,8 @@ def _column(text: str, most: int) -> str:
 
 def _plain(text: str) -> str:
     """Without what would move the cursor: names and messages are not ours."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join("�" if unicodedata.category(one) in _UNSEEN else one for one in text)
 
 
@@ -104,6 +113,8 @@ _UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 
 def _width(text: str) -> int:
     """Columns on a terminal."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
         for one in text

@@ -130,7 +130,9 @@ def command(
         try:
             plot.write_text(draw(told, title), encoding="utf-8")
         except OSError as error:
-            raise WorldError(f"{plot} cannot be written: {error.strerror}.") from None
+            raise WorldError(
+                f"{plot} cannot be written: {error.strerror}.", "Name another place."
+            ) from None
     if as_json:
         document = {**about, "figures": told}
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

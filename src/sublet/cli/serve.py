@@ -116,7 +116,7 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 @click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
 @click.option("--saved_model_tags", default="", metavar="TAGS")
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
-@click.option("-m", "--memory", metavar="SIZE", help="Of the models together; see below.")
+@click.option("-m", "--memory", metavar="SIZE", help="Of the models together; see above.")
 @click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
 @click.option("--frontends", type=click.IntRange(1, 64), metavar="N", help="Processes for clients.")
 @click.option("--pin", multiple=True, metavar="MODEL", help="Keep it in memory.")

@@ -14,6 +14,8 @@ _BAR = 24
 _WIDE = 80
 _NARROW = 60
 """What the tables need without the bar, the charges and the process numbers."""
+_WAITING = 10
+"""So many of those who wait are shown, with their reasons."""
 
 
 def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
@@ -27,9 +29,11 @@ def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
         if row.over:
             text = f"#{row.job} {row.name} uses more than it is charged for"
             console.print(Text(text, style="red"))
-    for waiting in snapshot.waiting:
+    for waiting in snapshot.waiting[:_WAITING]:
         since = format_seconds(max(0.0, now - waiting.since))
         console.print(Text(f"#{waiting.job} {waiting.name} waits {since}: {waiting.reason}"))
+    if (more := snapshot.waits - _WAITING) > 0:
+        console.print(f"{more} more wait: sublet ps --all")
     if not snapshot.leases and not snapshot.waiting:
         console.print("nothing runs; try: sublet run train.py", style="dim")
     for nursery in snapshot.nurseries:

@@ -1,12 +1,14 @@
 """All verbs, as a click group that imports one only when it is named."""
 
 import importlib
+import os
 import signal
 
 import click
 
 from sublet import __version__
 from sublet.cli import end_by, pipe_closed
+from sublet.errors import BadRequest
 
 VERBS = (
     "run",
@@ -42,12 +44,29 @@ class _Verbs(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise BadRequest(f"There is no command {args[0]!r}.", _instead(args[0]))
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             # Click would end with 1, as after an error.
             return pipe_closed()
+
+
+def _instead(word: str) -> str:
+    """What somebody may have meant who wrote this for a verb."""
+    import difflib
+
+    if word.endswith(".py") or os.path.isfile(word):
+        return f"A program is run with `sublet run {word}`."
+    alike = " or ".join(f"`sublet {verb}`" for verb in difflib.get_close_matches(word, VERBS, 2))
+    return f"Did you mean {alike}?" if alike else "`sublet --help` shows all that there are."
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -62,6 +62,7 @@ _WITH_UNDERSCORE = {
     "PYTHON_TLBC",
 }
 """The interpreter's own of this form; others are not: images of Python set PYTHON_VERSION."""
+_PYTHON_ENDINGS = (".py", ".pyz", ".zip")
 _BEFORE_IMPORT = (
     b"TF_USE_LEGACY_KERAS",
     b"KERAS_BACKEND",
@@ -83,6 +84,7 @@ def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
         return _other(os.fsencode(os.path.abspath(first)), rest)
     if os.path.isfile(first) or first.endswith(".py") or _has_main(first):
         _check_script(first)
+        _check_language(first)
         return _python_program("script", first, rest, [], _interpreter(python))
     return _command(first, rest)
 
@@ -268,13 +270,34 @@ def _has_main(path: str) -> bool:
 
 def _is_other_executable(path: str) -> bool:
     """A program of another kind: a binary, or a script whose first line names no Python."""
-    if path.endswith((".py", ".pyz", ".zip")) or not os.path.isfile(path):
+    if path.endswith(_PYTHON_ENDINGS) or not os.path.isfile(path):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
         return False
+    first = _first_line(path)
+    return b"\0" in first or _names_another(first)
+
+
+def _check_language(path: str) -> None:
+    """Refuse a script of a shell that may not be executed: to Python it is a SyntaxError."""
+    if path.endswith(_PYTHON_ENDINGS) or not os.path.isfile(path):
+        return
+    if _names_another(first := _first_line(path)):
+        runs_it = " ".join(os.fsdecode(first[2:]).split())
+        raise BadRequest(
+            f"{path} is no Python program, and may not be executed.",
+            f"Write `chmod +x {path}`, or name what runs it: `sublet run {runs_it} {path}`.",
+        )
+
+
+def _first_line(path: str) -> bytes:
     with open(path, "rb") as file:
-        first = file.readline(256)
-    return b"\0" in first or (first.startswith(b"#!") and b"python" not in first)
+        return file.readline(256)
+
+
+def _names_another(first: bytes) -> bool:
+    """Whether a first line names an interpreter that is not Python."""
+    return first.startswith(b"#!") and b"python" not in first and bool(first[2:].split())
 
 
 def _which(command: str) -> str | None:

@@ -17,6 +17,10 @@ class Process(Struct, frozen=True):
     """Clock ticks after boot, as the kernel counts them."""
 
 
+POOL_PROGRAM = b"sublet.inside.calls"
+"""The module that a pool's workers run."""
+
+
 class Program(Struct, frozen=True):
     """What to run. Text is kept as the bytes the operating system gave."""
 
@@ -101,6 +105,11 @@ class JobSpec(Struct, frozen=True):
     broker fills it in: who asks can only show the lease it runs under."""
     spread: bool = False
     """Whether it goes to the device with the most room instead of the one it fills best."""
+
+    @property
+    def is_pools(self) -> bool:
+        """Whether it is a worker of a pool, whose owner is told how each of its calls ends."""
+        return self.program.target == POOL_PROGRAM
 
     @property
     def lodger(self) -> Process | None:

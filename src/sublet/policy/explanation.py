@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from sublet.domain.history import Explanation, Forecast, Run
 from sublet.policy.fits import Line
 from sublet.policy.learning import Lesson, filled, learn
-from sublet.policy.sizing import DEFAULT_SHARE, FRAGMENTS, ceiling_for, doubt
+from sublet.policy.sizing import (
+    DEFAULT_SHARE,
+    FRAGMENTS,
+    SMALLEST,
+    TINIEST,
+    Evidence,
+    ceiling_for,
+    doubt,
+)
 from sublet.units import format_bytes
 
 _WIDTH = 78
@@ -67,8 +75,11 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
     evidence = lesson.evidence
     if evidence.peak is None and not evidence.failed_at:
         share = format_bytes(int(told.capacity * DEFAULT_SHARE))
-        yield "why", f"no run of it was measured: {DEFAULT_SHARE:.0%} of {told.device}, {share}"
-        yield "next", "`sublet probe` finds out from a few steps"
+        yield "why", f"{_unknown(told)}: {DEFAULT_SHARE:.0%} of {told.device}, {share}"
+        if told.peak is not None:
+            yield "next", "later runs are sized by what this one held"
+        elif not told.history.runs:
+            yield "next", "`sublet probe` finds out from a few steps"
         return
     if evidence.peak is not None:
         yield "peak", f"{format_bytes(evidence.peak)}, {evidence.basis or _counted(lesson)}"
@@ -95,18 +106,33 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
         yield "failed", f"{format_bytes(evidence.failed_at)} was too little: half as much again"
     if told.least:
         yield "retry", f"at least {format_bytes(told.least)}, after the attempt before"
+    if _needed(told, evidence) < _smallest(evidence):
+        yield "least", f"{format_bytes(_smallest(evidence))}: less is never given"
     yield "gives", _would(told, lesson)
 
 
 def _would(told: Explanation, lesson: Lesson) -> str:
     evidence = lesson.evidence
     if evidence.peak is None and not evidence.failed_at:
-        return f"{DEFAULT_SHARE:.0%} of {told.device}: no run of it was measured"
-    wanted = max(ceiling_for(evidence), evidence.failed_at * 3 // 2, told.least)
+        return f"{DEFAULT_SHARE:.0%} of {told.device}: {_unknown(told)}"
+    wanted = max(_needed(told, evidence), _smallest(evidence))
     if wanted > told.ever:
         most = format_bytes(max(told.ever, 0))
         return f"{format_bytes(wanted)}, of which {told.device} can give {most}"
     return format_bytes(wanted)
+
+
+def _unknown(told: Explanation) -> str:
+    runs = told.history.runs
+    return "no run of it has started TensorFlow" if runs else "no run of it was measured"
+
+
+def _needed(told: Explanation, evidence: Evidence) -> int:
+    return max(ceiling_for(evidence), evidence.failed_at * 3 // 2, told.least)
+
+
+def _smallest(evidence: Evidence) -> int:
+    return SMALLEST if evidence.peak is None else TINIEST
 
 
 def _counted(lesson: Lesson) -> str:

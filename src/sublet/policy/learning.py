@@ -54,7 +54,12 @@ def learn(history: History) -> Lesson:
         known = _from_others(others)
     seen = any(run.likeness == "same" for run in history.runs)
     lesson = known or Lesson(Evidence(same_arguments=seen))
-    outsides = [run.outside for run in (alike or history.runs) if run.outside is not None]
+    # One that ran out of memory had not touched all of its pool, so what lies beside it is unknown.
+    outsides = [
+        run.outside
+        for run in (alike or history.runs)
+        if run.outside is not None and not run.exceeded
+    ]
     evidence = Evidence(
         peak=lesson.evidence.peak,
         runs=lesson.evidence.runs,

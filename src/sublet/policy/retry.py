@@ -4,7 +4,7 @@ Pure: the same ending of the same job gives the same answer.
 """
 
 from sublet.domain.job import Again, Job, Outcome
-from sublet.units import format_bytes, format_seconds
+from sublet.units import MiB, format_bytes, format_seconds
 
 REQUEUE_CODE = 42
 """A program that exits with it asks to be started again, after it has saved its work."""
@@ -54,6 +54,14 @@ def loops(job: Job, told: Outcome) -> bool:
     return len(last) == LOOP - 1 and all(
         one.ran < QUICK and (one.cause, one.code) == (told.cause, told.code) for one in last
     )
+
+
+def advice(job: Job, larger: int | None) -> str:
+    """What to do about a job that ran out of memory for good."""
+    if larger is None:
+        return "no more can be given: try a smaller batch"
+    grow = "" if job.spec.on_oom == "grow" else ", or --on-oom grow"
+    return f"try --memory {larger // MiB}MiB{grow}"
 
 
 def ending(told: Outcome) -> str:

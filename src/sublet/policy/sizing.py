@@ -170,15 +170,22 @@ def check(ask: MemoryAsk, device: Device, most: int) -> None:
         raise BadRequest(
             f"{format_bytes(wanted)} is too little: hardly any program runs in less than "
             f"{format_bytes(SMALLEST)}.",
-            f"Ask for --memory {format_bytes(SMALLEST).replace(' ', '')} or more.",
+            f"Ask for {format_bytes(SMALLEST).replace(' ', '')} or more.",
         )
     if wanted > most:
+        asked, given = _apart(wanted, max(most, 0))
         raise TooLarge(
-            f"{format_bytes(wanted)} will never fit on {device.id}: it has "
-            f"{format_bytes(device.capacity)}, of which one program can be given "
-            f"{format_bytes(max(most, 0))}.",
+            f"{asked} will never fit on {device.id}: it has {format_bytes(device.capacity)}, of "
+            f"which one program can be given {given}.",
             _remedy(device, most),
         )
+
+
+def _apart(more: int, less: int) -> tuple[str, str]:
+    """Two amounts in words that differ, as they do."""
+    if format_bytes(more) != format_bytes(less):
+        return format_bytes(more), format_bytes(less)
+    return f"{round_up(more) // MiB} MiB", f"{less // MiB} MiB"
 
 
 def _remedy(device: Device, most: int) -> str:
@@ -186,4 +193,4 @@ def _remedy(device: Device, most: int) -> str:
     if possible * MiB < SMALLEST:
         more = "raise SUBLET_CPU_MEMORY" if device.kind == "cpu" else "use another device"
         return f"Too little is left on {device.id} for any program: {more}."
-    return f"Ask for at most --memory {possible}MiB, or use `grow` or `auto`."
+    return f"Ask for at most {possible}MiB, or for `grow` or `auto`."

@@ -2,7 +2,7 @@
 
 import sys
 
-_PROGRAM = "sublet.inside.calls"
+from sublet.domain.job import POOL_PROGRAM
 
 
 def in_a_worker() -> bool:
@@ -12,4 +12,4 @@ def in_a_worker() -> bool:
     waits for another one holds its lease meanwhile, and enough of them wait for ever.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return getattr(spec, "name", None) == _PROGRAM
+    return getattr(spec, "name", None) == POOL_PROGRAM.decode()

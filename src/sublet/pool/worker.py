@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from sublet.client import request
 from sublet.client.following import Following
+from sublet.domain.job import POOL_PROGRAM
 from sublet.home import Home
 from sublet.inside import calls, parcels
 from sublet.inside.lease import say
@@ -64,7 +65,7 @@ class Worker:
         )
         self._opened = False
         self._told = told
-        words = [sys.executable, "-m", "sublet.inside.calls", label]
+        words = [sys.executable, "-m", POOL_PROGRAM.decode(), label]
         spec = request.job(
             words,
             terms.memory,

@@ -237,7 +237,10 @@ class Snapshot(Struct, frozen=True, tag="snapshot"):
     devices: tuple[DeviceRow, ...]
     leases: tuple[LeaseRow, ...]
     waiting: tuple[WaitingRow, ...]
+    """The first of those who wait."""
     nurseries: tuple[NurseryRow, ...]
+    waits: int = 0
+    """How many wait."""
 
 
 class Jobs(Struct, frozen=True, tag="rows"):
@@ -266,6 +269,8 @@ class Downed(Struct, frozen=True, tag="downed"):
 
     running: tuple[LeaseRow, ...]
     waiting: tuple[WaitingRow, ...]
+    waits: int = 0
+    """As in a snapshot."""
 
 
 class Explained(Struct, frozen=True, tag="explained"):

@@ -90,6 +90,8 @@ def write(path: Path, text: str, force: bool) -> None:
             path.hardlink_to(part)
     except OSError as error:
         check(path, force)
-        raise WorldError(f"{path} cannot be written: {error.strerror}.") from None
+        raise WorldError(
+            f"{path} cannot be written: {error.strerror}.", "Name another place."
+        ) from None
     finally:
         part.unlink(missing_ok=True)
