@@ -41,6 +41,12 @@ def explained(error: BaseException, path: str = "") -> ServingError:
     return ServingError(f"{path} cannot be loaded: {text}", code)
 
 
+def not_found(model: str, version: int | None) -> ServingError:
+    """No version, or not this one: as TensorFlow Serving says it."""
+    wanted = f"Latest({model})" if version is None else f"Specific({model}, {version})"
+    return ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)
+
+
 def unsent(error: BaseException) -> ServingError:
     """The answer to a call whose outputs are no tensors, or too much to send."""
     return ServingError(f"What the model gave cannot be sent: {_text(error)}", Code.INTERNAL)

@@ -17,7 +17,9 @@ from sublet.inside import lease
 
 from . import batches, notes
 from .clients import Client, Form, Route
-from .models import Loaded, Statistics, Store
+from .entries import Loaded, Statistics
+from .failures import not_found
+from .models import Store
 from .options import Options
 from .queues import Kind, Part, Queue, Request
 from .schedule import Run, Schedule
@@ -297,9 +299,3 @@ def _row(queue: Queue, stored: Statistics | None) -> dict[str, Any]:
             "error": stored.error,
         }
     return row
-
-
-def not_found(model: str, version: int | None) -> ServingError:
-    """As TensorFlow Serving says it."""
-    wanted = f"Latest({model})" if version is None else f"Specific({model}, {version})"
-    return ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)

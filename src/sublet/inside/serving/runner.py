@@ -11,8 +11,8 @@ from sublet.errors import ServingError
 from . import batches, failures
 from .answers import Answers
 from .clients import Client
+from .entries import Loaded
 from .floor import Floor
-from .models import Loaded
 from .queues import Batch, Request
 from .schedule import Run
 from .signatures import Unloaded
