@@ -57,6 +57,11 @@ def out_of_memory(error: BaseException) -> bool:
     return type(error).__name__ == "ResourceExhaustedError" and oom.is_oom(_text(error))
 
 
+def exhausted(error: BaseException) -> bool:
+    """Whether it was that, or the answer that says so."""
+    return out_of_memory(error) or getattr(error, "code", None) == Code.RESOURCE_EXHAUSTED
+
+
 def asked(error: BaseException) -> int:
     """Bytes of the allocation that failed, 0 where it is not said."""
     return oom.asked(_text(error))

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
@@ -33,6 +33,17 @@ LOAD_TIMEOUT = 300.0
 """Seconds for a model that names no `load_timeout`."""
 _SLOW = 5.0
 """Seconds after which other models may be loaded beside one that takes longer."""
+
+
+T = TypeVar("T")
+
+
+class Taken(NamedTuple):
+    """Bytes of the pool."""
+
+    bytes: int
+    room: int
+    """That there were for it."""
 
 
 class Store:
@@ -151,6 +162,16 @@ class Store:
             with contextlib.suppress(ServingError):
                 self.load(name, old)
             raise
+
+    def measured(self, name: str, version: int, call: Callable[[], T]) -> tuple[T, Taken | None]:
+        """What the call gives, and what it took, if that can be told; the caller makes sure that
+        no other runs."""
+        before = self._meter.now() if self._residents.take_peak() is not None else None
+        result = call()
+        peak = None if before is None else self._residents.take_peak()
+        if before is None or peak is None:
+            return result, None
+        return result, Taken(max(0, peak - before), self._residents.spare((name, version)))
 
     def relieve(self, name: str, version: int, error: BaseException) -> ServingError | None:
         """A call of this model ended with `error` for want of memory: evict what is idle. None if

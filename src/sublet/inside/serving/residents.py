@@ -108,15 +108,28 @@ class Residents:
         self._evict(keys)
         return bool(keys)
 
+    def take_peak(self) -> int | None:
+        """The most that was in use since this was last asked; None while something is loaded. What
+        of it was for computing is left free from now on."""
+        peak = self._meter.take_peak()
+        if peak is None or self._turn.locked():
+            return None
+        with self._lock:
+            held = sum(seat.bytes for seat in self._seats())
+        self._reserve.note(max(0, peak - held), self._clock())
+        return peak
+
+    def spare(self, key: Key) -> int:
+        """Bytes that this model can compute with, at most: beside itself and those that stay."""
+        with self._lock:
+            kept = sum(seat.bytes for seat in self._seats() if seat.pinned or seat.key == key)
+        return max(0, (self._meter.limit or 0) - kept)
+
     def sweep(self) -> list[Key]:
         """As `Store.sweep`."""
-        now = self._clock()
+        self.take_peak()
         with self._lock:
-            seats = self._seats()
-        peak = self._meter.take_peak()
-        if peak is not None and not self._turn.locked():
-            self._reserve.note(max(0, peak - sum(seat.bytes for seat in seats)), now)
-        keys = paging.expired(seats, now)
+            keys = paging.expired(self._seats(), self._clock())
         self._evict(keys)
         return cast("list[Key]", keys)
 
