@@ -45,6 +45,8 @@ class Puppet:
         await self.gate.wait()
         key = (name, number)
         self.log.append(f"load {name} {number}")
+        if key not in self.known:
+            raise ServingError("Servable not found", Code.NOT_FOUND)
         if key in self.endless:
             await asyncio.Event().wait()
         if key in self.deadly:

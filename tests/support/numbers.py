@@ -153,6 +153,23 @@ def _large(path: str) -> Bound:
     return _bound(lambda x: [np.repeat(x, 1000, axis=1)])
 
 
+class ResourceExhaustedError(Exception):
+    """As TensorFlow's."""
+
+
+def _tight(path: str) -> Bound:
+    """As `sizes`, with memory for five rows."""
+
+    def run(x: Array) -> list[Array]:
+        if len(x) > 5:
+            raise ResourceExhaustedError(
+                "OOM when allocating tensor with shape[6,1] and type float"
+            )
+        return [np.full((len(x), 1), len(x), np.float32)]
+
+    return _bound(run)
+
+
 def _dates(path: str) -> Bound:
     """Gives what no client can be sent."""
     return _bound(lambda x: [np.full((len(x), 1), "2026", "datetime64[Y]")])
@@ -169,6 +186,7 @@ FUNCTIONS: dict[str, Callable[[str], Bound]] = {
     "nones": _nones,
     "held": _held,
     "large": _large,
+    "tight": _tight,
     "dates": _dates,
 }
 

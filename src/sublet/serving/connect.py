@@ -4,22 +4,19 @@ Owns finding the engine, and finding it again after a fork or when it was replac
 """
 
 import asyncio
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sublet.channel import port
 from sublet.channel.answer import Answer
 from sublet.channel.codes import Code
 from sublet.channel.line import Line, Unsent
 from sublet.errors import ServingError
-from sublet.home import Home
+from sublet.serving import lines, notices
 from sublet.serving.calls import Array, Signatures, arrange, result
 
 _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
@@ -91,7 +88,7 @@ class Model:
             except ServingError as error:
                 misfit = error.code in _MISFITS
                 if not misfit or not await asyncio.to_thread(self._changed, line, known):
-                    raise
+                    raise self._explained(error) from None
 
     def buffer(self, shape: int | Sequence[int], dtype: Any = np.float32) -> Array:
         """An array in shared memory: as an input it is sent without a copy, if it is large."""
@@ -129,7 +126,13 @@ class Model:
                 continue  # There is another engine, or an error that says that there is none.
             except ServingError as error:
                 if error.code not in _MISFITS or not self._changed(line, known):
-                    raise
+                    raise self._explained(error) from None
+
+    def _explained(self, error: ServingError) -> ServingError:
+        """An engine knows only what it has; the server knows why it has not the others."""
+        if error.code != Code.NOT_FOUND:
+            return error
+        return notices.refusal(self.name, self._version) or error
 
     def _changed(self, line: Line, known: Signatures) -> bool:
         """Whether another version, with other signatures, has taken the place of the one that was
@@ -162,14 +165,7 @@ def _find(name: str, version: int | None) -> tuple[Line, int, Signatures]:
     """The engine that serves this model."""
     served: set[str] = set()
     refused: ServingError | None = None
-    for path in _engines():
-        try:
-            line = Line(port.connect(str(path)))
-        except ServingError as error:
-            if isinstance(error.__cause__, ConnectionRefusedError):
-                # It was killed: an engine listens before its socket has this name.
-                path.unlink(missing_ok=True)
-            continue
+    for _, line in lines.open_all():
         try:
             told = line.ask({"ask": "models"})
             # A list of rows, as the engine answers this question; others are answered by objects.
@@ -180,8 +176,9 @@ def _find(name: str, version: int | None) -> tuple[Line, int, Signatures]:
         except ServingError as error:
             refused = error
         line.close()
-    if refused is not None:
-        raise refused
+    known = notices.refusal(name, version) or refused
+    if known is not None:
+        raise known
     if served:
         raise ServingError(
             f"No model {name!r} is served here, only: {', '.join(sorted(served))}.",
@@ -192,12 +189,3 @@ def _find(name: str, version: int | None) -> tuple[Line, int, Signatures]:
         "Start a server: sublet serve MODELS.",
         Code.UNAVAILABLE,
     )
-
-
-def _engines() -> list[Path]:
-    """The sockets of engines, newest first."""
-    found = []
-    for path in (Home.find().path / "engines").glob("*.sock"):
-        with contextlib.suppress(OSError):
-            found.append((path.stat().st_mtime_ns, path))
-    return [path for _, path in sorted(found, reverse=True)]

@@ -96,6 +96,8 @@ class Row(Struct, frozen=True):
     idle: float | None = None
     """Seconds since its last use."""
     pinned: bool = False
+    error: str = ""
+    """Why it is not served."""
 
 
 def add(tallies: Iterable[Tally]) -> Tally:

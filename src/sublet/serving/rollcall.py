@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from sublet.channel import port
-from sublet.channel.line import Line
 from sublet.errors import ServingError
-from sublet.home import Home
+from sublet.serving import lines, notices
 from sublet.serving.metrics import Row
 from sublet.serving.slots import row
 
@@ -14,21 +12,21 @@ _PATIENCE = 5.0
 
 
 def roll_call() -> list[Row]:
-    """All versions that some engine knows, by name; engines that do not answer are left out."""
+    """All versions that some engine knows, or some server cannot serve, by name; engines that do
+    not answer are left out."""
     rows: list[Row] = []
-    for path in sorted((Home.find().path / "engines").glob("*.sock")):
-        try:
-            line = Line(port.connect(str(path)))
-        except ServingError as error:
-            if isinstance(error.__cause__, ConnectionRefusedError):
-                # An engine listens before its socket has this name, so this one was killed.
-                path.unlink(missing_ok=True)
-            continue
+    for name, line in lines.open_all():
         try:
             told: Any = line.ask({"ask": "models"}, _PATIENCE)
-            rows += [row(one, path.stem) for one in told]
+            rows += [row(one, name) for one in told]
         except ServingError:
             continue
         finally:
             line.close()
+    known = {(one.model, one.version) for one in rows}
+    rows += [
+        Row(one.model, one.version, state="failed", error=one.error)
+        for one in notices.read()
+        if (one.model, one.version) not in known
+    ]
     return sorted(rows, key=lambda one: (one.model, one.version))

@@ -17,10 +17,11 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
 from sublet.serving import config, metrics, versions
 from sublet.serving import link as say
-from sublet.serving.catalogue import State
+from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.config import Settings
 from sublet.serving.frontends import FrontEnds
 from sublet.serving.listeners import Listeners
+from sublet.serving.notices import Notices
 from sublet.serving.slots import Slots
 from sublet.serving.stock import Retries, Stock
 from sublet.serving.textproto import ModelConfig
@@ -49,10 +50,11 @@ class Server:
         self._signalled = asyncio.Event()
         self.addresses, openings = self._open()
         self._frontends = FrontEnds(openings, self._reload, self._exposition)
+        self._notices = Notices()
         self._slots = Slots(settings, tell)
         self.stock = Stock(
             self._slots.of,
-            self._frontends,
+            self,
             lambda model, path: config.options(settings, model, path),
             Retries(settings.retries, settings.retry_wait),
             tell,
@@ -86,8 +88,18 @@ class Server:
             await asyncio.gather(work, heard, return_exceptions=True)
             self._listeners.close()
             self.stock.close()
+            self._notices.close()
             await self._frontends.stop()
             await self._slots.close()
+
+    def publish(self, catalogue: Catalogue) -> int:
+        """As `Audience.publish`: to front ends, and to programs that call engines directly."""
+        self._notices.tell(catalogue)
+        return self._frontends.publish(catalogue)
+
+    async def heard(self, number: int) -> None:
+        """As `Audience.heard`."""
+        await self._frontends.heard(number)
 
     def _open(self) -> tuple[Addresses, list[say.Opening]]:
         """Take all addresses before anything is started."""

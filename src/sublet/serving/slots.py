@@ -6,7 +6,6 @@ engine is to have is the stock's to say.
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import msgspec
 
 from sublet.errors import ServingError, SubletError, TooLarge
 from sublet.inside.serving.notes import LARGEST, Notes
-from sublet.serving import versions, watch
+from sublet.serving import ends, versions, watch
 from sublet.serving.blame import Key
 from sublet.serving.catalogue import Signature
 from sublet.serving.config import Settings
@@ -37,8 +36,6 @@ _BESIDE = 256 * MiB
 _ANSWERING = 30.0
 """Seconds for what was asked of a version before it is taken away."""
 _LOOK = 0.02
-_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Somebody has ended it, or the kernel for want of memory: no model is known to be why."""
 _OUT = {"known": "unloaded", "ready": "loaded"}
 """Words of the engine for whoever looks from outside."""
 
@@ -307,6 +304,7 @@ class _Life:
         """What it ran when it ended, unless somebody else ended it."""
         self._loading: dict[Key, None] = {}
         self._numbers: dict[Key, int] = {}
+        self._oom_kills = ends.oom_kills()
 
     @property
     def loading(self) -> tuple[Key, ...]:
@@ -330,16 +328,11 @@ class _Life:
     def end(self, outcome: "Ended | None") -> None:
         """It is gone."""
         if outcome is not None:
-            told = outcome.outcome
-            if told.cause in ("exited", "lease exceeded") or (
-                told.cause == "signalled" and told.code - 128 not in _FROM_OUTSIDE
-            ):
+            end = ends.judge(outcome.outcome, self._oom_kills, ends.oom_kills())
+            if end.own:
                 ran = self.notes.running()
                 self.running = tuple(key for key, n in self._numbers.items() if n in ran)
-            how = f"with code {told.code}" if told.cause == "exited" else f"({told.cause})"
-            what = [f" while it loaded {name} {n}" for name, n in self._loading]
-            what += [f" while it ran {name} {n}" for name, n in self.running]
-            self.cause = f"The engine ended {how}{','.join(what)}."
+            self.cause = end.text(self._loading, self.running)
         self.ended.set()
 
 

@@ -271,6 +271,9 @@ class Stock:
                     signatures = await self._bring(host, key, place)
                     if host.path == path:
                         break  # Else the engine that knows it has ended meanwhile.
+                except ServingError:
+                    if host.path == path:
+                        raise  # Else it was asked of an engine that does not know it.
                 except EngineLost as lost:
                     if self._crashes.get(key, 0) > crashes:
                         raise ServingError(

@@ -17,7 +17,7 @@ KIND = Kind("rows", ("x",))
 
 def batch(arrays: list[Array], **options: object) -> Batch:
     parts = [Part(Request(KIND, len(a), 0.0, arrays=[a]), 0, len(a)) for a in arrays]
-    return Batch(Queue("m", 1, Options.read(options)), KIND, parts, sum(map(len, arrays)))
+    return Batch(Queue("m", 1, Options.read(options)), KIND, parts, sum(map(len, arrays)), 0)
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.booleans())

@@ -212,6 +212,30 @@ def test_a_large_request_is_split_and_put_together_again(tmp_path: Path) -> None
         assert run(engine, "double", rows(*range(50))).ravel().tolist() == list(range(0, 100, 2))
 
 
+def test_a_request_that_runs_out_of_memory_is_run_in_pieces_and_the_next_at_once(
+    tmp_path: Path,
+) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("tight")
+        assert run(engine, "tight", rows(*range(40))).ravel().tolist() == [5] * 40
+        assert engine.model("tight")["batches"] == 1
+        assert run(engine, "tight", rows(*range(40))).ravel().tolist() == [5] * 40
+        assert engine.model("tight")["batches"] == 1 + 8
+
+
+def test_what_ran_out_of_memory_and_cannot_be_split_is_not_tried_again_at_once(
+    tmp_path: Path,
+) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("tight", alone=True)
+        for said in ("needs about", "Send less at a time"):
+            with pytest.raises(ServingError, match=said) as caught:
+                run(engine, "tight", rows(*range(40)))
+            assert caught.value.code == Code.RESOURCE_EXHAUSTED
+        assert engine.model("tight")["batches"] == 1
+        assert run(engine, "tight", rows(*range(5))).ravel().tolist() == [5] * 5
+
+
 def test_batches_are_filled_up_to_an_allowed_size(tmp_path: Path) -> None:
     with numbers_engine(tmp_path) as engine:
         engine.add("sizes", allowed_batch_sizes=[4, 16])

@@ -45,6 +45,42 @@ def test_a_request_is_not_torn_apart_to_fill_a_batch() -> None:
     assert taken(one) == [second]
 
 
+def large(rows: int, mib: int, kind: Kind) -> Request:
+    return Request(kind, rows, 0.0, nbytes=mib << 20)
+
+
+def test_a_request_is_split_so_that_its_pieces_fit_the_memory_beside_each_other() -> None:
+    kind = Kind("tight")
+    kind.even = True
+    kind.need.note(1 << 20, 8 << 20, room=64 << 20)
+    one = queue()
+    one.put(large(100, 100, kind))
+    batch, _ = one.take(0.0)
+    assert batch is not None
+    assert (batch.rows, batch.nbytes) == (2, 2 << 20)
+
+
+def test_requests_that_would_not_fit_the_memory_together_do_not_share_a_batch() -> None:
+    kind = Kind("tight")
+    kind.need.note_short(8 << 20, 0.0)
+    one = queue()
+    requests = [large(1, 1, kind) for _ in range(2)]
+    for each in requests:
+        one.put(each)
+    assert taken(one) == requests[:1]
+
+
+def test_a_row_that_is_known_not_to_fit_the_memory_is_refused() -> None:
+    kind = Kind("tight")
+    kind.need.note_short(8 << 20, 0.0)
+    one = queue()
+    refused = one.put(large(2, 16, kind))
+    assert refused is not None
+    assert refused.code == Code.RESOURCE_EXHAUSTED
+    assert one.put(large(2, 14, kind)) is None
+    assert one.rows == 2
+
+
 def test_higher_priorities_go_first_and_lower_ones_fill_the_batch() -> None:
     one = queue(max_batch_size=2)
     low, high, higher = request(), request(priority=1), request(priority=2)

@@ -179,6 +179,19 @@ def test_an_input_larger_than_the_pool_is_no_concern_of_the_pool(run: Run, tmp_p
     assert run(feed, tmp_path) == 3
 
 
+def test_what_a_call_takes_is_measured(run: Run, heavy: str) -> None:
+    def measure(store: Store, path: str) -> Any:
+        store.add("heavy", 123, path)
+        answer(store, "heavy", x=np.ones((1, 2), np.float32))
+        x = np.ones((1 << 20, 2), np.float32)
+        outputs, taken = store.measured("heavy", 123, lambda: answer(store, "heavy", x=x))
+        return outputs["y"].nbytes, taken
+
+    size, taken = run(measure, heavy)
+    assert size <= taken.bytes < 2 * size
+    assert taken.room <= (64 - 8) << 20
+
+
 def test_the_one_that_is_worth_least_makes_room_for_a_new_one(run: Run, heavy: str) -> None:
     def fill(store: Store, path: str) -> Any:
         x = np.ones((1, 2), np.float32)

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sublet.serving.grpc import connection as connections
-from sublet.serving.grpc import frames, hpack, streams
+from sublet.serving.grpc import conversation, frames, hpack, streams
 from sublet.serving.grpc.frames import Fault, Setting, frame
 from sublet.serving.proto import inference, serving, tensors
 from sublet.serving.room import share
@@ -333,7 +332,7 @@ def test_a_stream_whose_service_is_behind_gets_no_more_room(server: Served) -> N
 
 def test_streams_beyond_the_limit_are_refused_and_the_first_ones_answered(server: Served) -> None:
     with Client(server.port) as client:
-        last = 2 * connections.MOST_STREAMS + 1
+        last = 2 * conversation.MOST_STREAMS + 1
         for stream in range(1, last + 1, 2):
             client.headers(stream)
         assert client.next(frames.RST_STREAM).fault == Fault.REFUSED_STREAM
@@ -343,14 +342,14 @@ def test_streams_beyond_the_limit_are_refused_and_the_first_ones_answered(server
 
 def test_a_client_that_opens_and_resets_without_end_is_told_to_calm_down(server: Served) -> None:
     with Client(server.port) as client:
-        for stream in range(1, 2 * connections.MOST_RESETS + 3, 2):
+        for stream in range(1, 2 * conversation.MOST_RESETS + 3, 2):
             client.send(_headers(stream) + frames.reset(stream, Fault.CANCEL))
         assert client.goaway() == Fault.ENHANCE_YOUR_CALM
 
 
 def test_resets_that_a_client_provokes_are_counted_as_well(server: Served) -> None:
     with Client(server.port) as client:
-        for stream in range(1, 2 * connections.MOST_RESETS + 3, 2):
+        for stream in range(1, 2 * conversation.MOST_RESETS + 3, 2):
             client.send(_headers(stream) + frames.window_update(stream, 0))
         assert client.goaway() == Fault.ENHANCE_YOUR_CALM
 

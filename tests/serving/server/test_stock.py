@@ -254,6 +254,26 @@ def test_a_model_that_ends_two_engines_while_it_loads_is_not_tried_again(
     play(story, Retries(5, 0.0))
 
 
+def test_those_who_wait_for_their_turn_while_the_engine_ends_are_served_by_the_next(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        for name in ("a", "b", "deadly"):
+            shop.put(name, 1)
+        shop.puppet.deadly.add(("deadly", 1))
+        # All are known to the engine before the first load ends it.
+        shop.puppet.gate.clear()
+        serving = asyncio.create_task(shop.serve("deadly", "a", "b"))
+        while len(shop.puppet.known) < 3:
+            await asyncio.sleep(0)
+        shop.puppet.gate.set()
+        await serving
+        assert shop.states("deadly") == {1: State.END}
+        assert shop.states("a") == shop.states("b") == {1: State.AVAILABLE}
+
+    play(story)
+
+
 def test_a_model_that_is_loaded_anew_and_ends_the_engine_is_taken_out(
     play: Callable[..., None],
 ) -> None:

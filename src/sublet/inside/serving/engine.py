@@ -38,8 +38,9 @@ from sublet.inside.calls import leave
 
 from . import notes, questions, quiet
 from .clients import Client
+from .failures import not_found
 from .files import files_of
-from .floor import Floor, Make, not_found
+from .floor import Floor, Make
 from .loader import Loader
 from .models import Store
 from .runner import Runner

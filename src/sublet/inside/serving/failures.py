@@ -41,6 +41,12 @@ def explained(error: BaseException, path: str = "") -> ServingError:
     return ServingError(f"{path} cannot be loaded: {text}", code)
 
 
+def not_found(model: str, version: int | None) -> ServingError:
+    """No version, or not this one: as TensorFlow Serving says it."""
+    wanted = f"Latest({model})" if version is None else f"Specific({model}, {version})"
+    return ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)
+
+
 def unsent(error: BaseException) -> ServingError:
     """The answer to a call whose outputs are no tensors, or too much to send."""
     return ServingError(f"What the model gave cannot be sent: {_text(error)}", Code.INTERNAL)
@@ -49,6 +55,11 @@ def unsent(error: BaseException) -> ServingError:
 def out_of_memory(error: BaseException) -> bool:
     """Whether it was TensorFlow's pool that had no more to give."""
     return type(error).__name__ == "ResourceExhaustedError" and oom.is_oom(_text(error))
+
+
+def exhausted(error: BaseException) -> bool:
+    """Whether it was that, or the answer that says so."""
+    return out_of_memory(error) or getattr(error, "code", None) == Code.RESOURCE_EXHAUSTED
 
 
 def asked(error: BaseException) -> int:

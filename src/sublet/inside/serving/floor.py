@@ -17,7 +17,9 @@ from sublet.inside import lease
 
 from . import batches, notes
 from .clients import Client, Form, Route
-from .models import Loaded, Statistics, Store
+from .entries import Loaded, Statistics
+from .failures import not_found
+from .models import Store
 from .options import Options
 from .queues import Kind, Part, Queue, Request
 from .schedule import Run, Schedule
@@ -55,6 +57,8 @@ class Floor:
         self.store.add(model, version, path, options)
         with self._lock:
             queue = self._schedule.add(model, version, read)
+            for need in queue.needs.values():
+                need.forget()
             queue.number = number if 0 <= number <= notes.LARGEST else 0
             queue.suspect = suspect
 
@@ -114,6 +118,12 @@ class Floor:
             self._schedule.finish(run, seconds, oldest)
             self._idle.notify_all()
             return self._schedule.next_due(now)
+
+    def quiet(self) -> int | None:
+        """How many batches have begun so far, if only one of them runs: as long as this stays, what
+        the memory shows is that one's."""
+        with self._lock:
+            return self._schedule.begun if self._schedule.running == 1 else None
 
     def next_due(self, now: float) -> float | None:
         """When a batch will be due by itself; None if only something new can make one so."""
@@ -256,6 +266,7 @@ class Floor:
                 queue.kinds.clear()
             kind = queue.kinds[key] = Kind(route.signature, route.inputs, tails, lone)
             kind.alone = lone or queue.options.alone
+            kind.need = queue.needs.setdefault(route.signature, kind.need)
         if kind.bound is None and kind.error is None and queue.present:
             loaded = self.store.use(queue.model, queue.version)
             if loaded is not None:
@@ -297,9 +308,3 @@ def _row(queue: Queue, stored: Statistics | None) -> dict[str, Any]:
             "error": stored.error,
         }
     return row
-
-
-def not_found(model: str, version: int | None) -> ServingError:
-    """As TensorFlow Serving says it."""
-    wanted = f"Latest({model})" if version is None else f"Specific({model}, {version})"
-    return ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)

@@ -17,7 +17,7 @@ import numpy as np
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.inside.serving import failures
-from sublet.inside.serving.loading import Opened
+from sublet.inside.serving.openings import Opened
 from sublet.inside.serving.saved import Signature, Tensor
 from sublet.inside.serving.signatures import Array, Bound, Gate
 from sublet.inside.serving.sources import FUNCTION

@@ -18,7 +18,8 @@ from typing import Any
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.inside.serving.loading import Opened, SavedModelOpening
+from sublet.inside.serving.loading import SavedModelOpening
+from sublet.inside.serving.openings import Opened
 from sublet.inside.turn import TURN
 
 

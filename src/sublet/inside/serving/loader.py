@@ -17,8 +17,8 @@ from functools import partial
 from sublet.errors import ServingError
 
 from . import failures
+from .entries import Loaded
 from .floor import Floor
-from .models import Loaded
 from .runner import Runner
 
 _THREADS = 16

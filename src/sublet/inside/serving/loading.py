@@ -19,13 +19,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.inside.serving.graphs import Graph
+from sublet.inside.serving.openings import Opened
 from sublet.inside.serving.saved import Signature, Tensor
 from sublet.inside.serving.signatures import Array, Bound, Gate, Lazily, Run, batchable
 
@@ -35,24 +36,6 @@ _ASSETS = "saved_model_assets"
 _CALLER = -1
 """Operations run in the thread that calls: a third less for a small model than handing them to a
 pool. Each operation still spreads over the cores."""
-
-
-class Opened(Protocol):
-    """A model in memory, until it is closed."""
-
-    signatures: dict[str, Bound]
-
-    def close(self) -> None:
-        """Let no new call in, wait for those inside, and give everything back."""
-
-
-class Opening(Protocol):
-    """A model on its way into memory: `run` in one thread, `cancel` from any other."""
-
-    def run(self) -> Opened: ...
-
-    def cancel(self) -> None:
-        """Stop what can be stopped: what TensorFlow computes, not what it waits for outside."""
 
 
 class _Session:

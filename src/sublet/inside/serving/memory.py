@@ -25,16 +25,21 @@ class Meter:
     def limit(self) -> int | None:
         return None if self._lease is None else pool.limit(self._lease)
 
+    def now(self) -> int | None:
+        """Bytes in use at this moment."""
+        used = None if self._lease is None else pool.usage(self._lease)
+        return None if used is None else used[0]
+
     def held(self) -> int | None:
         """Bytes in use, without what a batch uses for a moment: the least of a few looks."""
         looks = []
         for look in range(_LOOKS):
             if look:
                 time.sleep(_PAUSE)
-            used = None if self._lease is None else pool.usage(self._lease)
+            used = self.now()
             if used is None:
                 return None
-            looks.append(used[0])
+            looks.append(used)
         return min(looks)
 
     def take_peak(self) -> int | None:

@@ -19,7 +19,7 @@ from .clients import Client
 
 if TYPE_CHECKING:
     from .engine import Engine
-    from .models import Loaded
+    from .entries import Loaded
 
 _OWNERS = ("add", "load", "unload", "retire", "forget")
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 
+from .needs import Need
 from .options import Options
 
 FULL = "The batch scheduling queue to which this task was submitted is full"
@@ -28,7 +29,7 @@ _PIECE = 0.05
 class Kind:
     """Requests that may share a batch: same signature, types and shapes but for the rows."""
 
-    __slots__ = ("alone", "bound", "error", "even", "inputs", "lone", "signature", "tails")
+    __slots__ = ("alone", "bound", "error", "even", "inputs", "lone", "need", "signature", "tails")
 
     def __init__(
         self, signature: str, inputs: tuple[str, ...] = (), tails: Any = (), lone: bool = False
@@ -47,6 +48,8 @@ class Kind:
         """Why none of its requests can be run."""
         self.bound: Any = None
         """What it was last checked against."""
+        self.need = Need()
+        """Shared by all kinds of a signature."""
 
 
 class Request:
@@ -113,6 +116,12 @@ class Part(NamedTuple):
     start: int
     stop: int
 
+    @property
+    def nbytes(self) -> int:
+        """Of their inputs."""
+        request = self.request
+        return request.nbytes * (self.stop - self.start) // (request.rows or 1)
+
 
 class Batch(NamedTuple):
     """What is run at once."""
@@ -121,6 +130,8 @@ class Batch(NamedTuple):
     kind: Kind
     parts: list[Part]
     rows: int
+    nbytes: int
+    """Of its inputs, without what fills it up."""
 
 
 class Queue:
@@ -153,6 +164,8 @@ class Queue:
         the same time."""
         self.loading = False
         self.kinds: dict[Hashable, Kind] = {}
+        self.needs: dict[str, Need] = {}
+        """By signature."""
         self.seconds = 0.0
         """Expected of a batch."""
         self.per_row = 0.0
@@ -165,7 +178,12 @@ class Queue:
     def put(self, request: Request) -> ServingError | None:
         """Have it wait; an error if there is no room."""
         rows = request.rows or 1
-        if request.kind.alone or not self.options.fixed:
+        kind = request.kind
+        if kind.need.bounded:
+            size = request.nbytes if kind.alone else request.nbytes / rows
+            if (refused := kind.need.refusal(size, request.arrived)) is not None:
+                return refused
+        if kind.alone or not self.options.fixed:
             # It is one batch, however long it is, or pieces whose size is ours to choose.
             rows = min(rows, self.options.largest)
         bound = self.options.enqueued * self.options.largest
@@ -179,9 +197,9 @@ class Queue:
         if lines is None:
             lines = self._lines[request.priority] = {}
             self._order = sorted(self._lines, reverse=True)
-        line = lines.get(request.kind)
+        line = lines.get(kind)
         if line is None:
-            line = lines[request.kind] = deque()
+            line = lines[kind] = deque()
         line.append(request)
         return None
 
@@ -229,9 +247,9 @@ class Queue:
         kind = head.kind
         if kind.alone and not head.taken:
             self._leave(head)
-            batch = Batch(self, kind, [Part(head, 0, head.rows)], head.rows)
-        elif head.taken or (self._piece() < head.rows and (kind.even or self.options.fixed)):
-            batch = self._split(head, self._piece())
+            batch = Batch(self, kind, [Part(head, 0, head.rows)], head.rows, head.nbytes)
+        elif head.taken or self._too_long(head, now):
+            batch = self._split(head, self._piece(head, now))
         else:
             batch = self._merge(kind, now, expired)
         self.running += 1
@@ -281,14 +299,24 @@ class Queue:
                 return first
         return None
 
-    def _piece(self) -> int:
+    def _too_long(self, head: Request, now: float) -> bool:
+        """Whether it is split: once it is known that it can be; before that only if it would have
+        no chance as it is."""
+        need = head.kind.need
+        if head.kind.even or self.options.fixed:
+            return self._piece(head, now) < head.rows
+        return need.bounded and head.rows > 1 and need.refusal(head.nbytes, now) is not None
+
+    def _piece(self, head: Request, now: float) -> int:
         """Rows above which a request is split. Without a limit of the owner's it is a matter of
-        time: a row costs less in a large batch, but others wait for it."""
-        if self.options.fixed:
-            return self.options.largest
-        if not self.per_row:
-            return max(self.options.largest, _FIRST_PIECE)
-        return max(self.options.largest, int(_PIECE / self.per_row))
+        time: a row costs less in a large batch, but others wait for it. And it is one of memory."""
+        rows = self.options.largest
+        if not self.options.fixed:
+            rows = max(rows, int(_PIECE / self.per_row) if self.per_row else _FIRST_PIECE)
+        most = head.kind.need.piece(now)
+        if rows * head.nbytes > most * head.rows:
+            rows = max(1, int(most * head.rows / head.nbytes))
+        return rows
 
     def _split(self, head: Request, piece: int) -> Batch:
         start = head.taken
@@ -299,12 +327,14 @@ class Queue:
         self._count(head, left - head.waits)
         if stop == head.rows:
             self._shift(head)
-        return Batch(self, head.kind, [Part(head, start, stop)], stop - start)
+        part = Part(head, start, stop)
+        return Batch(self, head.kind, [part], stop - start, part.nbytes)
 
     def _merge(self, kind: Kind, now: float, expired: list[Request]) -> Batch:
         parts: list[Part] = []
         rows = nbytes = 0
         limit = self.limit
+        most = min(_MERGED, kind.need.piece(now))
         for priority in self._order:
             line = self._lines[priority].get(kind)
             while line:
@@ -317,12 +347,13 @@ class Queue:
                     continue
                 rows += request.rows
                 nbytes += request.nbytes
-                if parts and (rows > limit or nbytes > _MERGED):
+                if parts and (rows > limit or nbytes > most):
                     rows -= request.rows
-                    return Batch(self, kind, parts, rows)
+                    nbytes -= request.nbytes
+                    return Batch(self, kind, parts, rows, nbytes)
                 self._leave(request)
                 parts.append(Part(request, 0, request.rows))
-        return Batch(self, kind, parts, rows)
+        return Batch(self, kind, parts, rows, nbytes)
 
     def _shift(self, request: Request) -> None:
         """The first of its line steps out; an empty line is no line."""

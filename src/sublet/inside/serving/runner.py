@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
@@ -11,11 +12,14 @@ from sublet.errors import ServingError
 from . import batches, failures
 from .answers import Answers
 from .clients import Client
+from .entries import Loaded
 from .floor import Floor
-from .models import Loaded
-from .queues import Batch, Request
+from .needs import PIECES
+from .queues import Batch, Part, Request
 from .schedule import Run
 from .signatures import Unloaded
+
+Call = Callable[[], dict[str, Array]]
 
 
 class Runner:
@@ -57,8 +61,9 @@ class Runner:
                 answers.fail(request, error)
         self._behind(answers.send())
 
-    def _compute(self, batch: Batch, loaded: Loaded, began: float) -> float:
-        """Run it, and send the answers; how long TensorFlow took."""
+    def _compute(self, batch: Batch, loaded: Loaded, began: float, in_pieces: bool = True) -> float:
+        """Run it, and send the answers; how long TensorFlow took. `in_pieces`: whether that may be
+        tried if memory is short."""
         kind = batch.kind
         if kind.bound is None or kind.bound is not loaded.signatures.get(kind.signature):
             self._floor.bind(kind, batch.queue, loaded)
@@ -86,6 +91,8 @@ class Runner:
             if len(batch.parts) > 1:
                 # One of them may be at fault, and is to fail alone.
                 return self._one_by_one(batch, loaded)
+            if in_pieces and batch.rows > 1 and not kind.alone and failures.exhausted(error):
+                return self._in_pieces(batch.parts[0], batch, loaded)
             self.refuse([batch.parts[0].request], failures.explained(error))
             return time.monotonic() - began
         answers = Answers(tuple(outputs))
@@ -108,24 +115,60 @@ class Runner:
 
     def _call(self, batch: Batch, inputs: dict[str, Array]) -> dict[str, Array]:
         """Once more, if memory was short and some could be had."""
-        call: Callable[[dict[str, Array]], dict[str, Array]] = batch.kind.bound.call
+        call: Call = partial(batch.kind.bound.call, inputs)
+        store, key = self._floor.store, (batch.queue.model, batch.queue.version)
         try:
-            return call(inputs)
+            return self._measured(batch, call)
         except Exception as error:
             if not failures.out_of_memory(error):
                 raise
-            queue = batch.queue
-            refusal = self._floor.store.relieve(queue.model, queue.version, error)
+            refusal = store.relieve(*key, error)
             if refusal is not None:
+                self._note_short(batch)
                 raise refusal from error
-        return call(inputs)
+        try:
+            return call()
+        except Exception as error:
+            if failures.out_of_memory(error):
+                self._note_short(batch)
+            raise
+
+    def _measured(self, batch: Batch, call: Call) -> dict[str, Array]:
+        """Note what it takes, if that says something new and nothing else runs."""
+        need, queue = batch.kind.need, batch.queue
+        mark = self._floor.quiet() if need.tells(batch.nbytes) else None
+        if mark is None:
+            return call()
+        outputs, taken = self._floor.store.measured(queue.model, queue.version, call)
+        if taken is not None and self._floor.quiet() == mark:
+            need.note(batch.nbytes, *taken)
+        return outputs
+
+    def _note_short(self, batch: Batch) -> None:
+        if self._floor.quiet() is not None:
+            batch.kind.need.note_short(batch.nbytes, time.monotonic())
+
+    def _in_pieces(self, part: Part, batch: Batch, loaded: Loaded) -> float:
+        """A part that was too large for the memory."""
+        request, start, stop = part
+        step = -(-(stop - start) // PIECES)
+        total = 0.0
+        for begin in range(start, stop, step):
+            piece = Part(request, begin, min(begin + step, stop))
+            total += self._alone(piece, batch, loaded, in_pieces=False)
+            if request.client.calls.get(request.call) is not request:
+                break  # It has failed, or nobody waits for it.
+        return total
 
     def _one_by_one(self, batch: Batch, loaded: Loaded) -> float:
-        total = 0.0
-        for part in batch.parts:
-            alone = Batch(batch.queue, batch.kind, [part], part.stop - part.start)
-            try:
-                total += self._compute(alone, loaded, time.monotonic())
-            except Unloaded as error:
-                self.refuse([part.request], error)
-        return total
+        return sum(self._alone(part, batch, loaded) for part in batch.parts)
+
+    def _alone(self, part: Part, batch: Batch, loaded: Loaded, in_pieces: bool = True) -> float:
+        """Run one part of a batch that has failed."""
+        rows = part.stop - part.start
+        alone = batch._replace(parts=[part], rows=rows, nbytes=part.nbytes)
+        try:
+            return self._compute(alone, loaded, time.monotonic(), in_pieces)
+        except Unloaded as error:
+            self.refuse([part.request], error)
+            return 0.0

@@ -46,6 +46,8 @@ class Schedule:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.running = 0
+        self.begun = 0
+        """Batches, since the beginning."""
         self.queues: dict[Key, Queue] = {}
         self._waiting: dict[Key, Queue] = {}
         """Those that are not empty."""
@@ -103,6 +105,7 @@ class Schedule:
                 self._waiting.pop((queue.model, queue.version), None)
             if batch is not None:
                 self.running += 1
+                self.begun += 1
                 turn = self._turns.begin(queue.model, queue.seconds, queue.options.weight)
                 return Run(batch, turn), expired
 

@@ -1,4 +1,4 @@
-"""The frames of HTTP/2 (RFC 9113): their kinds, flags and errors, and how one is written."""
+"""The frames of HTTP/2 (RFC 9113): their kinds, flags and errors, how one is written and read."""
 
 from enum import IntEnum
 from struct import Struct
@@ -99,3 +99,27 @@ def reset(stream: int, fault: Fault) -> bytes:
 def goaway(last: int, fault: Fault, text: str = "") -> bytes:
     """A GOAWAY frame."""
     return frame(GOAWAY, 0, 0, last.to_bytes(4, "big") + fault.to_bytes(4, "big") + text.encode())
+
+
+def read_settings(payload: bytes) -> dict[int, int]:
+    """What a SETTINGS frame says. Raises ConnectionFault for what a client must not say."""
+    if len(payload) % 6:
+        raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+    told = {}
+    for at in range(0, len(payload), 6):
+        key = int.from_bytes(payload[at : at + 2], "big")
+        value = told[key] = int.from_bytes(payload[at + 2 : at + 6], "big")
+        if key == Setting.INITIAL_WINDOW_SIZE and value > LARGEST_WINDOW:
+            raise ConnectionFault(Fault.FLOW_CONTROL_ERROR, "window too large")
+        if key == Setting.MAX_FRAME_SIZE and not 16384 <= value < 1 << 24:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+        if key == Setting.ENABLE_PUSH and value > 1:
+            raise ConnectionFault(Fault.PROTOCOL_ERROR, "ENABLE_PUSH is no truth value")
+    return told
+
+
+def unpadded(payload: bytes, skipped: int = 0) -> bytes:
+    """A payload without its padding, and without `skipped` bytes before it."""
+    if not payload or payload[0] + 1 + skipped > len(payload):
+        raise ConnectionFault(Fault.PROTOCOL_ERROR, "more padding than there is room")
+    return payload[1 + skipped : len(payload) - payload[0]]

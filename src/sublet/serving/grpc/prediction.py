@@ -5,7 +5,7 @@ MultiInference run one by one, so they need not share the tensor that they read.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
@@ -71,35 +71,15 @@ class Prediction:
 
     async def classify(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, classes and scores out."""
-        request = parse(serving("ClassificationRequest"), data)
-        spec = request.model_spec
-        with Counted(self._desk, spec.name, "Classify"):
-            has_spec(request)
-            version = find(self._desk, spec)
-            self._desk.admit(version)
-            signatures = await signatures_of(self._desk, version)
-            name, _ = examples.classifying(signatures, spec.signature_name)
-            given = examples.from_input(request.input)
-            outputs = await self._run(version, name, given, deadline)
-            response = serving("ClassificationResponse")()
-            _fill_classes(response.result, outputs, len(given))
-            return _answer(response, version, name)
+        return await self._by_example(
+            data, deadline, "Classify", "Classification", examples.classifying, _fill_classes
+        )
 
     async def regress(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, a number for each out."""
-        request = parse(serving("RegressionRequest"), data)
-        spec = request.model_spec
-        with Counted(self._desk, spec.name, "Regress"):
-            has_spec(request)
-            version = find(self._desk, spec)
-            self._desk.admit(version)
-            signatures = await signatures_of(self._desk, version)
-            name, _ = examples.regressing(signatures, spec.signature_name)
-            given = examples.from_input(request.input)
-            outputs = await self._run(version, name, given, deadline)
-            response = serving("RegressionResponse")()
-            _fill_numbers(response.result, outputs, len(given))
-            return _answer(response, version, name)
+        return await self._by_example(
+            data, deadline, "Regress", "Regression", examples.regressing, _fill_numbers
+        )
 
     async def multi_inference(self, data: Data, deadline: float | None) -> bytes:
         """The same examples for several signatures of one model."""
@@ -170,6 +150,30 @@ class Prediction:
         response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
         return _bytes(response)
 
+    async def _by_example(
+        self,
+        data: Data,
+        deadline: float | None,
+        api: str,
+        message: str,
+        choose: Callable[[Mapping[str, Signature], str], tuple[str, Signature]],
+        fill: Callable[[Any, Arrays, int], None],
+    ) -> bytes:
+        """What Classify and Regress have in common; `message` is how their messages begin."""
+        request = parse(serving(f"{message}Request"), data)
+        spec = request.model_spec
+        with Counted(self._desk, spec.name, api):
+            has_spec(request)
+            version = find(self._desk, spec)
+            self._desk.admit(version)
+            name, _ = choose(await signatures_of(self._desk, version), spec.signature_name)
+            given = examples.from_input(request.input)
+            outputs = await self._run(version, name, given, deadline)
+            response = serving(f"{message}Response")()
+            fill(response.result, outputs, len(given))
+            response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
+            return _bytes(response)
+
     async def _run(
         self,
         version: Version,
@@ -208,11 +212,6 @@ def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:
 def _fill_numbers(result: Any, outputs: Arrays, rows: int) -> None:
     for value in examples.regressions(outputs, rows):
         result.regressions.add(value=value)
-
-
-def _answer(response: Any, version: Version, name: str) -> bytes:
-    response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
-    return _bytes(response)
 
 
 def _bytes(response: Any) -> bytes:
