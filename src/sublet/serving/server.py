@@ -19,10 +19,11 @@ from sublet.serving import config, metrics, versions
 from sublet.serving import link as say
 from sublet.serving.catalogue import State
 from sublet.serving.config import Settings
+from sublet.serving.failures import Retries
 from sublet.serving.frontends import FrontEnds
 from sublet.serving.listeners import Listeners
 from sublet.serving.slots import Slots
-from sublet.serving.stock import Retries, Stock
+from sublet.serving.stock import Stock
 from sublet.serving.textproto import ModelConfig
 
 _LOOK = 1.0

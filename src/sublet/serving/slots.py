@@ -20,8 +20,9 @@ from sublet.serving.blame import Key
 from sublet.serving.catalogue import Signature
 from sublet.serving.config import Settings
 from sublet.serving.engine import Worker
+from sublet.serving.host import EngineLost
 from sublet.serving.metrics import Row
-from sublet.serving.stock import EngineLost, Stock
+from sublet.serving.stock import Stock
 from sublet.serving.textproto import ModelConfig
 from sublet.units import MiB
 

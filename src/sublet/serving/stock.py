@@ -8,77 +8,22 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
-from sublet.serving import savedmodel, versions
+from sublet.serving import versions
 from sublet.serving.blame import Blame, Key
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, Version
+from sublet.serving.delivery import deliver, deliver_again
+from sublet.serving.failures import Failures, Retries
+from sublet.serving.host import Audience, EngineLost, Host
 from sublet.serving.textproto import ModelConfig
 from sublet.serving.watch import Place, look
 from sublet.units import format_seconds
-
-_SLOW = 5.0
-"""Seconds after which others are loaded beside a version that takes longer, or never ends."""
-
-
-class EngineLost(Exception):
-    """The engine has ended while it was asked for something."""
-
-
-class Host(Protocol):
-    """Who has an engine for a model, and puts another in its place when it ends."""
-
-    path: str
-    """The socket of the engine; empty while there is none."""
-    turn: asyncio.Lock
-    """Held by whoever has it load something."""
-
-    async def ready(self) -> None:
-        """Until there is an engine."""
-
-    async def add(
-        self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float
-    ) -> None:
-        """Make a version known, to be loaded when it is called. `suspect`: until when it may be
-        why an engine has ended, as `Blame.until`."""
-
-    async def load(self, name: str, number: int) -> Mapping[str, Signature]:
-        """Load a version that is known; its signatures. ServingError: it cannot be served."""
-
-    async def full(self) -> bool:
-        """Whether a load would put another model out of memory."""
-
-    async def unload(self, name: str, number: int) -> None:
-        """Answer what was asked of it, give its memory back, and know it no more."""
-
-
-class Audience(Protocol):
-    """Who has to know what is served."""
-
-    def publish(self, catalogue: Catalogue) -> int:
-        """Tell them; the number of this news."""
-
-    async def heard(self, number: int) -> None:
-        """Until no request goes to what the news before said."""
-
-
-class Retries(Struct, frozen=True):
-    """How often, and after how many seconds, a version that failed is tried again."""
-
-    most: int = 5
-    wait: float = 60.0
-
-
-class _Failure(Struct, frozen=True):
-    mark: str
-    tries: int
-    due: float | None
-    """When to try again; None for never, unless its files change."""
 
 
 class _Held(Struct, frozen=True):
@@ -107,16 +52,13 @@ class Stock:
         self._host = host
         self._audience = audience
         self._options = options
-        self._retries = retries
         self._tell = tell
         self._wanted: dict[str, dict[int, Place]] = {}
         self._held: dict[Key, _Held] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._returning: set[asyncio.Task[None]] = set()
-        self._failures: dict[Key, _Failure] = {}
+        self._failures = Failures(retries)
         self._blame = Blame()
-        self._crashes: dict[Key, int] = {}
-        """How often each was put away because of the engines that it has ended."""
         self._troubles: dict[str, str] = {}
 
     async def replace(self, configs: Sequence[ModelConfig]) -> None:
@@ -218,11 +160,8 @@ class Stock:
         self._publish()
         for version in known:
             try:
-                async with host.turn:
-                    if await host.full():
-                        return
-                    loading = await _begin(host, (version.model, version.number))
-                await loading
+                if not await deliver_again(host, (version.model, version.number)):
+                    return
             except ServingError as error:
                 self._tell(f"{version.model} version {version.number}: {error}")
             except EngineLost:
@@ -257,7 +196,7 @@ class Stock:
     async def _load(self, config: ModelConfig, number: int, place: Place) -> None:
         key = (config.name, number)
         host = self._host(config)
-        crashes = self._crashes.get(key, 0)
+        crashes = self._failures.crashes(key)
         if crashes:
             self._blame.suspect(host, key, time.monotonic())
         self._put(Version(config.name, number, State.LOADING))
@@ -272,16 +211,16 @@ class Stock:
                     if host.path == path:
                         break  # Else the engine that knows it has ended meanwhile.
                 except EngineLost as lost:
-                    if self._crashes.get(key, 0) > crashes:
+                    if self._failures.crashes(key) > crashes:
                         raise ServingError(
                             f"{lost} It is not tried again until its files change.",
                             Code.INTERNAL,
                         ) from None
         except SubletError as error:
-            await self._failed(host, key, place, error, self._crashes.get(key, 0) == crashes)
+            await self._failed(host, key, place, error, self._failures.crashes(key) == crashes)
             return
         self._held[key] = _Held(host, place)
-        self._failures.pop(key, None)
+        self._failures.worked(key)
         self._put(Version(*key, State.AVAILABLE, engine=path, signatures=signatures))
         self._publish()
 
@@ -290,21 +229,11 @@ class Stock:
         await host.add(*key, place.path, options, self._blame.until(key))
 
     async def _bring(self, host: Host, key: Key, place: Place) -> Mapping[str, Signature]:
-        """Have it loaded; its signatures.
-
-        When memory is full, one that takes nobody's place is only looked into: whoever calls it
-        first has it loaded. One that takes another's place must have shown that it works.
-        """
-        async with host.turn:
-            others = self.catalogue.models[key[0]].versions.values()
-            if not any(one.state is State.AVAILABLE for one in others) and await host.full():
-                seen = await asyncio.to_thread(savedmodel.signatures, place.path)
-                if seen:
-                    return seen
-            loading = await _begin(host, key)
-        if not loading.done():
-            self._tell(f"{key[0]} version {key[1]} takes long to load; others go on.")
-        return await loading
+        """Have it loaded; its signatures. One that takes another's place must have shown that it
+        works, however full memory is."""
+        others = self.catalogue.models[key[0]].versions.values()
+        lazily = not any(one.state is State.AVAILABLE for one in others)
+        return await deliver(host, key, place.path, lazily, self._tell)
 
     async def _failed(
         self, host: Host, key: Key, place: Place, error: SubletError, again: bool = True
@@ -313,10 +242,7 @@ class Stock:
         with contextlib.suppress(EngineLost, ServingError):
             await host.unload(*key)
         code = Code(error.code) if isinstance(error, ServingError) else Code.UNAVAILABLE
-        before = self._failures.get(key)
-        tries = before.tries + 1 if before is not None and before.mark == place.mark else 0
-        due = self._due(tries) if again else None
-        self._failures[key] = _Failure(place.mark, tries, due)
+        self._failures.failed(key, place.mark, time.monotonic(), again)
         self._tell(f"{key[0]} version {key[1]} is not served: {error}")
         self._put(Version(*key, State.END, code=code, error=str(error)))
         self._publish()
@@ -324,7 +250,7 @@ class Stock:
     async def _drop(self, name: str, number: int) -> None:
         version = self.catalogue.models[name].versions[number]
         held = self._held.pop((name, number), None)
-        self._crashes.pop((name, number), None)
+        self._failures.dropped((name, number))
         self._put(replace(version, state=State.UNLOADING))
         await self._audience.heard(self._publish())
         with contextlib.suppress(EngineLost, ServingError):
@@ -340,46 +266,36 @@ class Stock:
         for version in list(self.catalogue.models[name].versions.values()):
             if version.state is State.AVAILABLE:
                 await self._drop(name, version.number)
-            self._failures.pop((name, version.number), None)
+            self._failures.worked((name, version.number))
             self.catalogue = versions.forget(self.catalogue, name, version.number)
 
     def _forgive(self, name: str) -> None:
         """Forget failures that are worth another try, or that nobody is interested in."""
-        for key, failure in list(self._failures.items()):
-            if key[0] != name:
-                continue
-            place = self._wanted[name].get(key[1])
-            other = place is None or place.mark != failure.mark
-            if other or (failure.due is not None and failure.due <= time.monotonic()):
-                self.catalogue = versions.forget(self.catalogue, *key)
-            if other:
-                del self._failures[key]
-                self._crashes.pop(key, None)
-                self._blame.forget(key)
-            elif failure.due is not None and failure.due <= time.monotonic():
-                self._failures[key] = replace(failure, due=None)
+        forgiven = self._failures.forgive(name, self._wanted[name], time.monotonic())
+        for key in (*forgiven.again, *forgiven.others):
+            self.catalogue = versions.forget(self.catalogue, *key)
+        for key in forgiven.others:
+            self._blame.forget(key)
 
     def _put_away(self, host: Host, key: Key, loading: bool) -> None:
         """This version has ended two engines."""
         model = self.catalogue.models.get(key[0])
         version = None if model is None else model.versions.get(key[1])
         if version is not None and version.state is State.LOADING:
-            self._crashes[key] = self._crashes.get(key, 0) + 1  # Whoever loads it looks here.
+            self._failures.crashed(key)  # Whoever loads it looks here.
         if version is None or version.state is not State.AVAILABLE:
             return
         if not loading and self._of(host) == [version]:
             return  # It harms nobody else, and is back in a moment.
-        tries = self._crashes.get(key, 0)
-        self._crashes[key] = tries + 1
-        due = None if loading else self._due(tries)
         place = self._wanted.get(key[0], {}).get(key[1])
-        self._failures[key] = _Failure("" if place is None else place.mark, tries, due)
+        mark = "" if place is None else place.mark
+        due = self._failures.put_away(key, mark, time.monotonic(), again=not loading)
         self._held.pop(key, None)
         text = "The engine ended each time it loaded this model; its files must change."
         if not loading:
             again = "when its files change"
-            if due is not None:
-                again = f"in {format_seconds(self._retries.wait)}, or {again}"
+            if due:
+                again = f"in {format_seconds(self._failures.retries.wait)}, or {again}"
             text = (
                 f"Engines ended while they ran {key[0]} version {key[1]}, which cost the other "
                 f"models, too. It is tried again {again}. With --isolate {key[0]} it has an engine "
@@ -388,10 +304,6 @@ class Stock:
         code = Code.INTERNAL if loading else Code.UNAVAILABLE
         self._tell(f"{key[0]} version {key[1]} is not served: {text}")
         self._put(replace(version, state=State.END, code=code, error=text, engine=""))
-
-    def _due(self, tries: int) -> float | None:
-        """When a version that failed so often before is tried again."""
-        return time.monotonic() + self._retries.wait if tries < self._retries.most else None
 
     def _of(self, host: Host) -> list[Version]:
         """The versions that can be called, and are this one's."""
@@ -414,17 +326,6 @@ class Stock:
 
     def _publish(self) -> int:
         return self._audience.publish(self.catalogue)
-
-
-async def _begin(host: Host, key: Key) -> asyncio.Future[Mapping[str, Signature]]:
-    """Have it loaded: it is, or has failed, or takes long and goes on."""
-    loading = asyncio.ensure_future(host.load(*key))
-    try:
-        await asyncio.wait([loading], timeout=_SLOW)
-    except asyncio.CancelledError:
-        loading.cancel()
-        raise
-    return loading
 
 
 def _elsewhere(old: ModelConfig, new: ModelConfig) -> bool:

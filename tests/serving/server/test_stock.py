@@ -11,7 +11,8 @@ import pytest
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import State
-from sublet.serving.stock import Retries, Stock
+from sublet.serving.failures import Retries
+from sublet.serving.stock import Stock
 from sublet.serving.textproto import ModelConfig
 from support.hosts import Crowd, Puppet
 from support.servers import HALF
@@ -113,7 +114,7 @@ def test_a_bad_version_stays_out_and_the_good_one_in(play: Callable[..., None]) 
 def test_a_model_whose_loading_does_not_end_keeps_no_other_from_being_loaded(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sublet.serving.stock._SLOW", 0.01)
+    monkeypatch.setattr("sublet.serving.delivery._SLOW", 0.01)
 
     async def story(shop: Shop) -> None:
         shop.put("endless", 1)
