@@ -15,8 +15,9 @@ Key = tuple[str, int]
 class Puppet:
     """One engine. `log` has what was asked of it; `gate` holds loads back until it is set."""
 
-    def __init__(self) -> None:
-        self.path = "engine-1"
+    def __init__(self, site: str = "") -> None:
+        self.site = site
+        self.path = f"{site}engine-1"
         self.turn = asyncio.Lock()
         self.known: dict[Key, str] = {}
         self.loaded: set[Key] = set()
@@ -68,7 +69,7 @@ class Puppet:
         """End, and be another one; who wants to know is told."""
         old = self.path
         self.lives += 1
-        self.path = f"engine-{self.lives}"
+        self.path = f"{self.site}engine-{self.lives}"
         self.known.clear()
         self.loaded.clear()
         self.suspects.clear()

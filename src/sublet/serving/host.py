@@ -14,13 +14,15 @@ class EngineLost(Exception):
 class Host(Protocol):
     """Who has an engine for models, and puts another in its place when it ends."""
 
+    site: str
+    """The device that it is on; empty if the server uses no other."""
     path: str
     """The socket of the engine; empty while there is none."""
     turn: asyncio.Lock
     """Held by whoever has it load something."""
 
     async def ready(self) -> None:
-        """Until there is an engine."""
+        """Until there is an engine. Raises BadRequest if there can be none."""
 
     async def add(
         self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float

@@ -96,6 +96,8 @@ class Row(Struct, frozen=True):
     idle: float | None = None
     """Seconds since its last use."""
     pinned: bool = False
+    device: str = ""
+    """Where the engine is."""
 
 
 def add(tallies: Iterable[Tally]) -> Tally:
@@ -193,7 +195,8 @@ def _histogram(name: str, bounds: tuple[float, ...], spreads: Mapping[str, Sprea
 
 
 def _row(row: Row) -> str:
-    return _labels(model_name=row.model, version=str(row.version))
+    where = {"device": row.device} if row.device else {}
+    return _labels(model_name=row.model, version=str(row.version), **where)
 
 
 def _labels(**labels: str) -> str:

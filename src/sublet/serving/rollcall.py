@@ -26,7 +26,7 @@ def roll_call() -> list[Row]:
             continue
         try:
             told: Any = line.ask({"ask": "models"}, _PATIENCE)
-            rows += [row(one, path.stem) for one in told]
+            rows += [row(one, path.stem, str(one.get("device") or "")) for one in told]
         except ServingError:
             continue
         finally:

@@ -1,6 +1,6 @@
 """The server behind `sublet serve`: what is served, by which processes, until a signal ends it.
 
-    settings ─▶ Stock (what is wanted; the catalogue) ─▶ Slots (engines, replaced when they end)
+    settings ─▶ Stock (what is wanted; the catalogue) ─▶ Engines (slots, replaced when they end)
                       └─ catalogue ─▶ FrontEnds (processes, replaced when they end) ◀─ clients
 
 It holds no tensor and no request: those go from a front end straight to an engine.
@@ -19,10 +19,10 @@ from sublet.serving import config, metrics, versions
 from sublet.serving import link as say
 from sublet.serving.catalogue import State
 from sublet.serving.config import Settings
+from sublet.serving.engines import Engines
 from sublet.serving.failures import Retries
 from sublet.serving.frontends import FrontEnds
 from sublet.serving.listeners import Listeners
-from sublet.serving.slots import Slots
 from sublet.serving.stock import Stock
 from sublet.serving.textproto import ModelConfig
 
@@ -50,15 +50,15 @@ class Server:
         self._signalled = asyncio.Event()
         self.addresses, openings = self._open()
         self._frontends = FrontEnds(openings, self._reload, self._exposition)
-        self._slots = Slots(settings, tell)
+        self._engines = Engines(settings, tell)
         self.stock = Stock(
-            self._slots.of,
+            self._engines.of,
             self._frontends,
             lambda model, path: config.options(settings, model, path),
             Retries(settings.retries, settings.retry_wait),
             tell,
         )
-        self._slots.stock = self.stock
+        self._engines.stock = self.stock
         self._ready = False
         self._reloading = asyncio.Lock()
         self._reloaded = False
@@ -88,7 +88,7 @@ class Server:
             self._listeners.close()
             self.stock.close()
             await self._frontends.stop()
-            await self._slots.close()
+            await self._engines.close()
 
     def _open(self) -> tuple[Addresses, list[say.Opening]]:
         """Take all addresses before anything is started."""
@@ -123,12 +123,12 @@ class Server:
         configs = config.models(self.settings)
         for flag, name in config.strangers(self.settings, configs):
             self._tell(f"{flag} {name}: there is no model of this name yet.")
-        await self._slots.start(configs)
+        await self._engines.start(configs)
         await self.stock.replace(configs)
         await self.stock.settled()
         self._listeners.listen()
         await self._frontends.start(self.stock.catalogue)
-        ready(await self._slots.rows())
+        ready(await self._engines.rows())
         self._ready = True
         await asyncio.gather(self._watch_models(), self._watch_config(configs))
 
@@ -141,7 +141,7 @@ class Server:
             else:
                 await self._survey()
                 await self.stock.refresh()
-            await self._slots.keep_only([*self.stock.configs.values()])
+            await self._engines.keep_only([*self.stock.configs.values()])
 
     async def _survey(self) -> None:
         """Models may come to a directory, and go."""
@@ -150,7 +150,9 @@ class Server:
         with contextlib.suppress(SubletError):
             configs = await asyncio.to_thread(config.models, self.settings)
             if {one.name: one for one in configs} != self.stock.configs:
-                await self.stock.replace(configs)
+                async with self._reloading:
+                    await self._engines.place(configs)
+                    await self.stock.replace(configs)
 
     async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
         """Serve what the config file says whenever it says something else than before."""
@@ -199,12 +201,13 @@ class Server:
                 versions.check_labels(
                     self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
                 )
+            await self._engines.place(configs)
             await self.stock.replace(configs)
             await self.stock.settled()
 
     async def _exposition(self) -> str:
-        tally, rows = await asyncio.gather(self._frontends.tally(), self._slots.rows())
-        restarts = {"engine": self._slots.restarts, "front end": self._frontends.restarts}
+        tally, rows = await asyncio.gather(self._frontends.tally(), self._engines.rows())
+        restarts = {"engine": self._engines.restarts, "front end": self._frontends.restarts}
         return metrics.exposition(tally, rows, restarts)
 
     async def _end(self) -> int:

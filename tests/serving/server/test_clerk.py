@@ -26,7 +26,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
 
 
 def served(engine: NumbersEngine) -> Version:
-    return Version("double", 1, State.AVAILABLE, engine=engine.path)
+    return Version("double", 1, State.AVAILABLE, engines=(engine.path,))
 
 
 async def call(clerk: Clerk, version: Version, name: str = "serving_default") -> Any:
@@ -115,9 +115,9 @@ def test_tensors_of_calls_that_wait_fill_a_bounded_room_and_leave_it(engine: Num
 def test_a_version_whose_engine_is_away_is_unavailable(tmp_path: Any) -> None:
     async def story() -> None:
         clerk = Clerk()
-        for path in ("", str(tmp_path / "gone.sock")):
+        for engines in ((), (str(tmp_path / "gone.sock"),)):
             with pytest.raises(ServingError, match="is being started again") as info:
-                await call(clerk, Version("double", 1, State.AVAILABLE, engine=path))
+                await call(clerk, Version("double", 1, State.AVAILABLE, engines=engines))
             assert info.value.code == Code.UNAVAILABLE
 
     asyncio.run(story())
@@ -151,7 +151,7 @@ def test_a_call_is_let_through_for_each_that_a_full_queue_has_done(
 
     async def story(own: NumbersEngine) -> None:
         clerk = Clerk()
-        version = Version("held", 1, State.AVAILABLE, engine=own.path)
+        version = Version("held", 1, State.AVAILABLE, engines=(own.path,))
         clerk.admit(version)
         first = asyncio.ensure_future(call(clerk, version))
         while not (tmp_path / "begun").exists():

@@ -27,7 +27,7 @@ class Shop:
         self.crowd = Crowd()
         self.told: list[str] = []
         self.stock = Stock(
-            lambda config: self.puppet, self.crowd, lambda *_: {}, retries, self.told.append
+            lambda config: (self.puppet,), self.crowd, lambda *_: {}, retries, self.told.append
         )
         self.puppet.lost = lambda *how: self.stock.away(self.puppet, *how)
 
@@ -229,9 +229,9 @@ def test_after_an_engine_has_ended_the_next_one_gets_its_models(play: Callable[.
         shop.put("b", 1)
         await shop.serve("a", "b")
         shop.puppet.die([])
-        assert shop.stock.catalogue.find("a").engine == ""
+        assert shop.stock.catalogue.find("a").engines == ()
         await shop.stock.back(shop.puppet)
-        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert shop.stock.catalogue.find("a").engines == ("engine-2",)
         assert shop.puppet.loaded == {("a", 1), ("b", 1)}
 
     play(story)
@@ -268,7 +268,7 @@ def test_a_model_that_is_loaded_anew_and_ends_the_engine_is_taken_out(
             await shop.stock.back(shop.puppet)
         assert shop.states("a") == {1: State.END}
         assert shop.states("b") == {1: State.AVAILABLE}
-        assert shop.stock.catalogue.find("b").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("b").engines == (shop.puppet.path,)
 
     play(story)
 
@@ -316,7 +316,7 @@ def test_a_version_that_is_kept_for_want_of_a_better_one_survives_its_engine(
         shop.puppet.die([])
         await shop.stock.back(shop.puppet)
         assert shop.stock.catalogue.find("a").number == 1
-        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert shop.stock.catalogue.find("a").engines == ("engine-2",)
         assert ("a", 1) in shop.puppet.loaded
 
     play(story)
@@ -335,7 +335,7 @@ def test_an_engine_that_ends_between_a_look_and_its_news_costs_no_model(
         shop.puppet.die([])
         shop.puppet.gate.set()
         await loading
-        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert shop.stock.catalogue.find("a").engines == ("engine-2",)
         assert ("a", 1) in shop.puppet.known
 
     play(story)
@@ -356,9 +356,9 @@ def test_a_model_that_ends_engines_while_it_runs_is_put_away_and_tried_again(
         with pytest.raises(ServingError, match=r"ended while they ran fragile.*--isolate") as told:
             shop.stock.catalogue.find("fragile")
         assert told.value.code == Code.UNAVAILABLE
-        assert shop.stock.catalogue.find("a").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("a").engines == (shop.puppet.path,)
         await shop.look()
-        assert shop.stock.catalogue.find("fragile").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("fragile").engines == (shop.puppet.path,)
         # It has been tried again: once is enough now, and twice in all.
         shop.puppet.die([], [("fragile", 1)])
         await shop.stock.back(shop.puppet)
@@ -405,6 +405,6 @@ def test_a_model_that_harms_nobody_else_is_served_however_often_it_ends_its_engi
         for _ in range(5):
             shop.puppet.die([], [("fragile", 1)])
             await shop.stock.back(shop.puppet)
-        assert shop.stock.catalogue.find("fragile").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("fragile").engines == (shop.puppet.path,)
 
     play(story)
