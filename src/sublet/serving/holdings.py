@@ -7,7 +7,8 @@ is wanted, and when it is done, is the stock's to say.
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -57,6 +58,8 @@ class Holdings:
         self._left: dict[Key, tuple[Host, ...]] = {}
         """Versions that were put away, and who may still have them."""
         self._blame = Blame()
+        self._busy: Counter[Host] = Counter()
+        """Who is about to get a version, or to give one up."""
 
     def publish(self) -> int:
         """Tell all what is served; the number of this news."""
@@ -68,8 +71,8 @@ class Holdings:
         return () if held is None else held.hosts
 
     def has(self, host: Host) -> bool:
-        """Whether this one has some version."""
-        return any(host in held.hosts for held in self._held.values())
+        """Whether this one has, or is about to get or to give up, some version."""
+        return host in self._busy or any(host in held.hosts for held in self._held.values())
 
     async def load(self, key: Key, place: Place, hosts: Sequence[Host]) -> None:
         """Serve a version; it is there when the first of these hosts has it."""
@@ -109,17 +112,14 @@ class Holdings:
         held = self._held.pop(key, None)
         self._failures.dropped(key)
         self._put(replace(version, state=State.UNLOADING))
-        await self._audience.heard(self.publish())
-        if held is not None:
-            await _unload(held.hosts, key)
+        await self._withdraw(() if held is None else held.hosts, key)
         self._put(replace(version, state=State.END, engines=(), devices=(), signatures=None))
         self.publish()
 
     async def clear(self, name: str) -> None:
         """Take versions of a model that were put away out of engines that have not ended."""
         for key in [key for key in self._left if key[0] == name]:
-            await self._audience.heard(self.publish())
-            await _unload(self._left.pop(key), key)
+            await self._withdraw(self._left.pop(key), key)
 
     def forget(self, key: Key) -> None:
         """Nothing is known of a version that is not served."""
@@ -185,16 +185,17 @@ class Holdings:
     async def _join(self, host: Host, key: Key, place: Place, lazily: bool) -> SubletError | None:
         """Have a version in this engine, and say so; what kept it from that."""
         try:
-            path, signatures = await self._bring(host, key, place, lazily)
+            with self._using([host]):
+                path, signatures = await self._bring(host, key, place, lazily)
         except SubletError as error:
-            await _unload([host], key)
+            await self._unload([host], key)
             return error
         version = self._version(key)
         if version is not None and version.state is State.LOADING:
             version = Version(*key, State.AVAILABLE, signatures=signatures)
             self._failures.worked(key)
         elif version is None or key not in self._held:
-            await _unload([host], key)  # It was put away meanwhile.
+            await self._unload([host], key)  # It was put away meanwhile.
             return None
         held = self._held.get(key) or _Held((), place)
         held = self._held[key] = replace(held, hosts=(*held.hosts, host))
@@ -238,15 +239,14 @@ class Holdings:
         for host in hosts:
             version = _without(version, host.path)
         self._put(replace(version, devices=_devices(held)))
-        await self._audience.heard(self.publish())
-        await _unload(hosts, key)
+        await self._withdraw(hosts, key)
 
     async def _lose(self, host: Host, key: Key, error: SubletError) -> None:
         """An engine that is back does not take a version that the last one had."""
         held = self._held[key]
         if held.hosts == (host,):
             self._failed(key, held.place, error)
-            await _unload([host], key)
+            await self._unload([host], key)
         else:
             self._refuse(host, key, error)
             await self._leave(key, [host])
@@ -304,6 +304,31 @@ class Holdings:
             and host in self.hosts((version.model, version.number))
         ]
 
+    async def _withdraw(self, hosts: Sequence[Host], key: Key) -> None:
+        """Have these know it no more, once nobody calls it there."""
+        with self._using(hosts):
+            await self._audience.heard(self.publish())
+            await self._unload(hosts, key)
+
+    async def _unload(self, hosts: Sequence[Host], key: Key) -> None:
+        """Have these know it no more; engines that have ended do not."""
+
+        async def unload(host: Host) -> None:
+            with contextlib.suppress(EngineLost, ServingError):
+                await host.unload(*key)
+
+        with self._using(hosts):
+            await asyncio.gather(*map(unload, hosts))
+
+    @contextlib.contextmanager
+    def _using(self, hosts: Sequence[Host]) -> Iterator[None]:
+        self._busy.update(hosts)
+        try:
+            yield
+        finally:
+            self._busy.subtract(hosts)
+            self._busy = +self._busy
+
     def _version(self, key: Key) -> Version | None:
         model = self.catalogue.models.get(key[0])
         return None if model is None else model.versions.get(key[1])
@@ -323,13 +348,3 @@ def _without(version: Version, path: str) -> Version:
 
 def _devices(held: _Held) -> tuple[str, ...]:
     return tuple(host.site for host in held.hosts if host.site)
-
-
-async def _unload(hosts: Sequence[Host], key: Key) -> None:
-    """Have these know it no more; engines that have ended do not."""
-
-    async def unload(host: Host) -> None:
-        with contextlib.suppress(EngineLost, ServingError):
-            await host.unload(*key)
-
-    await asyncio.gather(*map(unload, hosts))

@@ -138,6 +138,11 @@ class Slot:
         if self._worker is not None:
             await asyncio.to_thread(self._worker.close)
         self._threads.shutdown(wait=False)
+        # Whoever still waits for it, or for an answer, is not to wait for ever.
+        self._refusal = BadRequest("This engine was given up.", "Ask for another one.")
+        self._there.set()
+        if self._life is not None:
+            self._life.noted.set()
 
     async def _busy(self, name: str, number: int) -> bool:
         told = await self._ask({"ask": "models"})

@@ -106,8 +106,8 @@ class Stock:
         return dict(self._troubles)
 
     def has(self, host: Host) -> bool:
-        """Whether this one has, or is about to have, some version."""
-        return self._holdings.has(host) or bool(self._tending)
+        """As `Holdings.has`."""
+        return self._holdings.has(host)
 
     def away(
         self, host: Host, path: str, loading: Sequence[Key], running: Sequence[Key] = ()
