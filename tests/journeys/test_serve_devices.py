@@ -38,8 +38,8 @@ class Shelf:
 
     def __init__(self, root: Path) -> None:
         self.file = root / "models.config"
-        for name, source in (("half", HALF), ("three", THREE), ("twice", HALF)):
-            place(source, root, name, 1)
+        for name in ("half", "three", "twice", "late"):
+            place(THREE if name == "three" else HALF, root, name, 1)
 
     def write(self, **sharing: str) -> None:
         """Serve these models, with this in their `sharing`."""
@@ -101,7 +101,8 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
 def running(shared_box: Box, shelf: Shelf) -> Iterator[Server]:
     shelf.write(half="", three="", twice="replicas: 2")
     poll = ("--model_config_file_poll_wait_seconds", "0.1", "--file_system_poll_wait_seconds", "1")
-    one = Server(shared_box, "--model_config_file", str(shelf.file), *TWO, *poll)
+    isolate = ("--isolate", "late=900GiB")
+    one = Server(shared_box, "--model_config_file", str(shelf.file), *TWO, *poll, *isolate)
     yield one
     assert one.close() == 0
 
@@ -179,6 +180,18 @@ def test_an_engine_that_no_model_is_placed_on_gives_its_lease_back(
     wait_for(lambda: leases() == 1, "one is left")
     assert on(server, "half", "three") == [{"cpu#2"}, {"cpu#2"}]
     assert server.predict("half", [1.0]) == (200, {"predictions": [2.5]})
+
+
+def test_a_model_whose_engine_no_device_has_room_for_fails_alone_and_says_so(
+    server: Server, shelf: Shelf
+) -> None:
+    with Load(server, "half", [2.5], clients=1) as load:
+        shelf.write(half="", three="", twice="replicas: 2", late="")
+        wait_for(lambda: server.states("late") == {1: "END"}, "it has failed")
+    (status,) = server.get("/v1/models/late")[1]["model_version_status"]
+    assert "900 GiB will never fit on cpu" in status["status"]["error_message"]
+    assert load.calls
+    assert not load.wrong
 
 
 @pytest.mark.parametrize(

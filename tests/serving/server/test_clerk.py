@@ -173,3 +173,33 @@ def test_a_call_is_let_through_for_each_that_a_full_queue_has_done(
     with numbers_engine(tmp_path) as own:
         own.add("held", max_batch_size=1, max_enqueued_batches=1)
         asyncio.run(story(own))
+
+
+def test_a_call_goes_to_the_engine_that_has_fewer_to_answer_and_never_to_one_that_has_ended(
+    tmp_path: Path,
+) -> None:
+    async def story(busy: NumbersEngine, idle: NumbersEngine) -> None:
+        clerk = Clerk()
+        version = Version("held", 1, State.AVAILABLE, engines=(busy.path, idle.path))
+        first = asyncio.ensure_future(call(clerk, version))
+        while not (tmp_path / "busy" / "begun").exists():
+            await asyncio.sleep(0.001)
+        idle.touch("go")
+        for _ in range(5):
+            await call(clerk, version)
+        assert not first.done()
+        busy.touch("go")
+        await first
+        busy.close()
+        while not clerk._ports[busy.path].closed:
+            await asyncio.sleep(0.001)
+        for _ in range(5):
+            await call(clerk, version)
+        clerk.close()
+
+    for name in ("busy", "idle"):
+        (tmp_path / name).mkdir()
+    with numbers_engine(tmp_path / "busy") as busy, numbers_engine(tmp_path / "idle") as idle:
+        for one in (busy, idle):
+            one.add("held")
+        asyncio.run(story(busy, idle))
