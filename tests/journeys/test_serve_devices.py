@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -235,3 +235,27 @@ def test_a_signal_ends_it_while_one_of_its_engines_still_loads(box: Box, tmp_pat
 
 def models(box: Box) -> list[dict[str, str]]:
     return json.loads(box.sublet("models", "--json", check=True).stdout)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_waits_for_room_elsewhere_is_served_on_and_can_be_called_back(
+    new_box: Callable[..., Box], tmp_path: Path
+) -> None:
+    """One engine fills the device, so that there is no room for a second one."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    shelf = Shelf(tmp_path)
+    shelf.write(half='device: "cpu#1"')
+    poll = ("--model_config_file_poll_wait_seconds", "0.1", "--file_system_poll_wait_seconds", "1")
+    words = ("--model_config_file", str(shelf.file), *TWO, *poll, "--memory", "1GiB")
+    server = Server(box, *words)
+    try:
+        with Load(server, "half", [2.5], clients=1) as load:
+            shelf.write(half='device: "cpu#2"')
+            wait_for(lambda: box.status()["waiting"], "another engine waits")
+            shelf.write(half='device: "cpu#1"', three='device: "cpu#1"')
+            wait_for(lambda: server.states("three") == {1: "AVAILABLE"}, "others are served")
+            wait_for(lambda: not box.status()["waiting"], "nobody waits any more")
+        assert on(server, "half", "three") == [{"cpu#1"}, {"cpu#1"}]
+        assert load.calls
+        assert not load.wrong
+    finally:
+        assert server.close() == 0

@@ -70,9 +70,8 @@ class Engines:
         Raises BadRequest if one cannot be where it has to; nothing is changed then.
         """
         sizes = await asyncio.to_thread(_sizes, configs)
-        for row in await self.rows() if len(self._sites) > 1 else ():
-            if row.loads and row.model in sizes:
-                sizes[row.model] = row.bytes  # Measured is better than guessed.
+        if len(self._sites) > 1:
+            sizes |= _measured(await self.rows(), sizes)
         candidates = [self._candidate(config, sizes[config.name]) for config in configs]
         before = {name: tuple(site for site, _ in spots) for name, spots in self._spots.items()}
         placed = placement.place(candidates, await self._rooms(), before)
@@ -189,6 +188,15 @@ class Engines:
 def _sizes(configs: Sequence[ModelConfig]) -> dict[str, int]:
     """What the files of each model's versions come to."""
     return {config.name: _size(config) for config in configs}
+
+
+def _measured(rows: Sequence[Row], sizes: Mapping[str, int]) -> dict[str, int]:
+    """What the models take in memory, of those that were loaded and have a size."""
+    found: dict[str, dict[int, int]] = {}
+    for row in rows:
+        if row.loads and row.model in sizes:
+            found.setdefault(row.model, {})[row.version] = row.bytes
+    return {model: sum(versions.values()) for model, versions in found.items()}
 
 
 def _size(config: ModelConfig) -> int:

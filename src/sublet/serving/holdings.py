@@ -71,8 +71,9 @@ class Holdings:
         return () if held is None else held.hosts
 
     def has(self, host: Host) -> bool:
-        """Whether this one has, or is about to get or to give up, some version."""
-        return host in self._busy or any(host in held.hosts for held in self._held.values())
+        """Whether this one has some version, or its engine is about to get or to give up one."""
+        busy = bool(host.path) and host in self._busy
+        return busy or any(host in held.hosts for held in self._held.values())
 
     async def load(self, key: Key, place: Place, hosts: Sequence[Host]) -> None:
         """Serve a version; it is there when the first of these hosts has it."""

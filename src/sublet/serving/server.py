@@ -145,12 +145,13 @@ class Server:
 
     async def _survey(self) -> None:
         """Models may come to a directory, and go."""
-        if self.settings.path is None or self._reloaded:
+        if self.settings.path is None:
             return
         with contextlib.suppress(SubletError):
             configs = await asyncio.to_thread(config.models, self.settings)
-            if {one.name: one for one in configs} != self.stock.configs:
-                async with self._reloading:
+            async with self._reloading:
+                known = self.stock.configs
+                if not self._reloaded and {one.name: one for one in configs} != known:
                     await self._engines.place(configs)
                     await self.stock.replace(configs)
 
@@ -177,6 +178,7 @@ class Server:
             configs = await asyncio.to_thread(config.decoded, self.settings, data)
             await self._replace(configs)
             self._reloaded = True
+            await self.stock.settled()
         except ServingError as error:
             return error.code, str(error)
         except SubletError as error:
@@ -187,7 +189,8 @@ class Server:
         failed = [
             f"{{name: {one.name} version: {number}}}"
             for one in configs
-            for number, version in self.stock.catalogue.models[one.name].versions.items()
+            if (model := self.stock.catalogue.models.get(one.name)) is not None
+            for number, version in model.versions.items()
             if version.state is State.END and version.error
         ]
         if failed:
@@ -195,7 +198,8 @@ class Server:
         return Code.OK, ""
 
     async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
-        """Serve these; whatever is wrong with the labels is said before anything is changed."""
+        """Begin to serve these; whatever is wrong with their labels or their places is said before
+        anything is changed."""
         async with self._reloading:
             for one in configs:
                 versions.check_labels(
@@ -203,7 +207,6 @@ class Server:
                 )
             await self._engines.place(configs)
             await self.stock.replace(configs)
-            await self.stock.settled()
 
     async def _exposition(self) -> str:
         tally, rows = await asyncio.gather(self._frontends.tally(), self._engines.rows())

@@ -37,7 +37,7 @@ def find(asked: str | None, devices: Sequence[DeviceRow], nested: bool) -> tuple
     """
     words = [None] if asked is None else [word.strip() for word in asked.split(",")]
     if nested:
-        return tuple(Site(f"lease#{n}", None) for n, _ in enumerate(words, 1))
+        return tuple(Site(f"lease#{n}", word) for n, word in enumerate(words, 1))
     found = [device for word in words for device in _meant(word, [row.device for row in devices])]
     if len(found) == 1:
         return (Site(found[0].id, asked, found[0]),)

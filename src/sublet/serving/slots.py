@@ -139,7 +139,7 @@ class Slot:
             await asyncio.to_thread(self._worker.close)
         self._threads.shutdown(wait=False)
         # Whoever still waits for it, or for an answer, is not to wait for ever.
-        self._refusal = BadRequest("This engine was given up.", "Ask for another one.")
+        self._refusal = BadRequest("Its engine was given up: no model is to be there.")
         self._there.set()
         if self._life is not None:
             self._life.noted.set()

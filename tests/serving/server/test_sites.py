@@ -48,7 +48,7 @@ def test_what_is_not_there_is_said_with_what_is() -> None:
 
 def test_within_a_lease_there_is_that_lease() -> None:
     assert find(None, GPUS, nested=True) == (Site("lease#1", None),)
-    assert [site.asked for site in find("cpu,cpu", GPUS, nested=True)] == [None, None]
+    assert [site.asked for site in find("cpu,cpu", GPUS, nested=True)] == ["cpu", "cpu"]
 
 
 @pytest.mark.parametrize(
