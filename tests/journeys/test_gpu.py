@@ -12,6 +12,7 @@ import pytest
 
 import standin
 from support.box import Box, wait_for
+from support.servers import HALF, Server, place
 
 NewBox = Callable[..., Box]
 GIB = 1 << 30
@@ -193,3 +194,70 @@ def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
 
 def test_a_pool_that_wants_a_gpu_where_there_is_none_is_told_so(box: Box) -> None:
     assert pooled(box, "sees(gpu='any')") == "There is no GPU here. There is: cpu."
+
+
+ENGINE = """
+import json, os, sys
+import numpy, sublet
+
+def look(x):
+    from sublet.inside import lease
+    held = lease.current()
+    names = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TF_FORCE_GPU_ALLOW_GROWTH"]
+    told = {name: os.environ.get(name) for name in names}
+    text = json.dumps(told | {"device": held.device, "MiB": held.ceiling_mib})
+    return numpy.array([text.encode()], object)
+
+if __name__ == "__main__":
+    with sublet.Engine("1GiB", sys.argv[1]) as engine:
+        engine.load("look", look)
+        told = json.loads(engine.run("look", numpy.float32([0]))[0])
+        print(json.dumps([engine.device, told]))
+"""
+
+
+def test_an_engine_is_on_the_card_it_is_made_for(gpu_box: Box) -> None:
+    gpu_box.write("engine.py", ENGINE)
+    done = gpu_box.python("engine.py", "gpu0")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [
+        "gpu0",
+        {
+            "CUDA_VISIBLE_DEVICES": "GPU-aaaa",
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            "device": "gpu0",
+            "MiB": 1024,
+        },
+    ]
+
+
+def test_a_server_has_an_engine_on_each_card_and_its_models_spread_over_them(
+    gpu_box: Box, tmp_path: Path
+) -> None:
+    """The largest where the most room is; what says where it is to be is there."""
+    models = tmp_path / "models"
+    for name in ("half", "large", "small"):
+        place(HALF, models, name, 1)
+    with (models / "large" / "1" / "more").open("wb") as file:
+        file.truncate(5 * GIB)
+    config = gpu_box.write(
+        "models.config",
+        f"""model_config_list {{
+            config {{ name: "half" base_path: "{models}/half" sharing {{ device: "0" }} }}
+            config {{ name: "large" base_path: "{models}/large" }}
+            config {{ name: "small" base_path: "{models}/small" }}
+        }}""",
+    )
+    server = Server(gpu_box, "--model_config_file", str(config))
+    try:
+        told = {one["model"]: one["devices"] for one in server.facts["models"]}
+        assert told == {"half": ["gpu0"], "large": ["gpu0"], "small": ["gpu1"]}
+        leases = gpu_box.status()["leases"]
+        assert {row["device"]: row["ceiling"] >> 20 for row in leases} == {
+            "gpu0": 2 * 5 * 1024 + 257,
+            "gpu1": 512,
+        }
+        assert server.predict("small", [1.0]) == (200, {"predictions": [2.5]})
+    finally:
+        assert server.close() == 0

@@ -35,7 +35,7 @@ model_config_list: {
     model_type: TENSORFLOW
     model_version_policy { all {} }
     logging_config { sampling_config { sampling_rate: 0.1 } }
-    sharing { isolate: true pin: true weight: 2.5 priority: 3 }
+    sharing { isolate: true pin: true weight: 2.5 priority: 3 device: "gpu1" replicas: 2 }
   }
 }
 """
@@ -54,6 +54,8 @@ def test_models_are_read_with_their_versions_labels_and_sharing() -> None:
             pin=True,
             weight=2.5,
             priority=3,
+            device="gpu1",
+            replicas=2,
         ),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Signature
-from sublet.serving.stock import EngineLost
+from sublet.serving.host import EngineLost
 
 Key = tuple[str, int]
 
@@ -15,8 +15,9 @@ Key = tuple[str, int]
 class Puppet:
     """One engine. `log` has what was asked of it; `gate` holds loads back until it is set."""
 
-    def __init__(self) -> None:
-        self.path = "engine-1"
+    def __init__(self, site: str = "") -> None:
+        self.site = site
+        self.path = f"{site}engine-1"
         self.turn = asyncio.Lock()
         self.known: dict[Key, str] = {}
         self.loaded: set[Key] = set()
@@ -70,7 +71,7 @@ class Puppet:
         """End, and be another one; who wants to know is told."""
         old = self.path
         self.lives += 1
-        self.path = f"engine-{self.lives}"
+        self.path = f"{self.site}engine-{self.lives}"
         self.known.clear()
         self.loaded.clear()
         self.suspects.clear()

@@ -21,18 +21,21 @@ def command(as_json: bool) -> int:
     if not rows:
         click.echo(_NONE)
         return 0
-    width = min(max(len("model"), *(len(row.model) for row in rows)), 17)
+    several = len({row.device for row in rows}) > 1
+    width = min(max(len("model"), *(len(row.model) for row in rows)), 11 if several else 17)
+    on = f"{'on':<6}" if several else ""
     click.echo(
-        f"{'model':<{width}} {'version':>10}  {'state':<9}{'memory':>9}{'load':>11}"
+        f"{'model':<{width}} {on}{'version':>10}  {'state':<9}{'memory':>9}{'load':>11}"
         f"{'requests':>9}{'idle':>12}".rstrip()
     )
     for row in rows:
         name = shorten(row.model, width)
+        on = f"{shorten(row.device, 6):<6}" if several else ""
         memory = format_bytes(row.bytes) if row.bytes else "-"
         load = format_seconds(row.load_seconds) if row.load_seconds else "-"
         idle = "-" if row.idle is None else format_seconds(row.idle)
         click.echo(
-            f"{name:<{width}} {row.version:>10}  {row.state:<9}{memory:>9}{load:>11}"
+            f"{name:<{width}} {on}{row.version:>10}  {row.state:<9}{memory:>9}{load:>11}"
             f"{row.requests:>9}{idle:>12}"
         )
     for row in rows:

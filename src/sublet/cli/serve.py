@@ -116,8 +116,12 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 @click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
 @click.option("--saved_model_tags", default="", metavar="TAGS")
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
-@click.option("-m", "--memory", metavar="SIZE", help="Of the models together; see above.")
-@click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
+@click.option("-m", "--memory", metavar="SIZE", help="Of the models on a device; see above.")
+@click.option(
+    "--device",
+    metavar="NAME,…",
+    help="cpu, gpu, gpu0 or a UUID; one engine on each. Default: all GPUs, or else the CPU.",
+)
 @click.option("--frontends", type=click.IntRange(1, 64), metavar="N", help="Processes for clients.")
 @click.option("--pin", multiple=True, metavar="MODEL", help="Keep it in memory.")
 @click.option(
@@ -147,7 +151,7 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
 
     The flags of TensorFlow Serving have its names and meanings. Without --memory there is room for
     all models; with less, they are loaded when they are called, and unloaded when others need
-    the room.
+    the room. On several devices each model has its place on one of them.
 
     SIGTERM lets running requests end; a second one ends it at once.
     """

@@ -70,6 +70,7 @@ def _facts(version: "Version", row: "Row | None") -> dict[str, Any]:
         "bytes": row.bytes if row else 0,
         "load_seconds": row.load_seconds if row else 0.0,
         "in_memory": bool(row and row.state == "loaded"),
+        "devices": list(version.devices),
     }
 
 
@@ -84,14 +85,19 @@ def _state(one: dict[str, Any]) -> str:
 def table(models: list[dict[str, Any]]) -> str:
     """One line for each version, and more for what is wrong with one; at most 80 columns."""
     widest = max([5, *(len(one["model"]) for one in models)])
-    width = min(widest, 30)
+    several = any(one["devices"] for one in models)
+    width = min(widest, 20 if several else 30)
     lines = [f"{'model':<{width}}  {'version':>10}  {'state':<10} {'memory':>9}  {'load':>8}"]
+    lines[0] += "  on" * several
     for one in models:
         name = shorten(one["model"], width)
         memory = format_bytes(one["bytes"]) if one["bytes"] else "-"
         load = format_seconds(one["load_seconds"]) if one["load_seconds"] else "-"
         state = _state(one)
-        lines.append(f"{name:<{width}}  {one['version']:>10}  {state:<10} {memory:>9}  {load:>8}")
+        where = f"  {shorten(', '.join(one['devices']), 14)}" if one["devices"] else ""
+        lines.append(
+            f"{name:<{width}}  {one['version']:>10}  {state:<10} {memory:>9}  {load:>8}{where}"
+        )
         if one["error"]:
             lines += textwrap.wrap(
                 one["error"], _WIDTH, initial_indent="    ", subsequent_indent="    "

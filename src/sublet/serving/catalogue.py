@@ -49,8 +49,10 @@ class Version(Struct, frozen=True):
     state: State = State.START
     code: Code = Code.OK
     error: str = ""
-    engine: str = ""
-    """The socket of the engine that has it."""
+    engines: tuple[str, ...] = ()
+    """The sockets of the engines that have it; none while they are away."""
+    devices: tuple[str, ...] = ()
+    """Where they are, if the server uses several devices."""
     signatures: Mapping[str, Signature] | None = None
     """None while nobody has looked into the model."""
 

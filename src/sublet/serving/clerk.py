@@ -24,6 +24,8 @@ from sublet.serving.statistics import Counts
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""
+_GONE = 1 << 30
+"""More than ever wait: an engine that has ended is the last to be asked."""
 _APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress": "Regress"}
 
 
@@ -56,7 +58,7 @@ class Clerk:
         priority: int = 0,
     ) -> Awaitable[Answer]:
         """As `Desk.run`; a future, as a rule: a task for each call would cost too much."""
-        port = self._ports.get(version.engine)
+        port = self._ports.get(self._engine(version))
         if port is None or port.closed or port.worn:
             return self._run(version, signature, inputs, outputs, deadline, priority)
         return self._call(port, version, signature, inputs, outputs, deadline, priority)
@@ -110,10 +112,10 @@ class Clerk:
         """Serve this from now on; returns when no call goes to what was before."""
         self.catalogue = catalogue
         engines = {
-            version.engine
+            engine
             for model in catalogue.models.values()
             for version in model.versions.values()
-            if version.engine
+            for engine in version.engines
         }
         for path in self._ports.keys() - engines:
             self._ports.pop(path).close()
@@ -143,6 +145,18 @@ class Clerk:
             if not future.done():
                 future.set_exception(ServingError("The server is ending.", Code.UNAVAILABLE))
         self._asked.clear()
+
+    def _engine(self, version: Version) -> str:
+        """The engine for a call; of several the one that has the fewest of ours to answer."""
+        if len(version.engines) < 2:
+            return version.engines[0] if version.engines else ""
+        return min(version.engines, key=self._waiting)
+
+    def _waiting(self, path: str) -> int:
+        port = self._ports.get(path)
+        if port is None:
+            return 0
+        return _GONE if port.closed else len(port)
 
     async def _run(self, version: Version, *call: Any) -> Answer:
         """The same, once there is a port."""
@@ -206,7 +220,7 @@ class Clerk:
 
     async def _port(self, version: Version) -> Port:
         """The port to a version's engine; opened if there is none that works."""
-        path = version.engine
+        path = self._engine(version)
         known = self._ports.get(path)
         if known is not None and not known.closed:
             if not known.worn:

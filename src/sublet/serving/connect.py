@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from sublet.serving.calls import Array, Signatures, arrange, result
 
 _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
 """What a call is answered with whose signature or inputs the model does not have."""
+
+_NOT_HERE = "Servable not found for request:"
+"""How an engine begins that does not have the model: nothing has run."""
 
 
 def connect(name: str, version: int | None = None) -> "Model":
@@ -41,6 +45,7 @@ class Model:
         self._lock = threading.Lock()
         self._pid = -1
         self._line: Line | None = None
+        self._path: Path
         self._signatures: Signatures
         self._number = -1
         self._connect()
@@ -86,8 +91,7 @@ class Model:
                 future = line.submit(self.name, self._version, name, arrays, (), deadline, priority)
                 return result(await asyncio.wrap_future(future))
             except ServingError as error:
-                misfit = error.code in _MISFITS
-                if not misfit or not await asyncio.to_thread(self._changed, line, known):
+                if not await asyncio.to_thread(self._once_more, error, line, known):
                     raise self._explained(error) from None
 
     def buffer(self, shape: int | Sequence[int], dtype: Any = np.float32) -> Array:
@@ -125,7 +129,7 @@ class Model:
             except Unsent:
                 continue  # There is another engine, or an error that says that there is none.
             except ServingError as error:
-                if error.code not in _MISFITS or not self._changed(line, known):
+                if not self._once_more(error, line, known):
                     raise self._explained(error) from None
 
     def _explained(self, error: ServingError) -> ServingError:
@@ -133,6 +137,25 @@ class Model:
         if error.code != Code.NOT_FOUND:
             return error
         return notices.refusal(self.name, self._version) or error
+
+    def _once_more(self, error: ServingError, line: Line, known: Signatures) -> bool:
+        """Whether a call that was refused like this is to be made again."""
+        if error.code == Code.NOT_FOUND and error.message.startswith(_NOT_HERE):
+            return self._moved(line)
+        return error.code in _MISFITS and self._changed(line, known)
+
+    def _moved(self, line: Line) -> bool:
+        """Whether another engine has the model now; calls go there from now on."""
+        with self._lock:
+            if self._line is not line:
+                return True  # Another thread has found it.
+            try:
+                found = _find(self.name, self._version, but=self._path)
+            except ServingError:
+                return False
+            # The old line is left to those who wait on it, and goes with the last of them.
+            self._line, self._path, self._number, self._signatures = found
+            return True
 
     def _changed(self, line: Line, known: Signatures) -> bool:
         """Whether another version, with other signatures, has taken the place of the one that was
@@ -156,23 +179,26 @@ class Model:
         with self._lock:
             if self._line is None or self._line.closed or self._pid != os.getpid():
                 # After a fork the parent's line is left alone: its memory and threads are not ours.
-                self._line, self._number, self._signatures = _find(self.name, self._version)
+                found = _find(self.name, self._version)
+                self._line, self._path, self._number, self._signatures = found
                 self._pid = os.getpid()
             return self._line
 
 
-def _find(name: str, version: int | None) -> tuple[Line, int, Signatures]:
-    """The engine that serves this model."""
+def _find(
+    name: str, version: int | None, but: Path | None = None
+) -> tuple[Line, Path, int, Signatures]:
+    """The engine that serves this model; another than `but`."""
     served: set[str] = set()
     refused: ServingError | None = None
-    for _, line in lines.open_all():
+    for path, line in lines.open_all(but):
         try:
             told = line.ask({"ask": "models"})
             # A list of rows, as the engine answers this question; others are answered by objects.
             served |= {one["model"] for one in told}  # type: ignore[index]
             if name in served:
                 found = line.ask({"ask": "describe", "model": name, "version": version})
-                return line, int(found["version"]), Signatures.read(found["signatures"])
+                return line, path, int(found["version"]), Signatures.read(found["signatures"])
         except ServingError as error:
             refused = error
         line.close()

@@ -33,6 +33,7 @@ from sublet.serving.place import Place
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from sublet.domain.lease import Lease
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
 
@@ -60,6 +61,7 @@ class Worker:
         """Where the engine listens."""
         self.files = self._place.files
         """A directory for what is made for it; goes with it."""
+        self.lease: Lease | None = None
         self.pid: int | None = None
         self.warm: str | None = None
         self.reason = ""
@@ -133,6 +135,7 @@ class Worker:
 
     def granted(self, message: "Granted") -> None:
         """From the broker: it has a lease."""
+        self.lease = message.lease
         with self._state:
             self._granted = True
             self._state.notify_all()
@@ -199,8 +202,9 @@ class Engine:
             engine.load("a", "models/a")
             y = engine.run("a", x)
 
-    Other processes of the same user call its models with `sublet.connect("a")`. Threads may share
-    it. It ends with this process at the latest.
+    `device` is `cpu`, `gpu`, `gpu1` or a UUID; on several devices, make an engine for each. Other
+    processes of the same user call its models with `sublet.connect("a")`. Threads may share it. It
+    ends with this process at the latest.
     """
 
     def __init__(
@@ -219,6 +223,12 @@ class Engine:
         except BaseException:
             self.worker.close()
             raise
+
+    @property
+    def device(self) -> str:
+        """Where it is: `cpu`, `gpu0` …"""
+        assert self.worker.lease is not None
+        return self.worker.lease.device
 
     def load(self, name: str, source: Any, version: int = 1, **options: Any) -> None:
         """Serve a SavedModel (its directory), a `.keras` file, a Keras model or a function.

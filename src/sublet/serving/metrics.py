@@ -98,6 +98,8 @@ class Row(Struct, frozen=True):
     pinned: bool = False
     error: str = ""
     """Why it is not served."""
+    device: str = ""
+    """Where the engine is."""
 
 
 def add(tallies: Iterable[Tally]) -> Tally:
@@ -195,7 +197,8 @@ def _histogram(name: str, bounds: tuple[float, ...], spreads: Mapping[str, Sprea
 
 
 def _row(row: Row) -> str:
-    return _labels(model_name=row.model, version=str(row.version))
+    where = {"device": row.device} if row.device else {}
+    return _labels(model_name=row.model, version=str(row.version), **where)
 
 
 def _labels(**labels: str) -> str:

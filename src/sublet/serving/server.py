@@ -1,6 +1,6 @@
 """The server behind `sublet serve`: what is served, by which processes, until a signal ends it.
 
-    settings ─▶ Stock (what is wanted; the catalogue) ─▶ Slots (engines, replaced when they end)
+    settings ─▶ Stock (what is wanted; the catalogue) ─▶ Engines (slots, replaced when they end)
                       └─ catalogue ─▶ FrontEnds (processes, replaced when they end) ◀─ clients
 
 It holds no tensor and no request: those go from a front end straight to an engine.
@@ -19,11 +19,12 @@ from sublet.serving import config, metrics, versions
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.config import Settings
+from sublet.serving.engines import Engines
+from sublet.serving.failures import Retries
 from sublet.serving.frontends import FrontEnds
 from sublet.serving.listeners import Listeners
 from sublet.serving.notices import Notices
-from sublet.serving.slots import Slots
-from sublet.serving.stock import Retries, Stock
+from sublet.serving.stock import Stock
 from sublet.serving.textproto import ModelConfig
 
 _LOOK = 1.0
@@ -51,15 +52,15 @@ class Server:
         self.addresses, openings = self._open()
         self._frontends = FrontEnds(openings, self._reload, self._exposition)
         self._notices = Notices()
-        self._slots = Slots(settings, tell)
+        self._engines = Engines(settings, tell)
         self.stock = Stock(
-            self._slots.of,
+            self._engines.of,
             self,
             lambda model, path: config.options(settings, model, path),
             Retries(settings.retries, settings.retry_wait),
             tell,
         )
-        self._slots.stock = self.stock
+        self._engines.stock = self.stock
         self._ready = False
         self._reloading = asyncio.Lock()
         self._reloaded = False
@@ -90,7 +91,7 @@ class Server:
             self.stock.close()
             self._notices.close()
             await self._frontends.stop()
-            await self._slots.close()
+            await self._engines.close()
 
     def publish(self, catalogue: Catalogue) -> int:
         """As `Audience.publish`: to front ends, and to programs that call engines directly."""
@@ -134,12 +135,12 @@ class Server:
         configs = config.models(self.settings)
         for flag, name in config.strangers(self.settings, configs):
             self._tell(f"{flag} {name}: there is no model of this name yet.")
-        await self._slots.start(configs)
+        await self._engines.start(configs)
         await self.stock.replace(configs)
         await self.stock.settled()
         self._listeners.listen()
         await self._frontends.start(self.stock.catalogue)
-        ready(await self._slots.rows())
+        ready(await self._engines.rows())
         self._ready = True
         await asyncio.gather(self._watch_models(), self._watch_config(configs))
 
@@ -152,16 +153,19 @@ class Server:
             else:
                 await self._survey()
                 await self.stock.refresh()
-            await self._slots.keep_only([*self.stock.configs.values()])
+            await self._engines.keep_only([*self.stock.configs.values()])
 
     async def _survey(self) -> None:
         """Models may come to a directory, and go."""
-        if self.settings.path is None or self._reloaded:
+        if self.settings.path is None:
             return
         with contextlib.suppress(SubletError):
             configs = await asyncio.to_thread(config.models, self.settings)
-            if {one.name: one for one in configs} != self.stock.configs:
-                await self.stock.replace(configs)
+            async with self._reloading:
+                known = self.stock.configs
+                if not self._reloaded and {one.name: one for one in configs} != known:
+                    await self._engines.place(configs)
+                    await self.stock.replace(configs)
 
     async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
         """Serve what the config file says whenever it says something else than before."""
@@ -186,6 +190,7 @@ class Server:
             configs = await asyncio.to_thread(config.decoded, self.settings, data)
             await self._replace(configs)
             self._reloaded = True
+            await self.stock.settled()
         except ServingError as error:
             return error.code, str(error)
         except SubletError as error:
@@ -196,7 +201,8 @@ class Server:
         failed = [
             f"{{name: {one.name} version: {number}}}"
             for one in configs
-            for number, version in self.stock.catalogue.models[one.name].versions.items()
+            if (model := self.stock.catalogue.models.get(one.name)) is not None
+            for number, version in model.versions.items()
             if version.state is State.END and version.error
         ]
         if failed:
@@ -204,18 +210,19 @@ class Server:
         return Code.OK, ""
 
     async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
-        """Serve these; whatever is wrong with the labels is said before anything is changed."""
+        """Begin to serve these; whatever is wrong with their labels or their places is said before
+        anything is changed."""
         async with self._reloading:
             for one in configs:
                 versions.check_labels(
                     self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
                 )
+            await self._engines.place(configs)
             await self.stock.replace(configs)
-            await self.stock.settled()
 
     async def _exposition(self) -> str:
-        tally, rows = await asyncio.gather(self._frontends.tally(), self._slots.rows())
-        restarts = {"engine": self._slots.restarts, "front end": self._frontends.restarts}
+        tally, rows = await asyncio.gather(self._frontends.tally(), self._engines.rows())
+        restarts = {"engine": self._engines.restarts, "front end": self._frontends.restarts}
         return metrics.exposition(tally, rows, restarts)
 
     async def _end(self) -> int:

@@ -1,112 +1,38 @@
 """Places for engines: each has one engine, and starts another when it ends.
 
-There is one for all models, and one for each model that wants an engine of its own. What a new
-engine is to have is the stock's to say.
+What a new engine is to have is the stock's to say.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sublet.errors import ServingError, SubletError, TooLarge
+from sublet.errors import BadRequest, ServingError, SubletError, TooLarge
 from sublet.inside.serving.notes import LARGEST, Notes
-from sublet.serving import ends, versions, watch
+from sublet.serving import ends
 from sublet.serving.blame import Key
 from sublet.serving.catalogue import Signature
-from sublet.serving.config import Settings
 from sublet.serving.engine import Worker
+from sublet.serving.host import EngineLost
 from sublet.serving.metrics import Row
-from sublet.serving.stock import EngineLost, Stock
-from sublet.serving.textproto import ModelConfig
-from sublet.units import MiB
+from sublet.serving.stock import Stock
 
 if TYPE_CHECKING:
+    from sublet.domain.lease import Lease
     from sublet.wire.messages import Ended
 
 _LONG_ENOUGH = 10.0
 """Seconds that an engine must have lived for the next one to start at once."""
 _LONGEST_PAUSE = 30.0
-_LEAST = 512 * MiB
-_BESIDE = 256 * MiB
-"""For what models compute with."""
 _ANSWERING = 30.0
 """Seconds for what was asked of a version before it is taken away."""
 _LOOK = 0.02
 _OUT = {"known": "unloaded", "ready": "loaded"}
 """Words of the engine for whoever looks from outside."""
-
-
-class Slots:
-    """All engines of a server. `stock` is set before anything is started."""
-
-    stock: Stock
-
-    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
-        self._settings = settings
-        self._tell = tell
-        self._slots: dict[str | None, Slot] = {}
-        self._starting: set[asyncio.Task[None]] = set()
-
-    @property
-    def restarts(self) -> int:
-        """How many engines were put in the place of one that ended."""
-        return sum(slot.restarts for slot in self._slots.values())
-
-    async def start(self, configs: Sequence[ModelConfig]) -> None:
-        """Have the engines that these models need. Raises what keeps one from starting."""
-        groups: dict[str | None, list[ModelConfig]] = {}
-        for config in configs:
-            groups.setdefault(config.name if config.isolate else None, []).append(config)
-        slots = [self._slot(own, group) for own, group in groups.items()]
-        await asyncio.gather(*(slot.start() for slot in slots))
-
-    def of(self, config: ModelConfig) -> "Slot":
-        """The place of this model's engine; a new one is begun if there is none."""
-        own = config.name if config.isolate else None
-        slot = self._slots.get(own)
-        if slot is None:
-            slot = self._slot(own, [config])
-            task = asyncio.create_task(slot.start_anyhow())
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
-        return slot
-
-    async def rows(self) -> list[Row]:
-        """What all engines say about their models."""
-        told = await asyncio.gather(*(slot.rows() for slot in self._slots.values()))
-        return [row for rows in told for row in rows]
-
-    async def keep_only(self, configs: Sequence[ModelConfig]) -> None:
-        """End the engines of models that have none of their own any more."""
-        wanted = {config.name for config in configs if config.isolate}
-        for own in [own for own in self._slots if own is not None and own not in wanted]:
-            if not self.stock.has(self._slots[own]):
-                await self._slots.pop(own).close()
-
-    async def close(self) -> None:
-        """End all of them."""
-        for task in self._starting:
-            task.cancel()
-        await asyncio.gather(*(slot.close() for slot in self._slots.values()))
-
-    def _slot(self, own: str | None, group: Sequence[ModelConfig]) -> "Slot":
-        many = f"{len(group)} model{'s' * (len(group) != 1)}"
-        told = self._settings
-        memory = told.memory if own is None else told.isolate.get(own)
-        slot = self._slots[own] = Slot(
-            f"serve: {own or many}",
-            memory or _estimate(group),
-            told.device,
-            self.stock,
-            self._tell,
-            chosen=memory is not None,
-            batches=told.batching.get("num_batch_threads", 0),
-        )
-        return slot
 
 
 class Slot:
@@ -119,9 +45,11 @@ class Slot:
         device: str | None,
         stock: Stock,
         tell: Callable[[str], None],
-        chosen: bool,
+        whose: str,
+        site: str,
         batches: int,
     ) -> None:
+        self.site = site
         self.path = ""
         self.turn = asyncio.Lock()
         self.restarts = 0
@@ -130,16 +58,24 @@ class Slot:
         self._device = device
         self._stock = stock
         self._tell = tell
-        self._chosen = chosen
+        self._whose = whose
+        """Who needs so much memory, with the verb; empty if a user has said how much."""
         self._batches = batches
         """That may run at a time; 0 leaves it to the engine."""
         self._worker: Worker | None = None
         self._life: _Life | None = None
         self._there = asyncio.Event()
+        """Set when there is an engine, or can be none."""
+        self._refusal: BadRequest | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._closed = False
         # A load blocks its thread; questions must not wait for it.
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="sublet-slot")
+
+    @property
+    def lease(self) -> "Lease | None":
+        """Of its engine, once that has one."""
+        return None if self._worker is None else self._worker.lease
 
     async def start(self) -> None:
         """Have the first engine. Raises what keeps it from starting."""
@@ -153,6 +89,8 @@ class Slot:
     async def ready(self) -> None:
         """As `Host.ready`."""
         await self._there.wait()
+        if self._refusal is not None:
+            raise self._refusal
 
     async def add(
         self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float
@@ -188,7 +126,7 @@ class Slot:
             told = await self._ask({"ask": "models"})
         except (EngineLost, ServingError):
             return []
-        return [row(one, self.path) for one in told]
+        return [row(one, self.path, self.site) for one in told]
 
     async def close(self) -> None:
         """End its engine, and start no other."""
@@ -198,6 +136,11 @@ class Slot:
         if self._worker is not None:
             await asyncio.to_thread(self._worker.close)
         self._threads.shutdown(wait=False)
+        # Whoever still waits for it, or for an answer, is not to wait for ever.
+        self._refusal = BadRequest("Its engine was given up: no model is to be there.")
+        self._there.set()
+        if self._life is not None:
+            self._life.noted.set()
 
     async def _busy(self, name: str, number: int) -> bool:
         told = await self._ask({"ask": "models"})
@@ -245,6 +188,9 @@ class Slot:
             except (SubletError, OSError) as error:
                 self._tell(f"an engine cannot be started: {error}")
                 self._life = None
+                if isinstance(error, BadRequest):
+                    self._refusal = error
+                    self._there.set()
             else:
                 # In the background: the next engine may end as well.
                 self._stock.back_soon(self)
@@ -275,15 +221,16 @@ class Slot:
         try:
             await loop.run_in_executor(self._threads, worker.wait)
         except TooLarge as error:
-            if not self._chosen:
+            if self._whose:
                 raise TooLarge(
-                    f"All models together need about {self._memory}. {error.message}",
+                    f"{self._whose} about {self._memory}. {error.message}",
                     f"Say --memory: models are then loaded when they are called. {error.hint}",
                 ) from None
             raise
         worker.line.listen()
         self._life = life
         self.path = worker.path
+        self._refusal = None
         self._there.set()
 
     def _waits(self, reason: str) -> None:
@@ -336,8 +283,8 @@ class _Life:
         self.ended.set()
 
 
-def row(told: Mapping[str, Any], engine: str) -> Row:
-    """What an engine says about one version, as a record."""
+def row(told: Mapping[str, Any], engine: str, device: str) -> Row:
+    """What an engine on this device says about one version, as a record."""
     idle, loads = told.get("idle"), int(told.get("loads") or 0)
     state = str(told.get("state") or "known")
     return Row(
@@ -353,21 +300,10 @@ def row(told: Mapping[str, Any], engine: str) -> Row:
         waiting=int(told.get("waiting") or 0),
         idle=None if idle is None else float(idle),
         pinned=bool(told.get("pinned")),
+        device=device,
     )
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *args: Any) -> None:
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(act, *args)
-
-
-def _estimate(group: Sequence[ModelConfig]) -> str:
-    """Room for all of these, a second copy of each while it is replaced, and what they compute."""
-    total = 0
-    for config in group:
-        with contextlib.suppress(ServingError, OSError):
-            found = watch.look(config.base_path)
-            paths = versions.choose(config.policy, {n: one.path for n, one in found.items()})
-            total += sum(watch.size(path) for path in paths.values())
-    amount = max(_LEAST, 2 * total + _BESIDE)
-    return f"{-(-amount // MiB)}MiB"

@@ -58,6 +58,10 @@ class ModelConfig(Struct, frozen=True):
     """Of calls that name none."""
     load_timeout: float = 0.0
     """Seconds after which loading it is given up; 0 for the server's."""
+    device: str = ""
+    """Where it is to be; empty for any device of the server."""
+    replicas: int = 1
+    """On how many devices."""
 
 
 class BatchingParameters(Struct, frozen=True):
@@ -191,6 +195,8 @@ def _model(given: Any, source: str) -> ModelConfig:
         weight=weight,
         priority=sharing.priority,
         load_timeout=timeout,
+        device=sharing.device,
+        replicas=sharing.replicas or 1,
     )
 
 

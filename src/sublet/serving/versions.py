@@ -4,7 +4,7 @@ A new version is loaded before the old one is dropped, and a version that cannot
 costs one that works.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,10 +22,11 @@ class Plan(Struct, frozen=True):
     """The next steps for one model: first `load`, oldest first, and then plan again."""
 
     load: tuple[int, ...] = ()
+    move: tuple[int, ...] = ()
     drop: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.load or self.drop)
+        return bool(self.load or self.move or self.drop)
 
 
 def choose(policy: Policy, found: Mapping[int, str]) -> dict[int, str]:
@@ -40,8 +41,9 @@ def choose(policy: Policy, found: Mapping[int, str]) -> dict[int, str]:
     return {number: found[number] for number in numbers}
 
 
-def plan(model: Model | None, wanted: Mapping[int, str]) -> Plan:
-    """What to do so that the wanted versions are served, and no others.
+def plan(model: Model | None, wanted: Mapping[int, str], astray: Collection[int] = ()) -> Plan:
+    """What to do so that the wanted versions are served, and no others. Those that are `astray`
+    are not where they are wanted.
 
     A version that was dropped is loaded anew when it is wanted again. Versions that failed are in
     END and stay there: whoever wants them tried again forgets them.
@@ -57,7 +59,8 @@ def plan(model: Model | None, wanted: Mapping[int, str]) -> Plan:
     served = {number for number, one in known.items() if one.state is State.AVAILABLE}
     unwanted = tuple(sorted(served - wanted.keys()))
     # As long as nothing that is wanted works, what works is kept.
-    return Plan(load, unwanted if not wanted or served & wanted.keys() else ())
+    drop = unwanted if not wanted or served & wanted.keys() else ()
+    return Plan(load, tuple(sorted(served & wanted.keys() & {*astray})), drop)
 
 
 def put(catalogue: Catalogue, version: Version) -> Catalogue:

@@ -26,7 +26,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
 
 
 def served(engine: NumbersEngine) -> Version:
-    return Version("double", 1, State.AVAILABLE, engine=engine.path)
+    return Version("double", 1, State.AVAILABLE, engines=(engine.path,))
 
 
 async def call(clerk: Clerk, version: Version, name: str = "serving_default") -> Any:
@@ -115,9 +115,9 @@ def test_tensors_of_calls_that_wait_fill_a_bounded_room_and_leave_it(engine: Num
 def test_a_version_whose_engine_is_away_is_unavailable(tmp_path: Any) -> None:
     async def story() -> None:
         clerk = Clerk()
-        for path in ("", str(tmp_path / "gone.sock")):
+        for engines in ((), (str(tmp_path / "gone.sock"),)):
             with pytest.raises(ServingError, match="is being started again") as info:
-                await call(clerk, Version("double", 1, State.AVAILABLE, engine=path))
+                await call(clerk, Version("double", 1, State.AVAILABLE, engines=engines))
             assert info.value.code == Code.UNAVAILABLE
 
     asyncio.run(story())
@@ -151,7 +151,7 @@ def test_a_call_is_let_through_for_each_that_a_full_queue_has_done(
 
     async def story(own: NumbersEngine) -> None:
         clerk = Clerk()
-        version = Version("held", 1, State.AVAILABLE, engine=own.path)
+        version = Version("held", 1, State.AVAILABLE, engines=(own.path,))
         clerk.admit(version)
         first = asyncio.ensure_future(call(clerk, version))
         while not (tmp_path / "begun").exists():
@@ -173,3 +173,33 @@ def test_a_call_is_let_through_for_each_that_a_full_queue_has_done(
     with numbers_engine(tmp_path) as own:
         own.add("held", max_batch_size=1, max_enqueued_batches=1)
         asyncio.run(story(own))
+
+
+def test_a_call_goes_to_the_engine_that_has_fewer_to_answer_and_never_to_one_that_has_ended(
+    tmp_path: Path,
+) -> None:
+    async def story(busy: NumbersEngine, idle: NumbersEngine) -> None:
+        clerk = Clerk()
+        version = Version("held", 1, State.AVAILABLE, engines=(busy.path, idle.path))
+        first = asyncio.ensure_future(call(clerk, version))
+        while not (tmp_path / "busy" / "begun").exists():
+            await asyncio.sleep(0.001)
+        idle.touch("go")
+        for _ in range(5):
+            await call(clerk, version)
+        assert not first.done()
+        busy.touch("go")
+        await first
+        busy.close()
+        while not clerk._ports[busy.path].closed:
+            await asyncio.sleep(0.001)
+        for _ in range(5):
+            await call(clerk, version)
+        clerk.close()
+
+    for name in ("busy", "idle"):
+        (tmp_path / name).mkdir()
+    with numbers_engine(tmp_path / "busy") as busy, numbers_engine(tmp_path / "idle") as idle:
+        for one in (busy, idle):
+            one.add("held")
+        asyncio.run(story(busy, idle))

@@ -11,7 +11,8 @@ import pytest
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import State
-from sublet.serving.stock import Retries, Stock
+from sublet.serving.failures import Retries
+from sublet.serving.stock import Stock
 from sublet.serving.textproto import ModelConfig
 from support.hosts import Crowd, Puppet
 from support.servers import HALF
@@ -23,12 +24,20 @@ class Shop:
     def __init__(self, root: Path, retries: Retries) -> None:
         self.root = root
         self.puppet = Puppet()
+        self.other = Puppet("other ")
+        self.homes: dict[str, tuple[Puppet, ...]] = {}
+        """Of models that are not the puppet's."""
         self.crowd = Crowd()
         self.told: list[str] = []
         self.stock = Stock(
-            lambda config: self.puppet, self.crowd, lambda *_: {}, retries, self.told.append
+            lambda config: self.homes.get(config.name, (self.puppet,)),
+            self.crowd,
+            lambda *_: {},
+            retries,
+            self.told.append,
         )
         self.puppet.lost = lambda *how: self.stock.away(self.puppet, *how)
+        self.other.lost = lambda *how: self.stock.away(self.other, *how)
 
     def put(self, name: str, number: int, content: bytes = b"graph") -> None:
         place = self.root / name / str(number)
@@ -113,7 +122,7 @@ def test_a_bad_version_stays_out_and_the_good_one_in(play: Callable[..., None]) 
 def test_a_model_whose_loading_does_not_end_keeps_no_other_from_being_loaded(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sublet.serving.stock._SLOW", 0.01)
+    monkeypatch.setattr("sublet.serving.delivery._SLOW", 0.01)
 
     async def story(shop: Shop) -> None:
         shop.put("endless", 1)
@@ -228,9 +237,9 @@ def test_after_an_engine_has_ended_the_next_one_gets_its_models(play: Callable[.
         shop.put("b", 1)
         await shop.serve("a", "b")
         shop.puppet.die([])
-        assert shop.stock.catalogue.find("a").engine == ""
+        assert shop.stock.catalogue.find("a").engines == ()
         await shop.stock.back(shop.puppet)
-        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert shop.stock.catalogue.find("a").engines == ("engine-2",)
         assert shop.puppet.loaded == {("a", 1), ("b", 1)}
 
     play(story)
@@ -287,7 +296,7 @@ def test_a_model_that_is_loaded_anew_and_ends_the_engine_is_taken_out(
             await shop.stock.back(shop.puppet)
         assert shop.states("a") == {1: State.END}
         assert shop.states("b") == {1: State.AVAILABLE}
-        assert shop.stock.catalogue.find("b").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("b").engines == (shop.puppet.path,)
 
     play(story)
 
@@ -335,7 +344,7 @@ def test_a_version_that_is_kept_for_want_of_a_better_one_survives_its_engine(
         shop.puppet.die([])
         await shop.stock.back(shop.puppet)
         assert shop.stock.catalogue.find("a").number == 1
-        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert shop.stock.catalogue.find("a").engines == ("engine-2",)
         assert ("a", 1) in shop.puppet.loaded
 
     play(story)
@@ -354,7 +363,7 @@ def test_an_engine_that_ends_between_a_look_and_its_news_costs_no_model(
         shop.puppet.die([])
         shop.puppet.gate.set()
         await loading
-        assert shop.stock.catalogue.find("a").engine == "engine-2"
+        assert shop.stock.catalogue.find("a").engines == ("engine-2",)
         assert ("a", 1) in shop.puppet.known
 
     play(story)
@@ -375,9 +384,9 @@ def test_a_model_that_ends_engines_while_it_runs_is_put_away_and_tried_again(
         with pytest.raises(ServingError, match=r"ended while they ran fragile.*--isolate") as told:
             shop.stock.catalogue.find("fragile")
         assert told.value.code == Code.UNAVAILABLE
-        assert shop.stock.catalogue.find("a").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("a").engines == (shop.puppet.path,)
         await shop.look()
-        assert shop.stock.catalogue.find("fragile").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("fragile").engines == (shop.puppet.path,)
         # It has been tried again: once is enough now, and twice in all.
         shop.puppet.die([], [("fragile", 1)])
         await shop.stock.back(shop.puppet)
@@ -424,6 +433,153 @@ def test_a_model_that_harms_nobody_else_is_served_however_often_it_ends_its_engi
         for _ in range(5):
             shop.puppet.die([], [("fragile", 1)])
             await shop.stock.back(shop.puppet)
-        assert shop.stock.catalogue.find("fragile").engine == shop.puppet.path
+        assert shop.stock.catalogue.find("fragile").engines == (shop.puppet.path,)
+
+    play(story)
+
+
+def test_a_model_that_moves_is_served_by_its_new_engine_before_it_leaves_the_old_one(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve("a")
+        shop.homes["a"] = (shop.other,)
+        shop.other.gate.clear()
+        moving = asyncio.create_task(shop.serve("a"))
+        while not shop.other.known:
+            await asyncio.sleep(0)
+        assert shop.stock.catalogue.find("a").engines == (shop.puppet.path,)
+        shop.other.gate.set()
+        await moving
+        assert shop.stock.catalogue.find("a").engines == (shop.other.path,)
+        assert shop.stock.catalogue.find("a").devices == ("other ",)
+        assert (shop.puppet.known, shop.other.loaded) == ({}, {("a", 1)})
+        assert not shop.stock.has(shop.puppet)
+        served = [news for news in shop.crowd.news if shop.crowd.news.index(news) > 2]
+        assert all(news.find("a").engines for news in served)
+
+    play(story)
+
+
+def test_a_model_that_cannot_be_where_it_is_wanted_stays_where_it_is(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve("a")
+        shop.homes["a"] = (shop.other,)
+        shop.other.bad["a", 1] = "there is no room"
+        await shop.serve("a")
+        await shop.look()
+        assert shop.stock.catalogue.find("a").engines == (shop.puppet.path,)
+        assert shop.other.log == ["load a 1"]
+        assert shop.told == ["a version 1 is not on other : there is no room"]
+        del shop.other.bad["a", 1]
+        await shop.serve("a")
+        assert shop.stock.catalogue.find("a").engines == (shop.other.path,)
+
+    play(story)
+
+
+def test_a_model_with_replicas_is_served_as_long_as_one_of_its_engines_is_there(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.homes["a"] = (shop.puppet, shop.other)
+        shop.put("a", 1)
+        await shop.serve("a")
+        assert set(shop.stock.catalogue.find("a").engines) == {shop.puppet.path, shop.other.path}
+        shop.other.die([])
+        assert shop.stock.catalogue.find("a").engines == (shop.puppet.path,)
+        shop.puppet.die([])
+        assert shop.stock.catalogue.find("a").engines == ()
+        await shop.stock.back(shop.other)
+        assert shop.stock.catalogue.find("a").engines == (shop.other.path,)
+        await shop.stock.back(shop.puppet)
+        assert len(shop.stock.catalogue.find("a").engines) == 2
+        shop.homes["a"] = (shop.other,)
+        await shop.serve("a")
+        assert shop.stock.catalogue.find("a").engines == (shop.other.path,)
+        assert not shop.puppet.known
+
+    play(story)
+
+
+def test_a_replica_that_cannot_be_loaded_does_not_cost_the_other(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.homes["a"] = (shop.puppet, shop.other)
+        shop.other.bad["a", 1] = "there is no room"
+        shop.put("a", 1)
+        await shop.serve("a")
+        await shop.look()
+        assert shop.stock.catalogue.find("a").engines == (shop.puppet.path,)
+        assert shop.other.log == ["load a 1"]
+        assert not shop.other.known
+
+    play(story)
+
+
+def test_a_replica_that_fails_everywhere_is_a_model_that_failed(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.homes["a"] = (shop.puppet, shop.other)
+        for puppet in (shop.puppet, shop.other):
+            puppet.bad["a", 1] = "it is damaged"
+        shop.put("a", 1)
+        await shop.serve("a")
+        assert shop.states("a") == {1: State.END}
+        assert len([line for line in shop.told if "it is damaged" in line]) == 1
+
+    play(story)
+
+
+def test_a_replica_that_ends_its_engines_is_taken_out_of_the_others_too(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.homes["fragile"] = (shop.puppet, shop.other)
+        for name in ("a", "fragile"):
+            shop.put(name, 1)
+        await shop.serve("a", "fragile")
+        for _ in range(2):
+            shop.puppet.die([], [("fragile", 1)])
+            await shop.stock.back(shop.puppet)
+        await shop.stock.settled()
+        assert shop.states("fragile") == {1: State.END}
+        assert not shop.other.known
+        assert set(shop.puppet.known) == {("a", 1)}
+
+    play(story)
+
+
+def test_an_engine_that_ends_takes_only_its_own_models_away(play: Callable[..., None]) -> None:
+    async def story(shop: Shop) -> None:
+        shop.homes["b"] = (shop.other,)
+        for name in ("a", "b"):
+            shop.put(name, 1)
+        await shop.serve("a", "b")
+        shop.puppet.die([])
+        assert shop.stock.catalogue.find("a").engines == ()
+        assert shop.stock.catalogue.find("b").engines == (shop.other.path,)
+
+    play(story)
+
+
+def test_an_engine_that_ends_while_a_model_moves_to_it_costs_nothing(
+    play: Callable[..., None],
+) -> None:
+    async def story(shop: Shop) -> None:
+        shop.put("a", 1)
+        await shop.serve("a")
+        shop.homes["a"] = (shop.other,)
+        shop.other.gate.clear()
+        moving = asyncio.create_task(shop.serve("a"))
+        while not shop.other.known:
+            await asyncio.sleep(0)
+        shop.other.die([])
+        shop.other.gate.set()
+        await moving
+        assert shop.stock.catalogue.find("a").engines == ("other engine-2",)
+        assert set(shop.other.known) == {("a", 1)}
 
     play(story)

@@ -247,10 +247,11 @@ class Floor:
     def _find(self, model: str, version: int | None) -> Queue | None:
         if version is not None:
             return self._schedule.queues.get((model, version))
-        # One that was never loaded is not tried on those who name none, if there is another.
+        # One that was never loaded is not tried on those who name none, if there is another. Of one
+        # that is retired they are told that it is not here: another engine may have it.
         return max(
-            (one for one in self._schedule.queues.values() if one.model == model),
-            key=lambda one: (not one.retired, one.proven, one.version),
+            (q for q in self._schedule.queues.values() if q.model == model and not q.retired),
+            key=lambda one: (one.proven, one.version),
             default=None,
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.inside import lease
 
 from .clients import Client
 
@@ -47,7 +48,7 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
     elif verb == "hello":
         finish(lambda: {"pid": os.getpid()})
     elif verb == "models":
-        finish(engine.floor.models)
+        finish(lambda: _models(engine))
     elif verb == "add":
         finish(
             lambda: engine.floor.add(
@@ -75,6 +76,12 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
         )
     else:
         client.fail(call, Code.UNIMPLEMENTED, f"An engine cannot be asked {verb!r}.")
+
+
+def _models(engine: Engine) -> list[dict[str, Any]]:
+    held = lease.current()
+    device = "" if held is None else held.device
+    return [{**row, "device": device} for row in engine.floor.models()]
 
 
 def describe(engine: Engine, question: dict[str, Any]) -> dict[str, Any]:

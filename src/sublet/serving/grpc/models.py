@@ -32,6 +32,7 @@ class Models:
             status = response.model_version_status.add(version=version.number, state=version.state)
             status.status.error_code = version.code
             status.status.error_message = version.error
+            status.devices.extend(version.devices)
         answer: bytes = response.SerializeToString()
         return answer
 

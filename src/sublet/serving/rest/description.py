@@ -43,8 +43,10 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _version_status(version: Version) -> dict[str, Any]:
+    where = {"devices": list(version.devices)} if version.devices else {}
     return {
         "version": str(version.number),
         "state": State(version.state).name,
         "status": {"error_code": Code(version.code).name, "error_message": version.error},
+        **where,
     }
