@@ -3,8 +3,9 @@
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -17,14 +18,21 @@ settings.register_profile("sublet", deadline=None, derandomize="CI" in os.enviro
 settings.load_profile("sublet")
 
 
+@contextmanager
+def _home() -> Iterator[Path]:
+    """A state directory to be. Its path is short: the sockets in it have 108 bytes for theirs, and
+    pytest's directories take most of those."""
+    with TemporaryDirectory(prefix="sublet-", ignore_cleanup_errors=True) as root:
+        yield Path(root) / "home"
+
+
 @pytest.fixture(scope="session")
 def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """One warm home for all tests that leave it as they found it."""
-    root = tmp_path_factory.mktemp("shared")
-    box = Box(root / "home", root / "work", SUBLET_CPU_MEMORY="4GiB")
-    box.warm()
-    yield box
-    box.close()
+    work = tmp_path_factory.mktemp("shared") / "work"
+    with _home() as home, closing(Box(home, work, SUBLET_CPU_MEMORY="4GiB")) as box:
+        box.warm()
+        yield box
 
 
 @pytest.fixture
@@ -44,6 +52,7 @@ def new_box(tmp_path: Path) -> Iterator[Callable[..., Box]]:
         def make(**environ: str) -> Box:
             root = tmp_path / f"box{next(numbers)}"
             root.mkdir()
-            return made.enter_context(closing(Box(root / "home", root / "work", **environ)))
+            home = made.enter_context(_home())
+            return made.enter_context(closing(Box(home, root / "work", **environ)))
 
         yield make

@@ -1,5 +1,7 @@
 """`sublet models`: what the engines of this user serve."""
 
+import textwrap
+
 import click
 import msgspec
 
@@ -21,7 +23,7 @@ def command(as_json: bool) -> int:
     if not rows:
         click.echo(_NONE)
         return 0
-    several = len({row.device for row in rows}) > 1
+    several = len({row.device for row in rows if row.device}) > 1
     width = min(max(len("model"), *(len(row.model) for row in rows)), 11 if several else 17)
     on = f"{'on':<6}" if several else ""
     click.echo(
@@ -40,5 +42,6 @@ def command(as_json: bool) -> int:
         )
     for row in rows:
         if row.error:
-            click.echo(f"{row.model} version {row.version} is not served: {row.error}")
+            said = f"{row.model} version {row.version} is not served: {row.error}"
+            click.echo(textwrap.fill(said, 80, subsequent_indent="  ", break_on_hyphens=False))
     return 0
