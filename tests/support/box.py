@@ -76,10 +76,11 @@ class Box:
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                if state not in "ZX" and mark in (entry / "environ").read_bytes():
-                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found[int(entry.name)] = words[:200]
+                # As bytes: anybody's process may have any name.
+                state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0]
+                if state not in b"ZX" and mark in (entry / "environ").read_bytes():
+                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(entry.name)] = words.decode(errors="replace")[:200]
             except OSError:
                 continue
         return found

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from sublet.serving.grpc import frames, hpack
+from support.box import PATIENCE
 
 POST = (
     (b":method", b"POST"),
@@ -34,7 +35,7 @@ class Client:
     """A connection; greets unless it is told not to."""
 
     def __init__(self, port: int, greet: bool = True) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._decoder = hpack.Decoder()
         self._held = b""
