@@ -437,6 +437,12 @@ def test_a_shell_offers_the_numbers_of_jobs(queue: Box) -> None:
     assert _complete(queue, "sublet cancel ''", nowhere) == []
 
 
+@pytest.mark.parametrize("line", ["run tr", "submit tr", "run --python tr", "probe x.py tr"])
+def test_a_shell_offers_the_names_of_files_where_a_program_is_named(queue: Box, line: str) -> None:
+    """They are its own to offer: it is told that files are wanted."""
+    assert _complete(queue, f"sublet {line}") == ["tr"]
+
+
 def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> list[str]:
     """What bash would offer for the last word of this line."""
     words = line.split()
