@@ -29,7 +29,7 @@ _JOBLIBS_OWN = ("max_nbytes", "temp_folder", "mmap_mode", "prefer", "require", "
 """What joblib tells every backend; it is about other ways to start workers and to share arrays."""
 
 
-class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # They have no types.
+class SubletBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # No types there.
     """One pool for each `Parallel` call, or for each `with Parallel(...)` block."""
 
     supports_retrieve_callback = True
@@ -113,4 +113,4 @@ class _Batch:
         return self.batch()
 
 
-joblib.register_parallel_backend("sublet", Backend)
+joblib.register_parallel_backend("sublet", SubletBackend)

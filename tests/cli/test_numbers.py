@@ -97,3 +97,10 @@ def test_where_one_job_is_meant_several_are_refused() -> None:
     for text in ("13-14", "13,14"):
         with pytest.raises(BadRequest, match="more than one job"):
             read_number(text)
+
+
+def test_what_is_too_long_is_not_said_to_be_unreadable() -> None:
+    with pytest.raises(BadRequest, match="more than 100000 jobs"):
+        read_numbers(("1-200000",))
+    with pytest.raises(BadRequest, match="more than 100000 jobs"):
+        read_indexes("1-200000")

@@ -133,7 +133,7 @@ def test_leases_stay_within_each_other_when_the_broker_is_killed(new_box: NewBox
     out, said = client.communicate(timeout=60)
     assert client.returncode == 0, said
     assert out.splitlines()[-1] == str(lease)
-    jobs = json.loads(box.sublet("ps", "--json", check=True).stdout)
+    jobs = json.loads(box.sublet("ps", "--all", "--json", check=True).stdout)
     assert {row["within"] for row in jobs["rows"]} >= {None, before[0]["job"]}
 
 
@@ -175,5 +175,5 @@ def test_a_process_that_holds_a_lease_itself_lends_from_it_too(new_box: NewBox) 
     done = box.python("lodger.py", "360MiB", "1025MiB")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "1024"
-    jobs = json.loads(box.sublet("ps", "--json", check=True).stdout)
+    jobs = json.loads(box.sublet("ps", "--all", "--json", check=True).stdout)
     assert {row["within"] for row in jobs["rows"]} == {None, 1}

@@ -112,6 +112,20 @@ def test_cancel_ends_what_runs_and_what_waits(queue: Box) -> None:
     assert "cancelled" in queue.sublet("ps", str(running)).stdout
 
 
+def test_a_program_in_a_terminal_that_somebody_cancels_says_so(queue: Box) -> None:
+    client = queue.start("run", "--name", "mine", "--memory", "64MiB", "sh", "-c", "sleep 100")
+
+    def mine() -> list[int]:
+        live = [one for one in rows(queue) if one["name"] == "mine" and one["state"] == "running"]
+        return [one["id"] for one in live]
+
+    (number,) = wait_for(mine, "it runs")
+    queue.sublet("cancel", str(number), check=True)
+    _, told = client.communicate(timeout=60)
+    assert client.returncode == 128 + signal.SIGTERM
+    assert "the program was ended: `sublet cancel`" in told
+
+
 def test_a_job_that_is_cancelled_at_once_never_runs_or_is_stopped(queue: Box) -> None:
     """Whatever it was doing at that moment."""
     for _ in range(4):
@@ -424,6 +438,12 @@ def test_a_shell_offers_the_numbers_of_jobs(queue: Box) -> None:
     ended(queue, number)
     nowhere = dict(queue.environ, SUBLET_HOME=str(queue.work / "none"))
     assert _complete(queue, "sublet cancel ''", nowhere) == []
+
+
+@pytest.mark.parametrize("line", ["run tr", "submit tr", "run --python tr", "probe x.py tr"])
+def test_a_shell_offers_the_names_of_files_where_a_program_is_named(queue: Box, line: str) -> None:
+    """They are its own to offer: it is told that files are wanted."""
+    assert _complete(queue, f"sublet {line}") == ["tr"]
 
 
 def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> list[str]:

@@ -128,10 +128,14 @@ def test_down_with_stop_ends_those_who_wait_too(new_box: NewBox) -> None:
     clients = [box.start("run", "--memory", "1GiB", "hold.py") for _ in range(3)]
     wait_for(lambda: len(box.status()["waiting"]) == 2, "two wait")
     _holding(box, 1)
-    box.sublet("down", "--stop", check=True)
+    answer = box.sublet("down", "--stop", check=True)
+    assert answer.stdout.count("hold.py: not started") == 2
+    told = ""
     for client in clients:
-        client.communicate(timeout=60)
+        told += client.communicate(timeout=60)[1]
         assert client.returncode == 143
+    assert told.count("the program was ended: `sublet down --stop`") == 1
+    assert told.count("the program was not started: `sublet down --stop` came first") == 2
     wait_for(lambda: not box.processes(), "all has ended")
 
 

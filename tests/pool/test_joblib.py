@@ -128,7 +128,7 @@ def test_one_job_is_done_right_here() -> None:
 
 
 def test_workers_are_counted_as_joblib_counts_them() -> None:
-    backend = sublet.joblib.Backend()
+    backend = sublet.joblib.SubletBackend()
     cpus = joblib.cpu_count()
     assert backend.effective_n_jobs(-1) == cpus
     assert backend.effective_n_jobs(-1000) == 1

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from sublet.cli import calls
+from sublet.cli.files import complete_files
 from sublet.errors import BadRequest, SubletError, WorldError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("bench", short_help="Measure how fast a model answers.")
-@click.argument("model")
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "-c",
     "--concurrency",

@@ -37,8 +37,10 @@ def command(stop: bool) -> int:
         fate = "stopped" if stop and not row.lodger else f"goes on (pid {row.pid})"
         click.echo(f"#{row.job} {row.name}: {fate}, lease {format_bytes(row.ceiling)}")
     for waiting in reply.waiting[:_WAITING]:
-        where = "in its terminal" if waiting.foreground else "in the queue, for the next broker"
-        click.echo(f"#{waiting.job} {waiting.name}: still waits {where}")
+        fate = "still waits in the queue, for the next broker"
+        if waiting.foreground:
+            fate = "not started" if stop else "still waits in its terminal"
+        click.echo(f"#{waiting.job} {waiting.name}: {fate}")
     if (more := reply.waits - _WAITING) > 0:
         click.echo(f"{more} more still wait, for the next broker")
     click.echo("the broker has ended")

@@ -57,7 +57,10 @@ def run(
         _explain(ended, list(words))
     elif ended.outcome.cause == "lost":
         _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")
-    if not quiet:
+    elif ended.outcome.cause in ("cancelled", "stopped"):
+        why = ended.outcome.message if ended.outcome.cause == "stopped" else "`sublet cancel`"
+        _say(f"the program was {'not started' if ended.lease is None else 'ended'}: {why}")
+    if not quiet and ended.lease is not None:
         _say(summary(ended))
     if ended.outcome.cause == "signalled":
         return end_by(ended.outcome.code - 128)

@@ -23,8 +23,10 @@ def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
         if not _is_number(first) or (dash and not _is_number(last)):
             raise BadRequest(f"{option}{word!r} is not the number of a job.", _EXAMPLE)
         low, high = int(first), int(last or first)
-        if high < low or high - low >= _MOST:
+        if high < low:
             raise BadRequest(f"{option}{word!r} is not a range of jobs.", _EXAMPLE)
+        if high - low >= _MOST:
+            raise BadRequest(f"{option}{word!r} is more than {_MOST} jobs.", _EXAMPLE)
         found |= dict.fromkeys(range(low, high + 1))
     return tuple(found)
 
@@ -53,8 +55,13 @@ def read_indexes(text: str) -> tuple[tuple[int, ...], int]:
         if not all(map(_is_number, numbers)):
             raise wrong
         low, high, stride = int(first), int(last or first), int(step or 1)
-        if high < low or not stride or (high - low) // stride >= _MOST:
+        if high < low or not stride:
             raise wrong
+        if (high - low) // stride >= _MOST:
+            raise BadRequest(
+                f"--array {text!r} is more than {_MOST} jobs.",
+                "Submit several arrays, and bound how many run at a time: 0-99%4.",
+            )
         indexes |= dict.fromkeys(range(low, high + 1, stride))
     if "%" in text and not most:
         raise wrong

@@ -5,6 +5,7 @@ import sys
 import click
 import msgspec
 
+from sublet.cli.files import complete_files
 from sublet.client.probe import keep, probe
 from sublet.policy.explanation import forecast_lines, gives
 
@@ -29,10 +30,21 @@ from sublet.policy.explanation import forecast_lines, gives
     show_default=True,
     help="A program that still runs so long after TensorFlow has started is ended.",
 )
-@click.option("--python", metavar="PATH", help="Interpreter; default: the active environment's.")
+@click.option(
+    "--python",
+    metavar="PATH",
+    shell_complete=complete_files,
+    help="Interpreter; default: the active environment's.",
+)
 @click.option("--forget", is_flag=True, help="Do not keep the result for later `auto` leases.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="PROGRAM [ARGS]...",
+    shell_complete=complete_files,
+)
 def command(
     memory: str,
     seconds: float,

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from sublet.cli.files import complete_files
 from sublet.cli.foreground import run
 
 
@@ -30,11 +31,27 @@ from sublet.cli.foreground import run
     help="grow: when it runs out of memory, start it again with a larger lease.",
 )
 @click.option("--name", metavar="TEXT", help="What to call it in `sublet status`.")
-@click.option("--python", metavar="PATH", help="Interpreter; default: the active environment's.")
+@click.option(
+    "--python",
+    metavar="PATH",
+    shell_complete=complete_files,
+    help="Interpreter; default: the active environment's.",
+)
 @click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
-@click.option("--report", metavar="FILE", help="Write how it went to this file, as JSON.")
+@click.option(
+    "--report",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Write how it went to this file, as JSON.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless it fails.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="PROGRAM [ARGS]...",
+    shell_complete=complete_files,
+)
 def command(**options: Any) -> int:
     """Run PROGRAM like `python PROGRAM ARGS...`, but leased, and started warm.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sublet import __version__
+from sublet.cli.files import complete_files
 from sublet.errors import BadRequest, WorldError
 from sublet.units import GiB, KiB, parse_bytes, parse_seconds
 
@@ -81,7 +82,7 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 @click.command("serve", cls=_Serve, short_help="Serve models to TensorFlow Serving's clients.")
-@click.argument("path", required=False)
+@click.argument("path", required=False, shell_complete=complete_files)
 @click.option("--model_config_file", metavar="FILE", help="The models, as TensorFlow Serving's.")
 @click.option("--model_config_file_poll_wait_seconds", type=float, default=0, metavar="N")
 @click.option("--model_base_path", metavar="DIR", help="The same as PATH, for one model.")

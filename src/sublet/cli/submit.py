@@ -4,6 +4,7 @@ import json
 
 import click
 
+from sublet.cli.files import complete_files
 from sublet.cli.numbers import complete, read_indexes, read_numbers
 from sublet.client.jobs import submit_array
 from sublet.errors import BadRequest
@@ -83,10 +84,21 @@ from sublet.units import parse_seconds
     "--array", metavar="RANGE", help="One job each for 0-9, 0-9:3, 1,5,7; 0-99%4: four at a time."
 )
 @click.option("--split", is_flag=True, help="Log its two streams apart.")
-@click.option("--python", metavar="PATH", help="Interpreter; default: the active environment's.")
+@click.option(
+    "--python",
+    metavar="PATH",
+    shell_complete=complete_files,
+    help="Interpreter; default: the active environment's.",
+)
 @click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
 @click.option("--json", "as_json", is_flag=True, help="Print the number as JSON.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="PROGRAM [ARGS]...",
+    shell_complete=complete_files,
+)
 def command(
     name: str | None,
     memory: str,

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from sublet.cli import calls
+from sublet.cli.files import complete_files
 from sublet.errors import BadRequest
 from sublet.units import parse_seconds
 
@@ -22,7 +23,7 @@ _WIDTH = 30
 
 
 @click.command("tune", short_help="Find the batches that a model answers fastest with.")
-@click.argument("model")
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "--target",
     metavar="SPAN",

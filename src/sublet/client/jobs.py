@@ -130,7 +130,8 @@ def listing(numbers: tuple[int, ...] = (), live: int = 40, finished: int = 5) ->
 
 
 def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
-    """Do this to all of these jobs, or to none; what was done, in words."""
+    """Do this to all of these jobs, or to none; those that have finished may be passed over. What
+    was done, in words."""
     reply = ask(Act(verb, tuple(numbers)))
     assert isinstance(reply, Done)
     return reply.said
