@@ -9,8 +9,8 @@ from sublet.errors import ServingError
 from sublet.home import Home
 
 
-def open_all() -> Iterator[tuple[str, Line]]:
-    """Each engine's name, and a line to it, which the caller closes; the newest first. Engines
+def open_all() -> Iterator[tuple[Path, Line]]:
+    """Each engine's socket, and a line to it, which the caller closes; the newest first. Engines
     that do not answer are left out."""
     for path in sorted((Home.find().path / "engines").glob("*.sock"), key=_age):
         try:
@@ -20,7 +20,7 @@ def open_all() -> Iterator[tuple[str, Line]]:
                 # An engine listens before its socket has this name, so this one was killed.
                 path.unlink(missing_ok=True)
             continue
-        yield path.stem, line
+        yield path, line
 
 
 def _age(path: Path) -> int:

@@ -15,10 +15,10 @@ def roll_call() -> list[Row]:
     """All versions that some engine knows, or some server cannot serve, by name; engines that do
     not answer are left out."""
     rows: list[Row] = []
-    for name, line in lines.open_all():
+    for path, line in lines.open_all():
         try:
             told: Any = line.ask({"ask": "models"}, _PATIENCE)
-            rows += [row(one, name) for one in told]
+            rows += [row(one, path.stem) for one in told]
         except ServingError:
             continue
         finally:
