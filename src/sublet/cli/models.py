@@ -1,5 +1,7 @@
 """`sublet models`: what the engines of this user serve."""
 
+import textwrap
+
 import click
 import msgspec
 
@@ -35,7 +37,6 @@ def command(as_json: bool) -> int:
             f"{name:<{width}} {row.version:>10}  {row.state:<9}{memory:>9}{load:>11}"
             f"{row.requests:>9}{idle:>12}"
         )
-    for row in rows:
         if row.error:
-            click.echo(f"{row.model} version {row.version} is not served: {row.error}")
+            click.echo(textwrap.indent(textwrap.fill(row.error, 76), "    "))
     return 0
