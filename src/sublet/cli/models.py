@@ -40,8 +40,6 @@ def command(as_json: bool) -> int:
             f"{name:<{width}} {on}{row.version:>10}  {row.state:<9}{memory:>9}{load:>11}"
             f"{row.requests:>9}{idle:>12}"
         )
-    for row in rows:
         if row.error:
-            said = f"{row.model} version {row.version} is not served: {row.error}"
-            click.echo(textwrap.fill(said, 80, subsequent_indent="  ", break_on_hyphens=False))
+            click.echo(textwrap.indent(textwrap.fill(row.error, 76), "    "))
     return 0

@@ -53,6 +53,12 @@ def test_a_load_that_fails_is_explained(error: Exception, code: Code, part: str)
     assert part in answer.message
 
 
+def test_where_in_the_graph_a_load_failed_is_not_said_to_whoever_serves_the_model() -> None:
+    error = NotFoundError("Read less bytes than requested\n\t [[{{node save/RestoreV2}}]]")
+    said = failures.explained(error, "m/1").message
+    assert said.startswith("m/1 is incomplete or damaged: Read less bytes than requested. Copy")
+
+
 def test_memory_that_is_out_is_told_from_a_server_that_is_busy() -> None:
     assert failures.out_of_memory(ResourceExhaustedError(OOM))
     assert not failures.out_of_memory(ResourceExhaustedError("too many requests"))

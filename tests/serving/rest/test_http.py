@@ -183,6 +183,8 @@ MALFORMED: list[tuple[str, bytes, int]] = [
     ("bare LF", ASK.replace(b"\r\n", b"\n"), 400),
     ("one bare LF", b"GET / HTTP/1.1\r\nHost: a\n\r\n", 400),
     ("garbage", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\r\n\r\n", 400),
+    ("TLS, of which nothing ends a line", b"\x16\x03\x01\x00\xa5\x01", 400),
+    ("bytes that begin no request", b"\xff\xfe\xfd", 400),
     ("HTTP/0.9", b"GET /\r\n\r\n", 505),
     ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
     ("unknown method", b"BREW / HTTP/1.1\r\n\r\n", 501),

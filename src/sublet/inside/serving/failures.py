@@ -13,6 +13,8 @@ from sublet.errors import ServingError
 from sublet.inside import oom
 
 _LONGEST = 1000
+_NODE = re.compile(r"\s*\[\[\{\{.*?\}\}\]\]", re.DOTALL)
+"""Where in the graph it was: of use to whoever wrote the model, not to whoever serves it."""
 _NO_OPERATION = re.compile(r"Op type not registered '([^']*)'")
 
 
@@ -33,12 +35,13 @@ def explained(error: BaseException, path: str = "") -> ServingError:
             "Export the model without it, or with this version of TensorFlow.",
             Code.UNIMPLEMENTED,
         )
+    text = _NODE.sub("", text).rstrip(".")
     if code in (Code.NOT_FOUND, Code.DATA_LOSS, Code.OUT_OF_RANGE):
         return ServingError(
-            f"{path} is incomplete or damaged: {text} Copy the whole directory again.",
+            f"{path} is incomplete or damaged: {text}. Copy the whole directory again.",
             Code.DATA_LOSS,
         )
-    return ServingError(f"{path} cannot be loaded: {text}", code)
+    return ServingError(f"{path} cannot be loaded: {text}.", code)
 
 
 def not_found(model: str, version: int | None) -> ServingError:

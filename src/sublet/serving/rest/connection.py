@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from sublet.serving.rest import messages
 from sublet.serving.rest.chunks import Chunks
 from sublet.serving.rest.exchange import Exchange, ours
-from sublet.serving.rest.heads import Heads
+from sublet.serving.rest.heads import Heads, check_beginning
 from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.messages import Body, Head, Pending, Refused, Reply, Request
 from sublet.serving.rest.packing import unpack
@@ -157,6 +157,7 @@ class Connection(asyncio.Protocol):
         if _BARE_LINE_END.search(data):
             raise Refused(400, "Malformed HTTP request: a line does not end in CR LF.")
         if not self._begun:
+            check_beginning(data)
             self._begun = True
             self._since = time.monotonic()
         self._data = data

@@ -14,6 +14,9 @@ from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.messages import Head, Refused
 
 _METHOD = re.compile(rb"[A-Z]{1,20} ")
+_NO_METHOD = "Malformed HTTP request: it does not begin with a method."
+_TLS = b"\x16\x03"
+"""How a client begins that wants to speak in secret."""
 _REMEMBERED = 1024
 _LARGEST_REMEMBERED = 4096
 
@@ -54,6 +57,14 @@ class _Lines:
         self.headers.append((name.lower(), value.strip()))
 
 
+def check_beginning(raw: bytes) -> None:
+    """Raises Refused if this cannot become a head, whatever follows: nobody need wait for that."""
+    if raw.startswith(_TLS):
+        raise Refused(400, "This port speaks plain HTTP, not TLS: write http://.")
+    if raw.strip(b"\r\n") and not raw.lstrip(b"\r\n")[:1].isalpha():
+        raise Refused(400, _NO_METHOD)
+
+
 def parse(raw: bytes, limits: Limits) -> Head:
     """Read a head. Raises Refused."""
     lines = _Lines(limits.headers)
@@ -65,7 +76,7 @@ def parse(raw: bytes, limits: Limits) -> Head:
     except httptools.HttpParserInvalidMethodError:
         if _METHOD.match(raw):
             raise Refused(501, "Unknown HTTP method.") from None
-        raise Refused(400, "Malformed HTTP request: it does not begin with a method.") from None
+        raise Refused(400, _NO_METHOD) from None
     except httptools.HttpParserCallbackError as failed:
         if isinstance(failed.__context__, Refused):
             raise failed.__context__ from None
