@@ -178,7 +178,8 @@ class Slot:
                 if self._closed:
                     life.noted.set()
                     return
-                self._tell(f"{life.cause} It is started again.")
+                where = f"{self.site}: " if self.site else ""
+                self._tell(f"{where}{life.cause} It is started again.")
                 self._stock.away(self, path, life.loading, life.running)
                 life.noted.set()
                 self.restarts += 1
