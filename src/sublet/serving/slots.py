@@ -154,7 +154,7 @@ class Slot:
 
     async def _ask(self, question: dict[str, Any]) -> Any:
         worker, life = self._worker, self._life
-        if worker is None or life is None:
+        if worker is None or life is None or not self.path:
             raise EngineLost("There is no engine.")
         loop = asyncio.get_running_loop()
         try:
