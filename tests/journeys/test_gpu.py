@@ -259,5 +259,10 @@ def test_a_server_has_an_engine_on_each_card_and_its_models_spread_over_them(
             "gpu1": 512,
         }
         assert server.predict("small", [1.0]) == (200, {"predictions": [2.5]})
+        table = gpu_box.sublet("models", check=True).stdout.splitlines()
+        assert {tuple(line.split()[:2]) for line in table[1:]} == {
+            *(("half", "gpu0"), ("large", "gpu0"), ("small", "gpu1"))
+        }
+        assert max(map(len, table)) <= 80
     finally:
         assert server.close() == 0

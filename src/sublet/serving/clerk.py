@@ -44,7 +44,7 @@ class Clerk:
         self._bars = Bars()
         self._ports: dict[str, Port] = {}
         self._worn: list[Port] = []
-        """Ports that another has taken the place of; each has calls to finish."""
+        """Ports that no new call goes through; each has calls to finish."""
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -118,7 +118,7 @@ class Clerk:
             for engine in version.engines
         }
         for path in self._ports.keys() - engines:
-            self._ports.pop(path).close()
+            self._worn.append(self._ports.pop(path))
         self.tidy()
         # Whoever found a version before this has, two turns later, put its call on the channel.
         await asyncio.sleep(0)

@@ -152,7 +152,7 @@ class Slot:
 
     async def _ask(self, question: dict[str, Any]) -> Any:
         worker, life = self._worker, self._life
-        if worker is None or life is None:
+        if worker is None or life is None or not self.path:
             raise EngineLost("There is no engine.")
         loop = asyncio.get_running_loop()
         try:
@@ -176,7 +176,8 @@ class Slot:
                 if self._closed:
                     life.noted.set()
                     return
-                self._tell(f"{life.cause} It is started again.")
+                where = f"{self.site}: " if self.site else ""
+                self._tell(f"{where}{life.cause} It is started again.")
                 self._stock.away(self, path, life.loading, life.running)
                 life.noted.set()
                 self.restarts += 1

@@ -203,3 +203,26 @@ def test_a_call_goes_to_the_engine_that_has_fewer_to_answer_and_never_to_one_tha
         for one in (busy, idle):
             one.add("held")
         asyncio.run(story(busy, idle))
+
+
+def test_a_call_in_flight_is_answered_by_an_engine_that_nobody_names_any_more(
+    tmp_path: Path,
+) -> None:
+    async def story(own: NumbersEngine) -> None:
+        clerk = Clerk()
+        version = Version("held", 1, State.AVAILABLE, engines=(own.path,))
+        await clerk.news(put(Catalogue(), version))
+        running = asyncio.ensure_future(call(clerk, version))
+        while not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.001)
+        (port,) = clerk._ports.values()
+        await clerk.news(Catalogue())
+        assert not port.closed
+        own.touch("go")
+        await running
+        clerk.tidy()
+        assert port.closed
+
+    with numbers_engine(tmp_path) as own:
+        own.add("held")
+        asyncio.run(story(own))

@@ -18,7 +18,7 @@ from sublet.errors import ServingError
 
 from . import failures
 from .entries import Loaded
-from .floor import Floor
+from .floor import Floor, not_found
 from .runner import Runner
 
 _THREADS = 16
@@ -70,8 +70,8 @@ class Loader:
     def forget(self, model: str, version: int) -> None:
         """Serve it no more; requests that wait for it fail. Takes long."""
         lost = self._floor.withdraw(model, version, forget=True)
-        gone = ServingError(f"The model {model} {version} is served no more.", 5)
-        self._runner.refuse(lost, gone)
+        # Nothing of them has run: they may be sent to another engine that has it.
+        self._runner.refuse(lost, not_found(model, version))
         self._floor.store.forget(model, version)
 
     def _run(self, sweeps: bool) -> None:
