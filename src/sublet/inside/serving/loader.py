@@ -18,7 +18,7 @@ from sublet.errors import ServingError
 
 from . import failures
 from .entries import Loaded
-from .floor import Floor, not_found
+from .floor import Floor
 from .runner import Runner
 
 _THREADS = 16
@@ -71,7 +71,7 @@ class Loader:
         """Serve it no more; requests that wait for it fail. Takes long."""
         lost = self._floor.withdraw(model, version, forget=True)
         # Nothing of them has run: they may be sent to another engine that has it.
-        self._runner.refuse(lost, not_found(model, version))
+        self._runner.refuse(lost, failures.not_found(model, version))
         self._floor.store.forget(model, version)
 
     def _run(self, sweeps: bool) -> None:
