@@ -25,39 +25,30 @@ class Blocks:
 
     def __init__(self) -> None:
         self._decoder = hpack.Decoder()
-        self._begun: tuple[int, int, bytearray] | None = None
-        """Stream, flags and bytes of headers that are not complete."""
-
-    @property
-    def begun(self) -> bool:
-        """Whether a block is not complete: until it is, no other frame may come."""
-        return self._begun is not None
+        self.begun: tuple[int, int, bytearray] | None = None
+        """Stream, flags and bytes of headers that are not complete: until they are, no other frame
+        may come."""
 
     def begin(self, flags: int, stream: int, payload: bytes) -> Block | None:
         """Take a HEADERS frame; the block, if that is all of it."""
-        skipped = 5 if flags & frames.PRIORITIZED else 0
-        if flags & frames.PADDED:
-            payload = frames.unpadded(payload, skipped)
-        elif len(payload) < skipped:
-            raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "HEADERS of a wrong size")
-        elif skipped:
-            payload = payload[skipped:]
+        if flags & (frames.PADDED | frames.PRIORITIZED):
+            payload = _bare(flags, payload)
         if flags & frames.END_HEADERS:
             return self._read(flags, stream, payload)
-        self._begun = (stream, flags, bytearray(payload))
+        self.begun = (stream, flags, bytearray(payload))
         return None
 
     def go_on(self, flags: int, stream: int, payload: bytes) -> Block | None:
         """Take a CONTINUATION frame; the block, if it was the last of it."""
-        if self._begun is None or self._begun[0] != stream:
+        if self.begun is None or self.begun[0] != stream:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "CONTINUATION of nothing")
-        _, first, block = self._begun
+        _, first, block = self.begun
         block += payload
         if len(block) > LARGEST_BLOCK or not (payload or flags & frames.END_HEADERS):
             raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "headers without end")
         if not flags & frames.END_HEADERS:
             return None
-        self._begun = None
+        self.begun = None
         return self._read(first, stream, bytes(block))
 
     def _read(self, flags: int, stream: int, block: bytes) -> Block:
@@ -68,3 +59,13 @@ class Blocks:
         except hpack.Damaged as wrong:
             raise ConnectionFault(Fault.COMPRESSION_ERROR, str(wrong)) from None
         return Block(stream, bool(flags & frames.END_STREAM), headers)
+
+
+def _bare(flags: int, payload: bytes) -> bytes:
+    """A HEADERS frame's part of the block."""
+    skipped = 5 if flags & frames.PRIORITIZED else 0
+    if flags & frames.PADDED:
+        return frames.unpadded(payload, skipped)
+    if len(payload) < skipped:
+        raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "HEADERS of a wrong size")
+    return payload[skipped:]

@@ -99,8 +99,8 @@ class Conversation:
         """Take a frame, whole."""
         if not self.settled and kind != frames.SETTINGS:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "SETTINGS must come first")
-        if kind != frames.CONTINUATION:
-            self._check_complete()
+        if self._blocks.begun is not None and kind != frames.CONTINUATION:
+            raise _incomplete()
         try:
             match kind:
                 case frames.DATA:
@@ -136,7 +136,8 @@ class Conversation:
 
     def data(self, number: int, piece: Data | None, size: int, last: bool) -> None:
         """Take a piece of a body, None if it is in its place; `size` counts its padding, too."""
-        self._check_complete()
+        if self._blocks.begun is not None:
+            raise _incomplete()
         self._window -= size
         if self._window < 0:
             raise ConnectionFault(Fault.FLOW_CONTROL_ERROR, "more than the window takes")
@@ -155,10 +156,6 @@ class Conversation:
             stream.receive(piece, size, last)
         except StreamFault as wrong:
             self._refuse(number, wrong.fault)
-
-    def _check_complete(self) -> None:
-        if self._blocks.begun:
-            raise ConnectionFault(Fault.PROTOCOL_ERROR, "headers are not complete")
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
         if number:
@@ -296,3 +293,7 @@ class Conversation:
         if self._refusing and not self._streams and not self._over:
             self.sender.flush()
             self._transport.close()
+
+
+def _incomplete() -> ConnectionFault:
+    return ConnectionFault(Fault.PROTOCOL_ERROR, "headers are not complete")
