@@ -104,7 +104,7 @@ class Holdings:
                 if error is not None:
                     self._refuse(host, key, error)
         leaving = [host for host in self.hosts(key) if host not in hosts]
-        if len(leaving) < len(self.hosts(key)):
+        if leaving and len(leaving) < len(self.hosts(key)):
             await self._leave(key, leaving)
 
     async def drop(self, key: Key) -> None:
@@ -170,7 +170,9 @@ class Holdings:
             except EngineLost:
                 return
             version = self._version(key)
-            if host.path == path and version is not None and version.state is State.AVAILABLE:
+            if version is None or host not in self.hosts(key):
+                await self._unload([host], key)  # It was put away, or has left, meanwhile.
+            elif host.path == path:
                 self._put(replace(version, engines=(*version.engines, path)))
                 known.append(key)
         self.publish()
@@ -213,7 +215,8 @@ class Holdings:
             await host.ready()
             path = host.path
             try:
-                await self._add(host, key, place)
+                if not await self._add(host, key, place):
+                    raise ServingError("It is not to be served any more.", Code.CANCELLED)
                 signatures = await deliver(host, key, place.path, lazily, self._tell)
                 if host.path == path:
                     return path, signatures
@@ -247,7 +250,9 @@ class Holdings:
 
     async def _lose(self, host: Host, key: Key, error: SubletError) -> None:
         """An engine that is back does not take a version that the last one had."""
-        held = self._held[key]
+        held = self._held.get(key)
+        if held is None or host not in held.hosts:
+            return
         if held.hosts == (host,):
             self._failed(key, held.place, error)
             await self._unload([host], key)

@@ -131,16 +131,17 @@ class Slot:
     async def close(self) -> None:
         """End its engine, and start no other."""
         self._closed = True
+        self.path = ""
+        # Whoever waits for it is not to wait for ever.
+        self._refusal = BadRequest("Its engine was given up: no model is to be there.")
+        self._there.set()
         if self._keeping is not None:
             self._keeping.cancel()
         if self._worker is not None:
             await asyncio.to_thread(self._worker.close)
         self._threads.shutdown(wait=False)
-        # Whoever still waits for it, or for an answer, is not to wait for ever.
-        self._refusal = BadRequest("Its engine was given up: no model is to be there.")
-        self._there.set()
         if self._life is not None:
-            self._life.noted.set()
+            self._life.noted.set()  # Nor whoever waits for an answer.
 
     async def _busy(self, name: str, number: int) -> bool:
         told = await self._ask({"ask": "models"})
@@ -207,7 +208,7 @@ class Slot:
                 loop.call_soon_threadsafe(life.end, outcome)
 
         def start() -> Worker:
-            return Worker(
+            worker = self._worker = Worker(
                 self._memory,
                 self._device,
                 self._batches,
@@ -216,8 +217,11 @@ class Slot:
                 ended=ended,
                 notes=life.notes,
             )
+            if self._closed:
+                worker.close()  # Whoever closed this slot has not seen it.
+            return worker
 
-        worker = self._worker = await loop.run_in_executor(self._threads, start)
+        worker = await loop.run_in_executor(self._threads, start)
         worker.line.told = lambda event: _call_soon(loop, life.hear, event)
         try:
             await loop.run_in_executor(self._threads, worker.wait)
