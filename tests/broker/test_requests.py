@@ -222,6 +222,21 @@ def test_a_job_that_ran_out_of_memory_is_shown_with_what_to_try(office: Office) 
     assert second.reason == "out of memory: OOM; no more can be given: try a smaller batch"
 
 
+def test_what_was_too_small_again_is_doubled(office: Office) -> None:
+    """Each try costs a start, and what led up to the failure."""
+    office.submit(wanted(on_oom="grow"))
+    ceiling, tried = 32 * MiB, []
+    for _ in range(4):
+        office.run(1, ceiling)
+        told = Outcome("lease exceeded", 1, peak=ceiling)
+        larger = office.broker.suggest(office.broker.job(1), lease(ceiling=ceiling), told)
+        assert larger is not None
+        office.end(1, told, Again("ran out of memory", 0.0, larger, forgiven=True))
+        tried.append(larger // MiB)
+        ceiling = larger
+    assert tried == [48, 96, 192, 384]
+
+
 def test_those_that_ended_last_are_shown_and_not_those_that_came_last(office: Office) -> None:
     """One that ran for long is not gone from sight when it ends."""
     for _ in range(4):

@@ -203,6 +203,8 @@ class Appraiser:
             return None
         most = most_ever(room, self.overhead(job, room.device)) // MiB * MiB
         wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
+        if job.least:  # It was made larger before, and not enough: each try costs a start.
+            wanted = max(wanted, 2 * lease.ceiling)
         chosen = min(wanted, most)
         return chosen if chosen > lease.ceiling else None
 
