@@ -36,7 +36,7 @@ from sublet.channel.records import Malformed, Record
 from sublet.errors import ServingError
 from sublet.inside.calls import leave
 
-from . import notes, questions, quiet
+from . import notes, questions, quiet, threads
 from .clients import Client
 from .files import files_of
 from .floor import Floor, Make, not_found
@@ -64,7 +64,9 @@ def main() -> None:
         # per second, and each time they would push aside whoever reads or answers requests.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     quiet.start_runtime()
-    serve(sys.argv[1], int(sys.argv[2]), partial(Store, cache=files_of(sys.argv[1])))
+    slots = _slots(int(sys.argv[2]))
+    threads.begin(slots)
+    serve(sys.argv[1], slots, partial(Store, cache=files_of(sys.argv[1])))
 
 
 def serve(path: str, slots: int, make: Make) -> None:
@@ -75,8 +77,11 @@ def serve(path: str, slots: int, make: Make) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     owner = socket.socket(fileno=OWNER)
     owner.set_inheritable(False)
-    slots = slots or min(_MOST_SLOTS, len(os.sched_getaffinity(0)))
-    Engine(path, owner, slots, make).run()
+    Engine(path, owner, _slots(slots), make).run()
+
+
+def _slots(asked: int) -> int:
+    return asked or min(_MOST_SLOTS, len(os.sched_getaffinity(0)))
 
 
 class Engine:
