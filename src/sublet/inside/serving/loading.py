@@ -171,6 +171,8 @@ class SavedModelOpening:
         if threads.can_be_one() and self._may_be_quick(graph):
             session = opened(one_thread=True)
             if _quick(session.signatures):
+                for bound in session.signatures.values():
+                    bound.quick = True
                 return session
             session.close()
         return opened(one_thread=False)

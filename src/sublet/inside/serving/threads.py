@@ -40,9 +40,8 @@ def begin(batches: int) -> bool:
     """
     global _switch
     held = lease.current()
-    if (held is not None and held.on_gpu) or batches < len(os.sched_getaffinity(0)):
-        return False
-    _switch = _find()
+    on_gpu = held is not None and held.on_gpu
+    _switch = None if on_gpu or batches < len(os.sched_getaffinity(0)) else _find()
     return _switch is not None
 
 
