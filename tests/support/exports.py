@@ -49,6 +49,42 @@ def counting(place: Path) -> str:
     return str(place)
 
 
+def dense(place: Path, size: int) -> str:
+    """TensorFlow 2: y = x @ w, with a square of weights."""
+    import tensorflow as tf
+
+    class Model(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = tf.Variable(tf.ones([size, size]))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, size], tf.float32, name="x")])  # type: ignore[untyped-decorator]
+        def serve(self, x: Any) -> Any:
+            return {"y": x @ self.weights}
+
+    model = Model()
+    tf.saved_model.save(model, str(place), signatures={"serving_default": model.serve})
+    del model
+    gc.collect()  # As above.
+    return str(place)
+
+
+def looping(place: Path) -> str:
+    """TensorFlow 2: doubles until it is above 100, and so never ends for 0."""
+    import tensorflow as tf
+
+    model = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="x")])  # type: ignore[untyped-decorator]
+    def serve(x: Any) -> Any:
+        (y,) = tf.while_loop(lambda y: tf.reduce_max(y) < 100, lambda y: (y * 2,), (x,))
+        return {"y": y}
+
+    model.serve = serve
+    tf.saved_model.save(model, str(place), signatures={"serving_default": serve})
+    return str(place)
+
+
 def table(place: Path, words: list[str]) -> str:
     """TensorFlow 1: the number of a word, from an asset; all have a table of the same name."""
     import tensorflow as tf

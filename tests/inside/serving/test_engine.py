@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from sublet.channel.codes import Code
+from sublet.channel.line import Line
 from sublet.errors import ServingError
 from sublet.inside.serving.notes import Notes
 from support.box import PATIENCE, wait_for
@@ -180,6 +182,38 @@ def test_callers_of_one_batch_get_the_outputs_that_each_wanted(tmp_path: Path) -
             for name, array in answer.outputs.items():
                 assert array.tolist() == [[4 if name == "sum" else 2]]
                 assert array.dtype == (np.float32 if name == "sum" else np.int32)
+
+
+def test_brief_batches_run_one_after_another_and_beside_a_long_one(tmp_path: Path) -> None:
+    with numbers_engine(tmp_path, slots=2) as engine:
+        engine.add("quick")
+        engine.add("held")
+        lines = [engine.connect() for _ in range(3)]
+
+        def calls(line: Line) -> list[float]:
+            return [
+                line.run("quick", 1, "serving_default", rows(n)).outputs["y"].item()
+                for n in range(100)
+            ]
+
+        def all_calls() -> list[Any]:
+            asked = [in_thread(partial(calls, line)) for line in lines]
+            for thread, _ in asked:
+                thread.join(60)
+            return [told for _, told in asked]
+
+        right = [[[2.0 * n for n in range(100)]]] * len(lines)
+        assert all_calls() == right
+        long, answer = in_thread(lambda: run(engine, "held", rows(1)))
+        wait_for((tmp_path / "begun").exists, "the long batch runs")
+        assert all_calls() == right
+        assert not answer
+        engine.touch("go")
+        long.join(60)
+        assert answer[0].item() == 2
+        assert engine.model("quick")["requests"] == 600
+        for line in lines:
+            line.close()
 
 
 def test_outputs_that_have_no_rows_are_whole_for_each_caller(tmp_path: Path) -> None:

@@ -121,6 +121,39 @@ def test_a_model_with_state_runs_one_batch_at_a_time() -> None:
     assert one.due(0.0) is not None
 
 
+class Bound:
+    """What is asked of a signature."""
+
+    def __init__(self, quick: bool) -> None:
+        self.quick = quick
+
+
+@pytest.mark.parametrize(
+    ("quick", "seconds", "rows", "brief"),
+    [
+        (True, 0.0001, 2, True),
+        (False, 0.0001, 2, False),
+        (True, 0.01, 2, False),
+        (True, 0.0001, 64, False),
+    ],
+)
+def test_a_batch_is_brief_if_its_model_is_quick_and_was_so_of_late(
+    quick: bool, seconds: float, rows: int, brief: bool
+) -> None:
+    kind = Kind("rows")
+    kind.bound = Bound(quick)
+    one = queue(max_batch_size=64)
+    one.put(request(kind=kind))
+    first, _ = one.take(0.0)
+    assert first is not None
+    assert not first.brief  # Nothing is known yet.
+    one.finish(first, seconds, seconds)
+    one.put(request(rows, kind=kind))
+    second, _ = one.take(0.0)
+    assert second is not None
+    assert second.brief == brief
+
+
 def test_a_full_queue_says_so_as_tensorflow_serving_does() -> None:
     one = queue(max_batch_size=2, max_enqueued_batches=3)
     for _ in range(6):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.inside.serving import threads
 from sublet.inside.serving.models import Store
 from support import exports
 from support.box import wait_for
@@ -80,6 +82,66 @@ def test_models_of_both_formats_answer(run: Run) -> None:
         )
 
     assert run(ask) == ([[2.5], [3.0], [4.5]], [[3.5], [4.0], [5.5]], [2.5])
+
+
+@pytest.fixture
+def one_thread(run: Run) -> Iterator[None]:
+    """Small models get one thread, as in an engine with a batch for each processor."""
+    assert run(lambda _: threads.begin(os.cpu_count() or 1))
+    yield
+    assert not run(lambda _: threads.begin(0))
+
+
+def test_a_small_model_is_quick_and_one_with_large_variables_state_or_loops_is_not(
+    run: Run, one_thread: None, heavy: str, tmp_path: Path
+) -> None:
+    counting, looping = tmp_path / "counting" / "1", tmp_path / "looping" / "1"
+
+    def ask(store: Store) -> Any:
+        exports.counting(counting)
+        exports.looping(looping)
+        known(store, HALF)
+        for name, path in (("heavy", heavy), ("counting", counting), ("looping", looping)):
+            store.add(name, 123, str(path))
+        x = np.array([[4]], np.float32)
+        found = {
+            name: store.load(name, 123).signatures["serving_default"].quick
+            for name in (HALF, "heavy", "counting", "looping")
+        }
+        return found, answer(store, HALF, x=x)["y"].item(), answer(store, "looping", x=x)["y"]
+
+    found, half, looped = run(ask)
+    assert found == {HALF: True, "heavy": False, "counting": False, "looping": False}
+    assert half == 4.0
+    assert looped.tolist() == [[128.0]]
+
+
+def test_the_operations_of_a_small_model_stay_in_the_thread_that_calls(
+    run: Run, one_thread: None, tmp_path: Path
+) -> None:
+    place, calls = tmp_path / "1", 200
+
+    def wakings() -> int:
+        """How often threads but this one went to sleep."""
+        total = 0
+        for task in Path("/proc/self/task").iterdir():
+            if int(task.name) != threading.get_native_id():
+                lines = (task / "status").read_text().splitlines()
+                total += next(int(one.split()[1]) for one in lines if one.startswith("voluntary"))
+        return total
+
+    def ask(store: Store) -> tuple[bool, int]:
+        exports.dense(place, 512)
+        store.add("dense", 123, str(place))
+        bound = store.load("dense", 123).signatures["serving_default"]
+        before = wakings()
+        for _ in range(calls):
+            bound.call({"x": np.ones((1, 512), np.float32)})
+        return bound.quick, wakings() - before
+
+    quick, woken = run(ask)
+    assert quick
+    assert woken < calls
 
 
 def test_every_signature_is_described_and_examples_are_parsed(run: Run) -> None:

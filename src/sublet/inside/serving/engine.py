@@ -6,7 +6,8 @@
 
 Threads take turns at being the watcher: whoever has nothing to run watches the sockets, and runs
 the batch it has read itself, while the next one takes over the watch. So no request waits for a
-thread to wake up. A few more, the loader's, bring models into memory.
+thread to wake up. If the batch is brief, there is no need to take over. A few more, the loader's,
+bring models into memory.
 
 Started as a job of the broker, with two arguments: where to listen, and how many batches may run
 at a time (0: one for each processor, up to four). Descriptor 3 is the channel of its owner, with
@@ -36,7 +37,7 @@ from sublet.channel.records import Malformed, Record
 from sublet.errors import ServingError
 from sublet.inside.calls import leave
 
-from . import notes, questions, quiet
+from . import notes, questions, quiet, threads
 from .clients import Client
 from .failures import not_found
 from .files import files_of
@@ -65,7 +66,9 @@ def main() -> None:
         # per second, and each time they would push aside whoever reads or answers requests.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     quiet.start_runtime()
-    serve(sys.argv[1], int(sys.argv[2]), partial(Store, cache=files_of(sys.argv[1])))
+    slots = _slots(int(sys.argv[2]))
+    threads.begin(slots)
+    serve(sys.argv[1], slots, partial(Store, cache=files_of(sys.argv[1])))
 
 
 def serve(path: str, slots: int, make: Make) -> None:
@@ -76,8 +79,11 @@ def serve(path: str, slots: int, make: Make) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     owner = socket.socket(fileno=OWNER)
     owner.set_inheritable(False)
-    slots = slots or min(_MOST_SLOTS, len(os.sched_getaffinity(0)))
-    Engine(path, owner, slots, make).run()
+    Engine(path, owner, _slots(slots), make).run()
+
+
+def _slots(asked: int) -> int:
+    return asked or min(_MOST_SLOTS, len(os.sched_getaffinity(0)))
 
 
 class Engine:
@@ -131,19 +137,25 @@ class Engine:
         place = min(number, notes.PLACES - 1)
         while True:
             try:
-                run = self._take()
-                if run is None:
-                    with self._watching:
-                        run = self._take()
-                        if run is None:
-                            self._watch()
-                            run = self._take()
-                if run is not None:
-                    self._run(run, place)
-                run = None  # A batch that was answered must not keep its memory.
+                due = self._run(self._take() or self._watch_for_one(place), place)
+                if due is not None and due < self._until:
+                    self._wake()
             except Exception:
                 # A bug of ours: who waits for this batch has no answer, but all others do.
                 traceback.print_exc(file=sys.stderr)
+
+    def _watch_for_one(self, place: int) -> Run:
+        """Watch until there is a batch that takes its time. A brief one is run without giving up
+        the watch: others would wake up for nothing, and what comes meanwhile is a larger batch."""
+        with self._watching:
+            while True:
+                run = self._take()
+                if run is None:
+                    self._watch()
+                elif run.batch.brief:
+                    self._run(run, place)
+                else:
+                    return run
 
     def _take(self) -> Run | None:
         run, expired = self.floor.take()
@@ -152,7 +164,8 @@ class Engine:
             self.runner.refuse(expired, ServingError(late, Code.DEADLINE_EXCEEDED))
         return run
 
-    def _run(self, run: Run, place: int) -> None:
+    def _run(self, run: Run, place: int) -> float | None:
+        """Run a batch; when the next one will be due."""
         queue = run.batch.queue
         loaded = self.floor.store.use(queue.model, queue.version)
         try:
@@ -160,22 +173,23 @@ class Engine:
                 raise Unloaded
             self._notes[place] = queue.number
             try:
-                due = self.runner.run(run, loaded)
+                return self.runner.run(run, loaded)
             finally:
                 self._notes[place] = 0
         except Unloaded:
             lost = self.floor.put_back(run)
             self.runner.refuse(lost, not_found(queue.model, queue.version))
             self.loader.want(queue.model, queue.version)
-            return
-        if due is not None and due < self._until:
-            self._wake()
+            return None
 
     def _watch(self) -> None:
         """Wait for something to come in, and take it in."""
+        # Whoever is done from here on wakes us: what comes of it may be missing in the answer.
+        self._until = _NEVER
         now = time.monotonic()
         due = self.floor.next_due(now)
-        self._until = _NEVER if due is None else due
+        if due is not None:
+            self._until = due
         heard = self._epoll.poll(None if due is None else max(0.0, due - now))
         for number, events in heard:
             if number == self._bell:

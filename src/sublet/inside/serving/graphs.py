@@ -29,6 +29,11 @@ class Graph:
         self._functions = {one.signature.name: one for one in definition.library.function}
         self._known: dict[str, bool] = {}
 
+    def operations(self) -> Iterator[str]:
+        """The kinds of all nodes, those of functions too."""
+        for nodes in (self._nodes.values(), *(one.node_def for one in self._functions.values())):
+            yield from (node.op for node in nodes)
+
     def part(self, roots: Iterable[str]) -> Any:
         """A GraphDef with what the `roots` (nodes or tensors) need and nothing else: an exported
         model has three times as many nodes, for saving and for calls that nobody can make."""

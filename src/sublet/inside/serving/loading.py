@@ -25,26 +25,29 @@ import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.inside.serving import threads
 from sublet.inside.serving.graphs import Graph
 from sublet.inside.serving.openings import Opened
 from sublet.inside.serving.saved import Signature, Tensor
 from sublet.inside.serving.signatures import Array, Bound, Gate, Lazily, Run, batchable
+from sublet.inside.serving.warmup import made_up
 
 _INIT = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
+_DEFAULT = "serving_default"
+_CACHED = 8 << 20
+"""Bytes of variables up to which a model may be small."""
 _CALLER = -1
 """Operations run in the thread that calls: a third less for a small model than handing them to a
-pool. Each operation still spreads over the cores."""
+pool. Each operation still spreads over the cores, unless the model is small (`threads.py`)."""
 
 
 class _Session:
     """A session with a model in it. TensorFlow's own is only asked for its handle."""
 
-    def __init__(self, graph: Any) -> None:
-        from tensorflow.compat.v1 import Session
-
-        self._session = Session(graph=graph)
+    def __init__(self, graph: Any, one_thread: bool) -> None:
+        self._session = threads.session(graph, one_thread)
         with contextlib.suppress(AttributeError):
             self._session._extend_graph()
         self.gate = Gate()
@@ -128,22 +131,34 @@ class SavedModelOpening:
         roots = [tensor.name for one in signatures.values() for tensor in _tensors(one)]
         roots += [restore, meta.saver_def.filename_tensor_name, initialize or "", *assets]
         part = graph.part(root for root in roots if root)
-        session = self._session = _Session(_imported(part, meta.meta_info_def.stripped_op_list))
-        try:
-            prefix = os.path.join(self._path, "variables", "variables")
-            if restore and os.path.exists(prefix + ".index"):
-                run = session.prepare([meta.saver_def.filename_tensor_name], [], [restore])
-                run((_text(prefix),))
-            if initialize and not _does_nothing(part, initialize):
-                run = session.prepare(list(assets), [], [initialize])
-                run(tuple(map(_text, assets.values())))
-            self._bind(session, graph, signatures)
-            if self._cancelled:
-                raise ServingError("Loading was cancelled.", Code.CANCELLED)
-            return session
-        except BaseException:
+        imported = _imported(part, meta.meta_info_def.stripped_op_list)
+        prefix = os.path.join(self._path, "variables", "variables")
+
+        def opened(one_thread: bool) -> _Session:
+            session = self._session = _Session(imported, one_thread)
+            try:
+                if restore and os.path.exists(prefix + ".index"):
+                    run = session.prepare([meta.saver_def.filename_tensor_name], [], [restore])
+                    run((_text(prefix),))
+                if initialize and not _does_nothing(part, initialize):
+                    run = session.prepare(list(assets), [], [initialize])
+                    run(tuple(map(_text, assets.values())))
+                self._bind(session, graph, signatures)
+                if self._cancelled:
+                    raise ServingError("Loading was cancelled.", Code.CANCELLED)
+                return session
+            except BaseException:
+                session.close()
+                raise
+
+        if threads.can_be_one() and self._may_be_quick(graph):
+            session = opened(one_thread=True)
+            if _quick(session.signatures):
+                for bound in session.signatures.values():
+                    bound.quick = True
+                return session
             session.close()
-            raise
+        return opened(one_thread=False)
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -163,6 +178,13 @@ class SavedModelOpening:
             f"{there or 'none'}. Name them in the option `tags`, or export the model again.",
             Code.FAILED_PRECONDITION,
         )
+
+    def _may_be_quick(self, graph: Graph) -> bool:
+        """Whether it is worth a try: what is read for each call fits into a processor's cache."""
+        size = 0
+        with contextlib.suppress(OSError), os.scandir(os.path.join(self._path, "variables")) as all:
+            size = sum(one.stat().st_size for one in all)
+        return size <= _CACHED and not threads.loops(graph.operations())
 
     def _assets(self, meta: Any) -> dict[str, str]:
         """Which files the initializer reads, by the tensor that gets the name."""
@@ -196,6 +218,18 @@ class SavedModelOpening:
                 name, one, Lazily(_preparing(session, one)), session.gate, stateful, free
             )
             session.signatures[name].batchable &= not stateful
+
+
+def _quick(signatures: Mapping[str, Bound]) -> bool:
+    """Whether one row takes hardly any time, as far as can be tried without harm."""
+    bound = signatures.get(_DEFAULT) or next(iter(signatures.values()))
+    inputs = None if bound.stateful else made_up(bound)
+    if inputs is None:
+        return False
+    try:
+        return threads.quick(lambda: bound.call(inputs))
+    except Exception:
+        return False  # Zeros are not what the model was made for.
 
 
 def _preparing(session: _Session, signature: Signature) -> Any:

@@ -24,6 +24,9 @@ _WHILE_LOADING = 16
 _FIRST_PIECE = 256
 _PIECE = 0.05
 """Seconds that a piece of a large request should take, so that others have their turn."""
+_BRIEF = 0.0003
+"""Seconds that an engine may be deaf while a batch runs: about what a thread needs to wake up, if
+another one has the interpreter."""
 
 
 class Kind:
@@ -132,6 +135,17 @@ class Batch(NamedTuple):
     rows: int
     nbytes: int
     """Of its inputs, without what fills it up."""
+
+    @property
+    def brief(self) -> bool:
+        """Whether it is sure to be done in a moment: the model is quick, and was so of late."""
+        bound, queue = self.kind.bound, self.queue
+        return (
+            bound is not None
+            and bound.quick
+            and bool(queue.seconds)
+            and max(queue.seconds, queue.per_row * self.rows) < _BRIEF
+        )
 
 
 class Queue:

@@ -85,6 +85,7 @@ class Bound:
         "method",
         "name",
         "outputs",
+        "quick",
         "stateful",
     )
 
@@ -99,6 +100,8 @@ class Bound:
         """Calls change the model, or may see such changes: one at a time, in their order."""
         self.batchable = batchable
         """Rows of several requests may run as one batch, along the first dimension of each."""
+        self.quick = False
+        """Whether a call was seen to take hardly any time, and has no way to take long."""
         self._names = tuple(signature.inputs)
         self._run = run
         self._gate = gate

@@ -63,7 +63,7 @@ def warm_up(path: str, signatures: Mapping[str, Bound], rows: Sequence[int] = ()
 
 
 def _run_rows(bound: Bound, size: int, example: dict[str, Array] | None) -> bool:
-    inputs = example if example is not None else _made_up(bound)
+    inputs = example if example is not None else made_up(bound)
     if inputs is None or any(not array.shape or not len(array) for array in inputs.values()):
         return False
     try:
@@ -76,7 +76,7 @@ def _run_rows(bound: Bound, size: int, example: dict[str, Array] | None) -> bool
     return True
 
 
-def _made_up(bound: Bound) -> dict[str, Array] | None:
+def made_up(bound: Bound) -> dict[str, Array] | None:
     """One row of zeros, where all that is needed for it is known."""
     from tensorflow import dtypes
 
