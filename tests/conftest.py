@@ -34,13 +34,13 @@ def box(shared_box: Box, tmp_path: Path) -> Box:
 
 
 @pytest.fixture
-def new_box(tmp_path: Path) -> Iterator[Callable[..., Box]]:
+def new_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Box]]:
     """Homes of the test's own, for tests that break them."""
     made: list[Box] = []
 
     def make(**environ: str) -> Box:
-        root = tmp_path / f"box{len(made)}"
-        root.mkdir()
+        # Not below the test's own directory: with its name, paths would be too long for sockets.
+        root = tmp_path_factory.mktemp("box")
         made.append(Box(root / "home", root / "work", **environ))
         return made[-1]
 
