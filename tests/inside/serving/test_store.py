@@ -136,12 +136,13 @@ def test_the_operations_of_a_small_model_stay_in_the_thread_that_calls(
         bound = store.load("dense", 123).signatures["serving_default"]
         before = wakings()
         for _ in range(calls):
-            bound.call({"x": np.ones((1, 512), np.float32)})
+            # So many rows that TensorFlow would split the product, if it could.
+            bound.call({"x": np.ones((64, 512), np.float32)})
         return bound.quick, wakings() - before
 
     quick, woken = run(ask)
     assert quick
-    assert woken < calls
+    assert woken < calls // 2
 
 
 def test_every_signature_is_described_and_examples_are_parsed(run: Run) -> None:
