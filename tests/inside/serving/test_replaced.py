@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from sublet.errors import ServingError
+from support.box import wait_for
 from support.numbers import NumbersEngine, floats, numbers_engine
 
 
@@ -52,3 +54,20 @@ def test_calls_that_name_none_go_to_the_next_version_once_theirs_is_retired(
     ask(engine, "forget", 1)
     assert call(engine) == [[2]]
     assert answered(engine) == {2: 2}
+
+
+def test_calls_that_name_none_are_told_that_the_only_version_is_retired_and_earlier_ones_answered(
+    engine: NumbersEngine,
+) -> None:
+    engine.add("held", 1, max_batch_size=1)
+    client = engine.connect()
+    x = {"x": floats([[1]])}
+    first, second = (client.submit("held", None, "serving_default", x) for _ in range(2))
+    wait_for((engine.directory / "begun").exists, "the first runs")
+    wait_for(lambda: engine.model("held")["waiting"], "the second waits")
+    engine.line.ask({"ask": "retire", "model": "held", "version": 1})
+    with pytest.raises(ServingError, match=r"^Servable not found for request:"):
+        client.run("held", None, "serving_default", x)
+    engine.touch("go")
+    assert [one.result(30).rows for one in (first, second)] == [1, 1]
+    client.close()

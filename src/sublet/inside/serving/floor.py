@@ -85,10 +85,12 @@ class Floor:
         with self._lock:
             queue: Queue | None = route.queue
             if queue is None or queue.removed or (queue.retired and route.version is None):
-                queue = route.queue = self._find(route.model, route.version)
-                route.kinds.clear()
+                queue = self._find(route.model, route.version)
                 if queue is None:
+                    # The route keeps its queue: earlier calls of it may still be there.
                     return not_found(route.model, route.version)
+                route.queue = queue
+                route.kinds.clear()
             kind = route.kinds.get(form.key)
             if kind is None or kind.bound is None:
                 if len(route.kinds) >= _MOST_KINDS:
