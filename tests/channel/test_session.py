@@ -13,7 +13,7 @@ import pytest
 
 from sublet.channel import records
 from sublet.channel.codes import Code
-from sublet.channel.line import Line
+from sublet.channel.line import Line, Unsent
 from sublet.channel.outbox import Outbox, Outgoing
 from sublet.channel.port import Port
 from sublet.channel.segments import Segments
@@ -161,6 +161,18 @@ def test_a_port_asks_and_is_told_what_went_wrong(engine: NumbersEngine) -> None:
             await port.run("double", 1, "serving_default", {"x": floats([[1]])})
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", ["run", "submit"])
+def test_a_call_to_an_engine_that_is_gone_can_be_sent_to_another(way: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.close()
+    line = Line(ours)
+    call = line.run if way == "run" else lambda *all: line.submit(*all).result(PATIENCE)
+    with pytest.raises(Unsent):
+        call("double", 1, "serving_default", {"x": floats([[1]])})
+    assert line.closed
+    line.close()
 
 
 def test_a_cancelled_call_leaves_the_queue(engine: NumbersEngine) -> None:

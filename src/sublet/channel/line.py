@@ -111,7 +111,8 @@ class Line:
     ) -> Future[Answer]:
         """Call a model; the arrays are not to be changed until the future is done.
 
-        Cancelling the future cancels the call; what runs already comes to its end, unheard.
+        Cancelling the future cancels the call; what runs already comes to its end, unheard. Its
+        exception is Unsent if the engine was gone before.
         """
         future: Future[Answer] = Future()
         self._expect_future()
@@ -123,7 +124,10 @@ class Line:
             with self._lock:
                 self._futures -= 1  # Else the reader would wait for it for ever.
             raise
-        self._send()
+        if not self._send():
+            future = Future()  # The other one was told the same as those in flight.
+            future.set_exception(Unsent())
+            return future
         future.add_done_callback(partial(self._cancelled, number))
         return future
 

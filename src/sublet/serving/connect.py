@@ -90,6 +90,8 @@ class Model:
                 name, arrays = arrange(known, args, inputs)
                 future = line.submit(self.name, self._version, name, arrays, (), deadline, priority)
                 return result(await asyncio.wrap_future(future))
+            except Unsent:
+                continue  # As in `_run`.
             except ServingError as error:
                 if not await asyncio.to_thread(self._once_more, error, line, known):
                     raise self._explained(error) from None
