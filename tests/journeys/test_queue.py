@@ -235,7 +235,7 @@ def test_a_job_is_ended_at_its_time_limit_with_a_warning_first(queue: Box) -> No
     assert last["cause"] == "time limit"
     assert "warned" in said(queue, number)
     assert last["code"] == 128 + signal.SIGKILL
-    assert "time limit of 300 ms" in queue.sublet("ps", str(number)).stdout
+    assert "time limit of 4.0 s\n" in queue.sublet("ps", str(number)).stdout
 
 
 def test_a_job_that_asks_for_it_is_started_again(queue: Box) -> None:

@@ -89,10 +89,10 @@ def job_row(
     boards = read_boards(str(home.runs / job.run)) if held is not None else []
     running = held if isinstance(held, Running) else None
     if told is not None:
-        reason = ending(told)
+        how = reason = ending(told)
         if told.cause == "time limit" and spec.time is not None:
             reason += f" of {format_seconds(spec.time)}"
-        if told.message and told.message != reason:
+        if told.message and told.message != how:
             reason += f": {told.message.splitlines()[0]}"
         if told.cause == "lease exceeded":
             reason += f"; {advice(job, larger)}"
