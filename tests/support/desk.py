@@ -12,6 +12,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
 from sublet.serving.desk import Arrays
+from sublet.serving.moments import Later, Moments
 from sublet.serving.statistics import Inferences
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL = 1, 2, 3, 7, 9, 10
@@ -45,6 +46,7 @@ class Table:
         self.held: list[asyncio.Future[Answer]] = []
         self.holding = False
         self.full = False
+        self._moments = Moments()
 
     def serve(
         self,
@@ -102,7 +104,7 @@ class Table:
     def admit(self, version: Version) -> None:
         """As `Desk.admit`."""
         if self.full:
-            raise ServingError("full", Code.UNAVAILABLE)
+            raise Later(ServingError("full", Code.UNAVAILABLE), self._moments.next())
 
     async def reload(self, config: bytes) -> None:
         """Nothing to replace."""

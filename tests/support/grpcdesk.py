@@ -13,6 +13,7 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
 from sublet.serving.desk import Arrays
 from sublet.serving.dtypes import KINDS
+from sublet.serving.moments import Later, Moments
 from sublet.serving.statistics import Inferences
 from sublet.serving.textproto import decode_models
 
@@ -101,6 +102,8 @@ class StandInDesk:
         self.waiting: list[weakref.ref[Any]] = []
         """The tensors of slow calls, if they are still there."""
         self.gate = asyncio.Event()
+        self.full = False
+        self._moments = Moments()
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         return version.signatures or SLOW
@@ -136,7 +139,10 @@ class StandInDesk:
         return np.empty(size, np.uint8).data
 
     def admit(self, version: Version) -> None:
-        """As `Desk.admit`: it is never full."""
+        """As `Desk.admit`."""
+        if self.full:
+            refusal = ServingError("full", Code.UNAVAILABLE)
+            raise Later(refusal, self._moments.next())
 
     async def reload(self, config: bytes) -> None:
         models = decode_models(config)

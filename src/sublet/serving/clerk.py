@@ -19,6 +19,7 @@ from sublet.serving.bars import Bars
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays
 from sublet.serving.metrics import Tally
+from sublet.serving.moments import Later, Moments
 from sublet.serving.room import Room
 from sublet.serving.statistics import Counts
 
@@ -42,6 +43,7 @@ class Clerk:
         self.room = Room()
         """For tensors of calls that are not answered."""
         self._bars = Bars()
+        self._moments = Moments()
         self._ports: dict[str, Port] = {}
         self._worn: list[Port] = []
         """Ports that no new call goes through; each has calls to finish."""
@@ -73,7 +75,10 @@ class Clerk:
 
     def admit(self, version: Version) -> None:
         """As `Desk.admit`."""
-        self._bars.check((version.model, version.number), time.monotonic())
+        try:
+            self._bars.check((version.model, version.number), time.monotonic())
+        except ServingError as full:
+            raise Later(full, self._moments.next()) from None
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """As `Desk.describe`. The server has looked into all that it offers."""

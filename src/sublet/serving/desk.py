@@ -42,7 +42,8 @@ class Desk(Protocol):
 
     def admit(self, version: Version) -> None:
         """Raises what a call would be refused with at once, before anything of it was read: a
-        model that is flooded must not cost others the processor."""
+        model that is flooded must not cost others the processor. If it is `Later`, the client is
+        to hear of it when that has come."""
 
     async def reload(self, config: bytes) -> None:
         """Replace what is served by a ModelServerConfig (a serialized message)."""

@@ -70,6 +70,17 @@ def _half(channel: grpc.Channel) -> list[float]:
     return tensors.read("y", answer.outputs["y"]).tolist()  # type: ignore[no-any-return]
 
 
+@pytest.mark.parametrize("method", ["Predict", "Regress"])
+def test_a_call_for_a_flooded_model_is_refused_in_a_moment(
+    channel: grpc.Channel, server: Served, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = _predict(x=X) if method == "Predict" else serving("RegressionRequest")()
+    request.model_spec.name = "half"
+    monkeypatch.setattr(server.desk, "full", True)
+    code, text = _refusal(channel, PREDICTION + method, request)
+    assert (code, text) == (StatusCode.UNAVAILABLE, "full")
+
+
 def test_predict_answers_with_values_and_the_model_that_gave_them(channel: grpc.Channel) -> None:
     answer = _ask(channel, PREDICTION + "Predict", _predict(x=X), "PredictResponse")
     assert tensors.read("y", answer.outputs["y"]).tolist() == [2.5, 3.0, 4.5]

@@ -10,6 +10,7 @@ from sublet.serving.grpc.calls import Data, Head, Method
 from sublet.serving.grpc.frames import Fault, StreamFault
 from sublet.serving.grpc.incoming import Incoming
 from sublet.serving.grpc.sending import Outgoing, Sender
+from sublet.serving.moments import Later
 from sublet.serving.room import Room
 
 WINDOW = 4 << 20
@@ -153,6 +154,9 @@ class Stream:
         assert self.method.unary is not None
         try:
             answer = await self.method.unary(message, self.deadline)
+        except Later as refused:
+            await refused.when
+            self.end(refused.code, refused.message)
         except ServingError as wrong:
             self.end(wrong.code, wrong.message)
         except Exception:

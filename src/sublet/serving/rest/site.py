@@ -2,6 +2,7 @@
 
 from sublet.errors import ServingError
 from sublet.serving.desk import Desk
+from sublet.serving.moments import Later
 from sublet.serving.rest import messages
 from sublet.serving.rest.calls import Calls
 from sublet.serving.rest.classic import Answerer, Classic
@@ -38,6 +39,9 @@ class Site:
                 if len(request.head.path) <= _LONGEST_REMEMBERED:
                     self._routes[place] = answerer
             return answerer(request)
+        except Later as refused:
+            reply = messages.failure(refused)
+            return Pending(refused.when, lambda _: reply)
         except ServingError as failed:
             return messages.failure(failed)
 
