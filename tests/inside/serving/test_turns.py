@@ -95,6 +95,31 @@ def test_no_more_batches_run_than_there_are_slots() -> None:
     assert schedule.take(0.0)[0] is not None
 
 
+class _Quick:
+    """What is asked of a signature."""
+
+    quick = True
+
+
+def test_a_batch_is_brief_only_while_no_other_model_is_asked() -> None:
+    """Else the batches of both run side by side."""
+    kind = Kind("rows")
+    kind.bound = _Quick()
+    schedule = Schedule(2)
+    for name in ("a", "b"):
+        schedule.add(name, 1, Options(largest=1, enqueued=100)).present = True
+    brief = []
+    for at, other in ((0.0, False), (0.1, False), (0.2, True), (5.0, False)):
+        schedule.put(schedule.queues["a", 1], Request(kind, 1, at))
+        if other:
+            schedule.put(schedule.queues["b", 1], Request(kind, 1, at))
+        while (run := schedule.take(at)[0]) is not None:
+            if run.batch.queue.model == "a":
+                brief.append(run.brief)
+            schedule.finish(run, 0.0001, 0.0001)
+    assert brief == [False, True, False, True]  # Of the first nothing is known yet.
+
+
 def test_a_flooded_model_leaves_the_last_slot_to_one_that_was_asked_lately() -> None:
     schedule = Schedule(2)
     for name in ("flooded", "quiet"):

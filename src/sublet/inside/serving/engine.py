@@ -146,13 +146,14 @@ class Engine:
 
     def _watch_for_one(self, place: int) -> Run:
         """Watch until there is a batch that takes its time. A brief one is run without giving up
-        the watch: others would wake up for nothing, and what comes meanwhile is a larger batch."""
+        the watch: others would wake up for nothing, and what comes meanwhile is a larger batch.
+        But not where several models are asked: their batches run side by side."""
         with self._watching:
             while True:
                 run = self._take()
                 if run is None:
                     self._watch()
-                elif run.batch.brief:
+                elif run.brief:
                     self._run(run, place)
                 else:
                     return run

@@ -21,7 +21,8 @@ _LONG = 0.003
 _FLOODED = 2
 """Batches: a model for which so many wait is flooded."""
 _LATELY = 1.0
-"""Seconds for which a model that was asked for something keeps others from the last slot."""
+"""Seconds for which a model that was asked for something keeps others from the last slot, and
+has somebody who watches for it."""
 
 
 class Run(NamedTuple):
@@ -29,6 +30,8 @@ class Run(NamedTuple):
 
     batch: Batch
     turn: Turn
+    brief: bool
+    """Whether it is done in a moment, and nobody else's could be run meanwhile."""
 
 
 class Schedule:
@@ -107,7 +110,8 @@ class Schedule:
                 self.running += 1
                 self.begun += 1
                 turn = self._turns.begin(queue.model, queue.seconds, queue.options.weight)
-                return Run(batch, turn), expired
+                brief = batch.brief and not self._another_asked(queue.model, now)
+                return Run(batch, turn, brief), expired
 
     def finish(self, run: Run, seconds: float, oldest: float) -> None:
         """Its batch is done: it took so long, and its first request waited so long in all."""
@@ -174,14 +178,15 @@ class Schedule:
                 del self._asked[next(iter(self._asked))]
         self._asked[model] = now
 
+    def _another_asked(self, model: str, now: float) -> bool:
+        return any(other != model and now - when < _LATELY for other, when in self._asked.items())
+
     def _held_back(self, queue: Queue, now: float) -> bool:
         """Whether it makes room. If so, some batch runs, at whose end it is asked again."""
         if self.slots < 2 or not self.running or queue.seconds <= _LONG:
             return False
         if queue.running >= self.slots - 1:
-            return any(
-                model != queue.model and now - when < _LATELY for model, when in self._asked.items()
-            )
+            return self._another_asked(queue.model, now)
         return queue.rows >= _FLOODED * queue.limit and any(
             other.running
             and not other.rows
