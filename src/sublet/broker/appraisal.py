@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from sublet.broker.ledger import Ledger
 from sublet.devices import context_overhead
-from sublet.domain.device import Device
+from sublet.domain.device import Device, no_such_device
 from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Outcome, Running, Starting, Waiting
 from sublet.domain.lease import Lease
@@ -174,7 +174,7 @@ class Appraiser:
         """Refuse what can never be done."""
         names = eligible(spec.device, rooms, spec.within)
         if not names:
-            raise _unknown(spec.device, list(self._devices.values()))
+            raise no_such_device(spec.device, list(self._devices.values()))
         most = len(spec.surroundings.affinity)
         if spec.cpus is not None and not 1 <= spec.cpus <= most:
             raise BadRequest(
@@ -207,15 +207,6 @@ class Appraiser:
             wanted = max(wanted, 2 * lease.ceiling)
         chosen = min(wanted, most)
         return chosen if chosen > lease.ceiling else None
-
-
-def _unknown(name: str | None, devices: list[Device]) -> BadRequest:
-    """No device goes by this name: say which there are, by the names they go by."""
-    known = [one.id + (f" ({one.name}, {one.uuid})" if one.uuid else "") for one in devices]
-    what = "GPU here" if name == "gpu" else f"device {name!r}"
-    return BadRequest(
-        f"There is no {what}.", f"There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}."
-    )
 
 
 def _room(spec: JobSpec, device: str, rooms: tuple[Room, ...]) -> Room | None:

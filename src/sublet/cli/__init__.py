@@ -1,7 +1,7 @@
 """The `sublet` command: one file per verb, loaded when it is used."""
 
-# The C part of `signal`: that one loads enum and functools first, and for these 20 ms Ctrl-C would
-# be a traceback.
+# The C part of `signal`, of which no checker knows: that one loads enum and functools first, and
+# for these 20 ms Ctrl-C would be a traceback.
 import _signal  # type: ignore[import-not-found]
 import os
 import sys

@@ -1,8 +1,11 @@
 """A device, who is on it, and what was true of it at one moment."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+
+from sublet.errors import BadRequest
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -52,3 +55,12 @@ class DeviceFacts(msgspec.Struct, frozen=True):
     @classmethod
     def unknown(cls, device: Device, fault: str) -> "DeviceFacts":
         return cls(device, used=device.capacity, available=0, fault=fault)
+
+
+def no_such_device(name: str | None, devices: Sequence[Device]) -> BadRequest:
+    """No device goes by this name: say which there are, by the names they go by."""
+    known = [one.id + (f" ({one.name}, {one.uuid})" if one.uuid else "") for one in devices]
+    what = "GPU here" if name == "gpu" else f"device {name!r}"
+    return BadRequest(
+        f"There is no {what}.", f"There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}."
+    )

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from sublet.domain.device import Device
-from sublet.errors import BadRequest
+from sublet.domain.device import Device, no_such_device
 from sublet.wire.rows import DeviceRow
 
 
@@ -57,10 +56,5 @@ def _meant(word: str | None, devices: Sequence[Device]) -> list[Device]:
         word = "gpu" if any(device.kind == "gpu" for device in devices) else "cpu"
     found = [device for device in devices if device.goes_by(word)]
     if not found:
-        known = [one.id + (f" ({one.name}, {one.uuid})" if one.uuid else "") for one in devices]
-        what = "GPU here" if word == "gpu" else f"device {word!r}"
-        raise BadRequest(
-            f"There is no {what}.",
-            f"There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}.",
-        )
+        raise no_such_device(word, devices)
     return found

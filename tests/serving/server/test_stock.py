@@ -438,17 +438,23 @@ def test_a_model_that_harms_nobody_else_is_served_however_often_it_ends_its_engi
     play(story)
 
 
+async def begun_to_move(shop: Shop) -> "asyncio.Task[None]":
+    """Model `a` is on its way to the other engine, and is there when that one's gate is open."""
+    shop.homes["a"] = (shop.other,)
+    shop.other.gate.clear()
+    moving = asyncio.create_task(shop.serve("a"))
+    while not shop.other.known:
+        await asyncio.sleep(0)
+    return moving
+
+
 def test_a_model_that_moves_is_served_by_its_new_engine_before_it_leaves_the_old_one(
     play: Callable[..., None],
 ) -> None:
     async def story(shop: Shop) -> None:
         shop.put("a", 1)
         await shop.serve("a")
-        shop.homes["a"] = (shop.other,)
-        shop.other.gate.clear()
-        moving = asyncio.create_task(shop.serve("a"))
-        while not shop.other.known:
-            await asyncio.sleep(0)
+        moving = await begun_to_move(shop)
         assert shop.stock.catalogue.find("a").engines == (shop.puppet.path,)
         shop.other.gate.set()
         await moving
@@ -571,11 +577,7 @@ def test_an_engine_that_ends_while_a_model_moves_to_it_costs_nothing(
     async def story(shop: Shop) -> None:
         shop.put("a", 1)
         await shop.serve("a")
-        shop.homes["a"] = (shop.other,)
-        shop.other.gate.clear()
-        moving = asyncio.create_task(shop.serve("a"))
-        while not shop.other.known:
-            await asyncio.sleep(0)
+        moving = await begun_to_move(shop)
         shop.other.die([])
         shop.other.gate.set()
         await moving
