@@ -23,7 +23,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/python -m pytest $(TWO)
+	$(BIN)/python -m pytest $(TWO) --rerun-failed
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'

@@ -12,6 +12,8 @@ from hypothesis import settings
 
 from support.box import Box
 
+pytest_plugins = ["support.flaky"]
+
 # A machine under load is slow, and that is no failure. Where a run decides about a change (CI is
 # set), the examples are the same each time; everywhere else they are new ones.
 settings.register_profile("sublet", deadline=None, derandomize="CI" in os.environ)
