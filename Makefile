@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # A process that ends in a test is replaced once, and not for ever: its successor runs that test anew.
 TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
-.PHONY: demo test check bench compat clean
+.PHONY: demo test check fuzz bench compat clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,12 @@ check: $(STAMP)
 
 test: check
 	$(BIN)/python -m pytest $(TWO) --rerun-failed
+
+# `make fuzz SECONDS=600 TARGET=hpack`: inputs that find a fault are kept in tests/fuzz/corpus.
+SECONDS ?= 60
+TARGET ?= all
+fuzz: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(TARGET) $(SECONDS)
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'

@@ -1,0 +1,1 @@
+"""One module for each target; its `target()` gives a `fuzz.driver.Target`."""

@@ -1,0 +1,43 @@
+"""TensorFlow Serving's configuration files, as text and as a serialized message."""
+
+from fuzz.driver import Target
+from sublet.errors import BadRequest
+from sublet.serving import textproto
+from sublet.serving.proto import serving
+
+_TEXTS = (
+    b'model_config_list { config { name: "a" base_path: "/m/a" model_platform: "tensorflow" '
+    b"model_version_policy { specific { versions: 1 versions: 2 } } "
+    b'version_labels { key: "stable" value: 1 } sharing { weight: 2 replicas: 1 device: "gpu1" } } }',
+    b"max_batch_size { value: 128 } batch_timeout_micros { value: 0 } allowed_batch_sizes: 128",
+    b'prometheus_config { enable: true, path: "/metrics" }',
+    b'server_key: "k" server_cert: "c" custom_ca: "a" client_verify: true',
+    b"a: [1, 2] # comment\nb < c: 'x\\n' >",
+)
+
+
+def target() -> Target:
+    made = serving("ModelServerConfig")()
+    made.model_config_list.config.add(name="a", base_path="/m/a").version_labels["x"] = 3
+    return Target(feed, (*_TEXTS, made.SerializeToString()))
+
+
+def feed(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    for read in (
+        textproto.read_models,
+        textproto.read_batching,
+        textproto.read_monitoring,
+        textproto.read_tls,
+    ):
+        _try(read, text)
+    _try(textproto.decode_models, data)
+
+
+def _try(read: object, given: object) -> None:
+    assert callable(read)
+    try:
+        read(given)
+    except BadRequest as wrong:
+        assert wrong.message
+        assert wrong.hint
