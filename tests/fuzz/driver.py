@@ -28,7 +28,7 @@ Random = random.Random
 class Target(NamedTuple):
     """Something that reads foreign bytes.
 
-    `feed` returns whatever the input is: what it raises is a fault. It is called in the main thread.
+    `feed` returns whatever the input is: what it raises is a fault. The main thread calls it.
     """
 
     feed: Callable[[bytes], None]
