@@ -146,6 +146,17 @@ def exiting(place: Path) -> str:
     return str(place)
 
 
+def reader(place: Path) -> str:
+    """TensorFlow 1: gives the contents of the file that is named. Any model can do this."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        path = v1.placeholder(tf.string, [], name="path")
+        _write(place, session, {"path": path}, {"text": tf.io.read_file(path)}, tf.no_op())
+    return str(place)
+
+
 def _write(place: Path, session: Any, inputs: Any, outputs: Any, initializer: Any) -> None:
     import tensorflow as tf
 

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from sublet.serving.access import Access
 from sublet.serving.grpc.calls import LARGEST_MESSAGE
 from sublet.serving.grpc.connection import Connection
 from sublet.serving.grpc.server import GrpcServer
+from sublet.serving.limits import Limits
 from sublet.serving.tls import Tls, context
 from support.box import PATIENCE
 from support.grpcdesk import StandInDesk
@@ -26,8 +28,18 @@ class Served:
     desk: StandInDesk
     server: GrpcServer
 
-    def __init__(self, path: Path, largest: int, room: int | None, tls: Tls | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        largest: int,
+        room: int | None,
+        tls: Tls | None,
+        limits: Limits,
+        access: Access,
+    ) -> None:
         self.path = path
+        self._limits = limits
+        self._access = access
         self._room = room
         self._secure = None if tls is None else context(tls)
         self._largest = largest
@@ -51,7 +63,7 @@ class Served:
 
     def connections(self) -> list[Connection]:
         """Of all clients now."""
-        return list(self.server._connections)
+        return list(self.server.connections)
 
     def call(self, act: Callable[[], T]) -> T:
         """What a function gives within the loop."""
@@ -77,7 +89,7 @@ class Served:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.desk = StandInDesk()
-        self.server = GrpcServer(self.desk, self._largest, self._room)
+        self.server = GrpcServer(self.desk, self._largest, self._room, self._limits, self._access)
         await self.server.listen([self._tcp, self._unix], self._secure)
         self._ready.set()
         await self._stop.wait()
@@ -90,9 +102,13 @@ def served(
     largest: int = LARGEST_MESSAGE,
     room: int | None = None,
     tls: Tls | None = None,
+    limits: Limits | None = None,
+    access: Access | None = None,
 ) -> Iterator[Served]:
-    """A front end for the time of a test."""
-    server = Served(folder / "grpc.sock", largest, room, tls)
+    """A front end for the time of a test. Unless it is said otherwise, its own user may reload over
+    the Unix socket."""
+    rules = access or Access(reload=True)
+    server = Served(folder / "grpc.sock", largest, room, tls, limits or Limits(), rules)
     server.start()
     try:
         yield server

@@ -34,9 +34,15 @@ class Frame(NamedTuple):
 class Client:
     """A connection; greets unless it is told not to."""
 
-    def __init__(self, port: int, greet: bool = True) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int | str, greet: bool = True) -> None:
+        """To a port of this machine, or to a Unix socket."""
+        if isinstance(port, str):
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(PATIENCE)
+            self._socket.connect(port)
+        else:
+            self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._decoder = hpack.Decoder()
         self._held = b""
         if greet:

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import uvloop
 
+from sublet.serving.access import Access
 from sublet.serving.rest import Limits, Server
+from sublet.serving.tls import REST, Tls, context
 from support.desk import Table, table
 
 T = TypeVar("T")
@@ -113,12 +115,24 @@ class _Source:
 class House:
     """The server, its desk and its event loop."""
 
-    def __init__(self, limits: Limits, run: Callable[[Any], None], cors: bool) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        run: Callable[[Any], None],
+        cors: bool,
+        access: Access,
+        tls: Tls | None,
+        path: str,
+    ) -> None:
         self.desk: Table
         self.server: Server
         self.where = ("", 0)
         self._limits = limits
         self._cors = cors
+        self._access = access
+        self._secure = None if tls is None else context(tls, REST)
+        self.path = path
+        """Of a Unix socket, too, if there is one."""
         self._up = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
@@ -128,11 +142,14 @@ class House:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.desk = table()
-        self.server = Server(self.desk, self._limits, cors=self._cors)
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        self.where = listener.getsockname()
-        await self.server.start(listener)
+        self.server = Server(self.desk, self._limits, cors=self._cors, access=self._access)
+        listeners = [socket.socket()]
+        listeners[0].bind(("127.0.0.1", 0))
+        self.where = listeners[0].getsockname()
+        if self.path:
+            listeners.append(socket.socket(socket.AF_UNIX))
+            listeners[1].bind(self.path)
+        await self.server.start(*listeners, secure=self._secure)
         self._up.set()
         await self._stop.wait()
         await self.server.close()
@@ -173,10 +190,15 @@ class House:
 
 @contextmanager
 def house(
-    limits: Limits | None = None, run: Callable[[Any], None] = uvloop.run, cors: bool = False
+    limits: Limits | None = None,
+    run: Callable[[Any], None] = uvloop.run,
+    cors: bool = False,
+    access: Access | None = None,
+    tls: Tls | None = None,
+    path: str = "",
 ) -> Iterator[House]:
     """A front end on a free port of this machine."""
-    made = House(limits or Limits(), run, cors)
+    made = House(limits or Limits(), run, cors, access or Access(), tls, path)
     made.start()
     try:
         yield made

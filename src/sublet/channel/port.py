@@ -12,6 +12,7 @@ import numpy as np
 
 from sublet.errors import ServingError
 
+from . import peers
 from .answer import Answer
 from .codes import Code
 from .inbox import Inbox
@@ -46,6 +47,16 @@ class Port:
 
     def __len__(self) -> int:
         return len(self._session)
+
+    @property
+    def abandoned(self) -> int:
+        """Bytes of calls that nobody waits for, and that the engine has not done with."""
+        return self._session.abandoned
+
+    @property
+    def lent(self) -> int:
+        """Buffers that are in use."""
+        return self._session.segments.lent
 
     @property
     def worn(self) -> bool:
@@ -148,7 +159,7 @@ class Port:
 
 
 def connect(path: str) -> socket.socket:
-    """A socket to the engine that listens there. Raises ServingError if none does."""
+    """A socket to the engine that listens there. Raises ServingError if none of this user does."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     try:
         sock.connect(path)
@@ -156,6 +167,12 @@ def connect(path: str) -> socket.socket:
         with contextlib.suppress(OSError):
             sock.close()
         raise ServingError(f"No engine answers: {error.strerror}.", Code.UNAVAILABLE) from error
+    if not peers.is_ours(sock):
+        sock.close()
+        raise ServingError(
+            "An engine of another user listens there. Set SUBLET_HOME to a directory of your own.",
+            Code.PERMISSION_DENIED,
+        )
     return sock
 
 

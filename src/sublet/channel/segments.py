@@ -64,6 +64,11 @@ class Segment:
         self.memory = mmap.mmap(self.descriptor, size)
         self.address = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
 
+    @property
+    def nbytes(self) -> int:
+        """As of an array."""
+        return self.size
+
     def hand_over(self) -> int:
         """Its descriptor, to be sent and closed; the mapping stays."""
         self.told = True
@@ -87,6 +92,11 @@ class Segments:
         self._last = 0
         self._lent: dict[int, Segment] = {}
         """By their address: in the hands of the user, as arrays."""
+
+    @property
+    def lent(self) -> int:
+        """How many are in the hands of the user."""
+        return len(self._lent)
 
     def take(self, nbytes: int) -> Segment:
         """A segment of at least so many bytes."""

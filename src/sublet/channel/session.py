@@ -8,7 +8,7 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,9 @@ from .outbox import Outgoing
 from .records import Malformed
 from .tensors import BESIDE, INLINE, REF, Array, Tensor
 
-_NEVER = float("inf")
+_FAR = 1e9
+"""Seconds: a deadline later than that (30 years after the machine was started) is none. Later ones
+than in 584 years do not fit into a record."""
 Put = Callable[[Outgoing], None]
 Finished = tuple[Any, Answer | dict[str, Any] | ServingError]
 """Whose call it was, and what came of it."""
@@ -35,15 +37,23 @@ class _Pending(NamedTuple):
     used: tuple[segments.Segment | Array, ...]
     """Segments to put back after the answer, and the user's buffers, which must live until then."""
 
+    @property
+    def nbytes(self) -> int:
+        """Of the memory that it keeps."""
+        return sum(one.nbytes for one in self.used)
+
 
 class Session:
     """One connection's routes, calls in flight and memory. Threads may share it.
 
-    `put` takes each record, in order. What it raises because of the caller is TypeError.
+    `put` takes each record, in order. What a call raises because of the caller is TypeError. A call
+    that could not be sent leaves nothing behind.
     """
 
     def __init__(self, put: Put) -> None:
         self.segments = segments.Segments()
+        self.abandoned = 0
+        """Bytes of calls that were cancelled and are not answered: they are not ours yet."""
         self._put = put
         self._routes: dict[tuple[Any, ...], int] = {}
         self._outputs: dict[int, list[str]] = {}
@@ -72,32 +82,42 @@ class Session:
     ) -> int:
         """Send a call; its number. The arrays are not to be changed until it is answered."""
         names = tuple(inputs)
-        heads, pieces, size, used = self._tensors(list(inputs.values()))
         until = 0
-        if deadline is not None and deadline < _NEVER:
+        if deadline is not None and deadline < _FAR:
             until = max(1, int(deadline * 1e9))
         urgency = max(-128, min(127, priority))
-        length = records.CALL_HEAD.size + len(heads) + size
+        heads, pieces, size, used = self._tensors(list(inputs.values()))
         with self._lock:
-            route = self._routes.get((model, version, signature, names, tuple(outputs)))
-            if route is None:
-                route = self._open(model, version, signature, names, tuple(outputs))
-            number = self._expect(owner, route, used)
-            head = records.CALL_HEAD.pack(
-                length, records.CALL, urgency, route, number, len(heads), until
-            )
-            self._put(Outgoing((head, heads, *pieces), length))
+            try:
+                route = self._routes.get((model, version, signature, names, tuple(outputs)))
+                if route is None:
+                    route = self._open(model, version, signature, names, tuple(outputs))
+                number = self._free_number()
+                length = records.CALL_HEAD.size + len(heads) + size
+                head = records.CALL_HEAD.pack(
+                    length, records.CALL, urgency, route, number, len(heads), until
+                )
+                self._put(Outgoing((head, heads, *pieces), length))
+            except BaseException:
+                self._put_back(used)
+                raise
+            self._pending[number] = _Pending(owner, route, used)
         return number
 
     def ask(self, owner: Any, question: Mapping[str, Any]) -> int:
         """Send a question; its number."""
         body = np.frombuffer(json.dumps(question).encode(), np.uint8)
         heads, pieces, size, used = self._tensors([body])
-        length = records.HEAD.size + len(heads) + size
         with self._lock:
-            number = self._expect(owner, 0, used)
-            head = records.HEAD.pack(length, records.ASK, 0, 0, number, len(heads))
-            self._put(Outgoing((head, heads, *pieces), length))
+            try:
+                number = self._free_number()
+                length = records.HEAD.size + len(heads) + size
+                head = records.HEAD.pack(length, records.ASK, 0, 0, number, len(heads))
+                self._put(Outgoing((head, heads, *pieces), length))
+            except BaseException:
+                self._put_back(used)
+                raise
+            self._pending[number] = _Pending(owner, 0, used)
         return number
 
     def cancel(self, number: int) -> bool:
@@ -107,7 +127,9 @@ class Session:
             pending = self._pending.get(number)
             if pending is None:
                 return False
-            self._pending[number] = pending._replace(owner=None)
+            if pending.owner is not None:
+                self._pending[number] = pending._replace(owner=None)
+                self.abandoned += pending.nbytes
             record = records.plain(records.CANCEL, call=number)
             self._put(Outgoing((record,), len(record)))
             return True
@@ -168,7 +190,7 @@ class Session:
         self._put(Outgoing((record,), len(record)))
         return route
 
-    def _expect(self, owner: Any, route: int, used: tuple[segments.Segment | Array, ...]) -> int:
+    def _free_number(self) -> int:
         """A number for a new call."""
         number = self._last
         while True:
@@ -176,8 +198,16 @@ class Session:
             if number not in self._pending:
                 break
         self._last = number
-        self._pending[number] = _Pending(owner, route, used)
         return number
+
+    def _put_back(self, used: Iterable[segments.Segment | Array]) -> None:
+        """What a call lived in can be used again; whoever calls this has the lock."""
+        for one in used:
+            if isinstance(one, segments.Segment):
+                self.segments.put_back(one)
+        while self.segments.dropped:
+            gone = records.plain(records.DROP, call=self.segments.dropped.pop())
+            self._put(Outgoing((gone,), len(gone)))
 
     def _tensors(
         self, values: list[Any]
@@ -198,25 +228,33 @@ class Session:
         refs, pieces = [], []
         used: list[segments.Segment | Array] = []
         room, size = records.INLINE, 0
-        for number, shape, raw, nbytes in parts:
-            place = INLINE if nbytes <= room else BESIDE
-            found.append(tensors.head(number, shape, place, nbytes))
-            if place == INLINE:
-                room -= nbytes
-                pieces += [raw, bytes(tensors.pad(nbytes))]
-                size += nbytes + tensors.pad(nbytes)
-                continue
-            segment, offset, lent = self._store(raw, nbytes)
-            used.append(raw if lent else segment)
-            refs.append(REF.pack(segment.number, 0, offset))
-            size += REF.size
+        try:
+            for number, shape, raw, nbytes in parts:
+                place = INLINE if nbytes <= room else BESIDE
+                found.append(tensors.head(number, shape, place, nbytes))
+                if place == INLINE:
+                    room -= nbytes
+                    pieces += [raw, bytes(tensors.pad(nbytes))]
+                    size += nbytes + tensors.pad(nbytes)
+                    continue
+                segment, offset = self._store(raw, nbytes, used)
+                refs.append(REF.pack(segment.number, 0, offset))
+                size += REF.size
+        except BaseException:
+            with self._lock:
+                self._put_back(used)
+            raise
         return b"".join(found), [*refs, *pieces], size, tuple(used)
 
-    def _store(self, raw: Any, nbytes: int) -> tuple[segments.Segment, int, bool]:
-        """The segment that has these bytes, where, and whether it is a buffer of the user's."""
+    def _store(
+        self, raw: Any, nbytes: int, used: list[segments.Segment | Array]
+    ) -> tuple[segments.Segment, int]:
+        """The segment that has these bytes, and where. It is added to those that are used, or the
+        array is, if that lies in a buffer of the user's."""
         with self._lock:
             lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
             segment, offset = (self.segments.take(nbytes), 0) if lent is None else lent
+            used.append(segment if lent is None else raw)
             if not segment.told:
                 body = records.SIZE.pack(segment.size)
                 record = records.plain(records.SEGMENT, call=segment.number, body=body)
@@ -228,7 +266,7 @@ class Session:
                 into[:] = np.frombuffer(raw, np.uint8)
             else:
                 np.copyto(into.view(raw.dtype).reshape(raw.shape), raw)
-        return segment, offset, lent is not None
+        return segment, offset
 
     def _take(
         self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]
@@ -247,12 +285,9 @@ class Session:
             pending = self._pending.pop(record.call, None)
             if pending is None:
                 raise Malformed("an answer to no call")
-            for one in pending.used:
-                if isinstance(one, segments.Segment):
-                    self.segments.put_back(one)
-            while self.segments.dropped:
-                gone = records.plain(records.DROP, call=self.segments.dropped.pop())
-                self._put(Outgoing((gone,), len(gone)))
+            if pending.owner is None:
+                self.abandoned -= pending.nbytes
+            self._put_back(pending.used)
         result: Answer | dict[str, Any] | ServingError
         if kind == records.FAILED:
             text = bytes(records.body(data, record)).rstrip(b"\0").decode(errors="replace")

@@ -27,7 +27,7 @@ DT_STRING = 7
 DT_BFLOAT16 = 14
 ALIGNED = 64
 """As TensorFlow wants its tensors, so that it can use an array's memory as it is."""
-_MOST_DIMENSIONS = 32
+MOST_DIMENSIONS = 32
 _MOST_TENSORS = 4096
 _LARGEST = 1 << 40
 
@@ -104,7 +104,9 @@ class Tensor(NamedTuple):
 
 @lru_cache(4096)
 def head(dtype: int, shape: tuple[int, ...], place: int, nbytes: int) -> bytes:
-    """The head of one tensor."""
+    """The head of one tensor. Raises TypeError if it has too many dimensions to be one."""
+    if len(shape) > MOST_DIMENSIONS:
+        raise TypeError(f"a tensor has at most {MOST_DIMENSIONS} dimensions")
     return _HEAD.pack(dtype, len(shape), place, 0, nbytes) + struct.pack(f"<{len(shape)}q", *shape)
 
 
@@ -118,7 +120,7 @@ def layout(heads: bytes) -> tuple[Tensor, ...]:
             raise Malformed("a tensor's head is cut off")
         number, rank, place, _, nbytes = _HEAD.unpack_from(heads, at)
         at += _HEAD.size
-        if rank > _MOST_DIMENSIONS or len(heads) - at < 8 * rank or place > BESIDE:
+        if rank > MOST_DIMENSIONS or len(heads) - at < 8 * rank or place > BESIDE:
             raise Malformed("a tensor's head is wrong")
         shape = struct.unpack_from(f"<{rank}q", heads, at)
         at += 8 * rank

@@ -13,7 +13,9 @@ from sublet.errors import BadRequest, WorldError
 from sublet.units import GiB, KiB, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
+    from sublet.serving.access import Access
     from sublet.serving.config import Settings
+    from sublet.serving.tls import Tls
 
 _SMALLEST_REQUEST = KiB
 _LARGEST_REQUEST = 2 * GiB
@@ -23,7 +25,9 @@ _SWITCHES = {
     "--enable_per_model_batching_parameters": "Read batching_params.pbtxt of each version.",
     "--enable_model_warmup": "Replay a model's warm-up requests before it is served.",
     "--allow_version_labels_for_unavailable_models": "New labels may wait for their versions.",
-    "--follow_links": "Load models with links to files outside of their directories, too.",
+    "--follow_links": "Serve models with links that lead out of their directories, too.",
+    "--allow_reload": "Let clients name other models (HandleReloadConfigRequest): those with the "
+    "token of --reload_token_file, and the server's own user over --grpc_socket_path.",
     "--rest_api_enable_cors_support": "Let web pages of any site call the REST API.",
 }
 _WITHOUT_EFFECT = {
@@ -93,7 +97,7 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="0.0.0.0 for everybody: there is no password.",
+    help="0.0.0.0 for other machines, too; see --auth_token_file.",
 )
 @click.option("--grpc_socket_path", metavar="PATH", help="gRPC on a Unix socket, too.")
 @click.option("--unix", metavar="PATH", help="REST on a Unix socket, too.")
@@ -114,6 +118,15 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     help="Between two looks for new versions; 0 for one look.",
 )
 @click.option("--ssl_config_file", metavar="FILE", help="TLS for gRPC, as TensorFlow Serving's.")
+@click.option("--rest_api_ssl_config_file", metavar="FILE", help="The same for REST.")
+@click.option("--auth_token_file", metavar="FILE", help="Calls need one of the tokens in it.")
+@click.option("--reload_token_file", metavar="FILE", help="With --allow_reload: who may reload.")
+@click.option(
+    "--reload_root",
+    multiple=True,
+    metavar="DIR",
+    help="With --allow_reload: where models may be; default: where the first ones are.",
+)
 @click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
 @click.option("--saved_model_tags", default="", metavar="TAGS")
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
@@ -191,6 +204,10 @@ def settings(
     load_retry_interval_micros: int,
     file_system_poll_wait_seconds: float,
     ssl_config_file: str | None,
+    rest_api_ssl_config_file: str | None,
+    auth_token_file: str | None,
+    reload_token_file: str | None,
+    reload_root: tuple[str, ...],
     monitoring_config_file: str | None,
     saved_model_tags: str,
     per_process_gpu_memory_fraction: float,
@@ -207,11 +224,12 @@ def settings(
     enable_model_warmup: bool | None,
     allow_version_labels_for_unavailable_models: bool | None,
     follow_links: bool | None,
+    allow_reload: bool | None,
     rest_api_enable_cors_support: bool | None,
     **_: object,
 ) -> "Settings":
     """What the flags say; those without effect are taken, and left alone."""
-    from sublet.serving import config, textproto, tls
+    from sublet.serving import config, textproto
     from sublet.serving.config import Settings, read
 
     if path is not None and model_base_path is not None:
@@ -236,10 +254,6 @@ def settings(
         text = read(monitoring_config_file, "--monitoring_config_file")
         monitoring = textproto.read_monitoring(text, monitoring_config_file)
         metrics = monitoring.path if monitoring.enable else None
-    secure = None
-    if ssl_config_file:
-        secure = textproto.read_tls(read(ssl_config_file, "--ssl_config_file"), ssl_config_file)
-        tls.check(secure, f"--ssl_config_file {ssl_config_file}")
     if per_process_gpu_memory_fraction and memory is None:
         memory = f"{per_process_gpu_memory_fraction:.2%}"
     return Settings(
@@ -272,7 +286,16 @@ def settings(
         labels_may_wait=bool(allow_version_labels_for_unavailable_models),
         metrics_path=metrics,
         cors=bool(rest_api_enable_cors_support),
-        tls=secure,
+        tls=_tls("--ssl_config_file", ssl_config_file),
+        rest_tls=_tls("--rest_api_ssl_config_file", rest_api_ssl_config_file),
+        access=_access(
+            bool(allow_reload),
+            auth_token_file,
+            reload_token_file,
+            reload_root,
+            bool(grpc_socket_path),
+        ),
+        reload_roots=reload_root,
         drain=parse_seconds(drain),
     )
 
@@ -284,6 +307,43 @@ def _port(flag: str, text: str) -> int | None:
     if not text.isdecimal() or int(text) > 65535:
         raise BadRequest(f"{flag} {text!r} is no port.", "Write 1 to 65535, 0 for none, or auto.")
     return int(text) or None
+
+
+def _tls(flag: str, path: str | None) -> "Tls | None":
+    from sublet.serving import config, textproto, tls
+
+    if not path:
+        return None
+    secure = textproto.read_tls(config.read(path, flag), path)
+    tls.check(secure, f"{flag} {path}")
+    return secure
+
+
+def _access(
+    reload: bool,
+    call_file: str | None,
+    reload_file: str | None,
+    roots: tuple[str, ...],
+    socket: bool,
+) -> "Access":
+    from sublet.serving.access import Access, read_tokens
+
+    if not reload and (reload_file is not None or roots):
+        flag = "--reload_root" if reload_file is None else "--reload_token_file"
+        raise BadRequest(f"{flag} has no effect alone.", "Add --allow_reload, or leave it out.")
+    if reload and reload_file is None and not socket:
+        raise BadRequest(
+            "--allow_reload alone allows it to nobody.",
+            "Add --reload_token_file, or --grpc_socket_path for programs of your own user.",
+        )
+    for root in roots:
+        if not os.path.isdir(root):
+            raise BadRequest(f"--reload_root {root}: there is no such directory.", "Name another.")
+    return Access(
+        read_tokens(call_file, "--auth_token_file") if call_file is not None else (),
+        read_tokens(reload_file, "--reload_token_file") if reload_file is not None else (),
+        reload,
+    )
 
 
 def _timeout(text: str) -> float:

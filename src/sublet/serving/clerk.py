@@ -20,11 +20,14 @@ from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays
 from sublet.serving.metrics import Tally
 from sublet.serving.moments import Later, Moments
+from sublet.serving.redaction import Names, redact
 from sublet.serving.room import Room
 from sublet.serving.statistics import Counts
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""
+_MOST_LENT = 128
+"""Large requests that come in directly to where the engine reads them."""
 _GONE = 1 << 30
 """More than ever wait: an engine that has ended is the last to be asked."""
 _APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress": "Regress"}
@@ -39,6 +42,8 @@ class Clerk:
     def __init__(self) -> None:
         self.catalogue = Catalogue()
         self.tally = Tally()
+        self.names: Names = {}
+        """Directories of the server, for what engines say of them."""
         self.link: say.Link | None = None
         self.room = Room()
         """For tensors of calls that are not answered."""
@@ -66,10 +71,11 @@ class Clerk:
         return self._call(port, version, signature, inputs, outputs, deadline, priority)
 
     def memory(self, size: int) -> memoryview:
-        """As `Desk.memory`. With several engines nobody knows yet whose tensors will lie in it."""
+        """As `Desk.memory`. With several engines nobody knows yet whose tensors will lie in it. Nor
+        is it shared memory if much is: a piece of that has a descriptor until it is sent."""
         if len(self._ports) == 1:
             (port,) = self._ports.values()
-            if not port.closed:
+            if not port.closed and port.lent < _MOST_LENT:
                 return port.buffer((size,), np.uint8).data
         return np.empty(size, np.uint8).data
 
@@ -174,7 +180,7 @@ class Clerk:
         for array in inputs.values():
             size += sum(map(len, array.flat)) if array.dtype.hasobject else array.nbytes
             rows = len(array) if array.ndim else 1
-        self.room.take(size)
+        self.room.take(size, port.abandoned)
         try:
             future = port.run(version.model, version.number, signature, inputs, *rest)
         except BaseException:
@@ -202,6 +208,9 @@ class Clerk:
             self._bars.full(key, error.message, now)
         else:
             self._bars.done(key)
+            if isinstance(error, ServingError):
+                # This callback is the first, so whoever answers the client reads this.
+                error.message = redact(error.message, self.names)
         if done.cancelled() or error is not None:
             calls.fail(now - began)
             return

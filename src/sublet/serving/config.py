@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from sublet.errors import BadRequest
 from sublet.serving import watch
+from sublet.serving.access import Access
 from sublet.serving.textproto import (
     METRICS_PATH,
     BatchingParameters,
@@ -70,6 +71,11 @@ class Settings(Struct, frozen=True):
     """Whether pages of any site may call the REST API."""
     tls: Tls | None = None
     """Of the gRPC port."""
+    rest_tls: Tls | None = None
+    """Of the REST port."""
+    access: Access = Access()
+    reload_roots: tuple[str, ...] = ()
+    """Where clients may have models loaded from; none for beside those of the beginning."""
     drain: float = 30.0
 
 
@@ -83,9 +89,28 @@ def models(settings: Settings) -> tuple[ModelConfig, ...]:
     return marked(settings, _in_directory(settings.path, settings.model_name))
 
 
-def decoded(settings: Settings, data: bytes) -> tuple[ModelConfig, ...]:
-    """The models of a serialized ModelServerConfig, as a client sends it."""
-    return checked(settings, decode_models(data), None)
+def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[ModelConfig, ...]:
+    """The models of a serialized ModelServerConfig, as a client sends it: all of them below one of
+    these directories. A client hears nothing of what lies elsewhere, not even whether it exists."""
+    found = decode_models(data)
+    for config in found:
+        path = config.base_path.removeprefix("file://")
+        if os.path.isabs(path) and not watch.is_below(path, roots):
+            raise BadRequest(
+                f"Model {config.name} has the base_path {config.base_path}, which is not below a "
+                "directory from which this server takes models that clients name.",
+                "Start the server with --reload_root and such a directory.",
+            )
+    return checked(settings, found, None)
+
+
+def reload_roots(settings: Settings, found: Sequence[ModelConfig]) -> tuple[str, ...]:
+    """The directories from which clients may have models loaded: those that were named, or else
+    those in which the first models lie."""
+    named = settings.reload_roots or {os.path.dirname(config.base_path) for config in found}
+    roots = {os.path.realpath(path) for path in named}
+    # All of the disk is a root for who says so, and not for who serves /model.
+    return tuple(sorted(roots if settings.reload_roots else roots - {"/"}))
 
 
 def checked(
@@ -133,7 +158,9 @@ def strangers(settings: Settings, found: Sequence[ModelConfig]) -> list[tuple[st
 
 
 def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any]:
-    """What an engine is told about one version."""
+    """What an engine is told about one version. Raises ServingError if it may not be served."""
+    if not settings.follow_links:
+        watch.check_link(config.base_path, path)
     told = dict(settings.batching)
     if settings.per_model_batching:
         own = os.path.join(path, PER_MODEL)

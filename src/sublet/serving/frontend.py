@@ -12,10 +12,11 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from sublet.serving import descriptors, tls
 from sublet.serving import link as say
-from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.clerk import Clerk
+from sublet.serving.limits import Limits
 from sublet.serving.room import Room, share
 
 _TELL = 1.0
@@ -52,7 +53,8 @@ class FrontEnd:
         match message:
             case say.Opening():
                 self._do(self._open(message))
-            case say.News(number, catalogue):
+            case say.News(number, catalogue, names):
+                self._clerk.names = names
                 self._do(self._news(number, catalogue))
             case say.Drain(seconds):
                 self._do(self._drain(seconds))
@@ -63,11 +65,12 @@ class FrontEnd:
 
     async def _open(self, opening: say.Opening) -> None:
         self._clerk.room = Room(share(opening.frontends))
+        limits = _limits(opening)
         try:
             if opening.rest:
-                self._faces.append(await _rest(self._clerk, opening))
+                self._faces.append(await _rest(self._clerk, opening, limits))
             if opening.grpc:
-                self._faces.append(await _grpc(self._clerk, opening))
+                self._faces.append(await _grpc(self._clerk, opening, limits))
         except Exception as error:
             self._link.send(say.Failed(f"{type(error).__name__}: {error}"))
             return
@@ -100,26 +103,37 @@ class FrontEnd:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _rest(clerk: Clerk, opening: say.Opening) -> Face:
-    from sublet.serving.rest.limits import Limits
+def _limits(opening: say.Opening) -> Limits:
+    usual = Limits()
+    body = opening.max_request or usual.body
+    protocols = bool(opening.rest) + bool(opening.grpc)
+    return Limits(
+        body=body,
+        bodies=max(body, usual.bodies // opening.frontends),
+        connections=descriptors.connections(
+            usual.connections, protocols, descriptors.raise_limit()
+        ),
+        call=opening.rest_timeout,
+    )
+
+
+async def _rest(clerk: Clerk, opening: say.Opening, limits: Limits) -> Face:
     from sublet.serving.rest.server import Server
     from sublet.serving.rest.site import Site
 
-    usual = Limits()
-    body = opening.max_request or usual.body
-    bodies = max(body, usual.bodies // opening.frontends)
-    limits = Limits(body=body, bodies=bodies, call=opening.rest_timeout)
-    server = Server(clerk, limits, Site(clerk, limits, opening.metrics_path), opening.cors)
-    await server.start(*map(_socket, opening.rest))
+    site = Site(clerk, limits, opening.metrics_path)
+    server = Server(clerk, limits, site, opening.cors, opening.access)
+    secure = None if opening.rest_tls is None else tls.context(opening.rest_tls, tls.REST)
+    await server.start(*map(_socket, opening.rest), secure=secure)
     return server
 
 
-async def _grpc(clerk: Clerk, opening: say.Opening) -> Face:
+async def _grpc(clerk: Clerk, opening: say.Opening, limits: Limits) -> Face:
     from sublet.serving.grpc.calls import LARGEST_MESSAGE
     from sublet.serving.grpc.server import GrpcServer
 
     largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
-    server = GrpcServer(clerk, largest, share(opening.frontends))
+    server = GrpcServer(clerk, largest, share(opening.frontends), limits, opening.access)
     secure = None if opening.tls is None else tls.context(opening.tls)
     await server.listen([*map(_socket, opening.grpc)], secure)
     return server

@@ -13,6 +13,7 @@ from sublet.errors import WorldError
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.metrics import Tally, add
+from sublet.serving.redaction import redacted
 
 _LONG_ENOUGH = 5.0
 """Seconds that a front end must have lived for its successor to start at once."""
@@ -36,6 +37,7 @@ class FrontEnds:
         self._reload = reload
         self._exposition = exposition
         self._catalogue = Catalogue()
+        self._names: dict[str, str] = {}
         self._number = 0
         self._numbers = itertools.count(1)
         self._live: dict[int, _FrontEnd] = {}
@@ -43,19 +45,18 @@ class FrontEnds:
         self._keeping: list[asyncio.Task[None]] = []
         self._ending = False
 
-    async def start(self, catalogue: Catalogue) -> None:
+    async def start(self) -> None:
         """Start all of them; returns when each takes requests, and raises why one does not."""
-        self._catalogue = catalogue
         started = [self._start(place) for place in range(len(self._openings))]
         for one in await asyncio.gather(*started):
             self._keeping.append(asyncio.create_task(self._keep(one)))
 
-    def publish(self, catalogue: Catalogue) -> int:
-        """Tell all what is served from now on; the number of this news."""
-        self._catalogue = catalogue
+    def publish(self, catalogue: Catalogue, names: dict[str, str]) -> int:
+        """Tell all what is served from now on, and where it lies; the number of this news."""
+        self._catalogue, self._names = redacted(catalogue, names), names
         self._number += 1
         for one in self._live.values():
-            one.link.send(say.News(self._number, catalogue))
+            one.link.send(self._news())
         return self._number
 
     async def heard(self, number: int) -> None:
@@ -117,7 +118,7 @@ class FrontEnds:
     async def _start(self, place: int) -> "_FrontEnd":
         one = await _FrontEnd.start(place, self._openings[place], self._asked)
         self._live[place] = one
-        one.link.send(say.News(self._number, self._catalogue))
+        one.link.send(self._news())
         try:
             await one.ready()
         except WorldError:
@@ -126,6 +127,9 @@ class FrontEnds:
             await one.process.wait()
             raise
         return one
+
+    def _news(self) -> say.News:
+        return say.News(self._number, self._catalogue, self._names)
 
     async def _asked(self, one: "_FrontEnd", message: say.Asked) -> None:
         if isinstance(message, say.Reload):

@@ -32,7 +32,7 @@ def fixed() -> ServingError:
     """For a client that wants a model to be loaded or unloaded."""
     return ServingError(
         "Clients do not load and unload models here: each is loaded when it is called. To serve "
-        "others, change the directory or the file that the server was started with, or send a "
-        "new one (tensorflow.serving.ModelService/HandleReloadConfigRequest).",
+        "others, change the directory or the file that the server was started with, or, where it "
+        "has --allow_reload, use tensorflow.serving.ModelService/HandleReloadConfigRequest.",
         Code.UNIMPLEMENTED,
     )

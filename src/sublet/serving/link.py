@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from sublet.serving.access import Access
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.metrics import Tally
 from sublet.serving.statistics import Inferences
@@ -34,6 +35,9 @@ class Opening(Struct, frozen=True, tag="opening"):
     """How many share what all clients together may take."""
     cors: bool = False
     tls: Tls | None = None
+    """Of gRPC."""
+    rest_tls: Tls | None = None
+    access: Access = Access()
 
 
 class News(Struct, frozen=True, tag="news"):
@@ -41,6 +45,8 @@ class News(Struct, frozen=True, tag="news"):
 
     number: int
     catalogue: Catalogue
+    names: dict[str, str] = {}
+    """Directories of the server, and what clients call them."""
 
 
 class Drain(Struct, frozen=True, tag="drain"):

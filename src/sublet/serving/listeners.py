@@ -6,6 +6,7 @@ when the models are ready, so that whoever connects is served.
 
 import contextlib
 import errno
+import ipaddress
 import os
 import socket
 import stat
@@ -27,6 +28,8 @@ class Listeners:
         self._sockets: dict[str, list[list[socket.socket]]] = {}
         """By protocol: for each address, one socket for all or one for each front end."""
         self._paths: list[str] = []
+        self.public: list[str] = []
+        """Protocols that other machines can reach."""
 
     def open_tcp(self, protocol: str, host: str, port: int, flag: str) -> int:
         """Take a port, 0 for any free one; the port."""
@@ -50,7 +53,10 @@ class Listeners:
             self.close()
             raise _refusal(f"{host}:{port}", flag, error) from None
         self._sockets.setdefault(protocol, []).append(sockets)
-        return int(sockets[0].getsockname()[1])
+        taken, port = sockets[0].getsockname()[:2]
+        if not ipaddress.ip_address(taken).is_loopback:
+            self.public.append(protocol)
+        return int(port)
 
     def open_unix(self, protocol: str, path: str, flag: str) -> None:
         """Take a path, also from a server that has gone."""

@@ -21,9 +21,9 @@ class Room:
         self._size = share() if size is None else size
         self.taken = 0
 
-    def take(self, size: int) -> None:
-        """Raises if there is not so much left."""
-        if self.taken + size > self._size:
+    def take(self, size: int, beside: int = 0) -> None:
+        """Raises if there is not so much left; `beside` is held, too, and not counted here."""
+        if self.taken + beside + size > self._size:
             raise ServingError(
                 "The server holds too many large requests at the moment. Try again later.",
                 Code.RESOURCE_EXHAUSTED,

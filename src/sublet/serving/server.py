@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
-from sublet.serving import config, metrics, versions
+from sublet.home import Home
+from sublet.serving import config, exposure, metrics, redaction, versions
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.config import Settings
@@ -52,6 +53,7 @@ class Server:
         self.addresses, openings = self._open()
         self._frontends = FrontEnds(openings, self._reload, self._exposition)
         self._notices = Notices()
+        self._home = Home.find().name
         self._engines = Engines(settings, tell)
         self.stock = Stock(
             self._engines.of,
@@ -63,6 +65,8 @@ class Server:
         self._engines.stock = self.stock
         self._ready = False
         self._reloading = asyncio.Lock()
+        self._roots: tuple[str, ...] = ()
+        """Below which clients may have models loaded."""
         self._reloaded = False
         """Whether a client has said what is served: then a directory does not any more."""
 
@@ -96,7 +100,8 @@ class Server:
     def publish(self, catalogue: Catalogue) -> int:
         """As `Audience.publish`: to front ends, and to programs that call engines directly."""
         self._notices.tell(catalogue)
-        return self._frontends.publish(catalogue)
+        names = redaction.names_of(self.stock.configs) | {self._home: redaction.HIDDEN}
+        return self._frontends.publish(catalogue, names)
 
     async def heard(self, number: int) -> None:
         """As `Audience.heard`."""
@@ -126,20 +131,25 @@ class Server:
                 told.frontends,
                 told.cors,
                 told.tls,
+                told.rest_tls,
+                told.access,
             )
             for place in range(told.frontends)
         ]
+        for warning in exposure.warnings(told, listeners.public):
+            self._tell(warning)
         return Addresses(rest, grpc, told.rest_socket_path, told.grpc_socket_path), openings
 
     async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
         configs = config.models(self.settings)
+        self._roots = config.reload_roots(self.settings, configs)
         for flag, name in config.strangers(self.settings, configs):
             self._tell(f"{flag} {name}: there is no model of this name yet.")
         await self._engines.start(configs)
         await self.stock.replace(configs)
         await self.stock.settled()
         self._listeners.listen()
-        await self._frontends.start(self.stock.catalogue)
+        await self._frontends.start()
         ready(await self._engines.rows())
         self._ready = True
         await asyncio.gather(self._watch_models(), self._watch_config(configs))
@@ -187,7 +197,7 @@ class Server:
     async def _reload(self, data: bytes) -> tuple[int, str]:
         """What a client's HandleReloadConfigRequest asks for; its answer."""
         try:
-            configs = await asyncio.to_thread(config.decoded, self.settings, data)
+            configs = await asyncio.to_thread(config.decoded, self.settings, data, self._roots)
             await self._replace(configs)
             self._reloaded = True
             await self.stock.settled()
@@ -197,7 +207,7 @@ class Server:
             return Code.INVALID_ARGUMENT, str(error)
         except Exception as error:  # Whoever waits for the answer must get one.
             self._tell(f"a reload failed: {error!r}. This is a bug; please report it.")
-            return Code.INTERNAL, f"Internal error: {type(error).__name__}: {error}"
+            return Code.INTERNAL, "The server failed. Its log says how."
         failed = [
             f"{{name: {one.name} version: {number}}}"
             for one in configs

@@ -1,4 +1,4 @@
-"""TLS for clients of gRPC: the server's key and certificate, and which clients it takes."""
+"""TLS: the server's key and certificate, and which clients it takes."""
 
 import ssl
 import tempfile
@@ -6,6 +6,9 @@ import tempfile
 from msgspec import Struct
 
 from sublet.errors import BadRequest
+
+GRPC, REST = "h2", "http/1.1"
+"""What a client and a server call the protocols, in ALPN."""
 
 
 class Tls(Struct, frozen=True):
@@ -19,11 +22,11 @@ class Tls(Struct, frozen=True):
     """Whether clients must show one."""
 
 
-def context(tls: Tls) -> ssl.SSLContext:
+def context(tls: Tls, protocol: str = GRPC) -> ssl.SSLContext:
     """For listening. Raises ssl.SSLError for what is no key, no certificate, or no pair."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.set_alpn_protocols(["h2"])
+    made.set_alpn_protocols([protocol])
     # OpenSSL reads them from a file only; nobody else can open this one.
     with tempfile.NamedTemporaryFile() as file:
         file.write(f"{tls.server_key}\n{tls.server_cert}\n".encode())

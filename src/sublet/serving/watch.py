@@ -6,7 +6,7 @@ or `.keras` file is a model with one version, 1 if its name is no number.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -54,6 +54,22 @@ def look(base: str) -> dict[int, Place]:
             version = files[0]
         found[int(name)] = Place(str(version), _mark(version))
     return found
+
+
+def check_link(base: str, path: str) -> None:
+    """Refuse a version that lies elsewhere than in its model's directory. Raises ServingError."""
+    if not is_below(path, (os.path.realpath(base),)):
+        raise ServingError(
+            f"{path} is a link that leads out of the model's directory. Copy the version there, or "
+            "serve it with --follow_links.",
+            Code.PERMISSION_DENIED,
+        )
+
+
+def is_below(path: str, roots: Iterable[str]) -> bool:
+    """Whether this is one of these directories, or leads into one. They are real paths."""
+    real = os.path.realpath(path)
+    return any(os.path.commonpath((root, real)) == root for root in roots)
 
 
 def survey(root: str) -> dict[str, str]:

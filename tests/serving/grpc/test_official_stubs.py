@@ -219,5 +219,7 @@ def test_the_model_service_through_the_official_stub(
     reload = model_management_pb2.ReloadConfigRequest()
     config = reload.config.model_config_list.config.add(name="a", base_path="/a")
     config.model_version_policy.latest.num_versions = 2
-    assert stub.HandleReloadConfigRequest(reload, 30).status.error_code == 0
+    with grpc.insecure_channel(f"unix:{server.path}") as ours:
+        stub = model_service_pb2_grpc.ModelServiceStub(ours)
+        assert stub.HandleReloadConfigRequest(reload, 30).status.error_code == 0
     assert server.desk.reloaded == ["a"]

@@ -409,20 +409,21 @@ def test_an_unknown_label_is_refused_everywhere(
     )
 
 
-def test_a_new_set_of_models_reaches_the_desk(server: Served, channel: grpc.Channel) -> None:
+def test_a_new_set_of_models_reaches_the_desk(server: Served) -> None:
     request = serving("ReloadConfigRequest")()
     method = MODELS + "HandleReloadConfigRequest"
-    code, text = _refusal(channel, method, request)
-    assert code == StatusCode.INVALID_ARGUMENT
-    assert "Only ModelConfigList is currently supported" in text
-    request.config.model_config_list.config.add(name="a", base_path="/a")
-    answer = _ask(channel, method, request, "ReloadConfigResponse")
-    assert answer.status.error_code == 0
-    assert server.desk.reloaded == ["a"]
-    request.config.model_config_list.config.add(name="a", base_path="/b")
-    code, text = _refusal(channel, method, request)
-    assert code == StatusCode.INVALID_ARGUMENT
-    assert "multiple times" in text
+    with grpc.insecure_channel(f"unix:{server.path}") as channel:
+        code, text = _refusal(channel, method, request)
+        assert code == StatusCode.INVALID_ARGUMENT
+        assert "Only ModelConfigList is currently supported" in text
+        request.config.model_config_list.config.add(name="a", base_path="/a")
+        answer = _ask(channel, method, request, "ReloadConfigResponse")
+        assert answer.status.error_code == 0
+        assert server.desk.reloaded == ["a"]
+        request.config.model_config_list.config.add(name="a", base_path="/b")
+        code, text = _refusal(channel, method, request)
+        assert code == StatusCode.INVALID_ARGUMENT
+        assert "multiple times" in text
 
 
 def test_unknown_methods_are_unimplemented(channel: grpc.Channel) -> None:

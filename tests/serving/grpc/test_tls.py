@@ -1,9 +1,6 @@
 """TLS as TensorFlow Serving's clients know it: a real client of gRPC over real certificates."""
 
-import shutil
-import subprocess
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc
 import numpy as np
@@ -13,35 +10,18 @@ from sublet.errors import BadRequest
 from sublet.serving.proto import serving, tensors
 from sublet.serving.textproto import read_tls
 from sublet.serving.tls import Tls, check
+from support.certificates import Pair, make_pair, needs_openssl
 from support.grpcserver import Served, served
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+pytestmark = needs_openssl
 LARGE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-
-
-class Pair(NamedTuple):
-    key: str
-    certificate: str
-
-
-def _pair(folder: Path, name: str) -> Pair:
-    """A key and a certificate that it has signed itself."""
-    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
-    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(
-        [*words.split(), *names, "-keyout", key, "-out", certificate],
-        check=True,
-        capture_output=True,
-    )
-    return Pair(key.read_text(), certificate.read_text())
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair]:
     """The server's and a client's."""
     folder = tmp_path_factory.mktemp("pairs")
-    return _pair(folder, "server"), _pair(folder, "client")
+    return make_pair(folder, "server"), make_pair(folder, "client")
 
 
 def _double(address: str, credentials: grpc.ChannelCredentials | None, rows: int = 1) -> float:

@@ -520,5 +520,5 @@ def test_pages_of_other_sites_may_call_only_if_it_is_allowed(client: Client) -> 
         for seen in (before, allowed.ask("POST", path, asked), allowed.ask("GET", "/v2/none")):
             assert seen.headers["access-control-allow-origin"] == "*"
             assert seen.headers["access-control-allow-methods"] == "GET, POST"
-            assert seen.headers["access-control-allow-headers"] == "Content-Type"
+            assert seen.headers["access-control-allow-headers"] == "Authorization, Content-Type"
         assert allowed.ask("POST", path, asked).json == {"predictions": [[2.5]]}

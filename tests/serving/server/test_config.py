@@ -1,11 +1,20 @@
 """What the command line and the files mean."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from sublet.errors import BadRequest
-from sublet.serving.config import PER_MODEL, Settings, decoded, models, options, strangers
+from sublet.errors import BadRequest, ServingError
+from sublet.serving.config import (
+    PER_MODEL,
+    Settings,
+    decoded,
+    models,
+    options,
+    reload_roots,
+    strangers,
+)
 from sublet.serving.proto import serving
 from sublet.serving.textproto import ModelConfig
 
@@ -55,7 +64,64 @@ def test_a_client_must_name_whole_paths() -> None:
     config = serving("ModelServerConfig")()
     config.model_config_list.config.add(name="a", base_path="a", model_platform="tensorflow")
     with pytest.raises(BadRequest, match="Expected model a to have an absolute path or URI"):
-        decoded(Settings(), config.SerializeToString())
+        decoded(Settings(), config.SerializeToString(), ("/",))
+
+
+def test_a_client_can_name_what_is_below_the_roots_and_learns_nothing_of_what_is_not(
+    tmp_path: Path,
+) -> None:
+    inside, outside = tmp_path / "in" / "a", tmp_path / "out" / "b"
+    version(inside / "1")
+    version(outside / "1")
+    (tmp_path / "in" / "link").symlink_to(outside)
+    roots = reload_roots(Settings(), [ModelConfig("a", str(inside))])
+    assert roots == (os.path.realpath(tmp_path / "in"),)
+
+    def named(path: Path | str) -> str:
+        config = serving("ModelServerConfig")()
+        config.model_config_list.config.add(name="m", base_path=str(path))
+        (found,) = decoded(Settings(), config.SerializeToString(), roots)
+        return found.base_path
+
+    assert named(inside) == str(inside)
+    told = set()
+    for path in (
+        outside,
+        tmp_path / "out" / "nothing",
+        tmp_path / "in" / "link",
+        f"{inside}/../../out/b",
+        f"file://{outside}",
+        "/",
+    ):
+        with pytest.raises(BadRequest, match="is not below a directory") as wrong:
+            named(path)
+        told.add(str(wrong.value).replace(str(path), "PATH"))
+    assert len(told) == 1
+    with pytest.raises(BadRequest, match="Could not find base path"):
+        named(tmp_path / "in" / "nothing")
+
+
+def test_the_whole_disk_is_a_root_only_for_who_says_so() -> None:
+    models = [ModelConfig("a", "/model")]
+    assert reload_roots(Settings(), models) == ()
+    assert reload_roots(Settings(reload_roots=("/",)), models) == ("/",)
+
+
+def test_a_version_that_is_a_link_out_of_its_model_is_not_served_unless_it_may(
+    tmp_path: Path,
+) -> None:
+    version(tmp_path / "elsewhere" / "1")
+    version(tmp_path / "a" / "1")
+    (tmp_path / "a" / "2").symlink_to(tmp_path / "elsewhere" / "1")
+    (tmp_path / "a" / "3").symlink_to("1")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    for model in ("a", "b"):  # Where a model lies is the owner's word, link or not.
+        config = ModelConfig(model, str(tmp_path / model))
+        for number in ("1", "3"):
+            options(Settings(), config, str(tmp_path / model / number))
+        with pytest.raises(ServingError, match="leads out of the model's directory"):
+            options(Settings(), config, str(tmp_path / model / "2"))
+        options(Settings(follow_links=True), config, str(tmp_path / model / "2"))
 
 
 def test_the_command_line_pins_and_isolates_by_name(tmp_path: Path) -> None:

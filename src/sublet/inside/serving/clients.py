@@ -112,16 +112,13 @@ class Client:
 
     def attach(self, record: Record, data: bytes, descriptors: Iterator[int]) -> None:
         """A new segment."""
-        descriptor = next(descriptors, -1)
-        if descriptor < 0 or record.end - record.at < records.SIZE.size:
-            raise Malformed("a segment without memory")
-        try:
+        with taken(descriptors) as memory:
+            if record.end - record.at < records.SIZE.size:
+                raise Malformed("a segment without a size")
             if len(self._segments) >= _MOST_SEGMENTS:
                 raise Malformed("too many segments")
             (size,) = records.SIZE.unpack_from(data, record.at)
-            self._segments[record.call] = segments.attach(descriptor, size)
-        finally:
-            os.close(descriptor)
+            self._segments[record.call] = segments.attach(memory, size)
 
     def detach(self, record: Record) -> None:
         """Arrays that lie in it keep it mapped for as long as they live."""
@@ -216,6 +213,18 @@ class Client:
         self._segments.clear()
         self.routes.clear()
         self.calls.clear()
+
+
+@contextlib.contextmanager
+def taken(descriptors: Iterator[int]) -> Iterator[int]:
+    """The next descriptor of a packet, closed at the end whatever is wrong with its record."""
+    descriptor = next(descriptors, -1)
+    if descriptor < 0:
+        raise Malformed("a record without its memory")
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def text(record: Record, data: bytes) -> str:

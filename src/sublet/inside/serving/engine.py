@@ -30,15 +30,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from sublet.channel import records
+from sublet.channel import peers, records
 from sublet.channel.codes import Code
 from sublet.channel.inbox import new_buffer
 from sublet.channel.records import Malformed, Record
+from sublet.channel.spare import SHORT, Spare
 from sublet.errors import ServingError
 from sublet.inside.calls import leave
 
 from . import notes, questions, quiet, threads
-from .clients import Client
+from .clients import Client, taken
 from .failures import not_found
 from .files import files_of
 from .floor import Floor, Make
@@ -102,6 +103,7 @@ class Engine:
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self._spare = Spare()
         self._clients: dict[int, Client] = {}
         self._buffer = new_buffer()
         """All clients are read by whoever watches, so one will do for any number of them."""
@@ -220,9 +222,19 @@ class Engine:
         self.flush([self._owner])
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
+        """Take in clients: of this user only, whatever the permissions of the socket are."""
+        try:
             while True:
-                self._add(Client(self._listener.accept()[0], buffer=self._buffer))
+                sock, _ = self._listener.accept()
+                if peers.is_ours(sock):
+                    self._add(Client(sock, buffer=self._buffer))
+                else:
+                    sock.close()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno in SHORT:
+                self._spare.turn_away(self._listener)
 
     def _add(self, client: Client) -> None:
         self._clients[client.fileno()] = client
@@ -310,13 +322,10 @@ class Engine:
             self.loader.want(result.model, result.version)
 
     def _take_notes(self, client: Client, beside: Iterator[int]) -> None:
-        memory = next(beside, -1)
-        if memory < 0 or not client.owner:
-            raise Malformed("notes without memory, or not from the owner")
-        try:
+        if not client.owner:
+            raise Malformed("only the owner takes notes")
+        with taken(beside) as memory:
             self._notes = notes.attach(memory)
-        finally:
-            os.close(memory)
 
     def _cancel(self, client: Client, call: int) -> None:
         request = client.calls.get(call)

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.serving.access import Right
 from sublet.serving.grpc import hpack
 
 PREFIX = 5
@@ -49,6 +50,8 @@ class Method(NamedTuple):
     streaming: Streaming | None = None
     memory: Memory | None = None
     """Where large requests are to lie, if anywhere."""
+    right: Right = Right.CALL
+    """What a client needs for it."""
 
 
 Methods = Mapping[bytes, Method]
@@ -62,6 +65,7 @@ class Head(NamedTuple):
     timeout: float | None = None
     """Seconds."""
     encoding: bytes = b"identity"
+    authorization: bytes = b""
     refusal: bytes = b""
     """The HTTP status for what is no gRPC."""
     malformed: bool = False
@@ -91,6 +95,7 @@ def head(headers: hpack.Headers) -> Head:
         path=seen[b":path"],
         timeout=_timeout(seen.get(b"grpc-timeout")),
         encoding=seen.get(b"grpc-encoding", b"identity"),
+        authorization=seen.get(b"authorization", b""),
     )
 
 

@@ -8,14 +8,14 @@ import asyncio
 import time
 
 from sublet.channel.codes import Code
+from sublet.errors import ServingError
 from sublet.serving.grpc import calls, frames, hpack, streams
 from sublet.serving.grpc.blocks import Block, Blocks
-from sublet.serving.grpc.calls import Methods
 from sublet.serving.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
+from sublet.serving.grpc.house import House
 from sublet.serving.grpc.reading import LARGEST_FRAME, Data
 from sublet.serving.grpc.sending import Sender
 from sublet.serving.grpc.streams import Stream
-from sublet.serving.room import Room
 
 MOST_STREAMS = 2048
 WINDOW = 16 << 20
@@ -32,25 +32,26 @@ class Conversation:
         self,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
-        methods: Methods,
-        room: Room,
-        limit: int,
+        house: House,
+        owner: bool,
     ) -> None:
         self.sender = Sender(transport, loop, self._answered)
         self.settled = False
         """Whether the client has said what it takes."""
+        self.draining = False
+        """Whether it was told that no more calls are taken."""
+        self.calls = 0
+        """That the client has begun."""
         self._transport = transport
         self._loop = loop
-        self._methods = methods
-        self._room = room
-        self._limit = limit
+        self._house = house
+        self._owner = owner
         self._streams: dict[int, Stream] = {}
         self._blocks = Blocks()
         self._last = 0
         self._window = WINDOW
         self._resets = 0
         self._resets_since = 0.0
-        self._draining = False
         self._refusing = False
         self._over = False
 
@@ -68,6 +69,24 @@ class Conversation:
             + frames.window_update(0, WINDOW - 65535)
         )
 
+    @property
+    def block(self) -> object:
+        """Headers that are not complete, if there are any."""
+        return self._blocks.begun
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are under way."""
+        return bool(self._streams)
+
+    def sweep(self, now: float) -> None:
+        """End calls whose time has passed, that come too slowly, or whose answers nobody reads."""
+        for stream in list(self._streams.values()):
+            if stream.sweep(now, self._house.limits):
+                self.sender.put(frames.reset(stream.out.number, Fault.CANCEL))
+                self._drop(stream)
+        self.sender.flush()
+
     def place(self, number: int) -> memoryview | None:
         """Where the next bytes of a stream can be put, if it matters where."""
         stream = self._streams.get(number)
@@ -79,8 +98,8 @@ class Conversation:
         First a GOAWAY that refuses nothing; calls that the client sends before it hears of it are
         taken. Its answer to the ping shows that it has, and what comes later is refused.
         """
-        if not self._draining:
-            self._draining = True
+        if not self.draining:
+            self.draining = True
             self.sender.put(frames.goaway(frames.LAST_STREAM, Fault.NO_ERROR))
             self.sender.put(frames.frame(frames.PING, 0, 0, DRAIN_PING))
 
@@ -179,7 +198,7 @@ class Conversation:
             raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "PING of a wrong size")
         if not flags & frames.ACK:
             self.sender.put(frames.frame(frames.PING, frames.ACK, 0, payload))
-        elif payload == DRAIN_PING and self._draining:
+        elif payload == DRAIN_PING and self.draining:
             self._refusing = True
             self.sender.put(frames.goaway(self._last, Fault.NO_ERROR))
             self._leave()
@@ -219,6 +238,8 @@ class Conversation:
         if headers is None:
             self._fail(number, Code.RESOURCE_EXHAUSTED, "The headers are too large.", ended)
             return
+        self.calls += 1
+        house = self._house
         if self._refusing or len(self._streams) >= MOST_STREAMS:
             raise StreamFault(number, Fault.REFUSED_STREAM)
         head = calls.head(headers)
@@ -227,17 +248,24 @@ class Conversation:
         if head.refusal:
             self._close(number, calls.refusal(head.refusal), ended)
             return
-        method = self._methods.get(head.path)
+        method = house.methods.get(head.path)
         if method is None:
             path = head.path.decode("utf-8", "replace")
             self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
+            return
+        refused = house.access.refusal(method.right, self._owner, head.authorization)
+        if refused is None and house.streams >= house.limits.streams:
+            refused = _too_many()
+        if refused is not None:
+            self._fail(number, refused.code, refused.message, ended)
             return
         if head.timeout is not None and head.timeout <= 0:
             self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
             return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
-        stream = Stream(number, head, method, self.sender, self._room, deadline, self._limit)
+        stream = Stream(number, head, method, self.sender, house.room, deadline, house.largest)
         self._streams[number] = stream
+        house.streams += 1
         if ended:
             stream.receive(b"", 0, True)
 
@@ -284,15 +312,22 @@ class Conversation:
             self._drop(stream)
 
     def _drop(self, stream: Stream) -> None:
-        self._streams.pop(stream.out.number, None)
+        if self._streams.pop(stream.out.number, None) is not None:
+            self._house.streams -= 1
         stream.drop()
-        if self._draining:
+        if self.draining:
             self._leave()
 
     def _leave(self) -> None:
         if self._refusing and not self._streams and not self._over:
             self.sender.flush()
             self._transport.close()
+
+
+def _too_many() -> ServingError:
+    return ServingError(
+        "The server has too many calls under way. Try again later.", Code.RESOURCE_EXHAUSTED
+    )
 
 
 def _incomplete() -> ConnectionFault:

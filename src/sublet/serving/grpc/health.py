@@ -4,6 +4,7 @@ import asyncio
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.serving.access import Right
 from sublet.serving.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.grpc.requests import parse
 from sublet.serving.proto import message
@@ -43,7 +44,10 @@ class Health:
     def methods(self) -> Methods:
         """By path."""
         path = b"/grpc.health.v1.Health/"
-        return {path + b"Check": Method(self.check), path + b"Watch": Method(None, self.watch)}
+        return {
+            path + b"Check": Method(self.check, right=Right.OPEN),
+            path + b"Watch": Method(None, self.watch, right=Right.OPEN),
+        }
 
     async def check(self, data: Data, deadline: float | None) -> bytes:
         """The state of a service now."""

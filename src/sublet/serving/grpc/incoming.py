@@ -15,6 +15,9 @@ LARGE = 1 << 16
 """Bytes from which on a message has memory of its own."""
 _BEGINNING = 1024
 """Bytes of a large message that are there when its memory is chosen."""
+_LEAST = 1 << 18
+"""What a large message counts for, however little of it has come: it has a mapping of its own, of
+which a process has some ten thousand."""
 
 
 class Incoming:
@@ -42,6 +45,13 @@ class Incoming:
     def held(self) -> int:
         """Bytes that are here."""
         return len(self._begun) + self._came + sum(map(len, self.messages))
+
+    @property
+    def cost(self) -> int:
+        """Bytes that this counts for."""
+        if self._large is None:
+            return self.held
+        return self.held - self._came + max(self._came, min(_LEAST, len(self._large)))
 
     def place(self) -> memoryview | None:
         """Where the next bytes of a large message go; `came` says how many were put there."""

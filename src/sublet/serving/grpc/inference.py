@@ -12,6 +12,7 @@ import sublet
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving import checks, statistics
+from sublet.serving.access import Right
 from sublet.serving.catalogue import Signature, State, TensorSpec, Version
 from sublet.serving.desk import Desk
 from sublet.serving.dtypes import KINDS
@@ -42,8 +43,8 @@ class Inference:
         path = b"/inference.GRPCInferenceService/"
         place = memory(self._desk, INFER)
         return {
-            path + b"ServerLive": Method(self.server_live),
-            path + b"ServerReady": Method(self.server_ready),
+            path + b"ServerLive": Method(self.server_live, right=Right.OPEN),
+            path + b"ServerReady": Method(self.server_ready, right=Right.OPEN),
             path + b"ModelReady": Method(self.model_ready),
             path + b"ServerMetadata": Method(self.server_metadata),
             path + b"ModelMetadata": Method(self.model_metadata),

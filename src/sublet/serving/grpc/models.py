@@ -2,6 +2,7 @@
 
 from sublet.channel.codes import Code
 from sublet.errors import BadRequest, ServingError
+from sublet.serving.access import Right
 from sublet.serving.desk import Desk
 from sublet.serving.grpc.calls import Data, Method, Methods
 from sublet.serving.grpc.requests import choice, has_spec, parse
@@ -19,7 +20,9 @@ class Models:
         path = b"/tensorflow.serving.ModelService/"
         return {
             path + b"GetModelStatus": Method(self.get_model_status),
-            path + b"HandleReloadConfigRequest": Method(self.handle_reload_config_request),
+            path + b"HandleReloadConfigRequest": Method(
+                self.handle_reload_config_request, right=Right.RELOAD
+            ),
         }
 
     async def get_model_status(self, data: Data, deadline: float | None) -> bytes:

@@ -37,6 +37,13 @@ class Reader:
         """Bytes without which there is nothing to do."""
         self._inside: tuple[int, int, bool] | None = None
         """Stream, bytes to come and whether they are the last, within a frame of data."""
+        self._frames = 0
+        """That were handed on whole."""
+
+    @property
+    def begun(self) -> int | None:
+        """The number of a frame of which only a part has come; not of data."""
+        return self._frames if self._held else None
 
     @property
     def inside(self) -> tuple[int, int]:
@@ -102,6 +109,7 @@ class Reader:
                 self._needed = frames.HEAD_SIZE + size
                 break
             at = body + size
+            self._frames += 1
             self._whole(kind, flags, number, bytes(data[body:at]))
         return at
 

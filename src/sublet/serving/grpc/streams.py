@@ -10,6 +10,7 @@ from sublet.serving.grpc.calls import Data, Head, Method
 from sublet.serving.grpc.frames import Fault, StreamFault
 from sublet.serving.grpc.incoming import Incoming
 from sublet.serving.grpc.sending import Outgoing, Sender
+from sublet.serving.limits import Limits, Pace
 from sublet.serving.moments import Later
 from sublet.serving.room import Room
 
@@ -29,9 +30,12 @@ class Stream:
         "_held",
         "_incoming",
         "_loop",
+        "_pace",
         "_reader",
+        "_received",
         "_room",
         "_sender",
+        "_stuck",
         "_task",
         "_window",
         "deadline",
@@ -65,6 +69,12 @@ class Stream:
         """Bytes that the client may still send."""
         self._held = 0
         """Bytes that are taken of the room."""
+        self._received = 0
+        """Bytes that have come in all."""
+        self._pace: Pace | None = None
+        """Of a message that is not complete."""
+        self._stuck: tuple[int, float] = (0, 0.0)
+        """Bytes of the answer that the client does not take, and since when."""
         self._loop = sender.loop
         self._task: asyncio.Task[None] | None = None
         self._incoming = Incoming(head.encoding, limit, method.memory)
@@ -86,6 +96,7 @@ class Stream:
         self._window -= size
         if self._window < 0:
             raise StreamFault(self.out.number, Fault.FLOW_CONTROL_ERROR)
+        self._received += size
         self.ended = last
         try:
             if piece is None:
@@ -98,8 +109,34 @@ class Stream:
             self._account()
         except ServingError as wrong:
             self.end(wrong.code, wrong.message)
+        except (MemoryError, OSError):
+            # There is no memory, or no descriptor for it: that is no fault of the others.
+            self.end(Code.RESOURCE_EXHAUSTED, "The server has no memory for this request.")
         else:
             self._refill()
+
+    def sweep(self, now: float, limits: Limits) -> bool:
+        """Look at the clocks. True: it has to be ended without a word, as nobody listens."""
+        if self._unread(now, limits.idle):
+            return True
+        if self.deadline is not None and self.deadline <= now:
+            if self.out.queue:
+                return True
+            self.end(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        elif self.ended or not (self._incoming.cut_off or self.method.unary is not None):
+            self._pace = None
+        elif self._pace is None:
+            self._pace = Pace(now, self._received)
+        elif self._pace.too_slow(self._received, now, limits):
+            self.end(Code.DEADLINE_EXCEEDED, "The request came too slowly.")
+        return False
+
+    def _unread(self, now: float, most: float) -> bool:
+        """Whether the client has taken nothing of its answer for so long."""
+        left = sum(map(len, self.out.queue))
+        if not left or left != self._stuck[0]:
+            self._stuck = (left, now)
+        return now - self._stuck[1] > most
 
     def _check(self) -> None:
         messages = self._incoming.messages
@@ -130,7 +167,9 @@ class Stream:
 
     def _account(self) -> None:
         """Take of the room what waits here, or give back what does not any more."""
-        held = self._incoming.held
+        if self.dropped:
+            return
+        held = self._incoming.cost + sum(map(len, self.out.queue))
         if held > self._held:
             self._room.take(held - self._held)
         elif held < self._held:
@@ -164,6 +203,7 @@ class Stream:
         else:
             if not self.dropped:
                 self._sender.answer(self.out, answer)
+                self._hold()
 
     async def _stream(self) -> None:
         assert self.method.streaming is not None
@@ -179,9 +219,19 @@ class Stream:
     async def write(self, message: Data) -> None:
         self._sender.open(self.out)
         self._sender.message(self.out, message)
+        self._hold()
         while self.out.queue:
             self.out.waiter = self._loop.create_future()
             await self.out.waiter
+        self._account()
+
+    def _hold(self) -> None:
+        """Count what the client does not take yet. If there is no room for it, it is not kept."""
+        try:
+            self._account()
+        except ServingError as wrong:
+            self._sender.forget(self.out)
+            self.end(wrong.code, wrong.message)
 
     def _fail(self) -> None:
         log.exception("a call of %s failed", self.head.path.decode("utf-8", "replace"))

@@ -12,6 +12,7 @@ import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sublet.channel.codes import Code
+from sublet.channel.tensors import MOST_DIMENSIONS
 from sublet.errors import ServingError
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, Kind
 from sublet.serving.proto import message
@@ -80,10 +81,12 @@ def _read(given: Any, content: Data) -> Array:
 
 def shaped(array: Array, shape: tuple[int, ...]) -> Array:
     """A flat array in its shape."""
+    if len(shape) > MOST_DIMENSIONS:
+        raise Unreadable(f"{len(shape)} dimensions are too many")
     try:
         return array.reshape(shape)
     except ValueError:
-        raise Unreadable(f"{len(shape)} dimensions are too many") from None
+        raise Unreadable("its dimensions are too large") from None
 
 
 def from_bytes(kind: Kind, data: Data, count: int) -> Array:

@@ -6,7 +6,7 @@ A connection knows nothing of models, and an API knows nothing of sockets. Whate
 it gets an HTTP reply with JSON in it, or is cut off for being slow.
 """
 
-from sublet.serving.rest.limits import Limits
+from sublet.serving.limits import Limits
 from sublet.serving.rest.server import Server
 
 __all__ = ["Limits", "Server"]

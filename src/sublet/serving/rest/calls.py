@@ -10,7 +10,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays, Desk
-from sublet.serving.rest.limits import Limits
+from sublet.serving.limits import Limits
 from sublet.serving.rest.messages import Pending, Reply, Request
 
 _REMEMBERED = 4096

@@ -2,7 +2,7 @@
 
 import re
 
-from sublet.serving.rest.limits import Limits
+from sublet.serving.limits import Limits
 from sublet.serving.rest.messages import Refused
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\x00]*)?\r\n")

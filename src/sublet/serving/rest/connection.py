@@ -14,11 +14,12 @@ import time
 from collections import deque
 from typing import Protocol, cast
 
+from sublet.serving.access import Access, Right
+from sublet.serving.limits import Limits, Pace
 from sublet.serving.rest import messages
 from sublet.serving.rest.chunks import Chunks
 from sublet.serving.rest.exchange import Exchange, ours
 from sublet.serving.rest.heads import Heads, check_beginning
-from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.messages import Body, Head, Pending, Refused, Reply, Request
 from sublet.serving.rest.packing import unpack
 
@@ -33,11 +34,15 @@ class Handler(Protocol):
     def handle(self, request: Request) -> Reply | Pending:
         """Now, or when a future is done."""
 
+    def right(self, head: Head) -> Right:
+        """What a request with this head needs."""
+
 
 class House(Protocol):
     """What connections share: their server."""
 
     limits: Limits
+    access: Access
     heads: Heads
     handler: Handler
     lines: bytes
@@ -51,8 +56,10 @@ class House(Protocol):
 class Connection(asyncio.Protocol):
     """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, owner: bool = False) -> None:
         self._house = house
+        self._owner = owner
+        """Whether the client is the server's own user."""
         self._limits = house.limits
         self._transport: asyncio.Transport
         self._exchanges: deque[Exchange] = deque()
@@ -63,6 +70,8 @@ class Connection(asyncio.Protocol):
         self._begun = False
         """A part of a head is there."""
         self._body = bytearray()
+        self._pace: Pace
+        """Of that body."""
         self._chunks: Chunks | None = None
         self._closing = False
         """Nothing more is read; the connection ends when all replies are out."""
@@ -136,6 +145,8 @@ class Connection(asyncio.Protocol):
             raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
         self._begun = False
         head = self._house.heads.read(data[:end])
+        if self._house.access.callers and not self._owner:
+            self._check(head)
         length = head.length
         if length > self._limits.body:
             raise Refused(413, f"The body is larger than {self._limits.body} bytes.")
@@ -144,12 +155,21 @@ class Connection(asyncio.Protocol):
             self._take(head, data[end:stop] if length else b"")
             return data[stop:]
         self._head = head
-        self._since = time.monotonic()
+        self._pace = Pace(time.monotonic())
         if length < 0:
             self._chunks = Chunks(self._limits)
         if head.expects and len(data) == end and not self._exchanges:
             self._transport.write(messages.CONTINUE)
         return data[end:]
+
+    def _check(self, head: Head) -> None:
+        """Refuse who has no token, before anything of its body is taken in."""
+        if head.method == "OPTIONS" and self._house.lines:
+            return  # A browser asks this before it is told the token.
+        right = self._house.handler.right(head)
+        refused = self._house.access.refusal(right, self._owner, head.authorization)
+        if refused is not None:
+            raise Refused(401, refused.message)
 
     def _wait_for_head(self, data: bytes) -> None:
         if len(data) > self._limits.head:
@@ -286,13 +306,16 @@ class Connection(asyncio.Protocol):
             self.send()
         elif self._head is not None:
             got = len(self._body if self._chunks is None else self._chunks.body)
-            if waited > limits.slow + got / limits.rate:
+            if self._pace.too_slow(got, now, limits):
                 self._refuse(Refused(408, "The body came too slowly."))
         elif self._begun:
             if waited > limits.slow:
                 self._refuse(Refused(408, "The headers came too slowly."))
-        elif waited > (limits.linger if self._house.draining else limits.idle):
+        elif waited > (limits.linger if self._house.draining else self._silence()):
             self._transport.close()
+
+    def _silence(self) -> float:
+        return self._limits.silence(len(self._house.connections))
 
     def drain(self) -> None:
         """End after what runs, or soon if nothing does: a request may be on its way."""

@@ -1,6 +1,7 @@
 """A request that was read, until its reply is there."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.rest import messages
 from sublet.serving.rest.messages import Head, Pending, Reply
+
+log = logging.getLogger(__name__)
 
 
 class Exchange:
@@ -55,6 +58,7 @@ class Exchange:
 
 
 def ours(failed: Exception) -> Reply:
-    """The reply when something failed that should not have."""
-    text = f"Internal error: {type(failed).__name__}: {failed}. This is a bug; please report it."
-    return messages.error(500, text)
+    """The reply when something failed that should not have. How is for the server's log: it may
+    name anything."""
+    log.error("a request failed; this is a bug, please report it", exc_info=failed)
+    return messages.error(500, "The server failed. Its log says how.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import httptools
 
-from sublet.serving.rest.limits import Limits
+from sublet.serving.limits import Limits
 from sublet.serving.rest.messages import Head, Refused
 
 _METHOD = re.compile(rb"[A-Z]{1,20} ")
@@ -90,7 +90,7 @@ def parse(raw: bytes, limits: Limits) -> Head:
 
 
 def _head(parser: Any, lines: _Lines, minor: int) -> Head:
-    length, gzip, split, expects = 0, False, None, False
+    length, gzip, split, expects, authorization = 0, False, None, False, b""
     keep_alive = minor == 1
     seen: set[bytes] = set()
     for name, value in lines.headers:
@@ -120,6 +120,8 @@ def _head(parser: Any, lines: _Lines, minor: int) -> Head:
             expects = minor == 1
         elif name == b"inference-header-content-length":
             split = _number(name, value)
+        elif name == b"authorization":
+            authorization = value
     if {b"content-length", b"transfer-encoding"} <= seen:
         raise Refused(400, "A request has a Content-Length or a Transfer-Encoding, not both.")
     path = lines.url.decode("latin-1").partition("?")[0].partition("#")[0]
@@ -134,6 +136,7 @@ def _head(parser: Any, lines: _Lines, minor: int) -> Head:
         expects,
         gzip,
         split,
+        authorization,
     )
 
 
@@ -142,6 +145,7 @@ _ONCE = frozenset(
         b"content-length",
         b"transfer-encoding",
         b"content-encoding",
+        b"authorization",
         b"host",
         b"expect",
         b"inference-header-content-length",

@@ -34,6 +34,9 @@ _STATUS: Mapping[int, int] = {
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
 
 
+_ASK_FOR_TOKEN = b"WWW-Authenticate: Bearer\r\n"
+
+
 class Head(NamedTuple):
     """What the framing of a request and the APIs need of its first lines."""
 
@@ -50,6 +53,8 @@ class Head(NamedTuple):
     gzip: bool = False
     split: int | None = None
     """Where the JSON of a request ends and raw tensors begin (Open Inference Protocol)."""
+    authorization: bytes = b""
+    """As the client wrote it."""
 
 
 class Request(NamedTuple):
@@ -91,7 +96,8 @@ class Refused(Exception):
 def error(status: int, text: str) -> Reply:
     """As TensorFlow Serving says that something is wrong."""
     # Whatever a model or a client put into the text, what goes out is valid UTF-8.
-    return Reply(status, orjson.dumps({"error": text.encode("utf-8", "replace").decode()}))
+    body = orjson.dumps({"error": text.encode("utf-8", "replace").decode()})
+    return Reply(status, body, headers=_ASK_FOR_TOKEN if status == 401 else b"")
 
 
 def failure(failed: ServingError) -> Reply:
@@ -130,7 +136,7 @@ prefixes.date()
 CORS = (
     b"Access-Control-Allow-Origin: *\r\n"
     b"Access-Control-Allow-Methods: GET, POST\r\n"
-    b"Access-Control-Allow-Headers: Content-Type\r\n"
+    b"Access-Control-Allow-Headers: Authorization, Content-Type\r\n"
 )
 """Lets a browser show replies to the pages of any site."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -2,16 +2,21 @@
 
 import asyncio
 import socket
+import ssl
 import time
 
+from sublet.serving.access import Access
 from sublet.serving.desk import Desk
+from sublet.serving.door import Door
+from sublet.serving.limits import Limits
 from sublet.serving.rest import messages
 from sublet.serving.rest.connection import Connection, Handler
 from sublet.serving.rest.heads import Heads
-from sublet.serving.rest.limits import Limits
 from sublet.serving.rest.site import Site
 
 _BACKLOG = 1024
+_REFUSED = 32
+"""Connections too many that are told so; more are hung up on."""
 
 
 class Server:
@@ -23,34 +28,35 @@ class Server:
         limits: Limits | None = None,
         handler: Handler | None = None,
         cors: bool = False,
+        access: Access | None = None,
     ) -> None:
         self.limits = Limits() if limits is None else limits
+        self.access = Access() if access is None else access
         self.heads = Heads(self.limits)
         self.handler = Site(desk, self.limits) if handler is None else handler
         self.lines = messages.CORS if cors else b""
         self.connections: set[Connection] = set()
         self.draining = False
         self.coming = 0
-        self._servers: list[asyncio.Server] = []
+        self._door: Door | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self, *sockets: socket.socket) -> None:
+    async def start(self, *sockets: socket.socket, secure: ssl.SSLContext | None = None) -> None:
         """Serve on these bound sockets, TCP or Unix. The server owns them from now on."""
-        loop = asyncio.get_running_loop()
-        for listener in sockets:
-            listen = (
-                loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
+        if self._door is None:
+            self._door = Door(
+                lambda owner: Connection(self, owner),
+                lambda: len(self.connections),
+                self.limits.connections + _REFUSED,
+                self.limits.slow,
             )
-            self._servers.append(
-                await listen(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
-            )
-        self._sweep()
+            self._sweep()
+        self._door.open(sockets, _BACKLOG, secure)
 
     async def drain(self, seconds: float) -> bool:
         """Take no new connections, finish what runs. Says whether all of it ended in time."""
         self.draining = True
-        for server in self._servers:
-            server.close()
+        self._shut()
         for connection in self.connections:
             connection.drain()
         until = time.monotonic() + seconds
@@ -60,8 +66,7 @@ class Server:
 
     async def close(self) -> None:
         """End now, whatever runs."""
-        for server in self._servers:
-            server.close()
+        self._shut()
         for connection in list(self.connections):
             connection.abort()
         if self._timer is not None:
@@ -69,7 +74,11 @@ class Server:
             self._timer = None
         while self.connections:
             await asyncio.sleep(0)
-        self._servers.clear()
+
+    def _shut(self) -> None:
+        if self._door is not None:
+            self._door.close()
+            self._door = None
 
     def _sweep(self) -> None:
         messages.prefixes.date()

@@ -1,19 +1,23 @@
 """Which API a path belongs to. Everything that goes wrong leaves here as a reply."""
 
 from sublet.errors import ServingError
+from sublet.serving.access import Right
 from sublet.serving.desk import Desk
+from sublet.serving.limits import Limits
 from sublet.serving.moments import Later
 from sublet.serving.rest import messages
 from sublet.serving.rest.calls import Calls
 from sublet.serving.rest.classic import Answerer, Classic
 from sublet.serving.rest.inference import Inference
-from sublet.serving.rest.limits import Limits
-from sublet.serving.rest.messages import Pending, Reply, Request
+from sublet.serving.rest.messages import Head, Pending, Reply, Request
 
 METRICS = "/monitoring/prometheus/metrics"
 _METRICS_KIND = b"text/plain; version=0.0.4; charset=utf-8"
 _REMEMBERED = 1024
 _LONGEST_REMEMBERED = 512
+_ALIVE = ("/", "/healthz")
+_OPEN = frozenset((*_ALIVE, "/v2/health/live", "/v2/health/ready"))
+"""What whoever looks after the server asks, and needs no token for."""
 
 
 class Site:
@@ -45,6 +49,11 @@ class Site:
         except ServingError as failed:
             return messages.failure(failed)
 
+    def right(self, head: Head) -> Right:
+        """What a request with this head needs."""
+        looks = head.method in ("GET", "HEAD")
+        return Right.OPEN if looks and head.path in _OPEN else Right.CALL
+
     def _find(self, method: str, path: str) -> Answerer:
         if path[:4].lower() == "/v1/":
             return self._classic.find(method, path)
@@ -53,7 +62,7 @@ class Site:
         if method in ("GET", "HEAD"):
             if path == self._metrics_path:
                 return self._metrics
-            if path in ("/", "/healthz"):
+            if path in _ALIVE:
                 return _alive
         return _nothing
 
