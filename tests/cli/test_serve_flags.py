@@ -123,3 +123,41 @@ def test_links_are_followed_only_if_it_is_said() -> None:
     assert not settings("m").follow_links
     assert settings("m", "--follow_links").follow_links
     assert not settings("m", "--follow-links=false").follow_links
+
+
+def secret(path: Path, text: str = "0123456789abcdef") -> str:
+    path.write_text(text)
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_clients_may_not_reload_unless_it_is_said_who_may(tmp_path: Path) -> None:
+    assert not settings("m").access.reload
+    token = secret(tmp_path / "token")
+    told = settings("m", "--allow_reload", "--reload_token_file", token)
+    assert told.access.reload
+    assert len(told.access.reloaders) == 1
+    told = settings("m", "--allow_reload", "--grpc_socket_path", "x.sock")
+    assert (told.access.reload, told.access.reloaders) == (True, ())
+    with pytest.raises(BadRequest, match="allows it to nobody") as wrong:
+        settings("m", "--allow_reload")
+    assert "--reload_token_file" in wrong.value.hint
+    for words in (("--reload_token_file", token), ("--reload_root", str(tmp_path))):
+        with pytest.raises(BadRequest, match=f"{words[0]} has no effect alone"):
+            settings("m", *words)
+
+
+def test_roots_for_reloading_are_directories(tmp_path: Path) -> None:
+    words = ("m", "--allow_reload", "--grpc_socket_path", "x.sock", "--reload_root")
+    assert settings(*words, str(tmp_path)).reload_roots == (str(tmp_path),)
+    with pytest.raises(BadRequest, match="there is no such directory"):
+        settings(*words, str(tmp_path / "none"))
+
+
+def test_a_token_is_asked_of_callers_and_its_file_must_be_a_secret(tmp_path: Path) -> None:
+    assert not settings("m").access.callers
+    path = secret(tmp_path / "token")
+    assert len(settings("m", "--auth_token_file", path).access.callers) == 1
+    Path(path).chmod(0o644)
+    with pytest.raises(BadRequest, match="can be read by other users"):
+        settings("m", "--auth_token_file", path)

@@ -10,6 +10,8 @@ import pytest
 from support.box import Box, wait_for
 from support.servers import BAD, HALF, THREE, Server, place
 
+TOKEN = "only-for-the-shopkeeper"
+
 
 class Client:
     """The official messages and stubs over one channel."""
@@ -32,6 +34,8 @@ class Client:
         self._status = get_model_status_pb2.GetModelStatusRequest
         self._config = model_management_pb2.ReloadConfigRequest
         self._channel = grpc.insecure_channel(address)
+        self.token = ""
+        """What it shows when it reloads."""
         self._models = model_service_pb2_grpc.ModelServiceStub(self._channel)
         self._service = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
@@ -73,7 +77,9 @@ class Client:
         request = self._config()
         text_format.Parse(text, request.config)
         try:
-            status = self._models.HandleReloadConfigRequest(request, timeout=60).status
+            status = self._models.HandleReloadConfigRequest(
+                request, timeout=60, metadata=[("authorization", f"Bearer {self.token}")]
+            ).status
         except grpc.RpcError as error:
             failed: Any = error
             return failed.code().value[0], failed.details()
@@ -101,8 +107,16 @@ class Shop:
             "--file_system_poll_wait_seconds=0.1",
             "--allow_version_labels_for_unavailable_models",
             f"--grpc_socket_path={root}/grpc.sock",
+            *("--allow_reload", f"--reload_token_file={self._token(root / 'token')}"),
         )
         self.client = Client(self.server.grpc)
+        self.client.token = TOKEN
+
+    @staticmethod
+    def _token(path: Path) -> Path:
+        path.write_text(TOKEN)
+        path.chmod(0o600)
+        return path
 
     def config(self, *models: str) -> str:
         """As in a file; a model is its name, and what is said about it beside its path."""
@@ -234,9 +248,35 @@ def test_a_changed_config_file_counts_and_a_broken_one_does_not(shop: Shop) -> N
     wait_for(lambda: shop.server.states("a") == {1: "AVAILABLE", 2: "AVAILABLE"}, "a is back")
 
 
-def test_the_unix_socket_serves_the_same(shop: Shop) -> None:
+def test_the_unix_socket_serves_the_same_and_its_owner_reloads_without_a_token(shop: Shop) -> None:
     client = Client(f"unix:{shop.root}/grpc.sock")
     try:
         assert client.predict("b", 2.0) == (3.0, 1)
+        assert client.reload(shop.config("b")) == (0, "")
+        assert shop.client.predict("b", 2.0) == (3.0, 1)
     finally:
         client.close()
+
+
+def test_who_has_no_token_cannot_reload_over_the_network(shop: Shop) -> None:
+    client = Client(shop.server.grpc)
+    try:
+        code, text = client.reload(shop.config("b"))
+        assert code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+        assert "--reload_token_file" in text
+        assert client.predict("a", 1.0) == (3.5, 2)
+    finally:
+        client.close()
+
+
+def test_a_client_can_only_name_models_beside_those_of_the_beginning(
+    shop: Shop, tmp_path: Path
+) -> None:
+    place(HALF, tmp_path, "elsewhere", 1)
+    (shop.root / "link").symlink_to(tmp_path / "elsewhere")
+    text = 'model_config_list {{ config {{ name: "m" base_path: "{}" }} }}'
+    for path in (tmp_path / "elsewhere", tmp_path / "nothing", shop.root / "link"):
+        code, told = shop.client.reload(text.format(path))
+        assert code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+        assert "is not below a directory from which" in told
+    assert shop.client.predict("a", 1.0) == (3.5, 2)

@@ -20,7 +20,7 @@ HIDDEN = "[path]"
 # An absolute path, up to what cannot well be part of one. TensorFlow's names of devices and the
 # insides of words (a/b) are none.
 _PATH = re.compile(
-    r"""(?<![\w.:/\\-])(?:file://)?/(?!job:)[^\s'"`,;()<>\[\]{}]*[^\s'"`,;()<>\[\]{}.:!?]"""
+    r"""(?<![\w.:/\\\]-])(?:file://)?/(?!job:)[^\s'"`,;()<>\[\]{}]*[^\s'"`,;()<>\[\]{}.:!?]"""
 )
 
 

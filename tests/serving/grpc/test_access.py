@@ -65,7 +65,8 @@ def ask(address: str, path: str, request: Any, token: str = "") -> StatusCode:
             failed: Any = error
             if failed.code() is StatusCode.UNAUTHENTICATED:
                 assert "authorization: Bearer TOKEN" in failed.details()
-            return failed.code()  # type: ignore[no-any-return]
+            code: StatusCode = failed.code()
+            return code
     return StatusCode.OK
 
 

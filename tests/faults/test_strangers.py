@@ -1,0 +1,167 @@
+"""Another user of the machine: whoever reaches a port may call models, and nothing else.
+
+The server runs as the tests' user, with default settings, and the stranger as another one.
+"""
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from sublet.channel import port, records
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.proto import inference, serving
+from support.box import Box
+from support.h2client import POST, Client
+from support.servers import BAD, HALF, MODELS, Server, place
+from support.strangers import GID, UID, as_stranger, needs_root
+
+pytestmark = needs_root
+RELOAD = b"/tensorflow.serving.ModelService/HandleReloadConfigRequest"
+READER = MODELS.parent / "models" / "reader"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    place(HALF, root, "half", 1)
+    place(BAD, root, "bad", 1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(shared_box: Box, models: Path) -> Iterator[Server]:
+    one = Server(shared_box, str(models))
+    yield one
+    assert one.close() == 0
+
+
+@pytest.fixture
+def reader() -> Iterator[Path]:
+    """A model of the stranger's, which reads any file, in a directory of the stranger's."""
+    with TemporaryDirectory(prefix="sublet-stranger-") as folder:
+        path = Path(folder) / "reader"
+        shutil.copytree(READER, path)
+        for one in (Path(folder), path, *path.rglob("*")):
+            os.chown(one, UID, GID)
+        yield path
+
+
+def ask(server: Server, path: bytes, request: Any) -> tuple[int, str]:
+    """A gRPC call to the server's port; how it ends."""
+    heads = tuple((name, path if name == b":path" else value) for name, value in POST)
+    data = request.SerializeToString()
+    with Client(int(server.grpc.rpartition(":")[2])) as client:
+        client.headers(1, heads)
+        client.data(1, b"\0" + len(data).to_bytes(4, "big") + data)
+        return client.status(1)
+
+
+def test_a_stranger_cannot_have_its_own_model_run_nor_take_others_away(
+    server: Server, reader: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the owner's")
+    secret.chmod(0o600)
+    mine, empty = serving("ReloadConfigRequest")(), serving("ReloadConfigRequest")()
+    mine.config.model_config_list.config.add(name="reader", base_path=str(reader))
+    empty.config.model_config_list.SetInParent()
+    load = inference("ModelReadyRequest")(name="half")
+
+    def attack() -> Any:
+        with pytest.raises(PermissionError):
+            secret.read_text()
+        return (
+            ask(server, RELOAD, mine),
+            ask(server, RELOAD, empty),
+            ask(server, b"/inference.GRPCInferenceService/RepositoryModelLoad", load),
+            ask(server, b"/inference.GRPCInferenceService/RepositoryModelUnload", load),
+            server._speak("POST", "/v2/repository/models/half/unload", {}),
+            server._speak("POST", "/v1/models/reader:predict", {"inputs": str(secret)}),
+            server.predict("half", [1.0]),
+        )
+
+    first, second, load_, unload, rest, read, half = as_stranger(attack)
+    assert first[0] == second[0] == Code.PERMISSION_DENIED
+    assert "--allow_reload" in first[1]
+    assert load_[0] == unload[0] == Code.UNIMPLEMENTED
+    assert rest[0] == 501
+    assert read[0] == 404
+    assert half == (200, {"predictions": [2.5]})
+
+
+def test_a_stranger_learns_no_paths(server: Server, models: Path) -> None:
+    def look() -> list[str]:
+        paths = ("/v1/models/bad", "/v1/models/half", "/v1/models/nothing", "/v2/models/bad")
+        texts = [json.dumps(server.get(path)) for path in paths]
+        texts += [json.dumps(server.predict("bad", [1.0])), json.dumps(server.predict("half", []))]
+        texts.append(json.dumps(server._speak("POST", "/v2/repository/index", {})))
+        return [*texts, server.text("/monitoring/prometheus/metrics")]
+
+    told = as_stranger(look)
+    assert "bad/1 holds a session bundle" in told[0]
+    for text in told:
+        assert str(models) not in text
+        assert str(server.box.home) not in text
+
+
+def test_a_stranger_is_hung_up_on_by_engines_whatever_permissions_say(server: Server) -> None:
+    engines = server.box.home / "engines"
+    (path,) = engines.glob(f"{server.process.pid}-*.sock")
+    loosened = (server.box.home.parent, server.box.home, engines)
+    before = [one.stat().st_mode for one in loosened]
+
+    def reach() -> tuple[str, bytes]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.settimeout(60)
+            try:
+                sock.connect(str(path))
+            except PermissionError:
+                return "no", b""
+            try:
+                sock.send(records.plain(records.CANCEL, call=1))
+                return "yes", sock.recv(1 << 16)
+            except ConnectionError:
+                return "yes", b""
+
+    assert as_stranger(reach) == ("no", b"")
+    try:
+        for one in loosened:
+            one.chmod(0o755)
+        path.chmod(0o777)
+        assert as_stranger(reach) == ("yes", b"")
+    finally:
+        for one, mode in zip(loosened, before, strict=True):
+            one.chmod(mode)
+    assert server.predict("half", [1.0])[0] == 200
+
+
+def test_a_strangers_socket_is_not_taken_for_an_engine() -> None:
+    with TemporaryDirectory(prefix="sublet-stranger-") as folder:
+        Path(folder).chmod(0o777)
+        path = f"{folder}/1-a.sock"
+        begun, going = os.pipe()
+        child = os.fork()
+        if not child:
+            os.setresgid(GID, GID, GID)
+            os.setresuid(UID, UID, UID)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+                sock.bind(path)
+                sock.listen()
+                os.close(going)
+                sock.accept()
+            os._exit(0)
+        os.close(going)
+        os.read(begun, 1)  # Until it listens.
+        os.close(begun)
+        with pytest.raises(ServingError, match="of another user") as wrong:
+            port.connect(path)
+        assert wrong.value.code == Code.PERMISSION_DENIED
+        os.waitpid(child, 0)
