@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ import pytest
 
 from sublet.channel import records
 from sublet.channel.codes import Code
+from sublet.channel.inbox import Packet
 from sublet.channel.line import Line, Unsent
 from sublet.channel.outbox import Outbox, Outgoing
 from sublet.channel.port import Port
 from sublet.channel.segments import Segments
+from sublet.channel.session import Session
 from sublet.errors import ServingError
 from support.box import PATIENCE, wait_for
 from support.numbers import NumbersEngine, floats, numbers_engine
@@ -267,3 +270,69 @@ def test_a_line_is_closed_when_nobody_has_it_any_more() -> None:
     theirs.settimeout(PATIENCE)
     assert theirs.recv(1) == b""
     theirs.close()
+
+
+LARGE = np.zeros((1 << 20, 1), np.float32)
+
+
+@pytest.mark.parametrize("deadline", [3.6e11, 1e300, float("inf"), float("nan"), 2.0**64, 1e9])
+def test_a_deadline_that_no_record_can_hold_is_none(deadline: float) -> None:
+    sent: list[Outgoing] = []
+    session = Session(sent.append)
+    session.call(object(), "m", 1, "s", {"x": LARGE}, deadline=deadline)
+    assert len(session) == 1
+    head = bytes(sent[-1].pieces[0])
+    assert records.CALL_HEAD.unpack(head)[-1] == 0
+
+
+class _Full(Exception):
+    pass
+
+
+def _fails(session: Session, act: Any) -> None:
+    """It fails, and leaves no call, no memory and nothing that waits for an answer."""
+    with pytest.raises((TypeError, _Full)):
+        act()
+    assert len(session) == 0
+    assert session.abandoned == 0
+    assert not session.segments.lent
+
+
+def test_a_call_that_cannot_be_sent_leaves_nothing_behind() -> None:
+    full = False
+
+    def put(record: Outgoing) -> None:
+        for number in record.descriptors:
+            os.close(number)
+        if full:
+            raise _Full
+
+    session = Session(put)
+    deep = LARGE.reshape((1,) * 40 + (-1,))
+    for _ in range(100):
+        _fails(session, lambda: session.call(object(), "m", 1, "s", {"x": deep}))
+        both = {"x": LARGE, "y": deep}
+        _fails(session, lambda both=both: session.call(object(), "m", 1, "s", both))  # type: ignore[misc]
+        odd = {"x": LARGE, "y": np.array([object()])}
+        _fails(session, lambda odd=odd: session.call(object(), "m", 1, "s", odd))  # type: ignore[misc]
+    full = True
+    for _ in range(100):
+        _fails(session, lambda: session.call(object(), "m", 1, "s", {"x": LARGE}))
+        _fails(session, lambda: session.ask(object(), {"text": "x" * 100_000}))
+    full = False
+    session.call(object(), "m", 1, "s", {"x": LARGE})
+    assert len(session) == 1
+    # All calls were put into the first segment, and all questions into the second.
+    assert session.segments.take(LARGE.nbytes).number == 3
+
+
+def test_what_was_given_up_counts_until_the_engine_is_done_with_it() -> None:
+    session = Session(lambda record: None)
+    number = session.call(object(), "m", 1, "s", {"x": LARGE})
+    assert session.abandoned == 0
+    assert session.cancel(number)
+    assert session.cancel(number)
+    assert session.abandoned >= LARGE.nbytes
+    told = records.plain(records.FAILED, call=number, more=Code.CANCELLED)
+    assert list(session.receive(Packet(told, []))) == []
+    assert session.abandoned == 0

@@ -212,3 +212,23 @@ def test_an_engine_that_lies_is_hung_up_on() -> None:
         assert isinstance(error, ServingError)
         line.close()
         theirs.close()
+
+
+@pytest.mark.parametrize("kind", [records.SEGMENT, records.NOTES, records.OPEN, records.CANCEL, 77])
+@pytest.mark.parametrize("body", [b"", b"1234567", b"\0" * 8])
+def test_descriptors_that_come_with_a_bad_record_do_not_stay(
+    engine: NumbersEngine, kind: int, body: bytes
+) -> None:
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{engine.process.pid}/fd"))
+
+    works(engine)
+    before = descriptors()
+    memory = os.memfd_create("liar", os.MFD_ALLOW_SEALING)
+    for _ in range(50):
+        liar = Liar(engine)
+        socket.send_fds(liar.sock, [records.plain(kind, body=body)], [memory] * 5)
+        liar.sock.close()
+    os.close(memory)
+    works(engine)
+    wait_for(lambda: descriptors() <= before, "all descriptors are closed")
