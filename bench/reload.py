@@ -31,7 +31,7 @@ def measure(quick: bool) -> Result:
             return servers.predict_load(http, [MODEL], row)
 
         unix = home.directory / "grpc.sock"
-        options = ["--allow_reload", "--grpc_socket_path", unix]
+        options = ["--allow_reload", "--grpc_socket_path", str(unix)]
         with servers.sublet(home, {MODEL: path}, first, options) as server:
             # Versions 1 and 2 take turns from here on.
             _reload(server, unix, path, 1)

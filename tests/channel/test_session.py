@@ -36,11 +36,15 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
 def test_segments_are_used_again_and_bounded() -> None:
     segments = Segments()
     first = segments.take(300_000)
+    os.close(first.hand_over())
     segments.put_back(first)
     assert segments.take(400_000) is first
+    unknown = segments.take(300_000)
+    segments.put_back(unknown)
+    assert segments.take(300_000) is not unknown
     large = [segments.take(200 << 20) for _ in range(3)]
     for one in large:
-        one.hand_over()
+        os.close(one.hand_over())
         segments.put_back(one)
     assert segments.dropped == [one.number for one in large[1:]]
 
@@ -51,6 +55,7 @@ def test_a_buffer_goes_back_when_its_array_and_all_views_of_it_are_gone() -> Non
     found = segments.find_lent(array)
     assert found is not None
     segment, _ = found
+    os.close(segment.hand_over())
     part = array[10:]
     del array
     gc.collect()
@@ -312,9 +317,9 @@ def test_a_call_that_cannot_be_sent_leaves_nothing_behind() -> None:
     for _ in range(100):
         _fails(session, lambda: session.call(object(), "m", 1, "s", {"x": deep}))
         both = {"x": LARGE, "y": deep}
-        _fails(session, lambda both=both: session.call(object(), "m", 1, "s", both))  # type: ignore[misc]
+        _fails(session, lambda both=both: session.call(object(), "m", 1, "s", both))
         odd = {"x": LARGE, "y": np.array([object()])}
-        _fails(session, lambda odd=odd: session.call(object(), "m", 1, "s", odd))  # type: ignore[misc]
+        _fails(session, lambda odd=odd: session.call(object(), "m", 1, "s", odd))
     full = True
     for _ in range(100):
         _fails(session, lambda: session.call(object(), "m", 1, "s", {"x": LARGE}))

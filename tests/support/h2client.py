@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Iterator
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from sublet.serving.grpc import frames, hpack
 from support.box import PATIENCE
@@ -48,7 +48,7 @@ class Client:
         if greet:
             self.send(frames.PREFACE + frames.settings({}))
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

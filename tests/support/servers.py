@@ -34,11 +34,11 @@ def place(source: Path, root: Path, name: str, version: int) -> Path:
 class Server:
     """One `sublet serve`; ready when it is made."""
 
-    def __init__(self, box: Box, *words: str, ready: bool = True) -> None:
+    def __init__(self, box: Box, *words: str, ready: bool = True, **options: Any) -> None:
         self.box = box
         self._before = set(box.processes().items())
         self.process = box.start(
-            "serve", *words, "--port", "auto", "--rest_api_port", "auto", "--json"
+            "serve", *words, "--port", "auto", "--rest_api_port", "auto", "--json", **options
         )
         self.errors: list[str] = []
         self.draining = False

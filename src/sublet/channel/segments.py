@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import mmap
 import os
 import weakref
 from typing import Any
 
 import numpy as np
 
+from .mappings import mapped
 from .records import Malformed
 from .tensors import ALIGNED, Array
 
@@ -38,7 +38,7 @@ def create(size: int) -> int:
     return memory
 
 
-def attach(memory: int, size: int, write: bool = False) -> mmap.mmap:
+def attach(memory: int, size: int, write: bool = False) -> memoryview:
     """Map what the other end has sent; the descriptor stays the caller's. Raises Malformed."""
     try:
         sealed = fcntl.fcntl(memory, _GET_SEALS) & _SHRINK
@@ -46,9 +46,8 @@ def attach(memory: int, size: int, write: bool = False) -> mmap.mmap:
         raise Malformed("shared memory must be a memfd") from None
     if not sealed or not size or os.fstat(memory).st_size < size:
         raise Malformed("shared memory is not sealed, or smaller than was said")
-    rights = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
     try:
-        return mmap.mmap(memory, size, flags=mmap.MAP_SHARED, prot=rights)
+        return mapped(memory, size, write)
     except OSError as error:
         raise Malformed(f"shared memory cannot be mapped: {error.strerror}") from None
 
@@ -61,7 +60,7 @@ class Segment:
         self.size = size
         self.told = False
         self.descriptor = create(size)
-        self.memory = mmap.mmap(self.descriptor, size)
+        self.memory = mapped(self.descriptor, size, write=True)
         self.address = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
 
     @property
@@ -109,10 +108,12 @@ class Segments:
         return Segment(self._last, size)
 
     def put_back(self, segment: Segment) -> None:
-        """It is not in use any more."""
+        """It is not in use any more. One that the other end does not know is not kept: it has a
+        descriptor, of which there are few."""
+        if not segment.told:
+            return
         if self._idle_bytes + segment.size > _MOST_IDLE:
-            if segment.told:
-                self.dropped.append(segment.number)
+            self.dropped.append(segment.number)
             return
         self._idle_bytes += segment.size
         self._idle.setdefault(segment.size, []).append(segment)

@@ -25,9 +25,10 @@ def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> i
     from sublet.serving import extra
 
     extra.require()  # The others import what it looks for.
-    from sublet.serving import config
+    from sublet.serving import config, descriptors
     from sublet.serving.server import Server
 
+    descriptors.raise_limit()
     config.models(settings)  # What is wrong with them is said before anything is started.
 
     async def run() -> int:

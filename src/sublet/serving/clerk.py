@@ -21,7 +21,7 @@ from sublet.serving.desk import Arrays
 from sublet.serving.metrics import Tally
 from sublet.serving.moments import Later, Moments
 from sublet.serving.redaction import Names, redact
-from sublet.serving.room import Room
+from sublet.serving.room import Room, short
 from sublet.serving.statistics import Counts
 
 _UNKNOWN = "(unknown)"
@@ -183,6 +183,9 @@ class Clerk:
         self.room.take(size, port.abandoned)
         try:
             future = port.run(version.model, version.number, signature, inputs, *rest)
+        except (OSError, MemoryError):
+            self.room.give(size)
+            raise short() from None
         except BaseException:
             self.room.give(size)
             raise

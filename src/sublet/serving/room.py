@@ -24,15 +24,20 @@ class Room:
     def take(self, size: int, beside: int = 0) -> None:
         """Raises if there is not so much left; `beside` is held, too, and not counted here."""
         if self.taken + beside + size > self._size:
-            raise ServingError(
-                "The server holds too many large requests at the moment. Try again later.",
-                Code.RESOURCE_EXHAUSTED,
-            )
+            raise short()
         self.taken += size
 
     def give(self, size: int) -> None:
         """What has been taken is needed no more."""
         self.taken -= size
+
+
+def short() -> ServingError:
+    """For a request for which there is no memory, or no descriptor for that."""
+    return ServingError(
+        "The server holds too many large requests at the moment. Try again later.",
+        Code.RESOURCE_EXHAUSTED,
+    )
 
 
 def share(servers: int = 1) -> int:

@@ -27,7 +27,9 @@ _NOT_HTTP2 = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(_ONLY_HTTP2), _ONLY_HTTP2)
 )
-_TOO_MANY = frames.settings({}) + frames.goaway(
+# Without the settings that a server begins with: so a client counts it as a connection that has
+# failed, and waits before it tries the next one.
+_TOO_MANY = frames.goaway(
     0, Fault.ENHANCE_YOUR_CALM, "There are too many connections; try again later."
 )
 

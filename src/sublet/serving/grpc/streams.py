@@ -12,7 +12,7 @@ from sublet.serving.grpc.incoming import Incoming
 from sublet.serving.grpc.sending import Outgoing, Sender
 from sublet.serving.limits import Limits, Pace
 from sublet.serving.moments import Later
-from sublet.serving.room import Room
+from sublet.serving.room import Room, short
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""
@@ -110,8 +110,9 @@ class Stream:
         except ServingError as wrong:
             self.end(wrong.code, wrong.message)
         except (MemoryError, OSError):
-            # There is no memory, or no descriptor for it: that is no fault of the others.
-            self.end(Code.RESOURCE_EXHAUSTED, "The server has no memory for this request.")
+            # That is no fault of the others on this connection.
+            none = short()
+            self.end(none.code, none.message)
         else:
             self._refill()
 
