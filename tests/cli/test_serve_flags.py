@@ -115,7 +115,7 @@ def test_flags_without_effect_are_taken_and_said(
 def test_loading_has_a_time_limit_of_its_own() -> None:
     assert settings("m").load_timeout is None
     assert settings("m", "--load_timeout", "2min").load_timeout == 120.0
-    with pytest.raises(BadRequest, match="no time to load"):
+    with pytest.raises(BadRequest, match="--load_timeout 0 leaves no time"):
         settings("m", "--load-timeout=0s")
 
 
@@ -161,3 +161,13 @@ def test_a_token_is_asked_of_callers_and_its_file_must_be_a_secret(tmp_path: Pat
     Path(path).chmod(0o644)
     with pytest.raises(BadRequest, match="can be read by other users"):
         settings("m", "--auth_token_file", path)
+
+
+def test_the_watchdog_can_be_set_and_switched_off_and_is_not_too_short() -> None:
+    assert settings("m").patience == (30.0, 600.0)
+    told = settings("m", "--watchdog", "5s", "--run_timeout", "1min")
+    assert told.patience == (5.0, 60.0)
+    assert settings("m", "--watchdog", "0s").patience.process == 0
+    for words in (("--watchdog", "10ms"), ("--run_timeout", "0s")):
+        with pytest.raises(BadRequest, match=words[0]):
+            settings("m", *words)

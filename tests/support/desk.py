@@ -46,6 +46,7 @@ class Table:
         self.held: list[asyncio.Future[Answer]] = []
         self.holding = False
         self.full = False
+        self.trouble = ""
         self._moments = Moments()
 
     def serve(
@@ -96,6 +97,10 @@ class Table:
         except Exception as failed:
             future.set_exception(ServingError(str(failed), Code.INTERNAL))
         return future
+
+    def unready(self, version: Version | None = None) -> str:
+        """As `Desk.unready`."""
+        return self.trouble
 
     def memory(self, size: int) -> memoryview:
         """As `Desk.memory`."""

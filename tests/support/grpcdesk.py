@@ -103,6 +103,7 @@ class StandInDesk:
         """The tensors of slow calls, if they are still there."""
         self.gate = asyncio.Event()
         self.full = False
+        self.trouble = ""
         self._moments = Moments()
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
@@ -133,6 +134,10 @@ class StandInDesk:
             return Answer({"y": inputs["x"]})
         made = _half(signature, inputs)
         return Answer({name: made[name] for name in outputs or made})
+
+    def unready(self, version: Version | None = None) -> str:
+        """As `Desk.unready`."""
+        return self.trouble
 
     def memory(self, size: int) -> memoryview:
         """As `Desk.memory`."""

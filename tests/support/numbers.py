@@ -66,6 +66,9 @@ class Opened:
     def close(self) -> None:
         self.signatures["serving_default"]._gate.close()
 
+    def cancel(self) -> None:
+        """A function comes to its end."""
+
 
 def _bound(
     run: Callable[..., Any],

@@ -94,7 +94,7 @@ class Line:
         number = self._session.call(
             waiter, model, version, signature, inputs, outputs, deadline, priority
         )
-        if not self._send():
+        if not self._send(deadline):
             raise Unsent
         self._wait(waiter, number, deadline)
         return cast("Answer", waiter.result)
@@ -134,9 +134,10 @@ class Line:
     def ask(self, question: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Ask the engine itself, and wait. Raises ServingError."""
         waiter = _Waiter()
+        deadline = None if timeout is None else time.monotonic() + timeout
         number = self._session.ask(waiter, question)
-        self._send()
-        self._wait(waiter, number, None if timeout is None else time.monotonic() + timeout)
+        self._send(deadline)
+        self._wait(waiter, number, deadline)
         return cast("dict[str, Any]", waiter.result)
 
     def give_notes(self, memory: int) -> None:
@@ -171,12 +172,14 @@ class Line:
         for waiter, error in self._session.fail(gone()):
             self._finish(waiter, error)
 
-    def _send(self) -> bool:
-        """Whether all that was said has gone."""
+    def _send(self, deadline: float | None = None) -> bool:
+        """Send all that was said, or as much as the engine takes by then; False if it has gone."""
         try:
             while not self._outbox.flush():
-                # The engine is behind. It always reads, so this is short.
+                # The engine is behind. It always reads, so this is short, unless it is stopped.
                 self._sock_ready(select.POLLOUT)
+                if deadline is not None and time.monotonic() >= deadline:
+                    break
         except (OSError, ValueError):
             self._lose()
             return False
@@ -194,7 +197,7 @@ class Line:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 self._session.cancel(number)
-                self._send()
+                self._send(deadline)
                 self._wake_one()  # It may have been our turn to read.
                 raise ServingError("The answer did not come in time.", Code.DEADLINE_EXCEEDED)
             if self._reading.acquire(blocking=False):

@@ -145,6 +145,19 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 @click.option(
     "--load_timeout", metavar="SPAN", help="Give a model up that is not loaded by then; 5min."
 )
+@click.option(
+    "--watchdog",
+    default="30s",
+    metavar="SPAN",
+    help="Replace an engine or a process for clients that gives no sign of life for so long; 0s: "
+    "never.",
+)
+@click.option(
+    "--run_timeout",
+    default="10min",
+    metavar="SPAN",
+    help="Interrupt a batch that takes longer and holds up others.",
+)
 @click.option("--drain", default="30s", metavar="SPAN", help="For running requests at the end.")
 @click.option("--json", "as_json", is_flag=True, help="Say it as JSON when it is ready.")
 @click.option("--version", is_flag=True, help="Show the version.")
@@ -219,6 +232,8 @@ def settings(
     idle: str | None,
     load_timeout: str | None,
     drain: str,
+    watchdog: str,
+    run_timeout: str,
     enable_batching: bool | None,
     enable_per_model_batching_parameters: bool | None,
     enable_model_warmup: bool | None,
@@ -231,6 +246,7 @@ def settings(
     """What the flags say; those without effect are taken, and left alone."""
     from sublet.serving import config, textproto
     from sublet.serving.config import Settings, read
+    from sublet.serving.watchdog import Patience
 
     if path is not None and model_base_path is not None:
         raise BadRequest("Both PATH and --model_base_path are given.", "Leave one out.")
@@ -275,7 +291,7 @@ def settings(
         tags=tuple(tag for tag in saved_model_tags.split(",") if tag),
         warmup=enable_model_warmup is not False,
         idle=None if idle is None else parse_seconds(idle),
-        load_timeout=None if load_timeout is None else _timeout(load_timeout),
+        load_timeout=None if load_timeout is None else _span("--load_timeout", load_timeout),
         follow_links=bool(follow_links),
         pin=frozenset(pin),
         isolate={name: size or None for name, _, size in (one.partition("=") for one in isolate)},
@@ -297,6 +313,7 @@ def settings(
         ),
         reload_roots=reload_root,
         drain=parse_seconds(drain),
+        patience=Patience(_patience(watchdog), _span("--run_timeout", run_timeout)),
     )
 
 
@@ -346,10 +363,20 @@ def _access(
     )
 
 
-def _timeout(text: str) -> float:
+def _span(flag: str, text: str) -> float:
     seconds = parse_seconds(text)
     if not seconds:
-        raise BadRequest("--load_timeout 0 leaves no time to load.", "Write a span such as 30s.")
+        raise BadRequest(f"{flag} 0 leaves no time.", "Write a span such as 30s.")
+    return seconds
+
+
+def _patience(text: str) -> float:
+    seconds = parse_seconds(text)
+    if 0 < seconds < 1:
+        raise BadRequest(
+            f"--watchdog {text} is too short: a busy machine takes longer to answer.",
+            "Write at least 1s, or 0s for no watchdog.",
+        )
     return seconds
 
 

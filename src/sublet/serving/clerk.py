@@ -15,6 +15,7 @@ from sublet.channel.port import Port
 from sublet.errors import ServingError
 from sublet.inside.serving.queues import FULL
 from sublet.serving import link as say
+from sublet.serving import readiness
 from sublet.serving.bars import Bars
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.desk import Arrays
@@ -44,6 +45,8 @@ class Clerk:
         self.tally = Tally()
         self.names: Names = {}
         """Directories of the server, for what engines say of them."""
+        self.silent: frozenset[str] = frozenset()
+        """The sockets of engines that give no answers."""
         self.link: say.Link | None = None
         self.room = Room()
         """For tensors of calls that are not answered."""
@@ -69,6 +72,14 @@ class Clerk:
         if port is None or port.closed or port.worn:
             return self._run(version, signature, inputs, outputs, deadline, priority)
         return self._call(port, version, signature, inputs, outputs, deadline, priority)
+
+    def unready(self, version: Version | None = None) -> str:
+        """As `Desk.unready`."""
+        if version is None:
+            return readiness.unready(self.catalogue, self.silent)
+        if readiness.answers(version, self.silent):
+            return ""
+        return f"The engine of {version.model} does not answer, or is being started again."
 
     def memory(self, size: int) -> memoryview:
         """As `Desk.memory`. With several engines nobody knows yet whose tensors will lie in it. Nor
@@ -158,10 +169,11 @@ class Clerk:
         self._asked.clear()
 
     def _engine(self, version: Version) -> str:
-        """The engine for a call; of several the one that has the fewest of ours to answer."""
+        """The engine for a call; of several the one that has the fewest of ours to answer, and that
+        gives answers at all."""
         if len(version.engines) < 2:
             return version.engines[0] if version.engines else ""
-        return min(version.engines, key=self._waiting)
+        return min(version.engines, key=lambda path: (path in self.silent, self._waiting(path)))
 
     def _waiting(self, path: str) -> int:
         port = self._ports.get(path)

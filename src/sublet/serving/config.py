@@ -23,6 +23,7 @@ from sublet.serving.textproto import (
     read_models,
 )
 from sublet.serving.tls import Tls
+from sublet.serving.watchdog import Patience
 
 PER_MODEL = "batching_params.pbtxt"
 """In the directory of a version, as in TensorFlow Serving."""
@@ -77,6 +78,7 @@ class Settings(Struct, frozen=True):
     reload_roots: tuple[str, ...] = ()
     """Where clients may have models loaded from; none for beside those of the beginning."""
     drain: float = 30.0
+    patience: Patience = Patience()
 
 
 def models(settings: Settings) -> tuple[ModelConfig, ...]:

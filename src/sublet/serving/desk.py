@@ -36,6 +36,9 @@ class Desk(Protocol):
         their order; all if empty. `deadline` is a time of `time.monotonic`.
         """
 
+    def unready(self, version: Version | None = None) -> str:
+        """Why not all models can be called now, or this version cannot; empty if they can."""
+
     def memory(self, size: int) -> memoryview:
         """Memory for a large request: tensors that lie in it go to an engine without a copy, as a
         rule, if they lie as TensorFlow wants them (`channel.tensors.ALIGNED`)."""

@@ -32,6 +32,15 @@ class End(NamedTuple):
         return f"The engine {self.how}{','.join(what)}.{self.advice}"
 
 
+def is_stopped(pid: int | None) -> bool:
+    """Whether somebody has stopped this process (SIGSTOP), or a debugger has."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False
+
+
 def oom_kills() -> int | None:
     """How many processes the kernel has ended for want of memory, since the machine was started;
     None if it does not say."""

@@ -7,6 +7,7 @@ its own beside, for everybody else of the same user; it ends with its owner.
 import contextlib
 import os
 import select
+import signal
 import socket
 import sys
 import tempfile
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
     from sublet.domain.lease import Lease
     from sublet.wire.messages import Ended, Granted, Retried, Started
+
+
+_STARTING = 300.0
+"""Seconds in which an engine that has its lease must answer."""
+_ENDING = 5.0
+"""Seconds that an engine has to end by itself, and those who see to it to say that it has."""
 
 
 class Worker:
@@ -72,6 +79,8 @@ class Worker:
         self._on_end = ended
         self._state = threading.Condition()
         self._granted = self._over = False
+        self._process = -1
+        """A pidfd: its number may belong to somebody else one day."""
         mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.line = Line(mine)
         if notes is not None:
@@ -112,20 +121,34 @@ class Worker:
         if self.error is not None:
             raise self.error
         try:
-            self.line.ask({"ask": "hello"})
+            self.line.ask({"ask": "hello"}, _STARTING)
         except ServingError:
-            self._thread.join()
+            silent = not self.line.closed
+            self.close()
             raise self.error or WorldError(
-                "The engine ended before it was ready.", "What it said is above."
+                "The engine did not answer, and was ended."
+                if silent
+                else "The engine ended before it was ready.",
+                "What it said is above.",
             ) from None
 
-    def close(self) -> None:
-        """End it, and wait until it is gone."""
+    def kill(self) -> None:
+        """End it at once. Whoever is told of its end hears of it as usual."""
+        with self._state, contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+    def close(self, grace: float = _ENDING) -> None:
+        """End it, and wait until it is gone: by itself, or by force after so many seconds. If
+        nobody says that it is gone, it is for its keeper to see to that: its client is."""
         self.line.close()
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join(grace)
+        if self._thread.is_alive():
+            self.kill()
+            self._thread.join(_ENDING)
 
     def waits(self, reason: str) -> None:
         """From the broker: there is no room yet."""
@@ -145,6 +168,9 @@ class Worker:
     def started(self, message: "Started") -> None:
         """From the broker: it runs."""
         self.pid, self.warm = message.pid, message.how
+        self._forget_process()  # Another broker may say it once more.
+        with self._state, contextlib.suppress(OSError):  # It has ended already.
+            self._process = os.pidfd_open(message.pid)
 
     def retried(self, message: "Retried") -> None:
         """From the broker: it is tried again, which an engine is not."""
@@ -181,10 +207,17 @@ class Worker:
     def _close_streams(self) -> None:
         self.line.close()
         self._theirs.close()
+        self._forget_process()
         for number in (self._null, self._wake):
             with contextlib.suppress(OSError):
                 os.close(number)
         self._place.close()
+
+    def _forget_process(self) -> None:
+        with self._state:
+            process, self._process = self._process, -1
+        if process >= 0:
+            os.close(process)
 
 
 class _Loaded(Struct, frozen=True):

@@ -37,9 +37,13 @@ class Engines:
 
     stock: Stock
 
-    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Settings, tell: Callable[[str], None], changed: Callable[[], None]
+    ) -> None:
         self._settings = settings
         self._tell = tell
+        self._changed = changed
+        """Called when another engine is silent, or one is not any more."""
         self._sites: dict[str, Site] = {}
         self._slots: dict[_Spot, Slot] = {}
         self._spots: dict[str, tuple[_Spot, ...]] = {}
@@ -52,6 +56,11 @@ class Engines:
     def restarts(self) -> int:
         """How many engines were put in the place of one that ended."""
         return self._past_restarts + sum(slot.restarts for slot in self._slots.values())
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """The sockets of engines that give no answers."""
+        return tuple(sorted(slot.path for slot in self._slots.values() if slot.silent))
 
     async def start(self, configs: Sequence[ModelConfig]) -> None:
         """Have the engines that these models need. Raises what keeps one from starting."""
@@ -103,11 +112,11 @@ class Engines:
                 self._past_restarts += slot.restarts
                 await slot.close()
 
-    async def close(self) -> None:
-        """End all of them."""
+    async def close(self, at_once: bool = False) -> None:
+        """End all of them, by force if they may not take their time."""
         for task in self._starting:
             task.cancel()
-        await asyncio.gather(*(slot.close() for slot in self._slots.values()))
+        await asyncio.gather(*(slot.close(at_once) for slot in self._slots.values()))
 
     def _candidate(self, config: ModelConfig, size: int) -> Candidate:
         names = tuple(
@@ -181,6 +190,8 @@ class Engines:
             whose="" if memory else whose,
             site="" if alone else name,
             batches=told.batching.get("num_batch_threads", 0),
+            patience=told.patience,
+            changed=self._changed,
         )
         return slot
 

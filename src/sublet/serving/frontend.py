@@ -29,6 +29,9 @@ class Face(Protocol):
     async def drain(self, seconds: float, /) -> object:
         """Take no new connections, answer what has come; end the rest after so many seconds."""
 
+    def change(self, ready: bool, /) -> None:
+        """Tell whoever watches that the server is ready, or is not."""
+
 
 class FrontEnd:
     """What the server has asked for, and the servers of the two protocols."""
@@ -53,9 +56,11 @@ class FrontEnd:
         match message:
             case say.Opening():
                 self._do(self._open(message))
-            case say.News(number, catalogue, names):
-                self._clerk.names = names
+            case say.News(number, catalogue, names, silent):
+                self._clerk.names, self._clerk.silent = names, frozenset(silent)
                 self._do(self._news(number, catalogue))
+            case say.Ping():
+                self._link.send(say.Pong())
             case say.Drain(seconds):
                 self._do(self._drain(seconds))
             case say.AskTally(number):
@@ -74,6 +79,7 @@ class FrontEnd:
         except Exception as error:
             self._link.send(say.Failed(f"{type(error).__name__}: {error}"))
             return
+        self._say_whether_ready()
         # What was loaded to get here stays: collections need not look at it again.
         gc.collect()
         gc.freeze()
@@ -81,7 +87,12 @@ class FrontEnd:
 
     async def _news(self, number: int, catalogue: Catalogue) -> None:
         await self._clerk.news(catalogue)
+        self._say_whether_ready()
         self._link.send(say.Heard(number))
+
+    def _say_whether_ready(self) -> None:
+        for face in self._faces:
+            face.change(not self._clerk.unready())
 
     async def _drain(self, seconds: float) -> None:
         await asyncio.gather(*(face.drain(seconds) for face in self._faces))

@@ -14,6 +14,8 @@ from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.metrics import Tally, add
 from sublet.serving.redaction import redacted
+from sublet.serving.watchdog import Patience
+from sublet.units import format_seconds
 
 _LONG_ENOUGH = 5.0
 """Seconds that a front end must have lived for its successor to start at once."""
@@ -31,13 +33,23 @@ class FrontEnds:
     `reload` and `exposition` do what clients ask of the server.
     """
 
-    def __init__(self, openings: list[say.Opening], reload: Reload, exposition: Exposition) -> None:
+    def __init__(
+        self,
+        openings: list[say.Opening],
+        reload: Reload,
+        exposition: Exposition,
+        patience: Patience,
+        tell: Callable[[str], None],
+    ) -> None:
         self.restarts = 0
+        self._patience = patience
+        self._tell = tell
         self._openings = openings
         self._reload = reload
         self._exposition = exposition
         self._catalogue = Catalogue()
         self._names: dict[str, str] = {}
+        self._silent: tuple[str, ...] = ()
         self._number = 0
         self._numbers = itertools.count(1)
         self._live: dict[int, _FrontEnd] = {}
@@ -51,9 +63,10 @@ class FrontEnds:
         for one in await asyncio.gather(*started):
             self._keeping.append(asyncio.create_task(self._keep(one)))
 
-    def publish(self, catalogue: Catalogue, names: dict[str, str]) -> int:
-        """Tell all what is served from now on, and where it lies; the number of this news."""
-        self._catalogue, self._names = redacted(catalogue, names), names
+    def publish(self, catalogue: Catalogue, names: dict[str, str], silent: tuple[str, ...]) -> int:
+        """Tell all what is served from now on, where it lies, and which engines give no answers;
+        the number of this news."""
+        self._catalogue, self._names, self._silent = redacted(catalogue, names), names, silent
         self._number += 1
         for one in self._live.values():
             one.link.send(self._news())
@@ -97,13 +110,15 @@ class FrontEnds:
         """Have a front end in this place as long as the server lives."""
         pause = 0.0
         while True:
+            watching = asyncio.create_task(self._watch(one))
             code = await one.process.wait()
+            watching.cancel()
             self._past = [add([*self._past, one.tally])]
             self._live.pop(one.place, None)
             if self._ending:
                 return
             self.restarts += 1
-            print(f"sublet: a front end has ended ({code}); starting another", file=sys.stderr)
+            self._tell(f"a front end has ended ({code}); starting another")
             lived = asyncio.get_running_loop().time() - one.since
             pause = 0.0 if lived > _LONG_ENOUGH else min(_LONGEST_PAUSE, 2 * pause + 0.05)
             while True:
@@ -112,8 +127,22 @@ class FrontEnds:
                     one = await self._start(one.place)
                     break
                 except (WorldError, OSError) as error:
-                    print(f"sublet: {error}", file=sys.stderr)
+                    self._tell(str(error))
                     pause = min(_LONGEST_PAUSE, 2 * pause + 0.05)
+
+    async def _watch(self, one: "_FrontEnd") -> None:
+        """End a front end that gives no sign of life, so that another takes its place."""
+        unanswered = 0.0
+        while self._patience.process and unanswered < self._patience.process:
+            if await one.answers(self._patience.beat):
+                unanswered = 0.0
+                await asyncio.sleep(self._patience.beat)
+            else:
+                # Counted, not read from a clock: who was stopped itself has waited for nobody.
+                unanswered += self._patience.beat
+        if self._patience.process:
+            self._tell(f"a front end did not answer for {format_seconds(unanswered)}")
+            one.kill()
 
     async def _start(self, place: int) -> "_FrontEnd":
         one = await _FrontEnd.start(place, self._openings[place], self._asked)
@@ -129,7 +158,7 @@ class FrontEnds:
         return one
 
     def _news(self) -> say.News:
-        return say.News(self._number, self._catalogue, self._names)
+        return say.News(self._number, self._catalogue, self._names, self._silent)
 
     async def _asked(self, one: "_FrontEnd", message: say.Asked) -> None:
         if isinstance(message, say.Reload):
@@ -161,6 +190,8 @@ class _FrontEnd:
         self._ready = False
         self._number = -1
         self._counted = 0
+        self._pinged = False
+        """Whether it was asked for a sign of life, and has given none."""
         self._gone = False
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -202,6 +233,17 @@ class _FrontEnd:
         """Until it knows this news, or has gone."""
         await self._until(lambda: self._number >= number)
 
+    async def answers(self, seconds: float) -> bool:
+        """Whether it gives a sign of life in that time, or has gone."""
+        if not self._pinged:
+            self._pinged = True
+            self.link.send(say.Ping())
+        try:
+            await asyncio.wait_for(self._until(lambda: not self._pinged), seconds)
+        except TimeoutError:
+            return False
+        return True
+
     async def count(self, number: int) -> None:
         """Until its tally is fresh, has not come for a while, or it has gone."""
         self.link.send(say.AskTally(number))
@@ -228,6 +270,8 @@ class _FrontEnd:
                 self._ready = True
             case say.Failed(error):
                 self._error = error
+            case say.Pong():
+                self._pinged = False
             case say.Heard(number):
                 self._number = max(self._number, number)
             case say.Counted(number, tally):

@@ -47,12 +47,18 @@ class News(Struct, frozen=True, tag="news"):
     catalogue: Catalogue
     names: dict[str, str] = {}
     """Directories of the server, and what clients call them."""
+    silent: tuple[str, ...] = ()
+    """The sockets of engines that give no answers."""
 
 
 class Drain(Struct, frozen=True, tag="drain"):
     """To a front end: take no more connections, answer what has come, and end."""
 
     seconds: float
+
+
+class Ping(Struct, frozen=True, tag="ping"):
+    """To a front end: say something."""
 
 
 class AskTally(Struct, frozen=True, tag="ask tally"):
@@ -83,7 +89,7 @@ class Statistics(Struct, frozen=True, tag="statistics"):
     inferences: dict[tuple[str, int], Inferences]
 
 
-ToFrontEnd = Opening | News | Drain | AskTally | Reloaded | Exposition | Statistics
+ToFrontEnd = Opening | News | Drain | Ping | AskTally | Reloaded | Exposition | Statistics
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -100,6 +106,10 @@ class Heard(Struct, frozen=True, tag="heard"):
     """From a front end: no request goes to what an older `News` said any more."""
 
     number: int
+
+
+class Pong(Struct, frozen=True, tag="pong"):
+    """From a front end: it lives."""
 
 
 class Counted(Struct, frozen=True, tag="counted"):
@@ -128,7 +138,7 @@ class AskStatistics(Struct, frozen=True, tag="ask statistics"):
     number: int
 
 
-FromFrontEnd = Ready | Failed | Heard | Counted | Reload | AskExposition | AskStatistics
+FromFrontEnd = Ready | Failed | Heard | Pong | Counted | Reload | AskExposition | AskStatistics
 Asked = Reload | AskExposition | AskStatistics
 """What only the server can answer."""
 Answered = Reloaded | Exposition | Statistics

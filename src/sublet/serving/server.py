@@ -8,7 +8,9 @@ It holds no tensor and no request: those go from a front end straight to an engi
 
 import asyncio
 import contextlib
+import os
 import signal
+import threading
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -28,6 +30,8 @@ from sublet.serving.notices import Notices
 from sublet.serving.stock import Stock
 from sublet.serving.textproto import ModelConfig
 
+_LAST = 30.0
+"""Seconds for the end itself, after all requests: engines are ended by force before that."""
 _LOOK = 1.0
 """Seconds between two looks at versions that are to be tried again."""
 
@@ -51,10 +55,12 @@ class Server:
         self._signals: list[int] = []
         self._signalled = asyncio.Event()
         self.addresses, openings = self._open()
-        self._frontends = FrontEnds(openings, self._reload, self._exposition)
+        self._frontends = FrontEnds(
+            openings, self._reload, self._exposition, settings.patience, tell
+        )
         self._notices = Notices()
         self._home = Home.find().name
-        self._engines = Engines(settings, tell)
+        self._engines = Engines(settings, tell, self._publish_again)
         self.stock = Stock(
             self._engines.of,
             self,
@@ -89,19 +95,24 @@ class Server:
             work.cancel()
             return await self._end()
         finally:
+            _end_anyway(128 + (self._signals or [signal.SIGTERM])[-1])
             heard.cancel()
             await asyncio.gather(work, heard, return_exceptions=True)
             self._listeners.close()
             self.stock.close()
             self._notices.close()
             await self._frontends.stop()
-            await self._engines.close()
+            await self._engines.close(at_once=len(self._signals) > 1)
 
     def publish(self, catalogue: Catalogue) -> int:
         """As `Audience.publish`: to front ends, and to programs that call engines directly."""
         self._notices.tell(catalogue)
         names = redaction.names_of(self.stock.configs) | {self._home: redaction.HIDDEN}
-        return self._frontends.publish(catalogue, names)
+        return self._frontends.publish(catalogue, names, self._engines.silent)
+
+    def _publish_again(self) -> None:
+        """Others are silent now."""
+        self.publish(self.stock.catalogue)
 
     async def heard(self, number: int) -> None:
         """As `Audience.heard`."""
@@ -260,6 +271,13 @@ class Server:
     def _signal(self, number: int) -> None:
         self._signals.append(number)
         self._signalled.set()
+
+
+def _end_anyway(code: int) -> None:
+    """Have the process end, whatever keeps it: all others end with it."""
+    last = threading.Timer(_LAST, os._exit, (code,))
+    last.daemon = True
+    last.start()
 
 
 def _address(host: str, port: int) -> str:

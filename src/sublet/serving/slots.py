@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sublet.errors import BadRequest, ServingError, SubletError, TooLarge
-from sublet.inside.serving.notes import LARGEST, Notes
-from sublet.serving import ends
-from sublet.serving.blame import Key
+from sublet.inside.serving.notes import Notes
 from sublet.serving.catalogue import Signature
 from sublet.serving.engine import Worker
 from sublet.serving.host import EngineLost
+from sublet.serving.lives import Life
 from sublet.serving.metrics import Row
+from sublet.serving.pulse import Pulse
 from sublet.serving.stock import Stock
+from sublet.serving.watchdog import Patience
 
 if TYPE_CHECKING:
     from sublet.domain.lease import Lease
@@ -48,9 +49,13 @@ class Slot:
         whose: str,
         site: str,
         batches: int,
+        patience: Patience,
+        changed: Callable[[], None],
     ) -> None:
         self.site = site
         self.path = ""
+        self.silent = False
+        """Whether its engine gives no answers; `changed` is called when that changes."""
         self.turn = asyncio.Lock()
         self.restarts = 0
         self._name = name
@@ -62,8 +67,10 @@ class Slot:
         """Who needs so much memory, with the verb; empty if a user has said how much."""
         self._batches = batches
         """That may run at a time; 0 leaves it to the engine."""
+        self._patience = patience
+        self._changed = changed
         self._worker: Worker | None = None
-        self._life: _Life | None = None
+        self._life: Life | None = None
         self._there = asyncio.Event()
         """Set when there is an engine, or can be none."""
         self._refusal: BadRequest | None = None
@@ -128,8 +135,8 @@ class Slot:
             return []
         return [row(one, self.path, self.site) for one in told]
 
-    async def close(self) -> None:
-        """End its engine, and start no other."""
+    async def close(self, at_once: bool = False) -> None:
+        """End its engine, by force if it may not take its time, and start no other."""
         self._closed = True
         self.path = ""
         # Whoever waits for it is not to wait for ever.
@@ -138,6 +145,8 @@ class Slot:
         if self._keeping is not None:
             self._keeping.cancel()
         if self._worker is not None:
+            if at_once:
+                self._worker.kill()
             await asyncio.to_thread(self._worker.close)
         self._threads.shutdown(wait=False)
         if self._life is not None:
@@ -171,7 +180,8 @@ class Slot:
         while not self._closed:
             if self._life is not None:
                 life, began = self._life, loop.time()
-                await life.ended.wait()
+                assert self._worker is not None
+                await self._until_ended(self._worker, life)
                 self._there.clear()
                 path, self.path = self.path, ""
                 if self._closed:
@@ -198,10 +208,26 @@ class Slot:
                 self._stock.back_soon(self)
             pause = min(_LONGEST_PAUSE, 2 * pause + 0.1)
 
+    async def _until_ended(self, worker: Worker, life: Life) -> None:
+        """Until the engine has ended. Meanwhile it is asked how it fares."""
+        pulse = Pulse(worker, life, self._patience, self._tell, self._note_silence)
+        feeling = asyncio.create_task(pulse.feel())
+        try:
+            await life.ended.wait()
+        finally:
+            feeling.cancel()
+            await asyncio.gather(feeling, return_exceptions=True)
+            self._note_silence(False)
+
+    def _note_silence(self, silent: bool) -> None:
+        if silent != self.silent:
+            self.silent = silent
+            self._changed()
+
     async def _begin(self) -> None:
         """Start an engine; returns when it answers."""
         loop = asyncio.get_running_loop()
-        life = _Life(Notes())
+        life = Life(Notes())
 
         def ended(outcome: "Ended | None") -> None:
             with contextlib.suppress(RuntimeError):  # The loop is closed: nobody minds.
@@ -241,51 +267,6 @@ class Slot:
     def _waits(self, reason: str) -> None:
         if reason:
             self._tell(f"waiting: {reason}")
-
-
-class _Life:
-    """One engine's, from its start to its end; in the event loop."""
-
-    def __init__(self, notes: Notes) -> None:
-        self.notes = notes
-        self.ended = asyncio.Event()
-        self.noted = asyncio.Event()
-        """Set when the stock knows of its end."""
-        self.cause = "The engine has ended."
-        self.running: tuple[Key, ...] = ()
-        """What it ran when it ended, unless somebody else ended it."""
-        self._loading: dict[Key, None] = {}
-        self._numbers: dict[Key, int] = {}
-        self._oom_kills = ends.oom_kills()
-
-    @property
-    def loading(self) -> tuple[Key, ...]:
-        """What it was just loading."""
-        return tuple(self._loading)
-
-    def number(self, key: Key) -> int:
-        """By which it notes that it runs this version; 0 if there were too many."""
-        if key not in self._numbers and len(self._numbers) < LARGEST:
-            self._numbers[key] = len(self._numbers) + 1
-        return self._numbers.get(key, 0)
-
-    def hear(self, event: dict[str, Any]) -> None:
-        """The engine says what it does."""
-        key = (str(event.get("model")), int(event.get("version") or 0))
-        if event.get("event") == "loading":
-            self._loading[key] = None
-        else:
-            self._loading.pop(key, None)
-
-    def end(self, outcome: "Ended | None") -> None:
-        """It is gone."""
-        if outcome is not None:
-            end = ends.judge(outcome.outcome, self._oom_kills, ends.oom_kills())
-            if end.own:
-                ran = self.notes.running()
-                self.running = tuple(key for key, n in self._numbers.items() if n in ran)
-            self.cause = end.text(self._loading, self.running)
-        self.ended.set()
 
 
 def row(told: Mapping[str, Any], engine: str, device: str) -> Row:

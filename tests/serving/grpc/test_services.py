@@ -5,6 +5,7 @@ import gc
 import gzip
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sublet.serving import examples
 from sublet.serving.dtypes import KINDS
 from sublet.serving.grpc.calls import LARGEST_UNPACKED
 from sublet.serving.grpc.health import SERVICES
-from sublet.serving.proto import message, serving, tensors
+from sublet.serving.proto import inference, message, serving, tensors
 from support.grpcserver import Served, served
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
@@ -665,3 +666,22 @@ def test_of_an_input_that_is_given_twice_the_last_counts_large_or_small(
         data = given(first) + given(last)
         answer = _ask(channel, PREDICTION + "Predict", data, "PredictResponse")
         assert tensors.read("y", answer.outputs["y"]).shape == (last,)
+
+
+def test_readiness_is_told_and_taken_back(server: Served, channel: grpc.Channel) -> None:
+    path = "/inference.GRPCInferenceService/"
+
+    def ready() -> tuple[bool, bool, int]:
+        whole = _ask(channel, path + "ServerReady", b"")
+        model = _ask(channel, path + "ModelReady", inference("ModelReadyRequest")(name="half"))
+        return (
+            inference("ServerReadyResponse").FromString(whole).ready,
+            inference("ModelReadyResponse").FromString(model).ready,
+            _check(channel, ""),
+        )
+
+    assert ready() == (True, True, 1)
+    for trouble in ("it is away", ""):
+        server.call(partial(setattr, server.desk, "trouble", trouble))
+        server.call(partial(server.server.change, not trouble))
+        assert ready() == ((False, False, 2) if trouble else (True, True, 1))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -206,3 +207,15 @@ def test_a_header_length_that_lies_is_refused(client: Client) -> None:
         assert with_header.status == 400
         if with_header.headers.get("connection") == "close":
             break
+
+
+def test_readiness_is_503_with_a_reason_while_an_engine_does_not_answer(served: House) -> None:
+    paths = ("/v2/health/ready", "/v2/models/floats/ready")
+    with served.client() as client:
+        for trouble, status in (("", 200), ("it is away", 503), ("", 200)):
+            served.do(partial(setattr, served.desk, "trouble", trouble))
+            for path in paths:
+                seen = client.ask("GET", path)
+                assert seen.status == status
+                assert not trouble or seen.json == {"error": trouble}
+        assert client.ask("GET", "/v2/health/live").status == 200

@@ -329,9 +329,13 @@ class Engine:
 
     def _cancel(self, client: Client, call: int) -> None:
         request = client.calls.get(call)
-        if request is not None and self.floor.give_up([request]):
+        if request is None:
+            return
+        if self.floor.give_up([request]):
             del client.calls[call]
             client.fail(call, Code.CANCELLED, "The call was cancelled.")
+        else:
+            self.floor.abandon(request)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ class Loaded:
     """That loading took, warm-up included."""
     bytes: int
     """Of TensorFlow's pool."""
+    stopped: threading.Event = dataclasses.field(default_factory=threading.Event, compare=False)
+    """Set when its calls were interrupted."""
 
     @property
     def signatures(self) -> dict[str, Bound]:

@@ -50,6 +50,15 @@ def not_found(model: str, version: int | None) -> ServingError:
     return ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)
 
 
+def interrupted() -> ServingError:
+    """The answer to a call that ran for so long that it was ended."""
+    return ServingError(
+        "The call took too long while others waited, and was interrupted. Send less at a time, or "
+        "start the server with a longer --run_timeout.",
+        Code.DEADLINE_EXCEEDED,
+    )
+
+
 def unsent(error: BaseException) -> ServingError:
     """The answer to a call whose outputs are no tensors, or too much to send."""
     return ServingError(f"What the model gave cannot be sent: {_text(error)}", Code.INTERNAL)

@@ -22,7 +22,7 @@ from .failures import not_found
 from .models import Store
 from .options import Options
 from .queues import Kind, Part, Queue, Request
-from .schedule import Run, Schedule
+from .schedule import Progress, Run, Schedule
 
 Told = Callable[[str, str, int, dict[str, Any]], None]
 Make = Callable[[Callable[[str, int], bool], Told], Store]
@@ -145,6 +145,16 @@ class Floor:
         """Nobody waits for these any more; those of them that no batch has."""
         with self._lock:
             return [one for one in requests if one.route.queue.give_up(one)]
+
+    def abandon(self, request: Request) -> None:
+        """Its caller has given it up while it runs: it comes to its end, unheard."""
+        with self._lock:
+            request.abandoned = True
+
+    def progress(self) -> list[Progress]:
+        """How each batch that runs stands."""
+        with self._lock:
+            return self._schedule.progress(time.monotonic())
 
     def assemble(self, part: Part, outputs: list[Array]) -> list[Array] | None:
         """A part of a split request is done; all of its outputs, once it was the last."""

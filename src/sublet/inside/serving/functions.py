@@ -111,6 +111,9 @@ class _Function:
     def close(self) -> None:
         self._gate.close()
 
+    def cancel(self) -> None:
+        """A function that does not come to its end cannot be stopped."""
+
 
 class _Call(Bound):
     """A function as a signature; what it gives is only known when it has run."""

@@ -67,6 +67,20 @@ class Loader:
         self._floor.withdraw(model, version, forget=False)
         self._floor.store.unload(model, version)
 
+    def interrupt(self, model: str, version: int) -> None:
+        """End what runs of it, as far as that can be done: a loop of TensorFlow ends, an operation
+        that never comes back does not. The next request loads the model anew."""
+        loaded = self._floor.store.interrupt(model, version)
+        if loaded is None:
+            return
+
+        def end() -> None:
+            loaded.opened.cancel()
+            loaded.opened.close()
+
+        # Whoever is inside may never come out: no other thread is to wait for that.
+        threading.Thread(target=end, name=f"interrupt {model}", daemon=True).start()
+
     def forget(self, model: str, version: int) -> None:
         """Serve it no more; requests that wait for it fail. Takes long."""
         lost = self._floor.withdraw(model, version, forget=True)

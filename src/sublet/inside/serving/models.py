@@ -137,6 +137,19 @@ class Store:
         if entry is not None:
             self._residents.drop(entry)
 
+    def interrupt(self, name: str, version: int) -> Loaded | None:
+        """Its calls are to end, and others have it loaded anew. Who gets what was loaded cancels
+        and closes it, which may take for ever."""
+        entry = self._entries.get((name, version))
+        if entry is None:
+            return None
+        with self._lock:
+            loaded, entry.loaded = entry.loaded, None
+        if loaded is not None:
+            loaded.stopped.set()
+            self._told("unloaded", name, version, {"bytes": loaded.bytes})
+        return loaded
+
     def forget(self, name: str, version: int) -> None:
         """Unload it, and know it no more."""
         with self._lock:

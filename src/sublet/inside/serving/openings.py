@@ -25,6 +25,9 @@ class Opened(Protocol):
     def close(self) -> None:
         """Let no new call in, wait for those inside, and give everything back."""
 
+    def cancel(self) -> None:
+        """Stop what can be stopped of the calls inside; does not wait for them."""
+
 
 class Opening(Protocol):
     """A model on its way into memory: `run` in one thread, `cancel` from any other."""

@@ -1,7 +1,7 @@
 """What an engine can be asked, beside running its models: JSON in, JSON out.
 
 Everybody may ask `hello`, `models` and `describe`; only the owner may `add`, `load`, `unload`,
-`retire` and `forget`.
+`retire`, `forget`, `interrupt`, and ask for the `pulse`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .entries import Loaded
 
-_OWNERS = ("add", "load", "unload", "retire", "forget")
+_OWNERS = ("add", "load", "unload", "retire", "forget", "interrupt", "pulse")
 
 
 def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
@@ -49,6 +49,10 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
         finish(lambda: {"pid": os.getpid()})
     elif verb == "models":
         finish(lambda: _models(engine))
+    elif verb == "pulse":
+        finish(lambda: [run._asdict() for run in engine.floor.progress()])
+    elif verb == "interrupt":
+        finish(lambda: engine.loader.interrupt(str(question["model"]), int(question["version"])))
     elif verb == "add":
         finish(
             lambda: engine.floor.add(

@@ -59,6 +59,7 @@ class Request:
     """One call of one client, from its arrival to its answer."""
 
     __slots__ = (
+        "abandoned",
         "arrays",
         "arrived",
         "call",
@@ -106,10 +107,16 @@ class Request:
         """What it counts for in its queue."""
         self.done = False
         """Whether it was answered, refused or given up: whoever meets it in the queue drops it."""
+        self.abandoned = False
+        """Whether its caller has given it up while it runs."""
         self.started = 0.0
         self.unanswered = rows
         """Of a split request: rows that no batch has brought back yet."""
         self.results: Any = None
+
+    def is_wanted(self, now: float) -> bool:
+        """Whether somebody still waits for its answer."""
+        return not (self.abandoned or self.done or self.client.dead) and now < self.deadline
 
 
 class Part(NamedTuple):
@@ -183,6 +190,8 @@ class Queue:
         self.seconds = 0.0
         """Expected of a batch."""
         self.per_row = 0.0
+        self.asked = 0.0
+        """When the last request came."""
         self.requests = 0
         """That were taken, since the beginning."""
         self.batches = 0
@@ -193,6 +202,7 @@ class Queue:
         """Have it wait; an error if there is no room."""
         rows = request.rows or 1
         kind = request.kind
+        self.asked = request.arrived
         if kind.need.bounded:
             size = request.nbytes if kind.alone else request.nbytes / rows
             if (refused := kind.need.refusal(size, request.arrived)) is not None:

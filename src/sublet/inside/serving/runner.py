@@ -88,6 +88,9 @@ class Runner:
         except Unloaded:
             raise
         except BaseException as error:
+            if loaded.stopped.is_set():
+                self.refuse([part.request for part in batch.parts], failures.interrupted())
+                return batch.queue.seconds  # What it took says nothing of others.
             if len(batch.parts) > 1:
                 # One of them may be at fault, and is to fail alone.
                 return self._one_by_one(batch, loaded)

@@ -32,6 +32,24 @@ class Run(NamedTuple):
     turn: Turn
     brief: bool
     """Whether it is done in a moment, and nobody else's could be run meanwhile."""
+    number: int
+    began: float
+
+
+class Progress(NamedTuple):
+    """How a batch that runs stands."""
+
+    number: int
+    model: str
+    version: int
+    seconds: float
+    """Since it began."""
+    expected: float
+    """What it takes as a rule; 0 if none of this model was ever done."""
+    wanted: bool
+    """Whether somebody still waits for it."""
+    holds_up: float
+    """Seconds for which nothing else could begin because of it, though others have asked."""
 
 
 class Schedule:
@@ -55,6 +73,10 @@ class Schedule:
         self._waiting: dict[Key, Queue] = {}
         """Those that are not empty."""
         self._turns = Turns()
+        self._began = 0.0
+        """When the last batch did."""
+        self._runs: dict[int, Run] = {}
+        """The batches that run, by their numbers."""
         self._asked: dict[str, float] = {}
         """The two models that were asked last, and when; the last one at the end."""
 
@@ -109,14 +131,17 @@ class Schedule:
             if batch is not None:
                 self.running += 1
                 self.begun += 1
+                self._began = now
                 turn = self._turns.begin(queue.model, queue.seconds, queue.options.weight)
                 brief = batch.brief and not self._another_asked(queue.model, now)
-                return Run(batch, turn, brief), expired
+                run = self._runs[self.begun] = Run(batch, turn, brief, self.begun, now)
+                return run, expired
 
     def finish(self, run: Run, seconds: float, oldest: float) -> None:
         """Its batch is done: it took so long, and its first request waited so long in all."""
         queue = run.batch.queue
         self.running -= 1
+        del self._runs[run.number]
         self._turns.end(run.turn, seconds, queue.options.weight)
         queue.finish(run.batch, seconds, oldest)
 
@@ -124,6 +149,7 @@ class Schedule:
         """Its model is not in memory after all: it waits again, until it is."""
         queue = run.batch.queue
         self.running -= 1
+        del self._runs[run.number]
         self._turns.end(run.turn, 0.0, queue.options.weight)
         queue.put_back(run.batch)
         queue.present = False
@@ -143,6 +169,37 @@ class Schedule:
             and not self.another_suspect_runs(queue, now, loads=True)
         ]
         return min(times, default=None)
+
+    def progress(self, now: float) -> list[Progress]:
+        """How each batch that runs stands."""
+        found = []
+        for run in self._runs.values():
+            batch, queue = run.batch, run.batch.queue
+            expected = max(queue.seconds, queue.per_row * batch.rows)
+            wanted = any(part.request.is_wanted(now) for part in batch.parts)
+            found.append(
+                Progress(
+                    run.number,
+                    queue.model,
+                    queue.version,
+                    now - run.began,
+                    expected,
+                    wanted,
+                    self._holds_up(run, now),
+                )
+            )
+        return found
+
+    def _holds_up(self, run: Run, now: float) -> float:
+        # Who has asked may have given up since, and does not wait any more: it counts all the same.
+        queue = run.batch.queue
+        if self.running >= self.slots:
+            began, behind = self._began, list(self.queues.values())
+        else:
+            began, behind = run.began, [queue] if queue.exclusive else []
+            if now < queue.suspect:
+                behind += [one for one in self.queues.values() if now < one.suspect]
+        return now - began if any(one.asked > began for one in behind) else 0.0
 
     def absent(self) -> list[Queue]:
         """Those that wait for their model to be loaded."""

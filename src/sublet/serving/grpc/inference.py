@@ -66,12 +66,12 @@ class Inference:
     async def model_ready(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelReadyRequest"), data)
         try:
-            self._find(request.name, request.version)
+            ready = not self._desk.unready(self._find(request.name, request.version))
         except ServingError as wrong:
             if wrong.code != Code.NOT_FOUND:
                 raise
-            return _bytes(inference("ModelReadyResponse")(ready=False))
-        return _bytes(inference("ModelReadyResponse")(ready=True))
+            ready = False
+        return _bytes(inference("ModelReadyResponse")(ready=ready))
 
     async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
         response = inference("ServerMetadataResponse")(

@@ -86,6 +86,10 @@ class GrpcServer:
         if self._timer is not None:
             self._timer.cancel()
 
+    def change(self, ready: bool) -> None:
+        """Tell whoever watches that the server is ready, or is not."""
+        self.health.change(ready and not self.draining)
+
     def left(self) -> None:
         """A connection has ended."""
         if not self.connections:

@@ -67,15 +67,15 @@ class Inference:
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
 
     def _ready(self, request: Request) -> Reply:
-        """Ready when no model is on its way that can be called in no version yet."""
-        for model in self._desk.catalogue.models.values():
-            states = {version.state for version in model.versions.values()}
-            if State.AVAILABLE not in states and states & {State.START, State.LOADING}:
-                raise ServingError(f"{model.name} is not loaded yet.", Code.UNAVAILABLE)
-        return Reply(200, b"")
+        return self._unless(self._desk.unready())
 
     def _model_ready(self, target: tuple[str, int | None, None], request: Request) -> Reply:
-        self._calls.find(target)
+        return self._unless(self._desk.unready(self._calls.find(target)))
+
+    @staticmethod
+    def _unless(reason: str) -> Reply:
+        if reason:
+            raise ServingError(reason, Code.UNAVAILABLE)
         return Reply(200, b"")
 
     def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:

@@ -64,6 +64,9 @@ class Server:
             await asyncio.sleep(0.02)
         return not self.connections
 
+    def change(self, ready: bool) -> None:
+        """Nobody watches: whoever wants to know asks."""
+
     async def close(self) -> None:
         """End now, whatever runs."""
         self._shut()

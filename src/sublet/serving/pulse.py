@@ -1,0 +1,112 @@
+"""Asks an engine how it fares, and ends it if it does not answer or is held up for good.
+
+Owns the asking. What a batch that does not end means is `watchdog`'s to say.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from sublet.errors import ServingError
+from sublet.serving import ends
+from sublet.serving.blame import Key
+from sublet.serving.engine import Worker
+from sublet.serving.lives import Life
+from sublet.serving.watchdog import Patience, Run, Verdict, Watchdog
+from sublet.units import format_seconds
+
+_SILENT = 3
+"""Questions without an answer after which an engine is not counted on."""
+
+
+class Pulse:
+    """Of one engine. `noted` is told whether it gives answers, whenever that may have changed."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        life: Life,
+        patience: Patience,
+        tell: Callable[[str], None],
+        noted: Callable[[bool], None],
+    ) -> None:
+        self._worker = worker
+        self._life = life
+        self._patience = patience
+        self._tell = tell
+        self._noted = noted
+        # One of its own: others wait for loads.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sublet-pulse")
+
+    async def feel(self) -> None:
+        """Until the engine has ended, or was."""
+        if not self._patience.process:
+            return
+        try:
+            end = await self._until_lost()
+            if end is not None:
+                self._life.condemn(*end)
+                self._worker.kill()
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _until_lost(self) -> "tuple[ends.End, set[Key]] | None":
+        """Why it has to be ended, and which models are to blame; None if it has ended."""
+        dog = Watchdog(self._patience)
+        loop = asyncio.get_running_loop()
+        unanswered = 0.0
+        while not self._worker.line.closed:
+            try:
+                told = await self._ask({"ask": "pulse"})
+            except ServingError:
+                # Counted, and not read from a clock: who was stopped itself has waited for nobody.
+                unanswered += self._patience.beat
+                if unanswered >= _SILENT * self._patience.beat:
+                    self._noted(True)
+                if unanswered >= self._patience.process:
+                    return self._silence(), set()
+                continue
+            unanswered = 0.0
+            verdict = dog.judge(msgspec.convert(told, list[Run]), loop.time())
+            self._noted(verdict.stalled)
+            await self._interrupt(verdict.interrupt)
+            if verdict.hung:
+                return _held_up(verdict), {_key(run) for run in verdict.hung}
+            await asyncio.sleep(self._patience.beat)
+        return None
+
+    async def _interrupt(self, runs: Sequence[Run]) -> None:
+        for name, number in sorted({_key(run) for run in runs}):
+            these = [run for run in runs if _key(run) == (name, number)]
+            longest = format_seconds(max(run.seconds for run in these))
+            nobody = "" if any(run.wanted for run in these) else "; nobody waits for it any more"
+            self._tell(
+                f"{name} version {number} has run for {longest} and holds up others{nobody}. "
+                "It is interrupted."
+            )
+            with contextlib.suppress(ServingError):
+                await self._ask({"ask": "interrupt", "model": name, "version": number})
+
+    async def _ask(self, question: dict[str, Any]) -> Any:
+        ask = self._worker.line.ask
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, ask, question, self._patience.beat)
+
+    def _silence(self) -> ends.End:
+        if ends.is_stopped(self._worker.pid):
+            return ends.End("was stopped and did not go on, and was ended", own=False)
+        span = format_seconds(self._patience.process)
+        return ends.End(f"did not answer for {span}, and was ended")
+
+
+def _key(run: Run) -> Key:
+    return run.model, run.version
+
+
+def _held_up(verdict: Verdict) -> ends.End:
+    span = format_seconds(max(run.holds_up for run in verdict.hung))
+    return ends.End(f"was held up for {span} by what could not be interrupted, and was ended")
