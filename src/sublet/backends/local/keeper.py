@@ -187,7 +187,7 @@ class _Keeper:
     def run(self) -> None:
         """Stay until the last process of the tree has ended."""
         self.listener = self._listen()
-        wake = parent.wake_on(signal.SIGCHLD, signal.SIGTERM)
+        wake = parent.wake_on(signal.SIGCHLD, signal.SIGTERM).reading
         client = self._watch_client()
         while self.children_left:
             self._wait(wake, client)

@@ -69,16 +69,16 @@ def census() -> str:
 def _serve(link: socket.socket) -> Spec | None:
     """Give each order to a pair that is ready. Returns the spec in a worker; None in a nursery
     whose broker is gone."""
-    reading = parent.wake_on(signal.SIGCHLD)
+    wake = parent.wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent.adopt_orphans()
     ready: socket.socket | None = None
     pause = 0.0
     while True:
-        awake, _, _ = select.select([link.fileno(), reading], [], [], None if ready else pause)
-        if reading in awake:
+        awake, _, _ = select.select([link.fileno(), wake.reading], [], [], None if ready else pause)
+        if wake.reading in awake:
             with contextlib.suppress(BlockingIOError):
-                os.read(reading, 4096)
+                os.read(wake.reading, 4096)
             for pid, status in parent.collect():
                 packets.send(link, {"event": "reaped", "pid": pid, "status": status})
         if ready is None and (not awake or link.fileno() in awake):
@@ -88,7 +88,7 @@ def _serve(link: socket.socket) -> Spec | None:
                 return None
             ready, theirs = packets.pair()
             if os.fork() == 0:
-                return _as_pair(theirs, [link, ready], reading)
+                return _as_pair(theirs, [link, ready], wake)
             theirs.close()
         if link.fileno() not in awake:
             continue
@@ -107,10 +107,9 @@ def _serve(link: socket.socket) -> Spec | None:
             os.close(number)
 
 
-def _as_pair(orders: socket.socket, sockets: list[socket.socket], reading: int) -> Spec:
+def _as_pair(orders: socket.socket, sockets: list[socket.socket], wake: parent.Wake) -> Spec:
     """In a keeper that has no order yet, and in its worker."""
-    for number in (signal.set_wakeup_fd(-1), reading):
-        os.close(number)
+    wake.close()
     for sock in sockets:
         sock.close()
 
