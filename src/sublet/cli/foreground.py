@@ -6,6 +6,7 @@ Loads what it needs when it needs it: the program is asked for first.
 import os
 import sys
 
+from sublet import cli
 from sublet.cli import end_by
 from sublet.client import request
 from sublet.client.run import GaveUp, run_in_foreground
@@ -41,6 +42,7 @@ def run(
         python=python,
         cold=cold,
     )
+    spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")
     voice = _Voice(quiet)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         affinity: tuple[int, ...]
         ignored: tuple[int, ...]
         limits: dict[int, tuple[int, int]]
+        closed: NotRequired[tuple[int, ...]]
 
 
 _HARMLESS_FLAGS = {"-u", "-B"}

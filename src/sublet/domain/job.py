@@ -54,6 +54,8 @@ class Surroundings(Struct, frozen=True, weakref=True):
     """Signals the client was told to ignore (nohup), ignored in the program too."""
     limits: dict[int, tuple[int, int]]
     """Resource limits by number: soft, hard."""
+    closed: tuple[int, ...] = ()
+    """Those of the descriptors 0 to 2 that are closed, as after `>&-`."""
 
 
 class Task(Struct, frozen=True):

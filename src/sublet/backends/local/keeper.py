@@ -69,11 +69,14 @@ _PR_SET_NAME = 15
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTSTP)
 
 
-def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
+def keep(
+    await_order: Callable[[], Order | None], how: str, prepare: Callable[[], None] = lambda: None
+) -> Spec:
     """Fork a worker, wait for the order, and keep it.
 
     Returns in the worker only, when it is to become its program; the keeper never comes back.
-    The fork comes before the order, so that a nursery can have a pair ready.
+    The fork comes before the order, so that a nursery can have a pair ready; `prepare` is what the
+    worker does meanwhile.
     """
     gc.disable()
     os.setsid()
@@ -85,6 +88,7 @@ def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
     worker = os.fork()
     if worker == 0:
         ours.close()
+        prepare()
         return enter(theirs)
     theirs.close()
     try:

@@ -5,7 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from sublet.domain.job import Process
-from sublet.inside.measure import read_boards
+from sublet.inside.measure import read_exit_code
 
 
 class Ending(Struct, frozen=True):
@@ -44,5 +44,5 @@ def own_status(directory: str, pid: int) -> int | None:
 
     For where its parent, the only one who is told, is not here. Who is killed leaves no word.
     """
-    codes = [board.exit_code for board in read_boards(directory) if board.pid == pid]
-    return codes[-1] << 8 if codes and codes[-1] is not None else None
+    code = read_exit_code(directory, pid)
+    return None if code is None else code << 8

@@ -40,8 +40,11 @@ def enter(channel: socket.socket) -> Spec:
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     _take_on(streams)
-    for note in spec["notes"]:
-        os.write(2, f"sublet: {note}\n".encode())
+    for number in spec["closed"]:
+        os.close(number)
+    with contextlib.suppress(OSError):
+        for note in spec["notes"]:
+            os.write(2, f"sublet: {note}\n".encode())
     for caught in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError, ValueError):
             ignored = caught in spec["ignored"]
