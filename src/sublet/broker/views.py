@@ -125,7 +125,7 @@ def job_row(
         waited=told.waited if told else (held.waited if held else None),
         time=spec.time,
         pid=running.worker.pid if running else None,
-        how=running.how if running else (state.how if isinstance(state, Finished) else ""),
+        how=job.how,
         code=told.code if told else None,
         cause=told.cause if told else None,
         array=spec.task.array if spec.task else None,

@@ -298,6 +298,12 @@ class Job(Struct, frozen=True):
         return state if isinstance(state, Starting | Running) else None
 
     @property
+    def how(self) -> str:
+        """How its worker was started; empty if none was."""
+        held = self.holds or self.state
+        return held.how if isinstance(held, Running | Finished) else ""
+
+    @property
     def lease(self) -> Lease | None:
         """The live lease; None when nothing is held."""
         return None if (state := self.holds) is None else state.lease

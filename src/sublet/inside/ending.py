@@ -61,30 +61,23 @@ class Ending:
     def end(self, result: int) -> int:
         """The program has ended; `result` as in `trampoline`. Returns the exit code only if the
         interpreter is to end itself."""
-        interrupted = result == trampoline.FAILED and isinstance(
-            getattr(sys, "last_value", None), KeyboardInterrupt
-        )
-        code = 1 if result == trampoline.FAILED else result
-        measure.mark_exit(128 + signal.SIGINT if interrupted else code)
-        if not self._has_own_natives():
-            atexit.unregister(self._before_finalisation)
-            with contextlib.suppress(BaseException):
-                threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
-            if _flush():
-                self._take_apart()
-                _flush()
-                ctypes.CDLL(None).fflush(None)
-                if interrupted:
-                    signal.signal(signal.SIGINT, signal.SIG_DFL)
-                    os.kill(os.getpid(), signal.SIGINT)
-                os._exit(code)
+        if self._has_own_natives():
+            return exit_code(result)
+        measure.mark_exit(_code(result))
+        atexit.unregister(self._before_finalisation)
+        with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        if not _flush():
+            return exit_code(result)  # The interpreter says best what is wrong.
+        code, interrupted = _code(result), _is_interrupted(result)
+        self._take_apart()
+        _flush()
+        ctypes.CDLL(None).fflush(None)
         if interrupted:
-            # The C library calls it with the exit code.
-            libc = ctypes.CDLL(None)
-            libc.on_exit(getattr(libc, "raise"), None)
-            return int(signal.SIGINT)
-        return code
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        os._exit(code)
 
     def _has_own_natives(self) -> bool:
         return not _natives() <= self.natives
@@ -122,6 +115,30 @@ class Ending:
                 libc.setbuf(file, None)
                 # Called first, with the exit code and the file, in this order.
                 libc.on_exit(libc.putw, file)
+
+
+def exit_code(result: int) -> int:
+    """The exit code with which the interpreter is to end. After Ctrl-C, the process ends by the
+    signal."""
+    measure.mark_exit(_code(result))
+    if not _is_interrupted(result):
+        return _code(result)
+    libc = ctypes.CDLL(None)
+    # Called with the exit code, when the interpreter has been taken apart.
+    libc.on_exit(getattr(libc, "raise"), None)
+    return int(signal.SIGINT)
+
+
+def _is_interrupted(result: int) -> bool:
+    """Whether a KeyboardInterrupt that nobody caught has ended the program."""
+    last = getattr(sys, "last_value", None)
+    return result == trampoline.FAILED and isinstance(last, KeyboardInterrupt)
+
+
+def _code(result: int) -> int:
+    if _is_interrupted(result):
+        return 128 + signal.SIGINT
+    return 1 if result == trampoline.FAILED else result
 
 
 def _keep(thing: object) -> None:

@@ -49,8 +49,8 @@ class Needs:
 
     @contextlib.contextmanager
     def traced(self) -> Iterator[None]:
-        """Note the import statements that run in the body."""
-        original = builtins.__import__
+        """Note the import statements that run in the body, and calls of `import_module`."""
+        original, by_name = builtins.__import__, importlib.import_module
 
         def noting(
             name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
@@ -60,11 +60,17 @@ class Needs:
                 self.note(str(importer), name)
             return original(name, globals, locals, fromlist, level)
 
-        builtins.__import__ = noting
+        def noting_by_name(name: str, package: str | None = None) -> ModuleType:
+            importer = sys._getframe(1).f_globals.get("__name__")
+            if importer and not name.startswith("."):
+                self.note(str(importer), name)
+            return by_name(name, package)
+
+        builtins.__import__, importlib.import_module = noting, noting_by_name
         try:
             yield
         finally:
-            builtins.__import__ = original
+            builtins.__import__, importlib.import_module = original, by_name
 
 
 class Preloaded(importlib.abc.MetaPathFinder):

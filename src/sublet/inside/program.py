@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from . import measure, threads, title, trampoline
 from .ending import Ending
+from .environment import SITE
 from .lease import VARIABLE, Lease
 from .preloaded import Needs, Preloaded
 from .reads import Reads
@@ -34,6 +35,8 @@ from .settings import Settings
 
 _PLAIN_LOCALES = ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
 """Those for which CPython reads and writes its streams with `surrogateescape`."""
+BLANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "blank")
+"""On a nursery's PYTHONPATH: in its place of the user's, has customisations that do nothing."""
 FRESH = "fresh.json"
 """Left in the attempt's directory by a worker that became a fresh interpreter, with the reason."""
 
@@ -46,6 +49,9 @@ class Before(NamedTuple):
 
     @classmethod
     def now(cls) -> Before:
+        for name in ("sitecustomize", "usercustomize"):
+            sys.modules.pop(name, None)
+        sys.path[:] = [entry for entry in sys.path if entry != BLANK]
         return cls(tuple(entry for entry in sys.path if entry), frozenset(sys.modules))
 
 
@@ -58,6 +64,8 @@ class Interpreter:
     """Names of modules that are imported, without what is inside of packages."""
     local: frozenset[str]
     """Files that imports have looked for in the current directory."""
+    backend: str
+    """Keras' backend, as it was loaded."""
     ending: Ending
     preloaded: Preloaded
 
@@ -67,18 +75,24 @@ class Interpreter:
         tops = {name for name in sys.modules if "." not in name} - set(sys.builtin_module_names)
         tops.remove("__main__")  # Nobody's: each program brings its own.
         ending = Ending.now()
+        config = sys.modules.get("keras.src.backend.config")
         preloaded = Preloaded(needs, Settings(reads, threads.libraries()).imported)
         preloaded.hide(before.modules)
         return cls(
             before.path,
-            frozenset(tops | {"sitecustomize", "usercustomize"}),
+            frozenset(tops),
             frozenset(reads.local - {"matplotlibrc"}),
+            str(getattr(config, "_BACKEND", "")),
             ending,
             preloaded,
         )
 
-    def why_fresh(self, search: list[str]) -> str:
+    def why_fresh(self, search: list[str], environ: dict[str, str]) -> str:
         """Why the program needs a fresh interpreter; empty if it does not."""
+        if self.backend not in ("", environ.get("KERAS_BACKEND") or self.backend):
+            return f"KERAS_BACKEND is {environ['KERAS_BACKEND']}"
+        if (encoding := locale.nl_langinfo(locale.CODESET)) != "UTF-8":
+            return f"text is {encoding} in this locale"
         for directory in search:
             with contextlib.suppress(OSError):
                 for entry in os.listdir(directory or "."):
@@ -93,13 +107,13 @@ class Interpreter:
 def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
     """Be the program until it ends. Leaves by an exception that nobody may catch."""
     environ = spec["environ"]
-    search = _search_path(spec, environ)
-    site = environ.get("PYTHONPATH", "").split(os.pathsep)[:1]
-    if why := base.why_fresh([entry for entry in search if [entry] != site]):
-        _become_fresh(spec, why)
     os.environ.clear()
     os.environ.update(environ)
-    sys.path[:] = [*search, *base.path]
+    errors = _take_on_locale()
+    own, extra = own_place(spec), _python_path(environ)
+    if why := base.why_fresh([own, *extra], environ):
+        _become_fresh(spec, why)
+    sys.path[:] = [*extra, *base.path]
     sys.argv[:] = ["-c" if spec["kind"] == "code" else spec["target"], *spec["args"]]
     sys.orig_argv[:] = spec["argv"]
     sys.executable = spec["argv"][0]
@@ -109,12 +123,14 @@ def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
         import faulthandler
 
         faulthandler.enable()
-    _open_streams(environ, unbuffered="-u" in spec["flags"])
+    _open_streams(environ, errors, unbuffered="-u" in spec["flags"])
     _own_signals(spec["ignored"])
     _start_anew()
     title.show(spec["argv"])
     gc.enable()
-    program = _program(spec)
+    _customise()
+    sys.path.insert(0, own)
+    program = prepare(spec)
     measure.mark_main_started()
     base.ending.watch()
     trampoline.leave_to(program, base.ending.end)
@@ -144,16 +160,28 @@ def _start_anew() -> None:
         process.ORIGINAL_DIR = os.getcwd()
 
 
-def _search_path(spec: dict[str, Any], environ: dict[str, str]) -> list[str]:
-    """The head of sys.path: the program's own place, then PYTHONPATH."""
+def _customise() -> None:
+    """Run the user's `sitecustomize` and `usercustomize`, as `site` does it."""
+    import site
+
+    site.execsitecustomize()
+    if site.ENABLE_USER_SITE:
+        site.execusercustomize()
+
+
+def own_place(spec: dict[str, Any]) -> str:
+    """The first entry of sys.path."""
+    if spec["kind"] == "script" and _holds_main(spec["target"]):
+        return _absolute(spec["target"])
     if spec["kind"] == "script":
-        first = os.path.dirname(os.path.realpath(spec["target"]))
-        if _holds_main(spec["target"]):
-            first = _absolute(spec["target"])
-    else:
-        first = os.getcwd() if spec["kind"] == "module" else ""
-    extra = [os.path.abspath(e) for e in environ.get("PYTHONPATH", "").split(os.pathsep) if e]
-    return [first, *extra]
+        return os.path.dirname(os.path.realpath(str(spec["target"])))
+    return os.getcwd() if spec["kind"] == "module" else ""
+
+
+def _python_path(environ: dict[str, str]) -> list[str]:
+    """What PYTHONPATH adds to sys.path, less our own entry, which is for children."""
+    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [os.path.abspath(entry) for entry in entries if entry and entry != SITE]
 
 
 def _holds_main(target: str) -> bool:
@@ -173,12 +201,12 @@ def _importable(directory: str, entry: str) -> bool:
     return "." not in entry and os.path.isfile(os.path.join(path, "__init__.py"))
 
 
-def _open_streams(environ: dict[str, str], unbuffered: bool) -> None:
+def _open_streams(environ: dict[str, str], errors: str, unbuffered: bool) -> None:
     """Open the three streams as a fresh interpreter would."""
     unbuffered = unbuffered or bool(environ.get("PYTHONUNBUFFERED"))
-    name, _, errors = environ.get("PYTHONIOENCODING", "").partition(":")
+    name, _, own_errors = environ.get("PYTHONIOENCODING", "").partition(":")
     encoding = name or "utf-8"
-    errors = errors or ("strict" if name else _errors_of_locale())
+    errors = own_errors or ("strict" if name else errors)
     for number, stream, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         before = getattr(sys, stream)
         try:
@@ -210,8 +238,9 @@ def _open_streams(environ: dict[str, str], unbuffered: bool) -> None:
                 handler.stream = text
 
 
-def _errors_of_locale() -> str:
-    """What becomes of bytes that are no text: in the plain locales, they are passed through."""
+def _take_on_locale() -> str:
+    """Set the locale as CPython does at its start. Returns what becomes of bytes that are no text:
+    in the plain locales, they are passed through."""
     name = "C"
     with contextlib.suppress(locale.Error):
         name = locale.setlocale(locale.LC_CTYPE, "")
@@ -230,7 +259,7 @@ def _own_signals(ignored: list[int]) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _program(spec: dict[str, Any]) -> Any:
+def prepare(spec: dict[str, Any]) -> Any:
     """The program, ready to run as `__main__`; see `trampoline`."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})

@@ -11,6 +11,7 @@ from __future__ import annotations
 NATIVE = frozenset(
     {
         "DISABLE_HOST_SEND_RECV_REGISTRATION",
+        "FREETYPE_PROPERTIES",
         "LLVM_OVERRIDE_PRODUCER",
         "TF_CPP_MAX_VLOG_LEVEL",
         "TF_CPP_VMODULE",
@@ -91,6 +92,7 @@ HARMLESS = frozenset(
         "OPENBLAS_MAIN_FREE",
         "PATH",
         "PSUTIL_DEBUG",
+        "PSUTIL_TESTING",
         "TERM",
         "TEST_RANDOM_SEED",
         "TEST_SRCDIR",

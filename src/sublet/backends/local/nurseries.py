@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from sublet.backends.local import installed, packets, tree
 from sublet.hub import Hub
-from sublet.inside import title, variables
+from sublet.inside import program, title, variables
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
@@ -279,6 +279,7 @@ def _environment(key: NurseryKey) -> dict[str, str]:
     """Where a nursery imports: its settings, and nothing else of any client."""
     environ = {
         "PATH": os.defpath,
+        "PYTHONPATH": program.BLANK,
         "LANG": "C.UTF-8",
         # An idle thread of OpenBLAS spins for 2^26 cycles by default: a core that neighbours need.
         "OPENBLAS_THREAD_TIMEOUT": "20",

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from sublet.backends.local import records
 from sublet.domain.job import Process
 from sublet.inside.measure import read_exit_code
 
@@ -46,3 +47,10 @@ def own_status(directory: str, pid: int) -> int | None:
     """
     code = read_exit_code(directory, pid)
     return None if code is None else code << 8
+
+
+def how_started(directory: str) -> str:
+    """How a worker has started by its own word: one that was forked warm may have become a fresh
+    interpreter. Empty if it left none."""
+    record = records.read(directory, records.FRESH)
+    return f"cold: {record['why']}" if record and isinstance(record.get("why"), str) else ""
