@@ -77,6 +77,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         "time": job.spec.time,
         "grace": job.spec.grace,
         "service": job.spec.service,
+        "leave_children": job.spec.leave_children,
         "broker": [sys.executable, "-m", "sublet.broker"],
         "logs": None if client is not None else {"paths": log_paths(job, home)},
     }

@@ -46,6 +46,7 @@ def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...
         startup=max(0.0, began / 1e9 - state.tick) if began else None,
         ran=ran,
         tensorflow=any(board.runtime_started_ns for board in boards),
+        left=ending.left,
     )
 
 

@@ -28,6 +28,7 @@ def run(
     name: str | None = None,
     python: str | None = None,
     cold: bool = False,
+    leave_children: bool = False,
     report: str | None = None,
     quiet: bool = False,
 ) -> int:
@@ -41,6 +42,7 @@ def run(
         name=name,
         python=python,
         cold=cold,
+        leave_children=leave_children,
     )
     spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
@@ -62,6 +64,9 @@ def run(
     elif ended.outcome.cause in ("cancelled", "stopped"):
         why = ended.outcome.message if ended.outcome.cause == "stopped" else "`sublet cancel`"
         _say(f"the program was {'not started' if ended.lease is None else 'ended'}: {why}")
+    if not quiet and ended.outcome.left:
+        _say(f"ended what the program left behind: {', '.join(ended.outcome.left)}")
+        _say("`sublet run --leave-children` lets such processes go on")
     if not quiet and ended.lease is not None:
         _say(summary(ended))
     if ended.outcome.cause == "signalled":

@@ -105,6 +105,8 @@ class JobSpec(Struct, frozen=True):
     within: int | None = None
     """The job out of whose lease this one's comes; None for one that comes out of a device. The
     broker fills it in: who asks can only show the lease it runs under."""
+    leave_children: bool = False
+    """Whether processes may go on that its program leaves behind; they are strangers then."""
     spread: bool = False
     """Whether it goes to the device with the most room instead of the one it fills best."""
 
@@ -161,6 +163,8 @@ class Outcome(Struct, frozen=True):
     ran: float = 0.0
     tensorflow: bool = False
     """Whether TensorFlow's runtime was started in it."""
+    left: tuple[str, ...] = ()
+    """Processes that it left behind, and that were ended: names and numbers."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):

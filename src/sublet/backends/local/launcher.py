@@ -250,6 +250,7 @@ class Launcher:
                 record.get("system_peak") or None,
                 record.get("ran"),
                 record.get("note", ""),
+                tuple(record.get("left", ())),
             ),
         )
 

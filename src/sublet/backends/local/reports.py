@@ -19,6 +19,8 @@ class Ending(Struct, frozen=True):
     ran: float | None = None
     note: str = ""
     """What more is known of it."""
+    left: tuple[str, ...] = ()
+    """Processes that the program left behind, and that were ended."""
 
 
 class Reports(Protocol):
