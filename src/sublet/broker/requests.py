@@ -3,6 +3,7 @@
 import secrets
 import sqlite3
 import traceback
+from signal import SIGCONT, SIGTSTP
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -242,6 +243,9 @@ class Requests:
         job = self.broker.state.get(number) if number is not None else None
         if job is not None and job.holds is not None:
             self.broker.launcher.signal(job.run, signal)
+        elif job is not None and signal in (SIGTSTP, SIGCONT):
+            self.broker.clients.stop(job.id, signal == SIGTSTP)
+            self.broker.plan_again(job.id)
 
     def _explain(self, job: Job) -> say.Explained:
         return say.Explained(self.broker.appraiser.explain(job, self.broker.rooms()))

@@ -31,6 +31,8 @@ class Starts:
         """
         if job.spec.client is not None and job.id not in self._broker.clients:
             return "its client has not come back yet"
+        if self._broker.clients.is_stopped(job.id):
+            return "its command is stopped: `fg` or SIGCONT lets it go on"
         key = self._nursery_key(job)
         if key is None or job.spec.cold:
             return ""
