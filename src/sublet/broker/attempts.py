@@ -10,6 +10,7 @@ import msgspec
 from sublet.backends.local.reports import Ending, how_started
 from sublet.broker import clients
 from sublet.broker.events import AttemptEnded, NeverRan, WorkerStarted
+from sublet.broker.measurements import start_of
 from sublet.broker.rooms import Sample
 from sublet.broker.succession import await_client, client_lives
 from sublet.broker.verdict import outcome as judge
@@ -52,7 +53,9 @@ class Attempts:
         assert job.lease is not None
         broker, lease = self._broker, job.lease
         directory = str(broker.home.runs / run)
-        told = judge(job, ending, directory, self._neighbours(job, lease))
+        neighbours = self._neighbours(job, lease)
+        told = judge(job, ending, directory, neighbours, run in broker.interrupted)
+        broker.interrupted.discard(run)
         how = how_started(directory) or job.how
         at, tick = broker.clock.wall(), broker.clock.now()
         lent = broker.nests.take_most(run)
@@ -136,7 +139,7 @@ def _start(job: Job, how: str) -> str:
     """How it was started: that is part of what a process costs."""
     if job.spec.lodger is not None:
         return "lodger"
-    return "warm" if how == "warm" else "cold"
+    return "warm" if how == "warm" else "cold" if start_of(job) == "cold" else "fresh"
 
 
 def _with_lent(told: Outcome, lent: int) -> Outcome:

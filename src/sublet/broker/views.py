@@ -128,6 +128,7 @@ def job_row(
         how=job.how,
         code=told.code if told else None,
         cause=told.cause if told else None,
+        by_user=told is not None and told.by_user,
         array=spec.task.array if spec.task else None,
         index=spec.task.index if spec.task else None,
         after=(*spec.after, *spec.after_ok),

@@ -58,7 +58,10 @@ def run(
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause == "lease exceeded":
-        _explain(ended, list(words))
+        options = {"--device": device, "--cpus": cpus, "--name": name, "--python": python}
+        given = [word for option, value in options.items() if value for word in (option, value)]
+        given += ["--cold"] * cold + ["--leave-children"] * leave_children
+        _explain(ended, [*given, *words])
     elif ended.outcome.cause == "lost":
         _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")
     elif ended.outcome.cause in ("cancelled", "stopped"):
@@ -148,7 +151,10 @@ def _peak(told: "Outcome") -> str:
 
 
 def _explain(ended: "Ended", words: list[str]) -> None:
-    """Why it died, who else was there, and the command that would have worked."""
+    """Why it died, who else was there, and the command that would have worked.
+
+    `words` are the options that were typed, those on memory left out, and the program.
+    """
     import shlex
     import textwrap
 

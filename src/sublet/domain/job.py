@@ -165,6 +165,8 @@ class Outcome(Struct, frozen=True):
     """Whether TensorFlow's runtime was started in it."""
     left: tuple[str, ...] = ()
     """Processes that it left behind, and that were ended: names and numbers."""
+    by_user: bool = False
+    """Whether its user has ended it, by Ctrl-C for example: that is no failure."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):
