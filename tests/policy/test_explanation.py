@@ -9,7 +9,7 @@ from sublet.domain.lease import Lease
 from sublet.policy.explanation import forecast_lines, gives, lines
 from sublet.units import GiB, MiB
 
-LEASE = Lease("cpu", 121 * MiB, 221 * MiB, "peak of 1 earlier run, and a margin", tight=True)
+LEASE = Lease("cpu", 121 * MiB, 221 * MiB, "peak of 1 earlier run, and a margin", roomy=True)
 ONE = Run(12, 1.0, 4 * GiB, 100 * MiB)
 TOLD = Explanation(
     job=13,
@@ -67,9 +67,9 @@ def test_it_names_the_runs_the_margin_and_the_decision() -> None:
     assert "121 MiB on cpu (peak of 1 earlier run, and a margin)" in text
     assert "process 100 MiB more for the process itself, as usual for a warm start" in text
     assert "peak    100 MiB, of the one run that counts" in text
-    assert "margin  64.0 MiB: less is never added" in text
+    assert "margin  128 MiB: less is never added" in text
     assert "#12" in text
-    assert "gives   164 MiB" in text
+    assert "gives   228 MiB" in text
 
 
 def test_the_margin_of_a_larger_program_is_a_share_of_it() -> None:
@@ -133,12 +133,12 @@ def test_the_smallest_lease_is_said_where_it_decides() -> None:
 def test_a_memory_that_was_asked_for_is_said_to_be_so() -> None:
     text = "\n".join(lines(replace(TOLD, ask="2.0 GiB")))
     assert "what was learned has no say" in text
-    assert "auto    would ask for 164 MiB" in text
+    assert "auto    would ask for 228 MiB" in text
 
 
 def test_what_the_device_cannot_give_is_said() -> None:
     told = replace(TOLD, ever=64 * MiB)
-    assert gives(told) == "164 MiB, of which cpu can give 64.0 MiB"
+    assert gives(told) == "228 MiB, of which cpu can give 64.0 MiB"
 
 
 def test_a_forecast_shows_its_interval_and_what_it_rests_on() -> None:

@@ -263,7 +263,7 @@ class Broker:
             charge=grant.charge,
             basis=grant.size.basis,
             cpus=self._processors(job),
-            tight=grant.size.tight,
+            roomy=grant.size.roomy,
         )
         self.expect(job, self.clock.now())
         self.books.decided(

@@ -39,7 +39,7 @@ def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLe
         ceiling=lease.ceiling,
         capacity=device.capacity,
         dir=str(home.runs / job.run),
-        tight=lease.tight,
+        roomy=lease.roomy,
     )
 
 

@@ -23,7 +23,9 @@ DEFAULT_SHARE = 0.25
 """What `auto` takes of the device for a program of which little is known."""
 IDLE_SHARE = 0.02
 """What it takes for one that has not used TensorFlow so far."""
-_SPARE = 64 * MiB
+CUT = 128 * MiB
+"""TensorFlow's allocator cuts a free chunk to size if so much is left over; else the piece gets all
+of it. A lease with so much more than its program needs wastes nothing."""
 _SPARE_SHARE = 1 / 64
 """The least that is added to a peak: so much, or such a share of a small device."""
 FRAGMENTS = 0.08
@@ -68,8 +70,8 @@ class Size(Struct, frozen=True):
 
     ceiling: int
     basis: str
-    tight: bool = False
-    """Sized by a measured peak: all of it will be used."""
+    roomy: bool = False
+    """Sized by a measured peak, with room in which its allocator wastes nothing."""
 
 
 def size(
@@ -91,7 +93,7 @@ def size(
     if least > chosen.ceiling:
         chosen = Size(least, "larger than the attempt that failed")
     ceiling = chosen.ceiling // MiB * MiB
-    return Size(ceiling, chosen.basis, chosen.tight) if SMALLEST <= ceiling <= free else None
+    return Size(ceiling, chosen.basis, chosen.roomy) if SMALLEST <= ceiling <= free else None
 
 
 def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
@@ -101,7 +103,8 @@ def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
     if evidence.failed_at:
         return Size(ceiling, f"{format_bytes(evidence.failed_at)} was too little before")
     if evidence.peak is not None:
-        return Size(ceiling, f"{evidence.basis or _words(evidence)}, and a margin", tight=True)
+        roomy = ceiling >= evidence.peak + CUT
+        return Size(ceiling, f"{evidence.basis or _words(evidence)}, and a margin", roomy)
     if evidence.idle:
         return Size(ceiling, "earlier runs did not use TensorFlow")
     if evidence.at_least and wanted > int(device.capacity * DEFAULT_SHARE):
@@ -142,7 +145,7 @@ def ceiling_for(evidence: Evidence, capacity: int) -> int:
 
 def spare(capacity: int) -> int:
     """The least that is added to a peak on a device of this capacity."""
-    return min(_SPARE, int(capacity * _SPARE_SHARE))
+    return min(CUT, int(capacity * _SPARE_SHARE))
 
 
 def with_margin(peak: int, margin: float | None = None) -> int:
