@@ -7,21 +7,21 @@ from sublet.inside.lease import MIB, Lease
 
 
 @pytest.mark.parametrize(
-    ("ceiling", "tight", "primed"),
+    ("ceiling", "roomy", "primed"),
     [
-        (1024, False, 1022),
+        (1024, False, 32),
+        (1024, True, 1022),
         (4096, True, 4094),
-        (1200, False, 300),
-        (4821, False, 512),
-        (8192, True, 512),
+        (8192, False, 256),
+        (8192, True, 256),
+        (64, False, 2),
         (3, False, None),
     ],
 )
-def test_a_pool_is_one_region_where_it_will_be_used_and_else_begins_with_a_part(
-    monkeypatch: pytest.MonkeyPatch, ceiling: int, tight: bool, primed: int | None
+def test_a_pool_begins_with_a_part_and_is_one_region_where_nothing_is_wasted_by_that(
+    monkeypatch: pytest.MonkeyPatch, ceiling: int, roomy: bool, primed: int | None
 ) -> None:
-    """Never with more than a quarter: what is left has to hold a large piece, too."""
-    lease = Lease(1, 1, "t", "cpu", "cpu", None, ceiling * MIB, 64 << 30, "/nowhere", tight)
+    lease = Lease(1, 1, "t", "cpu", "cpu", None, ceiling * MIB, 64 << 30, "/nowhere", roomy)
     monkeypatch.setenv(environment.USE_BFC, "1")
     monkeypatch.setenv(environment.BFC_LIMIT, str(ceiling))
     assert pool._primed_mib(lease) == primed

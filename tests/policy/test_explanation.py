@@ -9,7 +9,7 @@ from sublet.domain.lease import Lease
 from sublet.policy.explanation import forecast_lines, gives, lines
 from sublet.units import GiB, MiB
 
-LEASE = Lease("cpu", 121 * MiB, 221 * MiB, "peak of 1 earlier run, and a margin", tight=True)
+LEASE = Lease("cpu", 121 * MiB, 221 * MiB, "peak of 1 earlier run, and a margin", roomy=True)
 ONE = Run(12, 1.0, 4 * GiB, 100 * MiB)
 TOLD = Explanation(
     job=13,
@@ -64,11 +64,23 @@ def test_any_history_is_explained_within_80_columns(
 
 def test_it_names_the_runs_the_margin_and_the_decision() -> None:
     text = "\n".join(lines(TOLD))
-    assert "121 MiB on cpu, and 100 MiB for its process" in text
-    assert "peak   100 MiB, of the one run that counts" in text
-    assert "margin 26%: 1 run seen" in text
+    assert "121 MiB on cpu (peak of 1 earlier run, and a margin)" in text
+    assert "process 100 MiB more for the process itself, as usual for a warm start" in text
+    assert "peak    100 MiB, of the one run that counts" in text
+    assert "margin  128 MiB: less is never added" in text
     assert "#12" in text
-    assert "gives  126 MiB" in text
+    assert "gives   228 MiB" in text
+
+
+def test_the_margin_of_a_larger_program_is_a_share_of_it() -> None:
+    text = "\n".join(lines(replace(TOLD, history=History((replace(ONE, peak=GiB),)))))
+    assert "margin  26%: 1 run seen" in text
+
+
+def test_it_says_what_the_process_part_rests_on() -> None:
+    runs = (replace(ONE, outside=90 * MiB), replace(ONE, outside=600 * MiB, start="cold"))
+    text = "\n".join(lines(replace(TOLD, history=History(runs))))
+    assert "process 100 MiB more for the process itself; 90.0 MiB were seen after a warm" in text
 
 
 def test_it_says_which_runs_do_not_count_and_why() -> None:
@@ -77,6 +89,8 @@ def test_it_says_which_runs_do_not_count_and_why() -> None:
     text = lines(replace(TOLD, history=History((out, ONE, other))))
     assert any("#11" in line and "out of memory" in line for line in text)
     assert any("#10" in line and line.endswith("no, other args") for line in text)
+    assert any("128 MiB or more: that was just enough" in line for line in text)
+    text = lines(replace(TOLD, history=History((out, other))))
     assert any("64.0 MiB was too little" in line for line in text)
 
 
@@ -104,26 +118,27 @@ def test_a_run_that_was_the_first_is_what_later_ones_are_sized_by() -> None:
 
 def test_runs_without_tensorflow_are_not_said_to_be_missing() -> None:
     text = "\n".join(lines(replace(TOLD, history=History((replace(ONE, peak=None),)))))
-    assert "no run of it has started TensorFlow: 25% of cpu" in text
+    assert "no run of it has started TensorFlow: 2% of cpu" in text
     assert "sublet probe" not in text
 
 
 def test_the_smallest_lease_is_said_where_it_decides() -> None:
-    text = "\n".join(lines(replace(TOLD, history=History((replace(ONE, peak=3 * MiB),)))))
-    assert "least  8.0 MiB" in text
-    assert "gives  8.0 MiB" in text
-    assert "least" not in "\n".join(lines(TOLD))
+    small = replace(TOLD, capacity=512 * MiB)
+    text = "\n".join(lines(replace(small, history=History((replace(ONE, peak=3 * MiB),)))))
+    assert "least   16.0 MiB" in text
+    assert "gives   16.0 MiB" in text
+    assert "least  " not in "\n".join(lines(TOLD))
 
 
 def test_a_memory_that_was_asked_for_is_said_to_be_so() -> None:
     text = "\n".join(lines(replace(TOLD, ask="2.0 GiB")))
     assert "what was learned has no say" in text
-    assert "auto   would ask for 126 MiB" in text
+    assert "auto    would ask for 228 MiB" in text
 
 
 def test_what_the_device_cannot_give_is_said() -> None:
     told = replace(TOLD, ever=64 * MiB)
-    assert gives(told) == "126 MiB, of which cpu can give 64.0 MiB"
+    assert gives(told) == "228 MiB, of which cpu can give 64.0 MiB"
 
 
 def test_a_forecast_shows_its_interval_and_what_it_rests_on() -> None:

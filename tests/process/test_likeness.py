@@ -8,11 +8,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.box import Box, wait_for
+from support.likeness import assert_started, both, shell, tidy
 
 PROBE = """
 import json, os, resource, signal, sys, threading, locale
@@ -54,44 +54,6 @@ value = {
 }
 print(json.dumps(value, sort_keys=True))
 """
-
-
-def shell(box: Box, command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    """Run a line of shell in the box; PLAIN and SUBLET stand for the two ways."""
-    environ = {**box.environ, "SUBLET": f"{sys.executable} -m sublet run"}
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=box.work,
-        env={**environ, "PLAIN": sys.executable},
-        text=True,
-        capture_output=True,
-        timeout=60,
-        **options,
-    )
-
-
-def both(box: Box, command: str, **options: Any) -> tuple[str, str]:
-    """What a line prints with plain Python and under Sublet."""
-    plain = shell(box, command.replace("RUN", "$PLAIN"), **options)
-    ours = shell(box, command.replace("RUN", "$SUBLET"), **options)
-    assert plain.returncode == ours.returncode, ours.stderr
-    assert _tidy(plain.stderr) == _tidy(ours.stderr)
-    assert_started("warm", ours)
-    return plain.stdout, ours.stdout
-
-
-def assert_started(way: str, ended: "subprocess.CompletedProcess[str]") -> None:
-    """It was this way of starting that was compared."""
-    assert f" started {way}" in ended.stderr.rpartition("sublet: lease")[2], ended.stderr
-
-
-def _tidy(text: str) -> list[str]:
-    """Without TensorFlow's log lines, Sublet's, and the shell's own about a signal."""
-    return [
-        line
-        for line in text.splitlines()
-        if "0000 00:00" not in line and not line.startswith(("bash:", "Terminated", "sublet: "))
-    ]
 
 
 @pytest.mark.parametrize("way", ["warm", "cold"])
@@ -167,7 +129,7 @@ def test_a_program_ends_as_it_would_without_us(box: Box, script: str, code: int)
     ours = shell(box, "$SUBLET train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
     assert (plain.returncode, ours.returncode) == (code, code)
     assert ours.stdout == plain.stdout
-    assert _tidy(ours.stderr) == _tidy(plain.stderr)
+    assert tidy(ours.stderr) == tidy(plain.stderr)
     assert_started("warm", ours)
 
 
@@ -209,16 +171,17 @@ def test_modules_code_and_directories_run_as_with_python(box: Box, words: str) -
     plain = shell(box, f"$PLAIN {words}")
     ours = shell(box, f"$SUBLET -- $PLAIN {words}")
     assert ours.stdout == plain.stdout
-    assert _tidy(ours.stderr) == _tidy(plain.stderr)
+    assert tidy(ours.stderr) == tidy(plain.stderr)
     assert ours.returncode == plain.returncode
     assert_started("warm", ours)
 
 
 def test_a_file_that_hides_a_library_is_found_first_as_with_python(box: Box) -> None:
-    """The nursery has imported `requests`; the program's own `requests.py` wins all the same."""
+    """The nursery has imported `requests`; the program's own `requests.py` wins all the same. It
+    takes a fresh interpreter, and that is not called warm."""
     box.write("requests.py", "NAME = 'mine'")
     box.write("train.py", "import requests; print(getattr(requests, 'NAME', 'library'))")
-    plain, ours = both(box, "RUN train.py")
+    plain, ours = both(box, "RUN train.py", "cold")
     assert plain == ours == "mine\n"
 
 

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +106,60 @@ def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
     box.write("stop", "")
     terminal.expect("woken")
     assert terminal.wait() == 0
+
+
+@pytest.fixture
+def slow_python(tmp_path: Path) -> tuple[str, Path]:
+    """An interpreter whose TensorFlow is loaded when the file is there."""
+    venv, go = tmp_path / "slow", tmp_path / "go"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "tensorflow.py").write_text(
+        "import os, time\n__version__ = '0'\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
+    )
+    return str(venv / "bin/python"), go
+
+
+def test_ctrl_z_while_tensorflow_is_loaded_stops_the_program_too(
+    box: Box, slow_python: tuple[str, Path]
+) -> None:
+    """It is started when the command goes on, and not before."""
+    python, go = slow_python
+    box.write("train.py", "open('ran', 'w').close()")
+    terminal = Terminal(box, "run", "--python", python, "train.py")
+    terminal.expect("being loaded")
+    terminal.type("\x1a")
+    wait_for(
+        lambda: any("is stopped" in row["reason"] for row in box.status()["waiting"]),
+        "the broker knows that the command is stopped",
+    )
+    go.touch()
+    wait_for(
+        lambda: any(
+            (row["python"], row["state"]) == (python, "warm") for row in box.status()["nurseries"]
+        ),
+        "TensorFlow is loaded",
+    )
+    assert box.status()["leases"] == []
+    assert not (box.work / "ran").exists()
+    os.kill(terminal.pid, signal.SIGCONT)
+    assert terminal.wait() == 0
+    assert (box.work / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x1c"])
+def test_a_key_ends_a_command_at_once_while_tensorflow_is_loaded(
+    box: Box, slow_python: tuple[str, Path], key: str
+) -> None:
+    box.write("train.py", "open('ran', 'w').close()")
+    terminal = Terminal(box, "run", "--python", slow_python[0], "train.py")
+    terminal.expect("being loaded")
+    terminal.type(key)
+    assert terminal.wait() == 128 + {"\x03": signal.SIGINT, "\x1c": signal.SIGQUIT}[key]
+    wait_for(lambda: box.status()["waiting"] == [], "the job is withdrawn")
+    slow_python[1].touch()  # So that the nursery, which nobody wants any more, is soon done.
+    assert not (box.work / "ran").exists()
 
 
 def test_a_resized_window_is_noticed(box: Box) -> None:

@@ -226,7 +226,7 @@ def main() -> None:
     parent.adopt_orphans()
     hub = Hub()
     launcher = Launcher(hub, root / "runs", root / "log", _Foreman())
-    reading = parent.wake_on(signal.SIGCHLD)
+    reading = parent.wake_on(signal.SIGCHLD).reading
 
     def children() -> None:
         os.read(reading, 4096)

@@ -74,7 +74,7 @@ def _cpu_memory() -> int | None:
 
 def _hear_signals(hub: Hub, broker: Broker) -> None:
     """Signals only make a note; the loop acts."""
-    reading = parent.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+    reading = parent.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT).reading
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def heard() -> None:

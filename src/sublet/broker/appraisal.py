@@ -5,6 +5,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from sublet.broker.ledger import Ledger
+from sublet.broker.measurements import start_of
 from sublet.devices import context_overhead
 from sublet.domain.device import Device, no_such_device
 from sublet.domain.history import Explanation, Forecast
@@ -116,9 +117,7 @@ class Appraiser:
             # Of a lease, the card's own size counts.
             whole = (one.capacity for one in self._devices.values() if one.uuid == device.uuid)
             return context_overhead(device.compute, next(whole, device.capacity))
-        start = "cold" if job.spec.cold or not job.spec.program.python else "warm"
-        if job.spec.lodger is not None:
-            start = "lodger"
+        start = start_of(job)
         known = self._measurements.evidence(job, "cpu").outside
         if known is None:
             known = self._measurements.usual_outside("cpu", start)
@@ -203,6 +202,9 @@ class Appraiser:
             return None
         most = most_ever(room, self.overhead(job, room.device)) // MiB * MiB
         wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
+        # What other runs held is known, too.
+        known = self._measurements.evidence(job, room.device.kind)
+        wanted = max(wanted, sizing.with_margin(max(known.peak or 0, known.at_least)))
         if job.least:  # It was made larger before, and not enough: each try costs a start.
             wanted = max(wanted, 2 * lease.ceiling)
         chosen = min(wanted, most)

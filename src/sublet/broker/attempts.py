@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sublet.backends.local.reports import Ending
+from sublet.backends.local.reports import Ending, how_started
 from sublet.broker import clients
 from sublet.broker.events import AttemptEnded, NeverRan, WorkerStarted
+from sublet.broker.measurements import start_of
 from sublet.broker.rooms import Sample
 from sublet.broker.succession import await_client, client_lives
 from sublet.broker.verdict import outcome as judge
-from sublet.domain.job import Again, Job, Outcome, Process, Running, Starting, Tenant
+from sublet.domain.job import Again, Job, Outcome, Process, Starting, Tenant
 from sublet.domain.lease import Lease
 from sublet.policy import retry
 from sublet.wire import messages as say
@@ -51,19 +52,24 @@ class Attempts:
             return
         assert job.lease is not None
         broker, lease = self._broker, job.lease
-        told = judge(job, ending, str(broker.home.runs / run), self._neighbours(job, lease))
+        directory = str(broker.home.runs / run)
+        neighbours = self._neighbours(job, lease)
+        told = judge(job, ending, directory, neighbours, run in broker.interrupted)
+        broker.interrupted.discard(run)
+        how = how_started(directory) or job.how
         at, tick = broker.clock.wall(), broker.clock.now()
         lent = broker.nests.take_most(run)
         if lease.device in broker.devices and ending.status is not None:
             kind = broker.devices[lease.device].kind
             needed = _with_lent(told, lent)
-            broker.books.measured(job, kind, lease.ceiling, needed, _start(job), at)
+            broker.books.measured(job, kind, lease.ceiling, needed, _start(job, how), at)
             broker.books.when_written(lambda: self._learned(job))
         broker.strangers.lease_ended(lease.device, lease.charge, tick)
         again = self._second_try(job, lease, told)
         if again is None and job.spec.client is None and retry.loops(job, told):
             told = msgspec.structs.replace(told, message=_LOOP)
-        now = broker.books.happened(AttemptEnded(job.id, job.attempt, at, told, again, tick))
+        event = AttemptEnded(job.id, job.attempt, at, told, again, tick, how)
+        now = broker.books.happened(event)
         broker.samples.pop(run, None)
         broker.ends.pop(job.id, None)
         broker.guests.forget(run)
@@ -129,11 +135,11 @@ class Attempts:
         return job if job is not None and job.run == run else None
 
 
-def _start(job: Job) -> str:
+def _start(job: Job, how: str) -> str:
     """How it was started: that is part of what a process costs."""
     if job.spec.lodger is not None:
         return "lodger"
-    return "warm" if isinstance(job.holds, Running) and job.holds.how == "warm" else "cold"
+    return "warm" if how == "warm" else "cold" if start_of(job) == "cold" else "fresh"
 
 
 def _with_lent(told: Outcome, lent: int) -> Outcome:

@@ -87,6 +87,8 @@ class Broker:
         self.closing = False
         self.next_id = ledger.last_id() + 1
         self.samples: dict[str, Sample] = {}
+        self.interrupted: set[str] = set()
+        """Attempts that their users have told to end."""
         self.ends: dict[int, float] = {}
         """When the jobs that run are expected to end, in monotonic time."""
         self._trimmer = Trimmer(home.runs)
@@ -261,7 +263,7 @@ class Broker:
             charge=grant.charge,
             basis=grant.size.basis,
             cpus=self._processors(job),
-            tight=grant.size.tight,
+            roomy=grant.size.roomy,
         )
         self.expect(job, self.clock.now())
         self.books.decided(

@@ -15,6 +15,7 @@ class Clients:
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
         self._streams: dict[int, list[int]] = {}
+        self._stopped: set[int] = set()
         self._last: dict[int, Reply] = {}
         """What each was told last."""
 
@@ -35,6 +36,7 @@ class Clients:
     def part(self, job: int) -> Session | None:
         """The job needs its client no longer; returns the connection, if it had one."""
         close(self._streams.pop(job, []))
+        self._stopped.discard(job)
         self._last.pop(job, None)
         return self._sessions.pop(job, None)
 
@@ -42,6 +44,17 @@ class Clients:
         """The job of this connection, unless another one has taken its place."""
         job = session.job
         return job if job is not None and self._sessions.get(job) is session else None
+
+    def stop(self, job: int, on: bool) -> None:
+        """Somebody has stopped the job's command (Ctrl-Z), or has let it go on."""
+        if on:
+            self._stopped.add(job)
+        else:
+            self._stopped.discard(job)
+
+    def is_stopped(self, job: int) -> bool:
+        """Whether its program is not to be started now."""
+        return job in self._stopped
 
     def streams(self, job: int) -> list[int] | None:
         """The three descriptors of its program."""

@@ -65,6 +65,8 @@ class AttemptEnded(Struct, frozen=True):
     outcome: Outcome
     again: Again | None = None
     tick: float = 0.0
+    how: str = ""
+    """How it had started, where that is known only now."""
 
 
 class Held(Struct, frozen=True):

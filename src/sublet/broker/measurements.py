@@ -77,7 +77,7 @@ class Measurements:
         self._db = db
         self._begin = begin
         self._prints: dict[int, tuple[JobSpec, Fingerprint]] = {}
-        self._lessons: dict[tuple[Fingerprint, str], Lesson] = {}
+        self._lessons: dict[tuple[Fingerprint, str, str], Lesson] = {}
 
     def remember(
         self, job: Job, kind: str, ceiling: int, told: Outcome, start: str, at: float
@@ -120,7 +120,7 @@ class Measurements:
         """
         if PROBE in job.spec.surroundings.environ:
             return Evidence()
-        key = (self._print(job), kind)
+        key = (self._print(job), kind, start_of(job))
         if key not in self._lessons:
             self._lessons[key] = learn(self._history(*key))
         return self._lessons[key].evidence
@@ -128,7 +128,7 @@ class Measurements:
     def history(self, job: Job, kind: str, before: float | None = None) -> History:
         """The runs and the probe that a job's lease rests on; only those that had ended `before`,
         for a job that was sized in the past."""
-        return self._history(self._print(job), kind, before)
+        return self._history(self._print(job), kind, start_of(job), before)
 
     def expected(self, job: Job) -> float | None:
         """Seconds that the program has run for with these arguments, before: the median."""
@@ -173,9 +173,13 @@ class Measurements:
             self._prints[job.id] = (job.spec, known)
         return known
 
-    def _history(self, known: Fingerprint, kind: str, before: float | None = None) -> History:
+    def _history(
+        self, known: Fingerprint, kind: str, start: str, before: float | None = None
+    ) -> History:
         columns = "SELECT id, job, ended, ceiling, peak, system_peak, exceeded, good, batch, text"
-        columns += ", arguments, shape FROM peaks WHERE program = ? AND kind = ? AND ended < ?"
+        columns += (
+            ", arguments, shape, start FROM peaks WHERE program = ? AND kind = ? AND ended < ?"
+        )
         last = 1e300 if before is None else before
         rows = self._db.execute(
             f"{columns} AND (shape = ? OR arguments = ?) ORDER BY id DESC LIMIT ?",
@@ -186,7 +190,7 @@ class Measurements:
             (known.program, kind, last, known.shape, known.arguments, _OTHERS),
         ).fetchall()
         runs = tuple(_run(row[1:], known) for row in sorted(rows, key=lambda row: -row[0]))
-        return History(runs, known.batch, self._forecast(known, kind, last))
+        return History(runs, known.batch, self._forecast(known, kind, last), start)
 
     def _forecast(self, known: Fingerprint, kind: str, before: float) -> Forecast | None:
         row = self._db.execute(
@@ -199,6 +203,13 @@ class Measurements:
         if told.at >= before:
             return None
         return msgspec.structs.replace(told, edited=_edited(row[0], known.text))
+
+
+def start_of(job: Job) -> str:
+    """How a job is going to be started, as far as is known before."""
+    if job.spec.lodger is not None:
+        return "lodger"
+    return "cold" if job.spec.cold or not job.spec.program.python else "warm"
 
 
 def fingerprint(spec: JobSpec) -> Fingerprint:
@@ -227,7 +238,7 @@ def _edited(then: str, now: str) -> bool:
 
 
 def _run(row: tuple[Any, ...], known: Fingerprint) -> Run:
-    job, at, ceiling, peak, system, exceeded, good, batch, text, arguments, shape = row
+    job, at, ceiling, peak, system, exceeded, good, batch, text, arguments, shape, start = row
     return Run(
         job=job,
         at=at,
@@ -239,6 +250,7 @@ def _run(row: tuple[Any, ...], known: Fingerprint) -> Run:
         batch=batch,
         likeness=_likeness(arguments, shape, known),
         edited=_edited(text, known.text),
+        start=start,
     )
 
 

@@ -39,7 +39,7 @@ def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLe
         ceiling=lease.ceiling,
         capacity=device.capacity,
         dir=str(home.runs / job.run),
-        tight=lease.tight,
+        roomy=lease.roomy,
     )
 
 
@@ -71,11 +71,13 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         "nice": around.nice,
         "affinity": list(lease.cpus or around.affinity),
         "ignored": list(around.ignored),
+        "closed": list(around.closed),
         "limits": {str(number): limits for number, limits in around.limits.items()},
         "client": None if client is None else {"pid": client.pid, "start": client.start},
         "time": job.spec.time,
         "grace": job.spec.grace,
         "service": job.spec.service,
+        "leave_children": job.spec.leave_children,
         "broker": [sys.executable, "-m", "sublet.broker"],
         "logs": None if client is not None else {"paths": log_paths(job, home)},
     }

@@ -3,6 +3,7 @@
 import secrets
 import sqlite3
 import traceback
+from signal import SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +22,8 @@ from sublet.wire import messages as say
 if TYPE_CHECKING:
     from sublet.broker.broker import Broker
 
+_ENDS = (SIGINT, SIGTERM, SIGHUP, SIGQUIT)
+"""Signals by which users end programs."""
 MOST_TASKS = 100_000
 """The largest array."""
 
@@ -241,7 +244,12 @@ class Requests:
         number = self.broker.clients.speaks_for(session)
         job = self.broker.state.get(number) if number is not None else None
         if job is not None and job.holds is not None:
+            if signal in _ENDS:
+                self.broker.interrupted.add(job.run)
             self.broker.launcher.signal(job.run, signal)
+        elif job is not None and signal in (SIGTSTP, SIGCONT):
+            self.broker.clients.stop(job.id, signal == SIGTSTP)
+            self.broker.plan_again(job.id)
 
     def _explain(self, job: Job) -> say.Explained:
         return say.Explained(self.broker.appraiser.explain(job, self.broker.rooms()))

@@ -31,10 +31,12 @@ class Starts:
         """
         if job.spec.client is not None and job.id not in self._broker.clients:
             return "its client has not come back yet"
-        key = _nursery_key(job)
+        if self._broker.clients.is_stopped(job.id):
+            return "its command is stopped: `fg` or SIGCONT lets it go on"
+        key = self._nursery_key(job)
         if key is None or job.spec.cold:
             return ""
-        nursery = self._broker.launcher.nurseries.find(key, text_environment(job))
+        nursery = self._broker.launcher.nurseries.find(key)
         loading = "TensorFlow is being loaded, once for all programs"
         return loading if nursery.state == "warming up" else ""
 
@@ -64,7 +66,7 @@ class Starts:
                 mark=mark(job),
                 streams=streams,
                 cold=job.spec.cold,
-                key=_nursery_key(job),
+                key=self._nursery_key(job),
             )
         except OSError as error:
             self._failed(job, error)
@@ -89,8 +91,9 @@ class Starts:
         event = AttemptEnded(job.id, job.attempt, broker.clock.wall(), told)
         broker.close_job(broker.books.happened(event))
 
-
-def _nursery_key(job: Job) -> NurseryKey | None:
-    """The nursery this job could come from; None for a program that is not Python."""
-    python = job.spec.program.python
-    return NurseryKey.of(os.fsdecode(python), text_environment(job)) if python else None
+    def _nursery_key(self, job: Job) -> NurseryKey | None:
+        """The nursery this job could come from; None for a program that is not Python."""
+        python = job.spec.program.python
+        if not python:
+            return None
+        return self._broker.launcher.nurseries.key(os.fsdecode(python), text_environment(job))

@@ -179,9 +179,8 @@ class State:
                 if isinstance(job.state, Paused) and isinstance(after.state, Waiting):
                     return after.evolve(Paused(job.state.since, after.state))
                 return after
-            case AttemptEnded(at=at, outcome=outcome), _ if (held := job.holds) is not None:
-                how = held.how if isinstance(held, Running) else ""
-                return job.evolve(Finished(at, outcome, held.lease, how))
+            case AttemptEnded(at=at, outcome=outcome, how=how), _ if job.holds is not None:
+                return job.evolve(Finished(at, outcome, job.lease, how or job.how))
             case Withdrawn(at=at, outcome=outcome), Waiting() | Paused(was=Waiting()):
                 return job.evolve(Finished(at, outcome))
         raise InternalError(f"{event} does not fit a job that is {type(job.state).__name__}")

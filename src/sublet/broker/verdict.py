@@ -17,8 +17,17 @@ _STOPPED: dict[str, Cause] = {
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL)
 
 
-def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...]) -> Outcome:
-    """The story of one attempt; reads its directory, so call it before that is removed."""
+def outcome(
+    job: Job,
+    ending: Ending,
+    directory: str,
+    tenants: tuple[Tenant, ...],
+    interrupted: bool = False,
+) -> Outcome:
+    """The story of one attempt; reads its directory, so call it before that is removed.
+
+    `interrupted`: its user has sent it a signal that ends programs, such as Ctrl-C.
+    """
     state = job.holds
     assert state is not None
     evidence = read_evidence(directory)
@@ -46,6 +55,8 @@ def outcome(job: Job, ending: Ending, directory: str, tenants: tuple[Tenant, ...
         startup=max(0.0, began / 1e9 - state.tick) if began else None,
         ran=ran,
         tensorflow=any(board.runtime_started_ns for board in boards),
+        left=ending.left,
+        by_user=interrupted and code != 0 and cause in ("exited", "signalled"),
     )
 
 

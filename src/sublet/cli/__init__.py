@@ -8,6 +8,9 @@ import sys
 
 from sublet.errors import SubletError
 
+closed: tuple[int, ...] = ()
+"""Those of the descriptors 0 to 2 that were closed when the command began, as after `>&-`."""
+
 TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
 if TYPE_CHECKING:
     from typing import TextIO
@@ -18,6 +21,7 @@ def main() -> int:
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         # Until a verb is at work, Ctrl-C only ends the command: there is nothing to tell.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    _occupy_closed_streams()
     try:
         return _run(sys.argv[1:])
     except SubletError as error:
@@ -25,6 +29,16 @@ def main() -> int:
         return 2
     except BrokenPipeError:
         return pipe_closed()
+
+
+def _occupy_closed_streams() -> None:
+    """Let no socket of ours get the number of a closed stream, nor our words go to another one."""
+    global closed
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            closed += (number,)
+            # The lowest number that is free, which is this one.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))
 
 
 def complain(error: SubletError, stream: "TextIO") -> None:

@@ -6,6 +6,7 @@ Loads what it needs when it needs it: the program is asked for first.
 import os
 import sys
 
+from sublet import cli
 from sublet.cli import end_by
 from sublet.client import request
 from sublet.client.run import GaveUp, run_in_foreground
@@ -27,6 +28,7 @@ def run(
     name: str | None = None,
     python: str | None = None,
     cold: bool = False,
+    leave_children: bool = False,
     report: str | None = None,
     quiet: bool = False,
 ) -> int:
@@ -40,7 +42,9 @@ def run(
         name=name,
         python=python,
         cold=cold,
+        leave_children=leave_children,
     )
+    spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")
     voice = _Voice(quiet)
@@ -54,12 +58,18 @@ def run(
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause == "lease exceeded":
-        _explain(ended, list(words))
+        options = {"--device": device, "--cpus": cpus, "--name": name, "--python": python}
+        given = [word for option, value in options.items() if value for word in (option, value)]
+        given += ["--cold"] * cold + ["--leave-children"] * leave_children
+        _explain(ended, [*given, *words])
     elif ended.outcome.cause == "lost":
         _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")
     elif ended.outcome.cause in ("cancelled", "stopped"):
         why = ended.outcome.message if ended.outcome.cause == "stopped" else "`sublet cancel`"
         _say(f"the program was {'not started' if ended.lease is None else 'ended'}: {why}")
+    if not quiet and ended.outcome.left:
+        _say(f"ended what the program left behind: {', '.join(ended.outcome.left)}")
+        _say("`sublet run --leave-children` lets such processes go on")
     if not quiet and ended.lease is not None:
         _say(summary(ended))
     if ended.outcome.cause == "signalled":
@@ -141,7 +151,10 @@ def _peak(told: "Outcome") -> str:
 
 
 def _explain(ended: "Ended", words: list[str]) -> None:
-    """Why it died, who else was there, and the command that would have worked."""
+    """Why it died, who else was there, and the command that would have worked.
+
+    `words` are the options that were typed, those on memory left out, and the program.
+    """
     import shlex
     import textwrap
 

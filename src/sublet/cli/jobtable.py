@@ -45,7 +45,8 @@ def line(row: JobRow, now: float) -> str:
     done = (row.cause == "exited" and row.code == 0) or row.cause == "cancelled"
     failed = row.state == "finished" and not done
     if failed or row.state == "stopping":
-        wrote = failed and row.cause in _OF_ITSELF and not row.foreground
+        own = row.cause in _OF_ITSELF and not row.by_user
+        wrote = failed and own and not row.foreground
         lines.append(_with("", f"{row.reason}; sublet logs {row.id}" if wrote else row.reason))
     return "\n".join(lines)
 
@@ -53,6 +54,8 @@ def line(row: JobRow, now: float) -> str:
 def _state(row: JobRow) -> str:
     if row.state != "finished":
         return row.state
+    if row.by_user or row.cause == "stopped":
+        return "stopped"
     if row.cause == "exited":
         return "done" if row.code == 0 else "failed"
     return {"cancelled": "cancelled", "lost": "lost"}.get(row.cause or "", "failed")

@@ -15,7 +15,12 @@ VALUES = {
     "--python": "python",
     "--report": "report",
 }
-FLAGS = {"--cold": "cold", "-q": "quiet", "--quiet": "quiet"}
+FLAGS = {
+    "--cold": "cold",
+    "--leave-children": "leave_children",
+    "-q": "quiet",
+    "--quiet": "quiet",
+}
 
 
 def read(words: list[str]) -> dict[str, object] | None:

@@ -39,6 +39,11 @@ from sublet.cli.foreground import run
 )
 @click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
 @click.option(
+    "--leave-children",
+    is_flag=True,
+    help="Let processes go on that the program leaves behind when it ends.",
+)
+@click.option(
     "--report",
     metavar="FILE",
     shell_complete=complete_files,

@@ -91,6 +91,11 @@ from sublet.units import parse_seconds
     help="Interpreter; default: the active environment's.",
 )
 @click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
+@click.option(
+    "--leave-children",
+    is_flag=True,
+    help="Let processes go on that the program leaves behind when it ends.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the number as JSON.")
 @click.argument(
     "words",
@@ -117,6 +122,7 @@ def command(
     split: bool,
     python: str | None,
     cold: bool,
+    leave_children: bool,
     as_json: bool,
     words: tuple[str, ...],
 ) -> int:
@@ -139,6 +145,7 @@ def command(
         name=name,
         python=python,
         cold=cold,
+        leave_children=leave_children,
         priority=priority,
         service="opportunistic" if opportunistic else "guaranteed",
         time=None if time is None else _span("--time", time),

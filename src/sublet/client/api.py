@@ -93,6 +93,7 @@ def run(
     name: str | None = None,
     python: str | None = None,
     cold: bool = False,
+    leave_children: bool = False,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
@@ -111,6 +112,7 @@ def run(
         name=name,
         python=python,
         cold=cold,
+        leave_children=leave_children,
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

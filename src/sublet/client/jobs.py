@@ -73,9 +73,9 @@ class Job:
 def submit(words: Sequence[str], memory: str = "auto", **options: Any) -> Job:
     """Put a program into the queue: `sublet.submit(["train.py", "--lr", "0.1"], memory="2GiB")`.
 
-    Options as those of `sublet submit`: device, cpus, on_oom, name, python, cold, priority,
-    service, time and grace (seconds), after and after_ok (jobs or their numbers), retries,
-    requeue, split.
+    Options as those of `sublet submit`: device, cpus, on_oom, name, python, cold, leave_children,
+    priority, service, time and grace (seconds), after and after_ok (jobs or their numbers),
+    retries, requeue, split.
     """
     return submit_array(words, (), memory, **options)[0]
 

@@ -10,6 +10,7 @@ import signal
 import sys
 
 from sublet.backends.local import tree
+from sublet.client import early_settings
 from sublet.errors import BadRequest
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         affinity: tuple[int, ...]
         ignored: tuple[int, ...]
         limits: dict[int, tuple[int, int]]
+        closed: NotRequired[tuple[int, ...]]
 
 
 _HARMLESS_FLAGS = {"-u", "-B"}
@@ -63,14 +65,6 @@ _WITH_UNDERSCORE = {
 }
 """The interpreter's own of this form; others are not: images of Python set PYTHON_VERSION."""
 _PYTHON_ENDINGS = (".py", ".pyz", ".zip")
-_BEFORE_IMPORT = (
-    b"TF_USE_LEGACY_KERAS",
-    b"KERAS_BACKEND",
-    b"TF_ENABLE_ONEDNN_OPTS",
-    b"LD_PRELOAD",
-    b"TF_ENABLE_MKL_NATIVE_FORMAT",
-)
-"""Settings that count only before TensorFlow is loaded; a script that names one may set it."""
 
 
 def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
@@ -136,16 +130,20 @@ def why_cold(program: "ProgramTree") -> str:
     for name, value in os.environ.items():
         if value and _is_read_at_the_start(name):
             return f"{name} is set"
-    if program["kind"] == "script":
-        try:
-            with open(program["target"], "rb") as file:
-                text = file.read()
-        except OSError:
-            return ""  # A directory or an archive.
-        for setting in _BEFORE_IMPORT:
-            if setting in text:
-                return f"the script names {setting.decode()}"
+    if name := early_settings.differing(_source(program), os.environ):
+        return f"the program sets {name}, which counts when a package is loaded"
     return ""
+
+
+def _source(program: "ProgramTree") -> bytes:
+    """What can be seen of a program's text; nothing of a module, a directory or an archive."""
+    if program["kind"] == "code":
+        return program["target"]
+    try:
+        with open(program["target"] if program["kind"] == "script" else os.devnull, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _is_read_at_the_start(name: str) -> bool:

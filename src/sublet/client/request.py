@@ -34,6 +34,7 @@ def job(
     name: str | None = None,
     python: str | None = None,
     cold: bool = False,
+    leave_children: bool = False,
 ) -> "Tree":
     """What to ask of the broker for this command line, from here; it ends with this process."""
     asked = read_memory(memory)
@@ -48,6 +49,7 @@ def job(
         "cpus": cpus,
         "on_oom": choice("on_oom", on_oom),
         "cold": "it was asked for" if cold else why_cold(program),
+        "leave_children": leave_children,
     }
 
 
@@ -61,6 +63,7 @@ def job_without_client(
     name: str | None = None,
     python: str | None = None,
     cold: bool = False,
+    leave_children: bool = False,
     priority: str = "normal",
     service: str = "guaranteed",
     time: float | None = None,
@@ -81,6 +84,7 @@ def job_without_client(
         name=name,
         python=python,
         cold=cold,
+        leave_children=leave_children,
     )
     if time is not None and not time > 0:
         raise BadRequest("A time limit is more than 0.", "Write --time 90s, 45min or 2h.")

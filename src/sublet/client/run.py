@@ -94,6 +94,8 @@ class _Foreground:
         if job.program is None:
             if number in _GIVE_UP:
                 raise GaveUp(number)
+            # The broker starts no program whose command is stopped.
+            job.signal(number)
             if number == signal.SIGTSTP:
                 os.kill(os.getpid(), signal.SIGSTOP)
             return

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from sublet.devices.cgroup import memory_limit
 from sublet.domain.device import Device, DeviceFacts
+from sublet.errors import BadRequest
+from sublet.units import format_bytes
 
 
 class _Memory(NamedTuple):
@@ -20,10 +22,16 @@ class _Memory(NamedTuple):
 
 def cpu_device(memory: int | None, share: float = 0.8) -> Device:
     """The CPU, with `memory` bytes if the user set them, else a `share` of what there is."""
+    there = _memory()
+    if memory is not None and memory > there.total:
+        raise BadRequest(
+            f"SUBLET_CPU_MEMORY is {format_bytes(memory)}, and this machine has "
+            f"{format_bytes(there.total)}.",
+            "Set it to less, or leave it out: then 80% of the memory are used.",
+        )
     if memory is not None:
         capacity, source = memory, "set by SUBLET_CPU_MEMORY"
     else:
-        there = _memory()
         of_what = "the container's memory limit" if there.limited else "RAM"
         capacity, source = int(there.total * share), f"{share:.0%} of {of_what}"
     return Device(

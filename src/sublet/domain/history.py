@@ -31,6 +31,9 @@ class Run(Struct, frozen=True):
     likeness: Likeness = "same"
     edited: bool = False
     """The script's text was another one."""
+    start: str = "warm"
+    """How it was started, which decides what its process costs: `warm`, `cold`, `fresh` if it
+    could have been warm and was not, `lodger`."""
 
 
 class Forecast(Struct, frozen=True):
@@ -45,6 +48,8 @@ class Forecast(Struct, frozen=True):
     """In words: how far the probe got."""
     at: float = 0.0
     edited: bool = False
+    complete: bool = True
+    """Whether each of its runs came to its end."""
 
 
 class History(Struct, frozen=True):
@@ -55,6 +60,8 @@ class History(Struct, frozen=True):
     batch: int | None = None
     """The batch size that the job's own arguments name."""
     forecast: Forecast | None = None
+    start: str = "warm"
+    """How the job is going to be started."""
 
 
 class Explanation(Struct, frozen=True):

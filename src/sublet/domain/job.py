@@ -54,6 +54,8 @@ class Surroundings(Struct, frozen=True, weakref=True):
     """Signals the client was told to ignore (nohup), ignored in the program too."""
     limits: dict[int, tuple[int, int]]
     """Resource limits by number: soft, hard."""
+    closed: tuple[int, ...] = ()
+    """Those of the descriptors 0 to 2 that are closed, as after `>&-`."""
 
 
 class Task(Struct, frozen=True):
@@ -103,6 +105,8 @@ class JobSpec(Struct, frozen=True):
     within: int | None = None
     """The job out of whose lease this one's comes; None for one that comes out of a device. The
     broker fills it in: who asks can only show the lease it runs under."""
+    leave_children: bool = False
+    """Whether processes may go on that its program leaves behind; they are strangers then."""
     spread: bool = False
     """Whether it goes to the device with the most room instead of the one it fills best."""
 
@@ -159,6 +163,10 @@ class Outcome(Struct, frozen=True):
     ran: float = 0.0
     tensorflow: bool = False
     """Whether TensorFlow's runtime was started in it."""
+    left: tuple[str, ...] = ()
+    """Processes that it left behind, and that were ended: names and numbers."""
+    by_user: bool = False
+    """Whether its user has ended it, by Ctrl-C for example: that is no failure."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):
@@ -294,6 +302,12 @@ class Job(Struct, frozen=True):
         """The state in which it holds a lease, paused or not; None when it holds none."""
         state = self.state.was if isinstance(self.state, Paused) else self.state
         return state if isinstance(state, Starting | Running) else None
+
+    @property
+    def how(self) -> str:
+        """How its worker was started; empty if none was."""
+        held = self.holds or self.state
+        return held.how if isinstance(held, Running | Finished) else ""
 
     @property
     def lease(self) -> Lease | None:

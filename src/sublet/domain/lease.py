@@ -18,8 +18,8 @@ class Lease(Struct, frozen=True):
     """Where the size comes from, in words."""
     cpus: tuple[int, ...] = ()
     """The processors the program may run on; empty where it may run on those of its client."""
-    tight: bool = False
-    """Sized by a measured peak: nearly all of it will be used."""
+    roomy: bool = False
+    """Sized by a measured peak, with so much room that the allocator wastes nothing."""
     trimmed: int = 0
     """What the ceiling was before it was trimmed; 0 if it never was."""
 

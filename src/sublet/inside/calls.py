@@ -139,6 +139,9 @@ class _Worker:
         # After that: an error that is made again to try its pickle is noted as caught.
         memory = oom.note_uncaught(error) or _ran_out_unheard()
         told["memory"] = memory
+        if memory:
+            # A session tells of the graph first.
+            told["message"] = oom.excerpt(told["message"])
         last = last or (LAST if memory and self._crew is None else self._is_last())
         self._send(FAILURE | last, number, parcels.pack(told))
         if last and self._crew is None:

@@ -36,6 +36,14 @@ def when_imported(name: str, act: Callable[[], object]) -> None:
     sys.meta_path.insert(0, _Finder([(name, act)]))
 
 
+def imported(names: list[str]) -> None:
+    """These modules were imported in a way that no finder has seen."""
+    for finder in _finders():
+        for name, act in finder.waiting:
+            if name in names:
+                act()
+
+
 def _finders() -> list[_Finder]:
     return [finder for finder in sys.meta_path if isinstance(finder, _Finder)]
 

@@ -29,8 +29,8 @@ class Lease:
     ceiling: int
     capacity: int
     dir: str
-    tight: bool = False
-    """The ceiling was sized by a measured peak: nearly all of it will be used."""
+    roomy: bool = False
+    """Sized by a measured peak, with so much room that the allocator wastes nothing."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -67,7 +67,7 @@ class Lease:
                 ceiling=int(fields["ceiling"]),
                 capacity=int(fields["capacity"]),
                 dir=str(fields["dir"]),
-                tight=fields.get("tight") is True,
+                roomy=fields.get("roomy") is True,
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None

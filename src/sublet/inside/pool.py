@@ -4,16 +4,18 @@ Owns priming the CPU pool and reading what is in use. Never raises into the prog
 is not primed only fragments sooner, a reading that fails is no reading.
 
 Why priming: the CPU's BFC allocator takes its memory in regions of 2, 4, 8 … MiB that are never
-merged, so a program can fail to get half of its ceiling while next to nothing is in use. One
-allocation at the start makes one region: an MLP and an LSTM that needed 1.2 and 1.3 times their
-peak then ran in 1.0 times of it, and a CNN was neither helped nor harmed. The region's pages stay
-untouched, but for a table of 1/32 of its size that the allocator fills at once: 256 MiB cost 4 ms
-and 8 MiB, 8 GiB would cost half a second and 256 MiB. So a large pool is primed whole only where
-it will be used: under a lease that was sized by a measured peak. Otherwise it gets a first region.
+merged, so a program can fail to get half of its ceiling while next to nothing is in use. A large
+allocation at the start makes a large region, and all that follow are at least as large.
 
-That matters for what is learned, too. In regions that double, a piece takes the whole of one that
-is not twice its size, and the peak counts that: attention.py showed 238 to 272 MiB there, and 164
-to 218 MiB in one region.
+Why not all of the pool: a piece gets the whole of a free chunk that is neither twice its size nor
+128 MiB larger. In one region of 160 MiB a tensor of 100 MiB has it all, and the next operation
+fails; TensorFlow's own regions leave the rest. So a pool begins with a small part of it, and what
+is left can be had in one piece. Only a pool that is known to have 128 MiB more than its program
+needs is one region: there every piece is cut to size, and the peak that is measured is the need.
+(In regions that double, attention.py showed 238 to 272 MiB, and 164 to 218 MiB in one region.)
+
+A region's pages stay untouched, but for a table of 1/32 of its size that the allocator fills at
+once: 256 MiB cost 4 ms and 8 MiB, 8 GiB would cost half a second and 256 MiB.
 """
 
 from __future__ import annotations
@@ -26,15 +28,12 @@ from typing import Any
 from .environment import cpu_limit
 from .lease import MIB, Lease
 
-WHOLE = 1024
-"""MiB up to which any pool is primed whole. With only a first region of 128 or 256 MiB a CNN failed
-in 280 and 300 MiB, in which it had run without; so a first region is for pools several times its
-size."""
-WHOLE_TIGHT = 4096
+WHOLE = 4096
+"""MiB up to which a pool is one region."""
 FIRST = 512
-"""MiB, of a pool at least four times as large. A large piece takes all of a free chunk that leaves
-less than 128 MiB over, and the peak counts that: in a first region of 256 MiB two programs that
-hold 240 and 245 showed 256."""
+"""MiB at most of a first region."""
+_PART = 32
+"""A first region is this part of the pool."""
 
 _UINT8 = 4
 _SPARE = 2
@@ -43,7 +42,7 @@ region up to what is left, so nothing is lost."""
 
 
 def prime(lease: Lease, context: Any = None) -> None:
-    """Take the whole pool once and give it back, straight from the allocator.
+    """Take a large piece once and give it back, straight from the allocator.
 
     For a program that only has sessions there is no `context`; ours looks on then.
     """
@@ -140,9 +139,9 @@ def _primed_mib(lease: Lease) -> int | None:
     ceiling = cpu_limit(os.environ)
     if lease.on_gpu or ceiling is None or ceiling < 2 * _SPARE:
         return None
-    if ceiling <= (WHOLE_TIGHT if lease.tight else WHOLE):
+    if lease.roomy and ceiling <= WHOLE:
         return ceiling - _SPARE
-    return min(FIRST, ceiling // 4)
+    return min(FIRST, ceiling // _PART) or None
 
 
 _own: tuple[int, Any] | None = None

@@ -1,115 +1,187 @@
 """Being the user's program in a process that was forked warm.
 
-The program must not be able to tell: argv, environment, streams, path, `__main__`, tracebacks,
-signals, exit code and what is flushed at the end are as in a fresh `python train.py`. Where that
-cannot be had, the process becomes a fresh interpreter (exec), with the same number and streams.
+The program must not be able to tell: argv, environment, streams, path, `__main__`, modules, random
+numbers, tracebacks, signals, exit code and what is flushed at the end are as in a fresh `python
+train.py`. Where that cannot be had, the process becomes a fresh interpreter (exec), with the same
+number and streams.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import ctypes
+import functools
 import gc
 import importlib.machinery
-import importlib.util
 import io
+import json
 import linecache
 import locale
+import logging
 import os
 import signal
 import sys
-import threading
+import time
 import types
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
 
-from . import measure, threads, title
+from . import measure, threads, title, trampoline
+from .ending import Ending
+from .environment import SITE
+from .lease import VARIABLE, Lease
+from .preloaded import Needs, Preloaded
+from .reads import Reads
+from .settings import Settings
 
 _PLAIN_LOCALES = ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
 """Those for which CPython reads and writes its streams with `surrogateescape`."""
+BLANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "blank")
+"""On a nursery's PYTHONPATH: in its place of the user's, has customisations that do nothing."""
+FRESH = "fresh.json"
+"""Left in the attempt's directory by a worker that became a fresh interpreter, with the reason."""
+
+
+class Before(NamedTuple):
+    """The nursery's interpreter before it imports anything for programs."""
+
+    path: tuple[str, ...]
+    modules: frozenset[str]
+
+    @classmethod
+    def now(cls) -> Before:
+        for name in ("sitecustomize", "usercustomize"):
+            sys.modules.pop(name, None)
+        sys.path[:] = [entry for entry in sys.path if entry != BLANK]
+        return cls(tuple(entry for entry in sys.path if entry), frozenset(sys.modules))
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The nursery's interpreter as it was before it imported anything for others."""
+    """The nursery's interpreter, and what it has imported for programs."""
 
     path: tuple[str, ...]
-    modules: frozenset[str] = frozenset()
-    tops: frozenset[str] = frozenset()
-    natives: frozenset[str] = frozenset()
-    blas: tuple[str, ...] = ()
+    tops: frozenset[str]
+    """Names of modules that are imported, without what is inside of packages."""
+    local: frozenset[str]
+    """Files that imports have looked for in the current directory."""
+    backend: str
+    """Keras' backend, as it was loaded."""
+    ending: Ending
+    preloaded: Preloaded
 
     @classmethod
-    def remember(cls) -> Interpreter:
-        """Call before the preload."""
-        return cls(tuple(entry for entry in sys.path if entry))
-
-    def after_preload(self) -> Interpreter:
-        """Call after the preload: what a program finds already imported."""
-        modules = frozenset(sys.modules)
-        tops = {name for name in modules if "." not in name} - set(sys.builtin_module_names)
+    def after_preload(cls, before: Before, needs: Needs, reads: Reads) -> Interpreter:
+        """Hides from programs what they have not imported."""
+        tops = {name for name in sys.modules if "." not in name} - set(sys.builtin_module_names)
         tops.remove("__main__")  # Nobody's: each program brings its own.
-        return replace(
-            self,
-            modules=modules,
-            tops=frozenset(tops | {"sitecustomize", "usercustomize"}),
-            natives=_natives(),
-            blas=tuple(threads.libraries()),
+        ending = Ending.now()
+        config = sys.modules.get("keras.src.backend.config")
+        preloaded = Preloaded(needs, Settings(reads, threads.libraries()).imported)
+        preloaded.hide(before.modules)
+        return cls(
+            before.path,
+            frozenset(tops),
+            frozenset(reads.local - {"matplotlibrc"}),
+            str(getattr(config, "_BACKEND", "")),
+            ending,
+            preloaded,
         )
 
-    def shadowed(self, directories: list[str]) -> str:
-        """A module in one of these directories that a fresh interpreter would have preferred."""
-        for directory in directories:
+    def why_fresh(self, search: list[str], environ: dict[str, str]) -> str:
+        """Why the program needs a fresh interpreter; empty if it does not."""
+        if self.backend not in ("", environ.get("KERAS_BACKEND") or self.backend):
+            return f"KERAS_BACKEND is {environ['KERAS_BACKEND']}"
+        if (encoding := locale.nl_langinfo(locale.CODESET)) != "UTF-8":
+            return f"text is {encoding} in this locale"
+        for directory in search:
             with contextlib.suppress(OSError):
                 for entry in os.listdir(directory or "."):
                     if entry.partition(".")[0] in self.tops and _importable(directory, entry):
-                        return os.path.join(directory, entry)
+                        return f"{os.path.join(directory, entry)} hides a module that is preloaded"
+        for name in sorted(self.local):
+            if os.path.exists(name):
+                return f"{name} is read when a package is imported"
         return ""
 
 
 def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
-    """Be the program until it ends; never returns."""
+    """Be the program until it ends. Leaves by an exception that nobody may catch."""
     environ = spec["environ"]
-    search = _search_path(spec, environ)
-    site = environ.get("PYTHONPATH", "").split(os.pathsep)[:1]
-    if base.shadowed([entry for entry in search if [entry] != site]):
-        argv = spec["argv"]
-        os.execve(argv[0], argv, environ)
     os.environ.clear()
     os.environ.update(environ)
-    sys.path[:] = [*search, *base.path]
-    sys.argv[:] = [spec["target"], *spec["args"]]
-    if spec["kind"] == "code":
-        sys.argv[0] = "-c"
+    errors = _take_on_locale()
+    own, extra = own_place(spec), _python_path(environ)
+    if why := base.why_fresh([own, *extra], environ):
+        _become_fresh(spec, why)
+    sys.path[:] = [*extra, *base.path]
+    sys.argv[:] = ["-c" if spec["kind"] == "code" else spec["target"], *spec["args"]]
     sys.orig_argv[:] = spec["argv"]
+    sys.executable = spec["argv"][0]
     sys.dont_write_bytecode = bool(environ.get("PYTHONDONTWRITEBYTECODE")) or "-B" in spec["flags"]
     sys.pycache_prefix = environ.get("PYTHONPYCACHEPREFIX") or None
     if environ.get("PYTHONFAULTHANDLER"):
         import faulthandler
 
         faulthandler.enable()
-    _open_streams(environ, unbuffered="-u" in spec["flags"])
+    _open_streams(environ, errors, unbuffered="-u" in spec["flags"])
     _own_signals(spec["ignored"])
-    threads.restore(base.blas, environ)
-    if "multiprocessing.process" in sys.modules:
-        # Where its children look for a script that was named by a relative path.
-        sys.modules["multiprocessing.process"].__dict__["ORIGINAL_DIR"] = os.getcwd()
+    _start_anew()
     title.show(spec["argv"])
     gc.enable()
-    _finish(_execute(spec), base)
+    _customise()
+    sys.path.insert(0, own)
+    program = prepare(spec)
+    measure.mark_main_started()
+    base.ending.watch()
+    trampoline.leave_to(program, base.ending.end)
 
 
-def _search_path(spec: dict[str, Any], environ: dict[str, str]) -> list[str]:
-    """The head of sys.path: the program's own place, then PYTHONPATH."""
+def _become_fresh(spec: dict[str, Any], why: str) -> NoReturn:
+    """Replace this process by a fresh interpreter."""
+    lease = Lease.from_json(spec["environ"][VARIABLE])
+    with contextlib.suppress(OSError), open(os.path.join(lease.dir, FRESH), "w") as file:
+        json.dump({"why": why}, file)
+    argv = spec["argv"]
+    os.execve(argv[0], argv, spec["environ"])
+
+
+def _start_anew() -> None:
+    """Forget what the standard library has settled for the nursery."""
+    time.tzset()
+    linecache.clearcache()
+    modules: dict[str, Any] = sys.modules
+    if tempfile := modules.get("tempfile"):
+        tempfile.tempdir = tempfile._name_sequence = None
+    if uuid := modules.get("uuid"):
+        uuid._node = uuid._last_timestamp = None
+    if process := modules.get("multiprocessing.process"):
+        process.current_process().authkey = os.urandom(32)
+        # Where its children look for a script that was named by a relative path.
+        process.ORIGINAL_DIR = os.getcwd()
+
+
+def _customise() -> None:
+    """Run the user's `sitecustomize` and `usercustomize`, as `site` does it."""
+    import site
+
+    site.execsitecustomize()
+    if site.ENABLE_USER_SITE:
+        site.execusercustomize()
+
+
+def own_place(spec: dict[str, Any]) -> str:
+    """The first entry of sys.path."""
+    if spec["kind"] == "script" and _holds_main(spec["target"]):
+        return _absolute(spec["target"])
     if spec["kind"] == "script":
-        first = os.path.dirname(os.path.realpath(spec["target"]))
-        if _holds_main(spec["target"]):
-            first = _absolute(spec["target"])
-    else:
-        first = os.getcwd() if spec["kind"] == "module" else ""
-    extra = [os.path.abspath(e) for e in environ.get("PYTHONPATH", "").split(os.pathsep) if e]
-    return [first, *extra]
+        return os.path.dirname(os.path.realpath(str(spec["target"])))
+    return os.getcwd() if spec["kind"] == "module" else ""
+
+
+def _python_path(environ: dict[str, str]) -> list[str]:
+    """What PYTHONPATH adds to sys.path, less our own entry, which is for children."""
+    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [os.path.abspath(entry) for entry in entries if entry and entry != SITE]
 
 
 def _holds_main(target: str) -> bool:
@@ -129,14 +201,20 @@ def _importable(directory: str, entry: str) -> bool:
     return "." not in entry and os.path.isfile(os.path.join(path, "__init__.py"))
 
 
-def _open_streams(environ: dict[str, str], unbuffered: bool) -> None:
+def _open_streams(environ: dict[str, str], errors: str, unbuffered: bool) -> None:
     """Open the three streams as a fresh interpreter would."""
     unbuffered = unbuffered or bool(environ.get("PYTHONUNBUFFERED"))
-    name, _, errors = environ.get("PYTHONIOENCODING", "").partition(":")
-    encoding = name or sys.stdout.encoding or "utf-8"
-    errors = errors or ("strict" if name else _errors_of_locale())
+    name, _, own_errors = environ.get("PYTHONIOENCODING", "").partition(":")
+    encoding = name or "utf-8"
+    errors = own_errors or ("strict" if name else errors)
     for number, stream, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        raw = io.FileIO(number, mode, closefd=False)
+        before = getattr(sys, stream)
+        try:
+            raw = io.FileIO(number, mode, closefd=False)
+        except OSError:
+            setattr(sys, stream, None)
+            setattr(sys, f"__{stream}__", None)
+            continue
         raw.name = f"<{stream}>"
         buffer: Any = raw
         if mode == "r":
@@ -154,10 +232,15 @@ def _open_streams(environ: dict[str, str], unbuffered: bool) -> None:
         setattr(text, "mode", mode)  # noqa: B010 - read-only to a type checker, not to CPython
         setattr(sys, stream, text)
         setattr(sys, f"__{stream}__", text)
+        # Handlers that were made while packages were imported write to the program's stream.
+        for reference in logging._handlerList:  # type: ignore[attr-defined]
+            if getattr(handler := reference(), "stream", None) is before:
+                handler.stream = text
 
 
-def _errors_of_locale() -> str:
-    """What becomes of bytes that are no text: in the plain locales, they are passed through."""
+def _take_on_locale() -> str:
+    """Set the locale as CPython does at its start. Returns what becomes of bytes that are no text:
+    in the plain locales, they are passed through."""
     name = "C"
     with contextlib.suppress(locale.Error):
         name = locale.setlocale(locale.LC_CTYPE, "")
@@ -176,72 +259,50 @@ def _own_signals(ignored: list[int]) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _execute(spec: dict[str, Any]) -> int | None:
-    """Run the program's code as `__main__`; its exit code, None for an uncaught Ctrl-C."""
+def prepare(spec: dict[str, Any]) -> Any:
+    """The program, ready to run as `__main__`; see `trampoline`."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
     sys.modules["__main__"] = main
-    measure.mark_main_started()
+    if spec["kind"] == "module":
+        return functools.partial(_run_module, spec["target"], True)
+    if spec["kind"] == "code":
+        main.__dict__["__loader__"] = importlib.machinery.BuiltinImporter
+        return trampoline.code(spec["target"])
+    if _holds_main(spec["target"]):
+        return functools.partial(_run_module, "__main__", False)
+    path = _absolute(spec["target"])
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__.update(__cached__=None, __doc__=None, __loader__=loader)
+    main.__dict__.update(__package__=None, __spec__=None)
     try:
-        _run(spec, main.__dict__)  # The point of the whole thing.
+        return trampoline.script(path)
+    except OSError as error:
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"{spec['argv'][0]}: can't open file {path!r}: {reason}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _run_module(name: str, is_module: bool) -> int:
+    """What `python -m` does, and for a directory or an archive with a `__main__`."""
+    import runpy
+
+    helpers: Any = runpy  # What `python` itself calls here; private, so it has no types.
+    try:
+        helpers._run_module_as_main(name, is_module)
     except SystemExit as stop:
         return _exit_code(stop.code)
     except BaseException as error:
-        trace = _without_us(error.__traceback__)
-        error.__traceback__ = trace
-        sys.excepthook(type(error), error, trace)
-        return None if isinstance(error, KeyboardInterrupt) else 1
+        trace = error.__traceback__
+        sys.last_type, sys.last_value = type(error), error
+        sys.last_traceback = error.__traceback__ = trace.tb_next if trace is not None else None
+        sys.excepthook(type(error), error, error.__traceback__)
+        return trampoline.FAILED
     return 0
 
 
-def _run(spec: dict[str, Any], main: dict[str, Any]) -> None:
-    """Run the program's code with the names that CPython gives to `__main__`."""
-    module = spec["kind"] == "module"
-    if module or (spec["kind"] == "script" and _holds_main(spec["target"])):
-        import runpy
-
-        # What `python` itself calls here; private, so it has no types.
-        helpers: Any = runpy
-        helpers._run_module_as_main(spec["target"] if module else "__main__", module)
-    elif spec["kind"] == "code":
-        main["__loader__"] = importlib.machinery.BuiltinImporter
-        exec(compile(spec["target"], "<string>", "exec", dont_inherit=True), main)
-    else:
-        exec(_load(spec, main), main)
-
-
-def _load(spec: dict[str, Any], main: dict[str, Any]) -> types.CodeType:
-    """The script's code, with `__main__` set up for it."""
-    target = _absolute(spec["target"])
-    loader = importlib.machinery.SourceFileLoader("__main__", target)
-    main.update(
-        __file__=target,
-        __cached__=None,
-        __doc__=None,
-        __loader__=loader,
-        __package__=None,
-        __spec__=None,
-    )
-    try:
-        with io.open_code(target) as file:
-            source = file.read()
-    except OSError as error:
-        print(
-            f"{spec['argv'][0]}: can't open file {target!r}: "
-            f"[Errno {error.errno}] {error.strerror}",
-            file=sys.stderr,
-        )
-        raise SystemExit(2) from None
-    linecache.checkcache(target)
-    return compile(source, target, "exec", dont_inherit=True)
-
-
-def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback from the program's own first frame on."""
-    own = os.path.dirname(__file__)
-    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == own:
-        trace = trace.tb_next
-    return trace
+# Where its caller is to be seen, in a stack that begins with functions of `runpy` anyway.
+_run_module.__code__ = _run_module.__code__.replace(co_filename="<frozen runpy>")
 
 
 def _exit_code(code: object) -> int:
@@ -251,54 +312,3 @@ def _exit_code(code: object) -> int:
         return code & 0xFF
     print(code, file=sys.stderr)
     return 1
-
-
-def _natives() -> frozenset[str]:
-    """The native libraries behind the imported modules."""
-    suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return frozenset(file for file in files if isinstance(file, str) and file.endswith(suffixes))
-
-
-def _finish(code: int | None, base: Interpreter) -> NoReturn:
-    """End as an interpreter does, without taking TensorFlow itself apart.
-
-    Threads are joined, exit handlers run, the program's modules are cleared (which closes its
-    files and runs its finalisers), streams are flushed. Only the libraries that the nursery had
-    imported are left as they are: the kernel frees them faster. A program that has loaded native
-    libraries of its own gets the interpreter's full finalisation, as those may rely on it.
-    """
-    measure.mark_exit(130 if code is None else code)
-    if not _natives() <= base.natives and code is not None:
-        sys.exit(code)
-    # What the interpreter calls itself at its end; private, so it has no types.
-    for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
-        with contextlib.suppress(Exception):
-            step()
-    own = [name for name in sys.modules if name not in base.modules]
-    for name in ["__main__", *own]:
-        module = sys.modules.get(name)
-        if module is not None and isinstance(module, types.ModuleType):
-            with contextlib.suppress(Exception):
-                _clear(module)
-    with contextlib.suppress(Exception):
-        gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    ctypes.CDLL(None).fflush(None)
-    if code is None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    os._exit(130 if code is None else code)
-
-
-def _clear(module: types.ModuleType) -> None:
-    """Drop what a module holds in the order the interpreter does: names with one `_` first."""
-    names = list(module.__dict__)
-    for name in names:
-        if name.startswith("_") and not name.startswith("__"):
-            module.__dict__[name] = None
-    for name in names:
-        if name != "__builtins__":
-            module.__dict__[name] = None

@@ -40,9 +40,15 @@ _FIRST_CALL = (
 """What `calls`, the program of a pool's worker, imports."""
 
 
+_context: Any = None
+"""The module whose `_context` says whether the runtime has started; programs may not see it."""
+
+
 def preload() -> str:
     """Import what programs need; returns TensorFlow's version."""
+    global _context
     tensorflow = importlib.import_module("tensorflow")
+    _context = sys.modules.get("tensorflow.python.eager.context")
     hook.install()
     for name in ("keras", *_FIRST_FIT, *_FIRST_CALL):
         with contextlib.suppress(ImportError):
@@ -77,6 +83,4 @@ def _fill_registries(tensorflow: Any) -> None:
 
 def runtime_started() -> bool:
     """Whether TensorFlow's runtime runs in this process."""
-    context = sys.modules.get("tensorflow.python.eager.context")
-    current = getattr(context, "_context", None)
-    return bool(getattr(current, "_initialized", False))
+    return bool(getattr(getattr(_context, "_context", None), "_initialized", False))

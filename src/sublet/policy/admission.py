@@ -336,7 +336,7 @@ class _Desk:
             kept.spare -= charge
         self.free[name] -= charge
         self.company[name] += 1
-        self.grants.append(Grant(one.job, name, Size(ceiling, offer.basis), charge))
+        self.grants.append(Grant(one.job, name, Size(ceiling, offer.basis, offer.roomy), charge))
 
     def _promise(
         self, one: Candidate, offer: Offer, name: str, ended: list[Holding]

@@ -9,11 +9,11 @@ from sublet.policy.learning import Lesson, filled, learn
 from sublet.policy.sizing import (
     DEFAULT_SHARE,
     FRAGMENTS,
+    IDLE_SHARE,
     SMALLEST,
-    TINIEST,
-    Evidence,
-    ceiling_for,
     doubt,
+    learned_ceiling,
+    spare,
 )
 from sublet.units import format_bytes
 
@@ -25,6 +25,8 @@ def lines(told: Explanation) -> list[str]:
     """The explanation, in lines of at most 80 columns."""
     lesson = learn(told.history)
     rows: list[tuple[str, str]] = [("lease", _lease(told))]
+    if told.lease is not None:
+        rows.append(("process", _process(told, lesson)))
     if told.ask == "auto":
         rows += _learned(told, lesson)
     else:
@@ -34,8 +36,8 @@ def lines(told: Explanation) -> list[str]:
         rows.append(("held", f"{format_bytes(told.peak)} at most, in its own run"))
     out = [f"#{told.job} {told.name}, attempt {told.attempt}, {told.state}"]
     for name, text in rows:
-        wrapped = textwrap.wrap(text, _WIDTH - 9) or [""]
-        out += [f"  {name:<7}{wrapped[0]}", *(f"  {'':<7}{line}" for line in wrapped[1:])]
+        wrapped = textwrap.wrap(text, _WIDTH - 10) or [""]
+        out += [f"  {name:<8}{wrapped[0]}", *(f"  {'':<8}{line}" for line in wrapped[1:])]
     if told.history.runs:
         out += ["", *_table(told.history.runs, lesson)]
     return out
@@ -64,28 +66,42 @@ def _lease(told: Explanation) -> str:
     if told.lease is None:
         return f"none yet; asks for --memory {told.ask} on {told.device}"
     lease = told.lease
-    outside = lease.charge - lease.ceiling
-    return (
-        f"{format_bytes(lease.ceiling)} on {lease.device}, and {format_bytes(outside)} for its "
-        f"process ({lease.basis})"
-    )
+    return f"{format_bytes(lease.ceiling)} on {lease.device} ({lease.basis})"
+
+
+def _process(told: Explanation, lesson: Lesson) -> str:
+    """What is charged beside the ceiling."""
+    assert told.lease is not None
+    beside = format_bytes(told.lease.charge - told.lease.ceiling)
+    start = told.history.start
+    if lesson.evidence.outside is None:
+        return f"{beside} more for the process itself, as usual for a {start} start"
+    held = format_bytes(lesson.evidence.outside)
+    return f"{beside} more for the process itself; {held} were seen after a {start} start"
 
 
 def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
     evidence = lesson.evidence
-    if evidence.peak is None and not evidence.failed_at:
-        share = format_bytes(int(told.capacity * DEFAULT_SHARE))
-        yield "why", f"{_unknown(told)}: {DEFAULT_SHARE:.0%} of {told.device}, {share}"
+    if evidence.peak is None:
+        rate = IDLE_SHARE if evidence.idle else DEFAULT_SHARE
+        share = format_bytes(int(told.capacity * rate))
+        yield "why", f"{_unknown(told, lesson)}: {rate:.0%} of {told.device}, {share}"
+        if evidence.at_least:
+            yield "seen", f"{format_bytes(evidence.at_least)}: it needs that at the least"
         if told.peak is not None:
             yield "next", "later runs are sized by what this one held"
         elif not told.history.runs:
             yield "next", "`sublet probe` finds out from a few steps"
-        return
-    if evidence.peak is not None:
+    else:
         yield "peak", f"{format_bytes(evidence.peak)}, {evidence.basis or _counted(lesson)}"
         margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
-        if margin:
+        least = spare(told.capacity)
+        if margin and evidence.peak * max(margin, FRAGMENTS) < least:
+            yield "margin", f"{format_bytes(least)}: less is never added"
+        elif margin:
             yield "margin", f"{max(margin, FRAGMENTS):.0%}: {_why(lesson, margin)}"
+        if evidence.at_least > evidence.peak:
+            yield "seen", f"{format_bytes(evidence.at_least)}, in a run that did not end well"
     if lesson.line is not None:
         yield "line", _line(lesson.line)
     if told.history.forecast is not None:
@@ -95,44 +111,40 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
             (
                 f"{format_bytes(probe.low)} to {format_bytes(probe.high)}, from {probe.rests_on}"
                 + (", of another text of the script" if probe.edited else "")
+                + ("" if probe.complete else ": not believed")
             ),
         )
     if evidence.enough:
         yield (
             "enough",
-            f"{format_bytes(evidence.enough)} or more, after runs that filled theirs",
+            f"{format_bytes(evidence.enough)} or more: that was just enough",
         )
     if evidence.failed_at:
-        yield "failed", f"{format_bytes(evidence.failed_at)} was too little: half as much again"
+        yield "failed", f"{format_bytes(evidence.failed_at)} was too little: twice that, or more"
     if told.least:
         yield "retry", f"at least {format_bytes(told.least)}, after the attempt before"
-    if _needed(told, evidence) < _smallest(evidence):
-        yield "least", f"{format_bytes(_smallest(evidence))}: less is never given"
+    if _wanted(told, lesson) == SMALLEST:
+        yield "least", f"{format_bytes(SMALLEST)}: less is never given"
     yield "gives", _would(told, lesson)
 
 
 def _would(told: Explanation, lesson: Lesson) -> str:
-    evidence = lesson.evidence
-    if evidence.peak is None and not evidence.failed_at:
-        return f"{DEFAULT_SHARE:.0%} of {told.device}: {_unknown(told)}"
-    wanted = max(_needed(told, evidence), _smallest(evidence))
+    wanted = _wanted(told, lesson)
     if wanted > told.ever:
         most = format_bytes(max(told.ever, 0))
         return f"{format_bytes(wanted)}, of which {told.device} can give {most}"
     return format_bytes(wanted)
 
 
-def _unknown(told: Explanation) -> str:
+def _unknown(told: Explanation, lesson: Lesson) -> str:
     runs = told.history.runs
-    return "no run of it has started TensorFlow" if runs else "no run of it was measured"
+    if lesson.evidence.idle or (runs and all(run.peak is None for run in runs)):
+        return "no run of it has started TensorFlow"
+    return "no run says what it needs" if runs else "no run of it was measured"
 
 
-def _needed(told: Explanation, evidence: Evidence) -> int:
-    return max(ceiling_for(evidence), evidence.failed_at * 3 // 2, told.least)
-
-
-def _smallest(evidence: Evidence) -> int:
-    return SMALLEST if evidence.peak is None else TINIEST
+def _wanted(told: Explanation, lesson: Lesson) -> int:
+    return max(learned_ceiling(lesson.evidence, told.capacity), told.least)
 
 
 def _counted(lesson: Lesson) -> str:
@@ -145,12 +157,8 @@ def _why(lesson: Lesson, margin: float) -> str:
     if margin <= FRAGMENTS:
         return "what the allocator needs around its pieces"
     reasons = [f"{lesson.evidence.runs} run{'s' * (lesson.evidence.runs != 1)} seen"]
-    if lesson.counted and all(run.edited for run in lesson.counted):
-        reasons.append("the script was edited since")
     if lesson.counted and not lesson.evidence.same_arguments and lesson.line is None:
         reasons.append("not with these arguments")
-    if lesson.counted and not lesson.counted[0].good:
-        reasons.append("none came to a good end")
     return ", ".join(reasons)
 
 
@@ -182,7 +190,7 @@ def _role(run: Run, lesson: Lesson) -> str:
     elif run in lesson.counted:
         notes.append("yes, filled" if filled(run) else "yes")
     elif not run.good:
-        notes.append("no, it failed")
+        notes.append("no, unfinished")
     else:
         notes.append("no")
     if run.likeness == "other":

@@ -50,7 +50,8 @@ def forecast(passes: Sequence[Pass], at: float = 0.0) -> Forecast:
     for one in passes:
         if one.exceeded:
             high = max(high, after_failure(one.ceiling, one.peak, None))
-    return Forecast(expected, min(low, expected), high, points, _words(passes, complete), at)
+    words = _words(passes, complete)
+    return Forecast(expected, min(low, expected), high, points, words, at, complete=complete)
 
 
 def _words(passes: Sequence[Pass], complete: bool) -> str:

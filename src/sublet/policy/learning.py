@@ -1,14 +1,17 @@
 """What runs of a program teach about its next one: from single runs to one sum of evidence.
 
-The best evidence decides: runs with the same arguments; else a line through runs that differ in
-nothing but the batch size; else a probe; else runs with other arguments. Pure: the broker brings
-the runs, newest first.
+Some runs say what a program needs, and the best of them decide: good runs with the same arguments;
+else a line through runs that differ in nothing but the batch size; else a probe that came to its
+end; else several runs with other arguments that agree. All others say little: runs of another text
+of the script, runs that failed or were ended, one run with other arguments, a probe that was cut
+short. What these held is a lower bound and no more. Pure: the broker brings the runs, newest first.
 """
 
 import statistics
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sublet.domain.history import History, Likeness, Point, Run
 from sublet.policy.fits import MOST_REACH, Line, fit, spread
@@ -17,21 +20,21 @@ from sublet.units import format_bytes
 
 RECENT = 5
 """So many of the latest runs have a say in the largest peak."""
-_FOR_A_LINE = 20
+_LONG = 20
 """A line takes more, with several batch sizes; and so long a ceiling that failed is avoided."""
 _FULL = 0.95
 """A run that held this share of its ceiling has filled it. A piece takes all of a free chunk that
 is not twice its size, so what was held is then the ceiling rather than the need: it shows that the
 ceiling was enough, and a margin on top of it would grow with every run."""
 _OFTEN = 3
-"""After so many runs that filled their ceilings and came to a good end, no margin is needed."""
-_EDITED = 0.10
-_UNFINISHED = 0.25
+"""After so many runs that filled their ceilings and came to a good end, no margin is needed. And so
+many runs with other arguments are believed, if they agree."""
+_AGREE = 0.10
+"""Peaks agree that lie no further apart than this."""
 _OTHER_ARGUMENTS = 0.25
 _PER_REACH = 0.10
-"""Added to the margin: for runs of another text of the script, for runs that did not come to a good
-end, for runs with other arguments, and for each time the largest batch seen that a line is followed
-beyond it."""
+"""Added to the margin: for runs with other arguments, and for each time the largest batch seen that
+a line is followed beyond it."""
 
 
 class Lesson(Struct, frozen=True):
@@ -44,79 +47,24 @@ class Lesson(Struct, frozen=True):
 
 def learn(history: History) -> Lesson:
     """Weigh what is known."""
-    same = _counting(history.runs, "same")
-    alike = [run for run in history.runs if run.likeness != "other"]
-    known = (
-        _from_same(same, _too_small(history.runs)) or _from_batches(history) or _from_probe(history)
+    own = _alike(history.runs, "same")
+    failed, enough = _bounds(history)
+    lesson = (
+        _from_same(own) or _from_batches(history) or _from_probe(history) or _from_others(history)
     )
-    if known is None:
-        others = _counting(history.runs, "other") or _counting(history.runs, "batch")
-        known = _from_others(others)
-    seen = any(run.likeness == "same" for run in history.runs)
-    lesson = known or Lesson(Evidence(same_arguments=seen))
-    # One that ran out of memory had not touched all of its pool, so what lies beside it is unknown.
-    outsides = [
-        run.outside
-        for run in (alike or history.runs)
-        if run.outside is not None and not run.exceeded
-    ]
-    evidence = Evidence(
-        peak=lesson.evidence.peak,
-        runs=lesson.evidence.runs,
-        same_arguments=lesson.evidence.same_arguments,
-        outside=max(outsides[:RECENT], default=None),
-        failed_at=_failed_at(history),
-        margin=lesson.evidence.margin,
-        basis=lesson.evidence.basis,
-        enough=lesson.evidence.enough,
+    if lesson is None:
+        lesson = Lesson(Evidence(at_least=_most_seen(history), idle=_is_idle(own)))
+    else:
+        # Runs of this text that did not come to a good end may have held more.
+        seen = max((run.peak or 0 for run in own[:RECENT]), default=0)
+        lesson = replace(lesson, evidence=replace(lesson.evidence, at_least=seen))
+    evidence = replace(
+        lesson.evidence,
+        outside=_outside(history),
+        failed_at=failed,
+        enough=max(lesson.evidence.enough, enough),
     )
-    return Lesson(evidence, lesson.counted, lesson.line)
-
-
-def _counting(runs: Sequence[Run], likeness: Likeness, most: int = RECENT) -> list[Run]:
-    """The latest runs of this likeness whose peak says what the program needs: those that came to a
-    good end; where there are none, those that failed of something else than memory."""
-    latest = [run for run in runs if run.likeness == likeness][: 2 * most]
-    measured = [run for run in latest if run.peak is not None]
-    good = [run for run in measured if run.good]
-    return (good or [run for run in measured if not run.exceeded])[:most]
-
-
-def _too_small(runs: Sequence[Run]) -> int:
-    """The largest ceiling that has failed, even if runs have come to a good end since: what failed
-    once in a while would fail again."""
-    latest = [run for run in runs if run.likeness == "same"][:_FOR_A_LINE]
-    return max((run.ceiling for run in latest if run.exceeded), default=0)
-
-
-def _from_same(runs: list[Run], too_small: int) -> Lesson | None:
-    if not runs:
-        return None
-    full = [run for run in runs if filled(run) and run.good]
-    enough = max((run.ceiling for run in full), default=0)
-    if full and len(full) < _OFTEN:
-        # It was at the edge, and the next run may go over it; once more, and no further.
-        enough = max(enough, with_margin(min(run.ceiling for run in full), FRAGMENTS))
-    if too_small:
-        enough = max(enough, with_margin(too_small, FRAGMENTS))
-    if len(full) == len(runs) >= _OFTEN:
-        return Lesson(Evidence(enough, len(runs), margin=0.0, enough=enough), tuple(runs))
-    peaks = _needs(runs)
-    margin = _margin(peaks)
-    if all(run.edited for run in runs):
-        margin += _EDITED
-    if not runs[0].good:
-        margin += _UNFINISHED
-    return Lesson(Evidence(max(peaks), len(runs), margin=margin, enough=enough), tuple(runs))
-
-
-def _needs(runs: Sequence[Run]) -> list[int]:
-    """What each run needed. One that filled its ceiling has confirmed what the others showed; where
-    all did, the smallest that was enough is known best."""
-    peaks = [run.peak or 0 for run in runs]
-    others = [peak for peak, run in zip(peaks, runs, strict=True) if not filled(run)]
-    confirmed = max(others) if others else min(peaks)
-    return [min(peak, confirmed) for peak in peaks]
+    return replace(lesson, evidence=evidence)
 
 
 def filled(run: Run) -> bool:
@@ -124,30 +72,61 @@ def filled(run: Run) -> bool:
     return (run.peak or 0) >= _FULL * run.ceiling
 
 
+def _alike(runs: Sequence[Run], likeness: Likeness) -> list[Run]:
+    """The runs of this likeness, of the script's text as it is."""
+    return [run for run in runs if run.likeness == likeness and not run.edited]
+
+
+def _good(runs: Sequence[Run], most: int = RECENT) -> list[Run]:
+    """Those that came to a good end and used TensorFlow."""
+    return [run for run in runs if run.good and run.peak is not None][:most]
+
+
+def _from_same(own: list[Run]) -> Lesson | None:
+    runs = _good(own)
+    if not runs:
+        return None
+    full = [run for run in runs if filled(run)]
+    peaks = [run.peak or 0 for run in runs if not filled(run)]
+    enough = max((run.ceiling for run in full), default=0)
+    if full and len(full) < _OFTEN:
+        # It was at the edge, and the next run may go over it; once more, and no further.
+        enough = max(enough, with_margin(min(run.ceiling for run in full), FRAGMENTS))
+    if not peaks:
+        # The smallest that was enough is known best.
+        peak = min(run.peak or 0 for run in full)
+        margin = 0.0 if len(full) >= _OFTEN else doubt(len(full))
+    else:
+        peak, margin = max(peaks), _margin(peaks)
+    return Lesson(Evidence(peak, len(runs), margin=margin, enough=enough), tuple(runs))
+
+
 def _margin(peaks: Sequence[int]) -> float:
     """What to add to the largest peak: what the allocator needs around it, or more where the
     typical peak and the spread say that a larger one may come."""
     typical = statistics.median(peaks)
-    apart = spread([(peak, typical) for peak in peaks])
-    upper = typical * (1 + doubt(len(peaks), apart))
+    upper = typical * (1 + doubt(len(peaks), _spread(peaks)))
     return max(FRAGMENTS, upper / max(1, max(peaks)) - 1)
+
+
+def _spread(peaks: Sequence[int]) -> float:
+    typical = statistics.median(peaks)
+    return spread([(peak, typical) for peak in peaks])
 
 
 def _from_batches(history: History) -> Lesson | None:
     """From runs that differ in the batch size only."""
-    runs = _counting(history.runs, "batch", _FOR_A_LINE)
+    runs = _good(_alike(history.runs, "batch"), _LONG)
     if not runs or history.batch is None:
         return None
     points = [Point(float(run.batch or 1), run.peak or 0) for run in runs]
     line = fit(points)
     if line is None:
         return _from_one_batch(runs, history.batch)
-    batches = {run.batch for run in runs}
     if history.batch > MOST_REACH * line.largest:
         return _from_one_batch([max(runs, key=lambda run: run.batch or 0)], history.batch)
+    batches = {run.batch for run in runs}
     margin = doubt(len(runs), line.spread) + _PER_REACH * line.reach(history.batch)
-    if all(run.edited for run in runs):
-        margin += _EDITED
     words = f"{len(runs)} runs with {len(batches)} batch sizes, at batch {history.batch}"
     evidence = Evidence(line.at(history.batch), len(runs), False, margin=margin, basis=words)
     return Lesson(evidence, tuple(runs), line)
@@ -161,40 +140,72 @@ def _from_one_batch(runs: list[Run], batch: int) -> Lesson:
     words = f"{len(runs)} run{'s' * (len(runs) > 1)} at batch {seen}"
     if batch > seen:
         words += f", in proportion to batch {batch}"
-    margin = doubt(len(runs)) + _EDITED * all(run.edited for run in runs)
-    return Lesson(Evidence(peak, len(runs), False, margin=margin, basis=words), tuple(runs))
+    evidence = Evidence(peak, len(runs), False, margin=doubt(len(runs)), basis=words)
+    return Lesson(evidence, tuple(runs))
 
 
 def _from_probe(history: History) -> Lesson | None:
     told = history.forecast
-    if told is None:
+    if told is None or told.edited or not told.complete:
         return None
-    margin = FRAGMENTS + _EDITED * told.edited
     words = f"a probe that expects at most {format_bytes(told.high)}"
-    return Lesson(Evidence(told.high, len(told.points), margin=margin, basis=words))
+    return Lesson(Evidence(told.high, len(told.points), margin=FRAGMENTS, basis=words))
 
 
-def _from_others(runs: list[Run]) -> Lesson | None:
-    if not runs:
-        return None
+def _from_others(history: History) -> Lesson | None:
+    runs = _good(_alike(history.runs, "other"))
     peaks = [run.peak or 0 for run in runs]
+    if len(runs) < _OFTEN or _spread(peaks) > _AGREE:
+        return None
     margin = _margin(peaks) + _OTHER_ARGUMENTS
     return Lesson(Evidence(max(peaks), len(runs), False, margin=margin), tuple(runs))
 
 
-def _failed_at(history: History) -> int:
-    """A ceiling that was too small counts until a later run like it has come to a good end. One
-    that failed with a smaller batch was too small for a larger one too; runs with other arguments
-    count where there are no better ones."""
-    failed = 0
+def _most_seen(history: History) -> int:
+    """The most that anything which says little has shown the program to hold."""
+    peaks = [run.peak or 0 for run in history.runs[:RECENT]]
+    if history.forecast is not None:
+        peaks.append(history.forecast.high)
+    return max(peaks, default=0)
+
+
+def _is_idle(own: list[Run]) -> bool:
+    """Whether the program comes to a good end without ever starting TensorFlow."""
+    latest = own[:RECENT]
+    return bool(latest) and all(run.good and run.peak is None for run in latest)
+
+
+def _bounds(history: History) -> tuple[int, int]:
+    """The largest ceiling that was too small, while no larger one has been enough; and where one
+    has, what the next one is not to fall below: the smallest that was, or twice what failed.
+
+    What failed with a smaller batch is too small for a larger one, too. Runs of another text of the
+    script, or with other arguments, count where there are no better ones.
+    """
     alike = [
         run
         for run in history.runs
         if run.likeness == "same"
         or (run.likeness == "batch" and (run.batch or 0) <= (history.batch or 0))
     ]
-    for run in alike or history.runs:
-        if run.good:
-            break
-        failed = max(failed, run.ceiling if run.exceeded else 0)
-    return failed
+    counting = [run for run in alike if not run.edited] or alike or list(history.runs)
+    failed = max((run.ceiling for run in counting[:_LONG] if run.exceeded), default=0)
+    larger = [
+        run.ceiling
+        for run in counting[:_LONG]
+        if run.good and run.peak is not None and run.ceiling > failed
+    ]
+    return (0, min(*larger, 2 * failed)) if failed and larger else (failed, 0)
+
+
+def _outside(history: History) -> int | None:
+    """What its process adds beside its pool, from runs that were started as this one will be. One
+    that ran out of memory had not touched all of its pool, so of that nothing is known."""
+    starts = {"warm": ("warm", "fresh")}.get(history.start, (history.start,))
+    runs = [
+        run
+        for run in history.runs
+        if run.outside is not None and not run.exceeded and run.start in starts
+    ]
+    alike = [run for run in runs if run.likeness != "other"] or runs
+    return max((run.outside or 0 for run in alike[:RECENT]), default=None)

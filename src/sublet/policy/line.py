@@ -44,6 +44,8 @@ class Offer(Struct, frozen=True):
     basis: str = ""
     grow: bool = False
     """Takes all that is free at the grant; the amounts above are then the least."""
+    roomy: bool = False
+    """As in `sizing.Size`."""
 
 
 class Candidate(Struct, frozen=True):

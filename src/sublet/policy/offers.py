@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sublet.domain.memory import Grow, MemoryAsk
 from sublet.policy.line import Offer
 from sublet.policy.rooms import Room, eligible, most_ever
-from sublet.policy.sizing import SMALLEST, Evidence, size
+from sublet.policy.sizing import SMALLEST, Evidence, Size, size
 from sublet.units import format_bytes
 
 _NOTHING_KNOWN = Evidence()
@@ -27,7 +27,7 @@ def offers(
     or what stands on a device changes.
     """
     names = set(eligible(device, rooms, within))
-    found: dict[tuple[int, int, str], list[str]] = {}
+    found: dict[tuple[int, int, str, bool], list[str]] = {}
     for room in rooms:
         name = room.device.id
         if name not in names:
@@ -35,18 +35,19 @@ def offers(
         ever = most_ever(room, overhead[name])
         known = evidence.get(room.device.kind, _NOTHING_KNOWN)
         if isinstance(ask, Grow):
-            ceiling, basis = max(SMALLEST, least), "all that was free"
-            if ceiling > ever:
+            chosen = Size(max(SMALLEST, least), "all that was free")
+            if chosen.ceiling > ever:
                 continue
+        elif (sized := size(ask, room.device, ever, ever, known, least)) is not None:
+            chosen = sized
         else:
-            chosen = size(ask, room.device, ever, ever, known, least)
-            if chosen is None:
-                continue
-            ceiling, basis = chosen.ceiling, chosen.basis
-        found.setdefault((ceiling, overhead[name], basis), []).append(name)
+            continue
+        key = (chosen.ceiling, overhead[name], chosen.basis, chosen.roomy)
+        found.setdefault(key, []).append(name)
+    grow = isinstance(ask, Grow)
     return tuple(
-        Offer(tuple(sorted(where)), ceiling, ceiling + beside, basis, isinstance(ask, Grow))
-        for (ceiling, beside, basis), where in sorted(found.items())
+        Offer(tuple(sorted(where)), ceiling, ceiling + beside, basis, grow, roomy)
+        for (ceiling, beside, basis, roomy), where in sorted(found.items())
     )
 
 

@@ -66,6 +66,8 @@ def advice(job: Job, larger: int | None) -> str:
 
 def ending(told: Outcome) -> str:
     """How an attempt ended, in a few words."""
+    if told.by_user:
+        return "ended by its user"
     match told.cause:
         case "exited":
             return "done" if told.code == 0 else f"exit code {told.code}"

@@ -3,7 +3,8 @@
 A ceiling must be above the peak for three reasons. The next run may need more than the last: on
 two processors the same program's peak varied by up to 15 % either way, as operations overlap
 differently. The allocator needs room around the pieces: it gives a piece all of a free chunk that
-is not twice its size. And TensorFlow counts in whole MiB.
+is not twice its size. And TensorFlow counts in whole MiB. Where little is known, and for small
+programs, a ceiling is generous: a few MiB of a large device are worth no death.
 """
 
 from math import sqrt
@@ -16,12 +17,17 @@ from sublet.errors import BadRequest, TooLarge
 from sublet.units import MiB, format_bytes
 
 SMALLEST = 16 * MiB
-"""Less is not given where nothing was measured: hardly any program runs in it."""
-TINIEST = 8 * MiB
-"""A program that was seen to need less gets this. TensorFlow starts in 1 MiB, but in a few MiB one
-piece more or less decides: with 3 MiB, programs that hold 2 to 3 MiB waited for memory or died."""
+"""Less is never given. TensorFlow starts in 1 MiB, but in a few MiB one piece more or less decides:
+with 3 MiB, programs that hold 2 to 3 MiB waited for memory or died."""
 DEFAULT_SHARE = 0.25
-"""What `auto` takes of the device for a program that was never measured."""
+"""What `auto` takes of the device for a program of which little is known."""
+IDLE_SHARE = 0.02
+"""What it takes for one that has not used TensorFlow so far."""
+CUT = 128 * MiB
+"""TensorFlow's allocator cuts a free chunk to size if so much is left over; else the piece gets all
+of it. A lease with so much more than its program needs wastes nothing."""
+_SPARE_SHARE = 1 / 64
+"""The least that is added to a peak: so much, or such a share of a small device."""
 FRAGMENTS = 0.08
 """What the allocator needs beyond the largest peak that was seen, as a share of it."""
 
@@ -39,20 +45,24 @@ class Evidence(Struct, frozen=True):
 
     peak: int | None = None
     """The most that TensorFlow's allocator held in the runs that count, or will hold by a
-    forecast from them."""
+    forecast from them. None where no run says what the program needs."""
     runs: int = 0
     same_arguments: bool = True
     outside: int | None = None
     """What its process added to the machine beside that pool."""
     failed_at: int = 0
-    """The largest ceiling that was too small."""
+    """The largest ceiling that was too small, where no larger one was enough."""
     margin: float | None = None
     """What to add to the peak, as a share of it; None for so many runs that all had this peak. With
     0 the peak is a ceiling that was enough again and again, and nothing is added."""
     basis: str = ""
     """Where the peak comes from, in words; empty for the largest of the runs."""
     enough: int = 0
-    """A ceiling that a good run filled: the next one is not below it."""
+    """A ceiling that was just enough for a good run: the next one is not below it."""
+    at_least: int = 0
+    """The most that runs were seen to hold which say little, such as one that failed."""
+    idle: bool = False
+    """Its runs came to a good end and never started TensorFlow."""
 
 
 class Size(Struct, frozen=True):
@@ -60,8 +70,8 @@ class Size(Struct, frozen=True):
 
     ceiling: int
     basis: str
-    tight: bool = False
-    """Sized by a measured peak: all of it will be used."""
+    roomy: bool = False
+    """Sized by a measured peak, with room in which its allocator wastes nothing."""
 
 
 def size(
@@ -83,23 +93,25 @@ def size(
     if least > chosen.ceiling:
         chosen = Size(least, "larger than the attempt that failed")
     ceiling = chosen.ceiling // MiB * MiB
-    smallest = TINIEST if chosen.tight else SMALLEST
-    return Size(ceiling, chosen.basis, chosen.tight) if smallest <= ceiling <= free else None
+    return Size(ceiling, chosen.basis, chosen.roomy) if SMALLEST <= ceiling <= free else None
 
 
 def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
     """What earlier runs suggest; never more than the device could give."""
-    if evidence.peak is None and not evidence.failed_at:
-        share = min(int(device.capacity * DEFAULT_SHARE), ever)
-        return Size(share, f"default, {DEFAULT_SHARE:.0%} of {device.id}: no earlier run")
-    known = ceiling_for(evidence)
-    enough = min(max(known, after_failure(evidence.failed_at, 0, None), TINIEST), ever)
-    if evidence.peak is None:
-        return Size(
-            min(max(enough, SMALLEST), ever),
-            f"{format_bytes(evidence.failed_at)} was too little before",
-        )
-    return Size(enough, f"{evidence.basis or _words(evidence)}, and a margin", tight=True)
+    wanted = learned_ceiling(evidence, device.capacity)
+    ceiling = min(wanted, ever)
+    if evidence.failed_at:
+        return Size(ceiling, f"{format_bytes(evidence.failed_at)} was too little before")
+    if evidence.peak is not None:
+        roomy = ceiling >= evidence.peak + CUT
+        return Size(ceiling, f"{evidence.basis or _words(evidence)}, and a margin", roomy)
+    if evidence.idle:
+        return Size(ceiling, "earlier runs did not use TensorFlow")
+    if evidence.at_least and wanted > int(device.capacity * DEFAULT_SHARE):
+        held = format_bytes(evidence.at_least)
+        return Size(ceiling, f"an earlier run held {held}, and a margin")
+    why = "earlier runs say little" if evidence.at_least else "no earlier run"
+    return Size(ceiling, f"default, {DEFAULT_SHARE:.0%} of {device.id}: {why}")
 
 
 def _words(evidence: Evidence) -> str:
@@ -107,14 +119,33 @@ def _words(evidence: Evidence) -> str:
     return f"peak of {runs}" + ("" if evidence.same_arguments else " with other arguments")
 
 
-def ceiling_for(evidence: Evidence) -> int:
+def learned_ceiling(evidence: Evidence, capacity: int) -> int:
+    """What `auto` asks for on a device of this capacity, whatever that can give."""
+    share = int(capacity * DEFAULT_SHARE)
+    seen = with_margin(evidence.at_least) if evidence.at_least else 0
+    if evidence.peak is None:
+        known = int(capacity * IDLE_SHARE) if evidence.idle else max(share, seen)
+    else:
+        known = max(ceiling_for(evidence, capacity), round_up(evidence.at_least))
+    # After a failure of which nothing more is known, no small steps: each costs a run.
+    again = max(2 * evidence.failed_at, share if evidence.peak is None else 0)
+    return max(known, again if evidence.failed_at else 0, evidence.enough, SMALLEST)
+
+
+def ceiling_for(evidence: Evidence, capacity: int) -> int:
     """The ceiling that the measured peak asks for; 0 where none was measured."""
     if evidence.peak is None:
         return 0
-    if evidence.margin == 0:
-        return max(round_up(evidence.peak), evidence.enough)
     margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
-    return max(with_margin(evidence.peak, margin), evidence.enough)
+    if margin == 0:
+        return max(round_up(evidence.peak), evidence.enough)
+    generous = round_up(evidence.peak + spare(capacity))
+    return max(with_margin(evidence.peak, margin), generous, evidence.enough)
+
+
+def spare(capacity: int) -> int:
+    """The least that is added to a peak on a device of this capacity."""
+    return min(CUT, int(capacity * _SPARE_SHARE))
 
 
 def with_margin(peak: int, margin: float | None = None) -> int:
@@ -142,7 +173,7 @@ def _student(freedom: int) -> float:
 
 
 def after_failure(ceiling: int, peak: int, asked: int | None) -> int:
-    """A ceiling worth trying after this one was too small.
+    """A ceiling worth trying after this one was too small, when that is what the user asked for.
 
     The allocator gives a large piece all of a free chunk that is not twice its size, so what was
     asked counts double.

@@ -102,6 +102,8 @@ class JobRow(Struct, frozen=True):
     how: str = ""
     code: int | None = None
     cause: str | None = None
+    by_user: bool = False
+    """Whether its user has ended it: that is no failure."""
     array: int | None = None
     index: int | None = None
     after: tuple[int, ...] = ()

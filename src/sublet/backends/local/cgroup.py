@@ -56,6 +56,13 @@ class Cgroup:
         """Refuse more processes and threads than this; False where the controller is not ours."""
         return self._write("pids.max", str(most))
 
+    def release(self) -> None:
+        """Move everything out, to the group around this one."""
+        around = Cgroup(os.path.dirname(self.path))
+        with contextlib.suppress(OSError), open(os.path.join(self.path, "cgroup.procs")) as file:
+            for pid in file.read().split():
+                around._write("cgroup.procs", pid)
+
     def close(self) -> None:
         """Remove the group if nothing is left in it."""
         with contextlib.suppress(OSError):

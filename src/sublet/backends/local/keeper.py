@@ -11,6 +11,7 @@ All that concerns this module in spec.json beside the program and its surroundin
     client    {"pid", "start"} of the process without which the job ends; null if it needs none
     time      seconds the program may run, pauses not counted; null for no limit
     grace     seconds between SIGTERM and SIGKILL when they are over
+    leave_children  whether what the program leaves behind may go on
     service   "guaranteed" or "opportunistic"
     affinity  the processors that it may use; a broker may confine it to some of them for a while
     pids      the most processes and threads, where a control group can hold them
@@ -62,6 +63,7 @@ GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 LINGER = 1.0
 """Seconds that processes left behind by a program that has ended may take to end themselves."""
+_MOST_LEFT = 20
 PIDS = 8192
 """Processes and threads of one tree, where a control group can hold them."""
 
@@ -69,11 +71,14 @@ _PR_SET_NAME = 15
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTSTP)
 
 
-def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
+def keep(
+    await_order: Callable[[], Order | None], how: str, prepare: Callable[[], None] = lambda: None
+) -> Spec:
     """Fork a worker, wait for the order, and keep it.
 
     Returns in the worker only, when it is to become its program; the keeper never comes back.
-    The fork comes before the order, so that a nursery can have a pair ready.
+    The fork comes before the order, so that a nursery can have a pair ready; `prepare` is what the
+    worker does meanwhile.
     """
     gc.disable()
     os.setsid()
@@ -85,6 +90,7 @@ def keep(await_order: Callable[[], Order | None], how: str) -> Spec:
     worker = os.fork()
     if worker == 0:
         ours.close()
+        prepare()
         return enter(theirs)
     theirs.close()
     try:
@@ -176,6 +182,8 @@ class _Keeper:
         )
         self.runtime = Runtime(spec.get("time"))
         self.ran = 0.0
+        self.left: list[str] = []
+        """What the program has left behind."""
         if group is not None:
             group.limit_pids(spec.get("pids", PIDS))
 
@@ -187,7 +195,7 @@ class _Keeper:
     def run(self) -> None:
         """Stay until the last process of the tree has ended."""
         self.listener = self._listen()
-        wake = parent.wake_on(signal.SIGCHLD, signal.SIGTERM)
+        wake = parent.wake_on(signal.SIGCHLD, signal.SIGTERM).reading
         client = self._watch_client()
         while self.children_left:
             self._wait(wake, client)
@@ -202,6 +210,8 @@ class _Keeper:
                 if now >= chore.due:
                     chore.turn(now)
         self.bound.close()
+        if self.group is not None:
+            self.group.release()
         self.leave_record()
 
     def who(self) -> dict[str, Any]:
@@ -232,6 +242,9 @@ class _Keeper:
             if pid == self.worker:
                 self.status = status
                 self.ran = self.runtime.spent()
+                if not self.ending and self.spec.get("leave_children"):
+                    self.children_left = False
+                    return
                 if not self.ending:
                     self._end("lingering", LINGER)
 
@@ -258,6 +271,7 @@ class _Keeper:
         if time.monotonic() < self.press_at:
             return
         if self.ending == "lingering":
+            self.left = [f"{tree.name(pid)} ({pid})" for pid in _descendants()]
             self._ask(GRACE / 2)
             return
         if self.group is not None:
@@ -281,6 +295,7 @@ class _Keeper:
             "stopped": self.stopped,
             "system_peak": self.gauge.peak,
             "ran": self.ran,
+            "left": self.left[:_MOST_LEFT],
         }
         with contextlib.suppress(OSError):
             records.write(self.directory, "exit.json", record, sync=True)

@@ -41,6 +41,8 @@ class _Kept:
         self.wishes: dict[str, Any] = {}
         """What we have asked of the keeper that lasts: pause, duty, processors."""
         self.group: Cgroup | None = None
+        self.nursery: NurseryKey | None = None
+        """Where its worker was ordered."""
         self.orphan: Orphan | None = None
 
 
@@ -166,6 +168,7 @@ class Launcher:
         sent = self.nurseries.order(key, order, [theirs.fileno(), *streams])
         theirs.close()
         if sent:
+            kept.nursery = key
             self._link(kept, ours)
         else:
             ours.close()
@@ -229,6 +232,8 @@ class Launcher:
             kept.group = Cgroup(packet["group"])
         kept.worker = Process(packet["pid"], packet["start"] or 0)
         kept.keeper = Process(packet["keeper"]["pid"], packet["keeper"]["start"] or 0)
+        if kept.nursery is not None:
+            self.nurseries.born(kept.nursery)
         if first:
             self.reports.started(kept.run, kept.keeper, kept.worker, packet["how"])
         if kept.stopped and kept.link is not None:
@@ -245,6 +250,7 @@ class Launcher:
                 record.get("system_peak") or None,
                 record.get("ran"),
                 record.get("note", ""),
+                tuple(record.get("left", ())),
             ),
         )
 
@@ -300,6 +306,8 @@ class Launcher:
 
     def _never_ran(self, kept: _Kept, why: str) -> None:
         self._forget(kept)
+        if kept.nursery is not None and not kept.stopped:
+            self.nurseries.birth_failed(kept.nursery)
         self.reports.never_ran(kept.run, why)
 
     def _forget(self, kept: _Kept) -> None:

@@ -2,11 +2,12 @@
 are read when TensorFlow is loaded.
 """
 
+import functools
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,15 @@ from msgspec import Struct
 
 from sublet.backends.local import installed, packets, tree
 from sublet.hub import Hub
-from sublet.inside import title
-
-FROZEN = (
-    "KERAS_BACKEND",
-    "KERAS_HOME",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "MALLOC_ARENA_MAX",
-    "TF_CPP_MAX_VLOG_LEVEL",
-    "TF_CPP_MIN_LOG_LEVEL",
-    "TF_CPP_VMODULE",
-    "TF_ENABLED_DEVICE_TYPES",
-    "TF_ENABLE_MKL_NATIVE_FORMAT",
-    "TF_ENABLE_ONEDNN_OPTS",
-    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
-    "TF_USE_LEGACY_KERAS",
-)
-"""Read once, when the library is loaded or by the preload: a fork cannot change them."""
+from sublet.inside import program, title, variables
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
 LONGEST_WARM_UP = 120.0
 TRIES = 3
-"""Warm-ups that may fail before an interpreter is given up."""
+"""Warm-ups, or births in a row, that may fail before programs are started cold instead."""
+REST = 300.0
+"""Seconds after which a nursery whose births have failed may try again."""
 _GOODBYE = 3.0
 _LOOK = 0.5
 _BOOT = (
@@ -54,10 +40,34 @@ class NurseryKey(Struct, frozen=True):
     settings: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, python: str, environ: Mapping[str, str]) -> "NurseryKey":
-        """The nursery that a program in this environment needs."""
-        found = tuple((name, environ[name]) for name in FROZEN if environ.get(name))
-        return cls(python, found)
+    def of(
+        cls, python: str, environ: Mapping[str, str], read: Collection[str] = ()
+    ) -> "NurseryKey":
+        """The nursery that a program in this environment needs.
+
+        `read` are variables that the packages of this interpreter are known to read when they are
+        imported, beside those of which that is known of all.
+        """
+        settings = sorted(
+            (name, value)
+            for name, value in environ.items()
+            if value
+            and value != variables.DEFAULTS.get(name)
+            and (variables.counts_when_loaded(name) or name in read)
+        )
+        return cls(_common_name(python), tuple(settings))
+
+
+@functools.cache
+def _common_name(python: str) -> str:
+    """One name for the interpreters of a directory that are the same file: `python`, `python3`."""
+    directory, name = os.path.split(python)
+    shorter = ("python", "python3", f"{name.partition('.')[0]}")
+    for other in dict.fromkeys(shorter):
+        path = os.path.join(directory, other)
+        if os.path.realpath(path) == os.path.realpath(python):
+            return path
+    return python
 
 
 class Nursery:
@@ -66,12 +76,10 @@ class Nursery:
     def __init__(
         self,
         key: NurseryKey,
-        environ: Mapping[str, str],
         process: "subprocess.Popen[bytes]",
         link: socket.socket,
     ) -> None:
         self.key = key
-        self.environ = environ
         self.tries = 1
         self.pid = process.pid
         self.process = process
@@ -82,12 +90,18 @@ class Nursery:
         self.holds = 0
         self.used = time.monotonic()
         self.packages: dict[str, int] = {}
-        """The ages of the places it imports from, as it found them."""
+        """The ages of what it imports from and of files that imports read, as it found them."""
+        self.failed_births = 0
+        """In a row: workers that have ended before they began."""
+        self.off_since = 0.0
         self._looked = 0.0
 
     def outdated(self) -> bool:
-        """Whether a fresh interpreter may find other packages by now. Looks once in a while."""
+        """Whether a fresh interpreter may find other packages or settings by now. Looks once in a
+        while."""
         now = time.monotonic()
+        if self.state == "off" and self.failed_births and now > self.off_since + REST:
+            return True
         if now - self._looked < _LOOK:
             return False
         self._looked = now
@@ -116,19 +130,25 @@ class Nurseries:
         self._reaped = reaped
         self._changed = changed
         self._all: dict[NurseryKey, Nursery] = {}
+        self._read: dict[str, frozenset[str]] = {}
+        """By interpreter: the variables that its packages read when they are imported."""
+
+    def key(self, python: str, environ: Mapping[str, str]) -> NurseryKey:
+        """The nursery that a program in this environment needs."""
+        return NurseryKey.of(python, environ, self._read.get(_common_name(python), ()))
 
     def all(self) -> list[Nursery]:
         """The nurseries there are, and those that could not be."""
         return list(self._all.values())
 
-    def find(self, key: NurseryKey, environ: Mapping[str, str]) -> Nursery:
+    def find(self, key: NurseryKey) -> Nursery:
         """The nursery of this key; it is started if there is none, or none that is up to date."""
         nursery = self._all.get(key)
         if nursery is not None and nursery.outdated():
             if nursery.state != "off":
                 self._drop(nursery)
             nursery = None
-        return nursery or self._start(key, environ)
+        return nursery or self._start(key)
 
     def why_cold(self, key: NurseryKey) -> str:
         """Why a worker cannot come from there now; empty if it can."""
@@ -145,6 +165,21 @@ class Nurseries:
         nursery.used = time.monotonic()
         return packets.send(nursery.link, order, descriptors)
 
+    def born(self, key: NurseryKey) -> None:
+        """A worker from there has begun."""
+        if (nursery := self._all.get(key)) is not None:
+            nursery.failed_births = 0
+
+    def birth_failed(self, key: NurseryKey) -> None:
+        """A worker from there has ended before it began. Of its own accord, as far as we know:
+        after a few of these, programs are started cold for a while."""
+        nursery = self._all.get(key)
+        if nursery is None:
+            return
+        nursery.failed_births += 1
+        if nursery.failed_births >= TRIES and nursery.state != "off":
+            self._off(nursery, f"{TRIES} workers in a row ended before they began; see {self._log}")
+
     def close(self) -> None:
         """End them all and see them go: they do when their link is gone."""
         nurseries = [nursery for nursery in self._all.values() if nursery.state != "off"]
@@ -158,7 +193,7 @@ class Nurseries:
             except subprocess.TimeoutExpired:
                 nursery.process.kill()
 
-    def _start(self, key: NurseryKey, environ: Mapping[str, str]) -> Nursery:
+    def _start(self, key: NurseryKey) -> Nursery:
         living = [nursery for nursery in self._all.values() if nursery.state != "off"]
         if len(living) >= MOST:
             self._drop(min(living, key=lambda nursery: nursery.used))
@@ -171,11 +206,11 @@ class Nurseries:
                 stderr=log,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
-                env=_environment(environ),
+                env=_environment(key),
                 start_new_session=True,
             )
         theirs.close()
-        nursery = Nursery(key, environ, process, ours)
+        nursery = Nursery(key, process, ours)
         self._all[key] = nursery
         self._hub.watch(ours, lambda: self._hear(nursery))
         self._hub.later(LONGEST_WARM_UP, lambda: self._hurry(nursery))
@@ -192,6 +227,7 @@ class Nurseries:
                 nursery.state = "warm"
                 nursery.tensorflow = packet["tensorflow"]
                 nursery.packages = packet["packages"]
+                self._know(nursery.key.python, packet["variables"])
                 nursery.holds = tree.shared_memory(nursery.pid)
                 self._changed()
             case "off":
@@ -200,6 +236,12 @@ class Nurseries:
             case "reaped":
                 self._reaped(packet["pid"], packet["status"])
 
+    def _know(self, python: str, read: list[str]) -> None:
+        """Take in which variables count for programs of this interpreter."""
+        known = variables.AGAIN | variables.HARMLESS
+        counts = {name for name in read if name not in known and not name.startswith("PYTHON")}
+        self._read[python] = self._read.get(python, frozenset()) | counts
+
     def _gone(self, nursery: Nursery) -> None:
         """It has ended. One that was warm is started again when it is wanted; one that was not
         is tried again at once, a few times."""
@@ -207,7 +249,7 @@ class Nurseries:
         if nursery.warm:
             self._changed()
         elif nursery.tries < TRIES:
-            self._start(nursery.key, nursery.environ).tries = nursery.tries + 1
+            self._start(nursery.key).tries = nursery.tries + 1
         else:
             self._off(nursery, "the nursery ended while warming up")
 
@@ -215,6 +257,7 @@ class Nurseries:
         """It lives and must not fork: keep the reason, not the process."""
         self._drop(nursery)
         nursery.state, nursery.why, nursery.holds = "off", why, 0
+        nursery.off_since = time.monotonic()
         self._all[nursery.key] = nursery
         self._changed()
 
@@ -232,17 +275,18 @@ class Nurseries:
         nursery.process.returncode = 0  # The launcher reaps; Popen is not to wait or warn.
 
 
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Where a nursery imports: the client's environment, less what belongs to one program."""
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if not name.startswith(("PYTHON", "SUBLET", "CUDA", "TF_")) or name in FROZEN
+def _environment(key: NurseryKey) -> dict[str, str]:
+    """Where a nursery imports: its settings, and nothing else of any client."""
+    environ = {
+        "PATH": os.defpath,
+        "PYTHONPATH": program.BLANK,
+        "LANG": "C.UTF-8",
+        # An idle thread of OpenBLAS spins for 2^26 cycles by default: a core that neighbours need.
+        "OPENBLAS_THREAD_TIMEOUT": "20",
+        **dict(key.settings),
+        # More than one thread of OpenBLAS, and no fork is safe; see `inside.threads`.
+        "OPENBLAS_NUM_THREADS": "1",
     }
-    # More than one thread of OpenBLAS, and no fork is safe; see `inside.threads`.
-    kept["OPENBLAS_NUM_THREADS"] = "1"
-    # An idle thread of OpenBLAS spins for 2^26 cycles by default: a core that neighbours need.
-    kept.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     if home := os.environ.get("SUBLET_HOME"):
-        kept["SUBLET_HOME"] = home  # So that anybody can see whose process this is.
-    return kept
+        environ["SUBLET_HOME"] = home  # So that anybody can see whose process this is.
+    return environ

@@ -17,23 +17,27 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
+from typing import Any
 
 from sublet.backends.local import installed, keeper, packets, parent
 from sublet.backends.local.worker import Spec
-from sublet.inside import lean, program, warm
+from sublet.inside import lean, preloaded, program, reads, warm
 
 
 def main(link: socket.socket) -> None:
     """Warm up, then serve the broker; in a worker, become its program."""
     began = time.monotonic()
-    base = program.Interpreter.remember()
+    before = program.Before.now()
     # Collections walk all that was imported so far, again and again: a quarter of the warm-up, for
     # 2 MiB of garbage. That is left where it is.
     gc.disable()
     # Looked at before the imports: what is installed while they go on is news, too.
-    found = {"packages": installed.ages(base.path)}
+    found: dict[str, Any] = {"packages": installed.ages(before.path)}
+    needs = preloaded.Needs()
     try:
-        version = warm.preload()
+        with reads.traced() as read, needs.traced():
+            version = warm.preload()
     except Exception as error:
         why = f"{type(error).__name__}: {error}"[:500]
         packets.send(link, {"event": "off", "why": why, **found})
@@ -42,14 +46,16 @@ def main(link: socket.socket) -> None:
     if unsafe:
         packets.send(link, {"event": "off", "why": unsafe, **found})
         return
-    base = base.after_preload()
+    base = program.Interpreter.after_preload(before, needs, read)
+    found["packages"] |= installed.ages(read.files)
+    found["variables"] = sorted(read.variables)
     gc.freeze()
     gc.enable()
     with contextlib.suppress(OSError):
         lean.let_go()
     took = time.monotonic() - began
     packets.send(link, {"event": "warm", "tensorflow": version, "took": took, **found})
-    spec = _serve(link)
+    spec = _serve(link, base.preloaded.touch)
     if spec is not None:
         program.become(spec, base)
 
@@ -66,19 +72,19 @@ def census() -> str:
     return "TensorFlow's runtime has started in it" if warm.runtime_started() else ""
 
 
-def _serve(link: socket.socket) -> Spec | None:
+def _serve(link: socket.socket, prepare: Callable[[], None]) -> Spec | None:
     """Give each order to a pair that is ready. Returns the spec in a worker; None in a nursery
     whose broker is gone."""
-    reading = parent.wake_on(signal.SIGCHLD)
+    wake = parent.wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent.adopt_orphans()
     ready: socket.socket | None = None
     pause = 0.0
     while True:
-        awake, _, _ = select.select([link.fileno(), reading], [], [], None if ready else pause)
-        if reading in awake:
+        awake, _, _ = select.select([link.fileno(), wake.reading], [], [], None if ready else pause)
+        if wake.reading in awake:
             with contextlib.suppress(BlockingIOError):
-                os.read(reading, 4096)
+                os.read(wake.reading, 4096)
             for pid, status in parent.collect():
                 packets.send(link, {"event": "reaped", "pid": pid, "status": status})
         if ready is None and (not awake or link.fileno() in awake):
@@ -88,7 +94,10 @@ def _serve(link: socket.socket) -> Spec | None:
                 return None
             ready, theirs = packets.pair()
             if os.fork() == 0:
-                return _as_pair(theirs, [link, ready], reading)
+                wake.close()
+                for sock in (link, ready):
+                    sock.close()
+                return _as_pair(theirs, prepare)
             theirs.close()
         if link.fileno() not in awake:
             continue
@@ -107,12 +116,8 @@ def _serve(link: socket.socket) -> Spec | None:
             os.close(number)
 
 
-def _as_pair(orders: socket.socket, sockets: list[socket.socket], reading: int) -> Spec:
+def _as_pair(orders: socket.socket, prepare: Callable[[], None]) -> Spec:
     """In a keeper that has no order yet, and in its worker."""
-    for number in (signal.set_wakeup_fd(-1), reading):
-        os.close(number)
-    for sock in sockets:
-        sock.close()
 
     def await_order() -> keeper.Order | None:
         heard = packets.receive(orders)
@@ -122,4 +127,4 @@ def _as_pair(orders: socket.socket, sockets: list[socket.socket], reading: int) 
         order, numbers = heard
         return keeper.Order.of(order["start"], numbers)
 
-    return keeper.keep(await_order, "warm")
+    return keeper.keep(await_order, "warm", prepare)

@@ -4,6 +4,7 @@
     spec.json     what to run, written by the broker
     claim         who owns the attempt: made once, by the keeper, or by a broker that gave it up
     worker.json   the worker's identity, written before it is let go
+    fresh.json    why a worker that was forked warm has become a fresh interpreter
     ran           made by the worker just before its program's first line
     exit.json     how it ended, written after the last process of the tree was seen to end
     keeper.sock   where a later broker finds the keeper
@@ -18,6 +19,8 @@ import os
 from typing import Any
 
 Record = dict[str, Any]
+FRESH = "fresh.json"
+"""As in `inside.program`, which needs nothing of this package."""
 
 
 def claim(directory: str, owner: Record) -> bool:

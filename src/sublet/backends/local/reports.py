@@ -4,8 +4,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from sublet.backends.local import records
 from sublet.domain.job import Process
-from sublet.inside.measure import read_boards
+from sublet.inside.measure import read_exit_code
 
 
 class Ending(Struct, frozen=True):
@@ -18,6 +19,8 @@ class Ending(Struct, frozen=True):
     ran: float | None = None
     note: str = ""
     """What more is known of it."""
+    left: tuple[str, ...] = ()
+    """Processes that the program left behind, and that were ended."""
 
 
 class Reports(Protocol):
@@ -44,5 +47,12 @@ def own_status(directory: str, pid: int) -> int | None:
 
     For where its parent, the only one who is told, is not here. Who is killed leaves no word.
     """
-    codes = [board.exit_code for board in read_boards(directory) if board.pid == pid]
-    return codes[-1] << 8 if codes and codes[-1] is not None else None
+    code = read_exit_code(directory, pid)
+    return None if code is None else code << 8
+
+
+def how_started(directory: str) -> str:
+    """How a worker has started by its own word: one that was forked warm may have become a fresh
+    interpreter. Empty if it left none."""
+    record = records.read(directory, records.FRESH)
+    return f"cold: {record['why']}" if record and isinstance(record.get("why"), str) else ""

@@ -25,6 +25,15 @@ def start_time(pid: int) -> int | None:
     return int(fields[19])
 
 
+def name(pid: int) -> str:
+    """What the kernel calls it: the first 15 bytes of its program's name."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return "".join(one if one.isprintable() else "?" for one in file.read().strip())
+    except OSError:
+        return "a process"
+
+
 def is_alive(pid: int, start: int) -> bool:
     """Whether this very process still runs."""
     return start_time(pid) == start

@@ -13,6 +13,8 @@ import socket
 import sys
 from typing import Any, NoReturn
 
+from sublet.inside import isolated
+
 from . import packets, records, service
 
 Spec = dict[str, Any]
@@ -40,8 +42,11 @@ def enter(channel: socket.socket) -> Spec:
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     _take_on(streams)
-    for note in spec["notes"]:
-        os.write(2, f"sublet: {note}\n".encode())
+    for number in spec.get("closed", ()):
+        os.close(number)
+    with contextlib.suppress(OSError):
+        for note in spec["notes"]:
+            os.write(2, f"sublet: {note}\n".encode())
     for caught in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError, ValueError):
             ignored = caught in spec["ignored"]
@@ -77,7 +82,10 @@ def _take_on(streams: list[int]) -> None:
 
 def run_cold(spec: Spec) -> NoReturn:
     """Become the program, in an interpreter of its own or none."""
-    argv = [os.fsencode(word) for word in spec["argv"]]
+    words = spec["argv"]
+    if isolated.FLAGS.intersection(spec.get("flags", ())):
+        words = isolated.command(spec)
+    argv = [os.fsencode(word) for word in words]
     environ = {os.fsencode(name): os.fsencode(value) for name, value in spec["environ"].items()}
     try:
         os.execvpe(argv[0], argv, environ)

@@ -1,8 +1,8 @@
 """Runs at the start of every Python interpreter of a leased program, its children included.
 
-Owns getting the hook in, by file location and without touching `sys.path`; then the next
-`sitecustomize` there is has its turn, as if this one were not here. Never imports TensorFlow and
-never fails: a program without its hook is better than no program.
+Owns getting the hook in, by file location; then it takes its own directory out of `sys.path`, and
+the next `sitecustomize` there is has its turn, as if this one were not here. Never imports
+TensorFlow and never fails: a program without its hook is better than no program.
 """
 
 import sys
@@ -30,10 +30,11 @@ def _run_next() -> None:
     from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))
-    others = [entry for entry in sys.path if os.path.abspath(entry) != here]
-    spec = PathFinder.find_spec("sitecustomize", others)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    spec = PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None:
-        return
+        # What `site` expects where there is none.
+        raise ImportError("no other sitecustomize", name="sitecustomize")
     module = type(sys)("sitecustomize")
     module.__spec__ = spec
     module.__loader__ = spec.loader

@@ -1,0 +1,112 @@
+"""What an import reads besides code: variables of the environment, and files outside of packages.
+
+The nursery imports for programs that come later. What its imports have read must be the same for
+such a program, or be read again for it (`settings`), or the program is no child of this nursery.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dataclasses
+import functools
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+
+
+@dataclasses.dataclass
+class Reads:
+    """What was read while it was traced."""
+
+    variables: dict[str, str | None] = dataclasses.field(default_factory=dict)
+    """Each with the value it had; None if it was not set."""
+    files: set[str] = dataclasses.field(default_factory=set)
+    """Absolute paths that were opened or looked for."""
+    local: set[str] = dataclasses.field(default_factory=set)
+    """Paths that were looked for in the current directory."""
+    written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    """Variables that were set, by the package that has set them."""
+
+    def note_file(self, path: Any) -> None:
+        if isinstance(path, (str, os.PathLike)):
+            name = os.fspath(path)
+            if isinstance(name, str) and os.path.isabs(name):
+                self.files.add(name)
+            elif isinstance(name, str):
+                self.local.add(name)
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[Reads]:
+    """Note what is read in the body. Does not see what C code reads."""
+    reads = Reads()
+    environ: Any = type(os.environ)
+    get = environ.__getitem__
+
+    def getitem(self: Any, name: Any) -> Any:
+        try:
+            value = get(self, name)
+        except KeyError:
+            value = None
+        if isinstance(name, str):
+            reads.variables.setdefault(name, value)
+        return get(self, name)
+
+    put = environ.__setitem__
+
+    def setitem(self: Any, name: Any, value: Any) -> None:
+        put(self, name, value)
+        reads.written.setdefault(_package(), {})[name] = value
+
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(_replaced(environ, "__getitem__", getitem))
+        undo.enter_context(_replaced(environ, "__setitem__", setitem))
+        for module, name in ((builtins, "open"), (io, "open"), (os, "stat"), (os, "open")):
+            undo.enter_context(_replaced(module, name, _noting(getattr(module, name), reads)))
+        yield reads
+    for written in reads.written.values():
+        for name in [name for name in written if name not in os.environ]:
+            del written[name]  # It was there for the import only.
+    reads.files = {path for path in reads.files if not _is_of_interpreter(path)}
+    reads.local -= {"", "."}
+
+
+def _noting(original: Callable[..., Any], reads: Reads) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def opened(path: Any, *args: Any, **kwargs: Any) -> Any:
+        reads.note_file(path)
+        return original(path, *args, **kwargs)
+
+    return opened
+
+
+def _package() -> str:
+    """The package whose code is at work."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name not in sys.stdlib_module_names:
+            return name
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _is_of_interpreter(path: str) -> bool:
+    """Whether it belongs to the interpreter or a package, whose changes are noticed otherwise."""
+    homes = (sys.prefix, sys.base_prefix, *(entry for entry in sys.path if entry))
+    return path.startswith(_NOT_FILES) or any(path.startswith(home) for home in homes)

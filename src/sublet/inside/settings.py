@@ -1,0 +1,97 @@
+"""What an import leaves in a process besides modules, done again for a program that comes later.
+
+Packages are imported in the nursery, in its environment and long before the program. Each of these
+functions makes up for that at the moment the program itself imports the package: then the program's
+variables, files and logging handlers count, and its random numbers are its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from . import logs, threads, variables
+from .lease import say
+from .reads import Reads
+
+
+class Settings:
+    """What the imports of one nursery have read, and what its children do about it."""
+
+    def __init__(self, reads: Reads, blas: list[str]) -> None:
+        self._reads = reads
+        self._blas = blas
+
+    def imported(self, package: str) -> None:
+        """The program has just imported this package."""
+        for name, value in self._reads.written.get(package, {}).items():
+            os.environ.setdefault(name, value)
+        act: Callable[[], None] | None = getattr(self, f"_{package}", None)
+        if act is not None:
+            # A package of another version may have none of what is set here.
+            with contextlib.suppress(Exception):
+                act()
+
+    def _numpy(self) -> None:
+        threads.restore(self._blas, os.environ)
+        mtrand: Any = sys.modules["numpy.random.mtrand"]
+        mtrand._rand.seed()
+
+    def _tensorflow(self) -> None:
+        logs.follow(os.environ)
+        logger: Any = sys.modules["tensorflow.python.platform.tf_logging"]
+        if logger._logger is not None:
+            # It gets a handler of its own only if the root has none at that moment.
+            for handler in list(logger._logger.handlers):
+                logger._logger.removeHandler(handler)
+            logger._logger = None
+            logger.get_logger()
+        self._warn_of("TF_")
+
+    def _keras(self) -> None:
+        if self._changed("KERAS_"):
+            _execute_again(sys.modules["keras.src.backend.config"])
+        self._warn_of("KERAS_")
+
+    def _matplotlib(self) -> None:
+        matplotlib: Any = sys.modules["matplotlib"]
+        if os.path.isfile("matplotlibrc"):
+            matplotlib.rcParams.update(matplotlib.rc_params())
+            matplotlib.rcParamsOrig = matplotlib.rcParams.copy()
+        if backend := os.environ.get("MPLBACKEND"):
+            matplotlib.rcParams["backend"] = backend
+
+    def _changed(self, prefix: str) -> list[str]:
+        """The variables that are not as the import has found them."""
+        return [
+            name
+            for name, value in self._reads.variables.items()
+            if name.startswith(prefix) and os.environ.get(name, "") != (value or "")
+        ]
+
+    def _warn_of(self, prefix: str) -> None:
+        """Say what the program has set too late, where nobody could see that before its start."""
+        for name in self._changed(prefix):
+            value = os.environ.get(name, "")
+            if variables.counts_when_loaded(name) and value != variables.DEFAULTS.get(name, ""):
+                say(
+                    f"{name}={value} changes nothing: the package that reads it was loaded before "
+                    "the program; `sublet run --cold` loads it anew"
+                )
+
+
+def _execute_again(module: ModuleType) -> None:
+    """Take over the settings that a module would have if it were imported now."""
+    spec = module.__spec__
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    for name, value in fresh.__dict__.items():
+        if name.startswith("_") and name[1:].isupper() and name != "_BACKEND":
+            module.__dict__[name] = value

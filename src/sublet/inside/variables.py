@@ -1,0 +1,111 @@
+"""Which variables of the environment count when packages are loaded, and what is done about each.
+
+A program that was forked warm finds TensorFlow loaded, with the nursery's variables. So a variable
+is either equal in both (it is part of the nursery's key), or read again for the program
+(`settings`), or the program sets it itself, and is then started cold. Names only; nothing is
+decided here.
+"""
+
+from __future__ import annotations
+
+NATIVE = frozenset(
+    {
+        "DISABLE_HOST_SEND_RECV_REGISTRATION",
+        "FREETYPE_PROPERTIES",
+        "LLVM_OVERRIDE_PRODUCER",
+        "TF_CPP_MAX_VLOG_LEVEL",
+        "TF_CPP_VMODULE",
+        "TF_CUFFT_WORKSPACE_LIMIT_IN_MB",
+        "TF_DISABLE_JIT_KERNELS",
+        "TF_ENABLED_DEVICE_TYPES",
+        "TF_ENABLE_MKL_NATIVE_FORMAT",
+        "TF_ENABLE_ONEDNN_OPTS",
+        "TF_ENABLE_ZENDNN_OPTS",
+        "TF_REALLY_LOAD_UNSAFE_PACKAGES",
+        "TF_USE_MODULAR_FILESYSTEM",
+    }
+)
+"""Read by C code when its library is loaded."""
+NATIVE_PREFIXES = (
+    "DNNL_",
+    "GCS_",
+    "GFORTRAN_",
+    "GLIBC_",
+    "GOTO_",
+    "GRPC_",
+    "HDF5_",
+    "KMP_",
+    "LD_",
+    "MALLOC_",
+    "MKL_",
+    "NPY_",
+    "NUMPY_",
+    "OMP_",
+    "ONEDNN_",
+    "OPENBLAS_",
+    "OPENSSL_",
+)
+"""The same, all that begin so."""
+PYTHON = frozenset(
+    {
+        "HOME",
+        "KERAS_BACKEND",
+        "KERAS_HOME",
+        "KERAS_NNX_ENABLED",
+        "MATPLOTLIBRC",
+        "MPLCONFIGDIR",
+        "NPY_PROMOTION_STATE",
+        "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
+        "TF_ENABLE_CONTROL_FLOW_V2",
+        "TF_FUNCTION_JIT_COMPILE_DEFAULT",
+        "TF_JIT_COMPILE_REWRITE",
+        "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+        "TF_USE_LEGACY_KERAS",
+        "WRAPT_DISABLE_EXTENSIONS",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+    }
+)
+"""Read by Python code when it is imported. A nursery reports which others its packages read."""
+AGAIN = frozenset(
+    {
+        "GOTO_NUM_THREADS",
+        "KERAS_MAX_EPOCHS",
+        "KERAS_MAX_STEPS_PER_EPOCH",
+        "MPLBACKEND",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "OPENBLAS_THREAD_TIMEOUT",
+        "TEMP",
+        "TF_CPP_MIN_LOG_LEVEL",
+        "TMP",
+        "TMPDIR",
+        "TZ",
+    }
+)
+"""Read again for each program."""
+HARMLESS = frozenset(
+    {
+        "COLUMNS",
+        "LINES",
+        "OPENBLAS_MAIN_FREE",
+        "PATH",
+        "PSUTIL_DEBUG",
+        "PSUTIL_TESTING",
+        "TERM",
+        "TEST_RANDOM_SEED",
+        "TEST_SRCDIR",
+        "TEST_TMPDIR",
+    }
+)
+"""Read to find a program (`uname`), or for terminals and for TensorFlow's own tests only."""
+DEFAULTS = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+"""What a variable says that is not set, where that is known."""
+
+
+def counts_when_loaded(name: str) -> bool:
+    """Whether packages are loaded with this variable, for good."""
+    if name in AGAIN or name in HARMLESS:
+        return False
+    return name in NATIVE or name in PYTHON or name.startswith(NATIVE_PREFIXES)

@@ -1,0 +1,43 @@
+"""Workers that end before they begin."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from support.box import Box
+
+FAKE = """
+import os
+__version__ = "0.0"
+def end():
+    if os.path.exists({mark!r}):
+        os._exit(1)
+os.register_at_fork(after_in_child=end)
+"""
+
+
+def test_programs_start_cold_where_every_fork_dies_and_say_why(
+    new_box: Callable[..., Box], tmp_path: Path
+) -> None:
+    """A few tries, and no loop of them. Other interpreters keep their nurseries."""
+    box = new_box(SUBLET_CPU_MEMORY="4GiB")
+    venv, mark = tmp_path / "venv", tmp_path / "forks-die"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "tensorflow.py").write_text(FAKE.format(mark=str(mark)))
+    box.write("train.py", "print('ran')")
+    python = str(venv / "bin/python")
+    before = box.sublet("run", "--python", python, "train.py", check=True)
+    assert "started warm" in before.stderr
+    mark.touch()
+    # The pair for the next program may have been forked before that.
+    box.sublet("run", "--python", python, "train.py", check=True)
+    for _ in range(2):
+        ran = box.sublet("run", "--python", python, "train.py", check=True)
+        assert ran.stdout == "ran\n"
+        assert "started cold: 3 workers in a row ended before they began" in ran.stderr
+    (row,) = box.status()["nurseries"]
+    assert row["python"] == python
+    assert row["state"].startswith("off: 3 workers in a row")
+    assert box.processes().keys() == {box.status()["pid"]}

@@ -1,0 +1,25 @@
+"""What a lease says can be had, in one piece and in many."""
+
+import pytest
+
+from support.box import Box
+
+ONE = """
+import sys, tensorflow as tf
+x = tf.ones([int(sys.argv[1]) * 1024 * 256])
+# Operations that do not look whether they got their memory.
+print(float(tf.reduce_sum(x[:10])), x[5:100].numpy().size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lease", "piece"),
+    [(64, 58), (160, 100), (256, 130), (512, 390), (1024, 900), (1500, 1200), (1500, 1400)],
+)
+def test_a_large_piece_of_a_lease_leaves_room_for_what_comes_next(
+    box: Box, lease: int, piece: int
+) -> None:
+    """TensorFlow with a limit of its own does it, too."""
+    box.write("train.py", ONE)
+    ran = box.sublet("run", "--memory", f"{lease}MiB", "train.py", str(piece), check=True)
+    assert ran.stdout == "10.0 95\n"

@@ -1,0 +1,183 @@
+"""Variables and files that are read while packages are imported: they are the program's own."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sublet.inside import variables
+from support.box import Box
+
+SHOW = """
+import json, os, sys, time
+import keras, numpy, tensorflow as tf
+from google.protobuf.internal import api_implementation
+import matplotlib, matplotlib.pyplot, tempfile
+print(json.dumps({
+    "epochs": keras.config.max_epochs(),
+    "steps": keras.config.max_steps_per_epoch(),
+    "floatx": keras.config.floatx(),
+    "format": keras.config.image_data_format(),
+    "nnx": keras.config.is_nnx_enabled() if hasattr(keras.config, "is_nnx_enabled") else None,
+    "backend": keras.config.backend(),
+    "hour": time.localtime(0).tm_hour,
+    "zone": time.tzname,
+    "plots": matplotlib.get_backend(),
+    "lines": matplotlib.rcParams["lines.linewidth"],
+    "temporary": tempfile.gettempdir(),
+    "protobuf": api_implementation.Type(),
+    "behaviour": os.environ.get("TF2_BEHAVIOR"),
+}))
+"""
+
+
+def shown(box: Box, *words: str, **environ: str) -> dict[str, object]:
+    """What a program sees, in Sublet and in plain Python, which is the same; and is warm."""
+    plain = box.python("show.py", check=True, env={**box.environ, **environ})
+    ours = box.sublet(
+        "run", "--memory", "128MiB", *words, "show.py", check=True, env={**box.environ, **environ}
+    )
+    assert json.loads(ours.stdout) == json.loads(plain.stdout)
+    assert "started warm" in ours.stderr, ours.stderr
+    return json.loads(ours.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def script(box: Box) -> Box:
+    box.write("show.py", SHOW)
+    return box
+
+
+def test_what_one_program_sets_the_next_one_does_not_have(script: Box) -> None:
+    """Not even if it was the one that brought the nursery."""
+    assert shown(script, KERAS_MAX_EPOCHS="2", TZ="Asia/Tokyo")["epochs"] == 2
+    assert shown(script)["epochs"] is None
+
+
+def test_variables_count_though_their_packages_are_loaded(script: Box) -> None:
+    """They are read again; the nursery is the one that is there."""
+    (before,) = script.status()["nurseries"]
+    shown(
+        script,
+        KERAS_MAX_EPOCHS="2",
+        KERAS_MAX_STEPS_PER_EPOCH="3",
+        KERAS_BACKEND="tensorflow",
+        TF_CPP_MIN_LOG_LEVEL="2",
+        MPLBACKEND="svg",
+        TMPDIR="/var/tmp",
+        TZ="Asia/Tokyo",
+    )
+    assert [row["pid"] for row in script.status()["nurseries"]] == [before["pid"]]
+
+
+def test_a_variable_that_the_program_sets_counts_for_what_it_imports(script: Box) -> None:
+    """`os.environ` before the import, as in every guide."""
+    sets = {"KERAS_MAX_EPOCHS": "4", "MPLBACKEND": "pdf", "KERAS_BACKEND": "tensorflow"}
+    script.write("show.py", f"import os; os.environ.update({sets})\n" + SHOW)
+    assert shown(script)["epochs"] == 4
+
+
+def test_settings_in_files_are_those_of_the_program(
+    new_box: Callable[..., Box], tmp_path: Path
+) -> None:
+    """Of its home and of its directory, and as they are now."""
+    box = new_box(SUBLET_CPU_MEMORY="4GiB", HOME=str(tmp_path))
+    box.write("show.py", SHOW)
+    assert shown(box)["floatx"] == "float32"
+    settings = tmp_path / ".keras" / "keras.json"
+    settings.write_text(json.dumps({"floatx": "float16", "image_data_format": "channels_first"}))
+    box.write("matplotlibrc", "lines.linewidth: 7")
+    seen = shown(box)
+    assert (seen["floatx"], seen["format"], seen["lines"]) == ("float16", "channels_first", 7)
+
+
+def test_a_variable_that_cannot_be_read_again_brings_a_nursery_of_its_own(
+    new_box: Callable[..., Box],
+) -> None:
+    """Warm all the same, and the other programs keep theirs."""
+    box = new_box(SUBLET_CPU_MEMORY="4GiB")
+    box.write("show.py", SHOW)
+    assert shown(box, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")["protobuf"] == "python"
+    assert shown(box)["protobuf"] == "upb"
+    assert len(box.status()["nurseries"]) == 2
+
+
+def test_a_script_that_sets_such_a_variable_starts_cold_and_is_told_why(box: Box) -> None:
+    box.write(
+        "train.py",
+        "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n"
+        "import tensorflow as tf\nprint(tf.keras.Sequential.__module__.split('.')[0])",
+    )
+    ran = box.sublet("run", "train.py", check=True)
+    assert ran.stdout == "tf_keras\n"
+    assert "started cold: the program sets TF_USE_LEGACY_KERAS" in ran.stderr
+
+
+def test_what_nobody_could_foresee_is_said(box: Box) -> None:
+    """A name that is put together: the package is loaded by then."""
+    box.write(
+        "train.py",
+        "import os\nos.environ['KERAS_' + 'BACKEND'] = 'jax'\n"
+        "import keras\nprint(keras.backend.backend())",
+    )
+    ran = box.sublet("run", "train.py", check=True)
+    assert ran.stdout == "tensorflow\n"
+    assert "KERAS_BACKEND=jax changes nothing" in ran.stderr
+    assert "--cold" in ran.stderr
+
+
+GETENV = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void note(const char *name) {
+  const char *path = "READS";
+  int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  char line[256];
+  int size = snprintf(line, sizeof line, "%d %s\\n", getpid(), name);
+  if (write(file, line, size) < 0) abort();
+  close(file);
+}
+char *getenv(const char *name) {
+  static char *(*real)(const char *);
+  if (!real) real = (char *(*)(const char *))dlsym(RTLD_NEXT, "getenv");
+  note(name); return real(name);
+}
+char *secure_getenv(const char *name) {
+  static char *(*real)(const char *);
+  if (!real) real = (char *(*)(const char *))dlsym(RTLD_NEXT, "secure_getenv");
+  note(name); return real(name);
+}
+"""
+PYTHONS_OWN = ("PYTHON", "__PYVENV", "LC_", "LANG")
+
+
+def test_no_library_reads_a_variable_of_which_we_do_not_know(tmp_path: Path) -> None:
+    """What C code reads while the nursery imports is in the nursery's key, or is read again."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler to build the tracer with")
+    reads = tmp_path / "reads"
+    (tmp_path / "getenv.c").write_text(GETENV.replace("READS", str(reads)))
+    tracer = tmp_path / "getenv.so"
+    build = ["cc", "-shared", "-fPIC", "-o", str(tracer), str(tmp_path / "getenv.c"), "-ldl"]
+    subprocess.run(build, check=True, capture_output=True)
+    preload = "from sublet.inside import warm; warm.preload()"
+    environ = {"LD_PRELOAD": str(tracer), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", preload], env=environ) as nursery:
+        assert nursery.wait() == 0
+    lines = [line.split() for line in reads.read_text().splitlines()]
+    names = {name for pid, name in lines if pid == str(nursery.pid)}
+    assert "TF_ENABLE_ONEDNN_OPTS" in names
+    known = variables.AGAIN | variables.HARMLESS
+    assert {
+        name
+        for name in names
+        if not (variables.counts_when_loaded(name) or name in known or name.startswith(PYTHONS_OWN))
+    } == set()
