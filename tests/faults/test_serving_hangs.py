@@ -99,7 +99,7 @@ def test_an_engine_that_cannot_be_interrupted_is_replaced_and_its_model_put_away
         while answers(server, "half"):
             body = {"inputs": str(pipe)}
             assert server._speak("POST", "/v1/models/reader:predict", body)[0] == 504
-        wait_for(lambda: engine(server) != before, "it is replaced")
+        wait_for(lambda before=before: engine(server) != before, "it is replaced")  # type: ignore[misc]
         wait_for(lambda: answers(server, "half"), "others are answered again")
         ends = said(server).count("could not be interrupted, and was ended while it ran reader 1")
         assert ends == times

@@ -7,6 +7,7 @@ import os
 import sys
 
 from sublet.errors import SubletError
+from sublet.text import plain
 
 closed: tuple[int, ...] = ()
 """Those of the descriptors 0 to 2 that were closed when the command began, as after `>&-`."""
@@ -45,7 +46,7 @@ def complain(error: SubletError, stream: "TextIO") -> None:
     """What is wrong and what to do next; folded only for people, so that others can search it."""
     indents = ["sublet: ", *["        "] * len(error.hint.splitlines())]
     for indent, text in zip(indents, [error.message, *error.hint.splitlines()], strict=True):
-        line = f"{indent}{text}"
+        line = indent + "\n".join(map(plain, text.split("\n")))
         if stream.isatty():
             import textwrap
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from sublet.cli import calls
 from sublet.cli.files import complete_files
+from sublet.cli.saying import say, say_json
 from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.text import plain
 
 if TYPE_CHECKING:
     from sublet.serving.engine import Engine
@@ -205,10 +206,10 @@ class _Bench:
                 "figures": self._figures,
                 "advice": said,
             }
-            click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+            say_json(document, indent=2)
             return
-        click.echo(f"\n{tables.bars(self._figures)}\n")
-        click.echo("\n".join([*tables.legend(self._figures), *said]))
+        say(f"\n{tables.bars(self._figures)}\n")
+        say("\n".join([*tables.legend(self._figures), *said]))
 
     def _begin(self, subject: "Subject") -> None:
         from sublet.serving.measuring import tables
@@ -216,8 +217,9 @@ class _Bench:
         self._progress.clear()
         if not self._as_json:
             sent = ", ".join(f"{name} {what}" for name, what in subject.inputs.items())
-            click.echo(f"{subject.about}\n{subject.signature}: {sent or 'no inputs'}\n")
-            click.echo(tables.head())
+            how = plain(f"{subject.signature}: {sent or 'no inputs'}")
+            say(f"{plain(subject.about)}\n{how}\n")
+            say(tables.head())
 
     def _add(self, figures: "Figures") -> None:
         from sublet.serving.measuring import tables
@@ -225,7 +227,7 @@ class _Bench:
         self._figures.append(figures)
         self._progress.clear()
         if not self._as_json:
-            click.echo(tables.row(figures))
+            say(tables.row(figures))
 
 
 def _write(path: Path, text: str) -> None:

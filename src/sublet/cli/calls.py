@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sublet.errors import BadRequest
+from sublet.text import plain
 from sublet.units import MiB, parse_seconds
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Progress:
 
     def show(self, text: str) -> None:
         if self._terminal:
-            sys.stderr.write(f"\r\x1b[K{text[:79]}")
+            sys.stderr.write(f"\r\x1b[K{plain(text)[:79]}")
             sys.stderr.flush()
 
     def clear(self) -> None:

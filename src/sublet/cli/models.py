@@ -3,8 +3,10 @@
 import textwrap
 
 import click
-import msgspec
+from msgspec.structs import replace
 
+from sublet.cli.saying import plain_lines, say, say_json
+from sublet.text import plain
 from sublet.units import format_bytes, format_seconds, shorten
 
 _NONE = "no model is served; try: sublet serve models/"
@@ -18,15 +20,16 @@ def command(as_json: bool) -> int:
 
     rows = roll_call()
     if as_json:
-        click.echo(msgspec.json.encode(rows).decode())
+        say_json(rows)
         return 0
     if not rows:
-        click.echo(_NONE)
+        say(_NONE)
         return 0
+    rows = [replace(row, model=plain(row.model), device=plain(row.device)) for row in rows]
     several = len({row.device for row in rows if row.device}) > 1
     width = min(max(len("model"), *(len(row.model) for row in rows)), 11 if several else 17)
     on = f"{'on':<6}" if several else ""
-    click.echo(
+    say(
         f"{'model':<{width}} {on}{'version':>10}  {'state':<9}{'memory':>9}{'load':>11}"
         f"{'requests':>9}{'idle':>12}".rstrip()
     )
@@ -36,10 +39,10 @@ def command(as_json: bool) -> int:
         memory = format_bytes(row.bytes) if row.bytes else "-"
         load = format_seconds(row.load_seconds) if row.load_seconds else "-"
         idle = "-" if row.idle is None else format_seconds(row.idle)
-        click.echo(
-            f"{name:<{width}} {on}{row.version:>10}  {row.state:<9}{memory:>9}{load:>11}"
+        say(
+            f"{name:<{width}} {on}{row.version:>10}  {plain(row.state):<9}{memory:>9}{load:>11}"
             f"{row.requests:>9}{idle:>12}"
         )
         if row.error:
-            click.echo(textwrap.indent(textwrap.fill(row.error, 76), "    "))
+            say(textwrap.indent(textwrap.fill(plain_lines(row.error), 76), "    "))
     return 0

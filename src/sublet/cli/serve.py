@@ -1,7 +1,6 @@
 """`sublet serve`: models for every client of TensorFlow Serving."""
 
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +8,7 @@ import click
 
 from sublet import __version__
 from sublet.cli.files import complete_files
+from sublet.cli.saying import tell
 from sublet.errors import BadRequest, WorldError
 from sublet.units import GiB, KiB, parse_bytes, parse_seconds
 
@@ -187,11 +187,11 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
         return 0
     for flag, reason in _WITHOUT_EFFECT.items():
         if flags[flag[2:]] is not None:
-            _tell(f"{flag} has no effect: {reason}")
+            tell(f"{flag} has no effect: {reason}")
     from sublet.cli.serving import serve
 
     try:
-        return serve(settings(**flags), as_json, _tell)
+        return serve(settings(**flags), as_json, tell)
     except ModuleNotFoundError as error:
         raise WorldError(
             f"Serving needs the package {error.name}, which is not installed.",
@@ -393,7 +393,3 @@ def _request(text: str) -> int:
 def _frontends() -> int:
     """One process speaks with clients for every four processors; the others are for models."""
     return max(1, min(4, len(os.sched_getaffinity(0)) // 4))
-
-
-def _tell(text: str) -> None:
-    print(f"sublet: {text}", file=sys.stderr, flush=True)

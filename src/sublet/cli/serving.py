@@ -1,14 +1,13 @@
 """What `sublet serve` does and shows: one server, in the foreground."""
 
 import asyncio
-import json
 import os
 import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from sublet.cli.saying import plain_lines, say, say_json
+from sublet.text import plain
 from sublet.units import format_bytes, format_seconds, shorten
 
 if TYPE_CHECKING:
@@ -25,7 +24,8 @@ def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> i
     from sublet.serving import extra
 
     extra.require()  # The others import what it looks for.
-    from sublet.serving import config, descriptors
+    from sublet import descriptors
+    from sublet.serving import config
     from sublet.serving.server import Server
 
     descriptors.raise_limit()
@@ -52,14 +52,14 @@ def _show(server: "Server", rows: "list[Row]", as_json: bool) -> None:
         "grpc_socket": server.addresses.grpc_socket,
     }
     if as_json:
-        click.echo(json.dumps({"ready": True, "pid": os.getpid(), **where, "models": models}))
+        say_json({"ready": True, "pid": os.getpid(), **where, "models": models})
         return
-    click.echo(table(models))
+    say(table(models))
     for name, text in server.stock.troubles().items():
-        click.echo(textwrap.fill(f"{name}: {text}", _WIDTH))
+        say(textwrap.fill(f"{plain(name)}: {plain(text)}", _WIDTH))
     for name, address in where.items():
         if address:
-            click.echo(f"{'REST' if 'rest' in name else 'gRPC'} on {address}")
+            say(f"{'REST' if 'rest' in name else 'gRPC'} on {plain(address)}")
 
 
 def _facts(version: "Version", row: "Row | None") -> dict[str, Any]:
@@ -85,22 +85,23 @@ def _state(one: dict[str, Any]) -> str:
 
 def table(models: list[dict[str, Any]]) -> str:
     """One line for each version, and more for what is wrong with one; at most 80 columns."""
-    widest = max([5, *(len(one["model"]) for one in models)])
+    names = [plain(one["model"]) for one in models]
+    widest = max([5, *map(len, names)])
     several = any(one["devices"] for one in models)
     width = min(widest, 20 if several else 30)
     lines = [f"{'model':<{width}}  {'version':>10}  {'state':<10} {'memory':>9}  {'load':>8}"]
     lines[0] += "  on" * several
-    for one in models:
-        name = shorten(one["model"], width)
+    for name, one in zip(names, models, strict=True):
         memory = format_bytes(one["bytes"]) if one["bytes"] else "-"
         load = format_seconds(one["load_seconds"]) if one["load_seconds"] else "-"
         state = _state(one)
-        where = f"  {shorten(', '.join(one['devices']), 14)}" if one["devices"] else ""
+        where = f"  {shorten(plain(', '.join(one['devices'])), 14)}" if one["devices"] else ""
         lines.append(
-            f"{name:<{width}}  {one['version']:>10}  {state:<10} {memory:>9}  {load:>8}{where}"
+            f"{shorten(name, width):<{width}}  {one['version']:>10}  {state:<10} {memory:>9}"
+            f"  {load:>8}{where}"
         )
         if one["error"]:
             lines += textwrap.wrap(
-                one["error"], _WIDTH, initial_indent="    ", subsequent_indent="    "
+                plain_lines(one["error"]), _WIDTH, initial_indent="    ", subsequent_indent="    "
             )
     return "\n".join(lines)

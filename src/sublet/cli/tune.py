@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from sublet.cli import calls
 from sublet.cli.files import complete_files
+from sublet.cli.saying import say, say_json
 from sublet.errors import BadRequest
+from sublet.text import plain
 from sublet.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def command(
     try:
         best, verdict = calls.run(tuning.run(engine), exact=True)
     except KeyboardInterrupt:
-        click.echo("sublet: stopped; nothing was written", err=True)
+        say("sublet: stopped; nothing was written", err=True)
         raise click.Abort from None
     finally:
         engine.close()
@@ -169,7 +170,7 @@ class _Tuning:
             # Real callers do something with an answer, and do not all call at the same moment.
             self._pause = load.pause = took if self._pause is None else self._pause
             sent = ", ".join(f"{name} {what}" for name, what in found.inputs.items())
-            self._say(f"{found.about}\n{found.signature}: {sent}")
+            self._say(f"{plain(found.about)}\n{plain(f'{found.signature}: {sent}')}")
             self._say(f"{self._concurrency} callers, who pause for {span(load.pause)} on average\n")
             self._say(
                 f"{'batches':<{_WIDTH}}{'req/s':>9}{'p50':>9}{'p99':>9}{'batch':>8}  against best"
@@ -213,25 +214,25 @@ class _Tuning:
                 "suggested": best.options() if suggested else None,
                 "written": str(path) if suggested else None,
             }
-            click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+            say_json(document, indent=2)
             return
-        click.echo("")
+        say("")
         if verdict is None:
-            click.echo("No setting was better than the defaults. Nothing is written.")
+            say("No setting was better than the defaults. Nothing is written.")
             if not self._goal.met(self._trials[0].figures):
-                click.echo("The target was not met: try fewer calls at once, or a smaller model.")
+                say("The target was not met: try fewer calls at once, or a smaller model.")
         elif not suggested:
-            click.echo(f"{best}, against the defaults in turns:\n{verdict.reason}.")
-            click.echo("Nothing is suggested, and nothing is written.")
+            say(f"{best}, against the defaults in turns:\n{verdict.reason}.")
+            say("Nothing is suggested, and nothing is written.")
         else:
-            click.echo(f"{best}, against the defaults in turns:\n{verdict.reason}.")
+            say(f"{best}, against the defaults in turns:\n{verdict.reason}.")
             beside = path.parent == self._place.path and path.name == FILE
             flag = (
                 "--enable_per_model_batching_parameters"
                 if beside
                 else f"--enable_batching --batching_parameters_file {path}"
             )
-            click.echo(f"Written to {path}. To serve with it:\n  sublet serve … {flag}")
+            say(f"Written to {path}. To serve with it:\n  sublet serve … {flag}")
 
     def _show(self, trial: "Trial") -> None:
         from sublet.serving.measuring.tables import number, span
@@ -248,4 +249,4 @@ class _Tuning:
     def _say(self, text: str) -> None:
         self._progress.clear()
         if not self._as_json:
-            click.echo(text)
+            say(text)

@@ -30,6 +30,7 @@ from sublet.inside.serving.notes import Notes
 from sublet.inside.serving.options import OPTIONS
 from sublet.serving.calls import Signatures, arrange, result
 from sublet.serving.place import Place
+from sublet.text import plain
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -398,4 +399,4 @@ def _pass_on(done: "Future[Answer]", future: "Future[Any]") -> None:
 
 def _say(reason: str) -> None:
     if reason:
-        print(f"sublet: the engine waits: {reason}", file=sys.stderr, flush=True)
+        print(f"sublet: the engine waits: {plain(reason)}", file=sys.stderr, flush=True)

@@ -6,18 +6,21 @@ so none outlives its server. Signals of a terminal or a service manager are the 
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import sys
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from sublet.serving import descriptors, tls
+from sublet import descriptors
 from sublet.serving import link as say
+from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.clerk import Clerk
-from sublet.serving.limits import Limits
+from sublet.serving.limits import Limits, places
 from sublet.serving.room import Room, share
+from sublet.text import plain
 
 _TELL = 1.0
 """Seconds between two reports of what was counted: as much is lost if it is killed."""
@@ -121,9 +124,7 @@ def _limits(opening: say.Opening) -> Limits:
     return Limits(
         body=body,
         bodies=max(body, usual.bodies // opening.frontends),
-        connections=descriptors.connections(
-            usual.connections, protocols, descriptors.raise_limit()
-        ),
+        connections=places(usual.connections, protocols, descriptors.limit()),
         call=opening.rest_timeout,
     )
 
@@ -154,10 +155,21 @@ def _socket(number: int) -> socket.socket:
     return socket.socket(fileno=number)
 
 
+class _Plain(logging.Formatter):
+    """For a terminal: what is logged may have been written by a client."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(plain, super().format(record).split("\n")))
+
+
 def main() -> None:
     """Be a front end on the link whose descriptor is named on the command line."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    descriptors.raise_limit()
+    said = logging.StreamHandler()
+    said.setFormatter(_Plain("sublet: %(message)s"))
+    logging.basicConfig(handlers=[said])
     sock = socket.socket(fileno=int(sys.argv[1]))
     try:
         from uvloop import run

@@ -3,6 +3,9 @@
 from msgspec import Struct
 
 _MiB = 2**20
+_RESERVED = 256
+"""Descriptors for all that is no connection: listeners, engines, shared memory on its way."""
+_FEWEST = 16
 
 
 class Limits(Struct, frozen=True):
@@ -41,6 +44,12 @@ class Limits(Struct, frozen=True):
         """How long a connection may be silent if there are so many: when three quarters of the
         places are taken, those that say nothing make room."""
         return self.slow if inside > self.connections * 3 // 4 else self.idle
+
+
+def places(most: int, protocols: int, descriptors: int) -> int:
+    """How many connections each of so many protocols may have, if the process may have so many
+    descriptors: clients of one cannot keep out those of another."""
+    return max(_FEWEST, min(most, (descriptors - _RESERVED) // max(1, protocols)))
 
 
 class Pace:

@@ -1,0 +1,129 @@
+"""Names and errors of models reach the terminal as text: none moves a cursor or forges a line."""
+
+import http.server
+import json
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.box import PATIENCE, Box, wait_for
+from support.servers import BAD, HALF, place
+
+EVIL = "evil\x1b]0;owned\x07\x1b[2J\nhalf   1  ready\x9b31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    place(HALF, root, EVIL, 1)
+    place(BAD, root, f"bad {EVIL}", 1)
+    return root
+
+
+class Showing:
+    """A `sublet serve` for people."""
+
+    def __init__(self, box: Box, *words: str) -> None:
+        self.process: subprocess.Popen[str] = box.start(
+            "serve", *words, "--port", "auto", "--rest_api_port", "auto"
+        )
+        self.said = {"stdout": "", "stderr": ""}
+        self._threads = [threading.Thread(target=self._read, args=(name,)) for name in self.said]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, name: str) -> None:
+        stream = getattr(self.process, name)
+        for line in stream:
+            self.said[name] += line
+        stream.close()
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE)
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def serving(shared_box: Box, models: Path) -> Iterator[Showing]:
+    one = Showing(shared_box, str(models))
+    try:
+        wait_for(lambda: "gRPC on" in one.said["stdout"] or one.process.poll(), "it is ready")
+        yield one
+    finally:
+        one.close()
+
+
+def harmless(text: str, lines: bool = True) -> None:
+    """Nothing but text; and, where there are `lines` of ours, none that is not."""
+    assert text
+    odd = {one for one in text if not one.isprintable()} - {"\n"}
+    assert not odd, text
+    assert not lines or not any(line.startswith("half   1") for line in text.splitlines()), text
+
+
+def test_what_a_server_shows_and_says(serving: Showing) -> None:
+    harmless(serving.said["stdout"])
+    harmless(serving.said["stderr"])
+    assert "evil" in serving.said["stdout"]
+    assert "is not served" in serving.said["stderr"]
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_what_models_shows(serving: Showing, box: Box, words: tuple[str, ...]) -> None:
+    told = box.sublet("models", *words).stdout
+    harmless(told)
+    if words:
+        assert EVIL in {row["model"] for row in json.loads(told)}
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_what_bench_shows(serving: Showing, box: Box, words: tuple[str, ...]) -> None:
+    done = box.sublet("bench", EVIL, "--time", "300ms", "--concurrency", "1", *words)
+    assert done.returncode == 0, done.stderr
+    harmless(done.stdout)
+    done = box.sublet("bench", f"{EVIL}?", "--time", "300ms")
+    assert done.returncode == 2
+    harmless(done.stderr, lines=False)
+
+
+def test_what_tune_says(models: Path, box: Box) -> None:
+    broken = models.parent / EVIL / "1"
+    broken.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(BAD, broken, dirs_exist_ok=True)
+    done = box.sublet("tune", str(broken.parent), "--time", "300ms")
+    assert done.returncode == 2
+    harmless(done.stderr, lines=False)
+
+
+class _Evil(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps({"error": EVIL}).encode()
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_what_another_server_answers_to_bench(box: Box) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), _Evil) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{other.server_port}"
+        done = box.sublet("bench", "half", "--url", url, "--time", "300ms")
+        other.shutdown()
+        thread.join()
+    assert done.returncode == 2
+    harmless(done.stderr, lines=False)
