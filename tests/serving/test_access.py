@@ -8,7 +8,7 @@ import pytest
 
 from sublet.channel.codes import Code
 from sublet.errors import BadRequest
-from sublet.serving.access import Access, Right, read_tokens
+from sublet.serving.access import Access, Right, digests, read_tokens
 from sublet.serving.config import Settings
 from sublet.serving.exposure import warnings
 from sublet.serving.tls import Tls
@@ -72,7 +72,7 @@ def secret(path: Path, text: bytes, mode: int = 0o600) -> str:
 
 def test_a_file_has_a_token_in_each_line(tmp_path: Path) -> None:
     path = secret(tmp_path / "tokens", CALLER + b"\n" + ADMIN + b"\n")
-    assert read_tokens(path, "--f") == digest(CALLER) + digest(ADMIN)
+    assert digests(read_tokens(path, "--f")) == digest(CALLER) + digest(ADMIN)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--batching", type=_FILE, help="Batching parameters, for an engine of its own.")
 @click.option("--url", metavar="URL", help="Measure a server's REST API: http://localhost:8501.")
 @click.option("--grpc", metavar="HOST:PORT", help="Measure a server's gRPC API.")
+@click.option("--auth_token_file", metavar="FILE", help="The token that the server asks for.")
 @click.option("--csv", "sheet", type=_FILE, help="Write the figures.")
 @click.option("--plot", type=_FILE, help="Write an SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
@@ -56,6 +57,7 @@ def command(
     batching: Path | None,
     url: str | None,
     grpc: str | None,
+    auth_token_file: str | None,
     sheet: Path | None,
     plot: Path | None,
     as_json: bool,
@@ -89,6 +91,7 @@ def command(
             "--memory, --device and --batching are for an engine of its own.",
             f"{model} is served already: leave them out, or name the model's directory.",
         )
+    token = _token(auth_token_file, remote)
     bench = _Bench(several, most, calls.pause(pause) or 0.0, as_json)
     try:
         with contextlib.ExitStack() as stack:
@@ -96,9 +99,8 @@ def command(
             if place is not None:
                 own = calls.engine(place, memory, device, _options(batching))
                 stack.callback(own.close)
-            calls.run(
-                bench.run(_subject(model, version, place, own, url, grpc, asked)), bool(pause)
-            )
+            opening = _subject(model, version, place, own, url, grpc, token, asked)
+            calls.run(bench.run(opening), bool(pause))
     except KeyboardInterrupt:
         bench.report(sheet, plot)
         raise click.Abort from None
@@ -116,6 +118,7 @@ async def _subject(
     engine: "Engine | None",
     url: str | None,
     grpc: str | None,
+    token: str,
     asked: "Wanted",
 ) -> "Subject":
     from sublet.serving.measuring import subject
@@ -125,7 +128,7 @@ async def _subject(
     if url is not None:
         from sublet.serving.measuring.http import Site
 
-        return await subject.over_rest(Site(url, model, version), model, version, asked)
+        return await subject.over_rest(Site(url, model, version, token), model, version, asked)
     if grpc is not None:
         try:
             from sublet.serving.measuring.rpc import Station
@@ -133,8 +136,19 @@ async def _subject(
             raise BadRequest(
                 "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
             ) from None
-        return await subject.over_grpc(Station(grpc, model, version), model, version, asked)
+        station = Station(grpc, model, version, token)
+        return await subject.over_grpc(station, model, version, asked)
     return await subject.running(model, version, asked)
+
+
+def _token(path: str | None, remote: bool) -> str:
+    if path is None:
+        return ""
+    if not remote:
+        raise BadRequest("--auth_token_file is for --url and --grpc.", "Leave it out.")
+    from sublet.serving.access import read_tokens
+
+    return read_tokens(path, "--auth_token_file")[0].decode()
 
 
 def _options(batching: Path | None) -> dict[str, Any]:

@@ -343,7 +343,7 @@ def _access(
     roots: tuple[str, ...],
     socket: bool,
 ) -> "Access":
-    from sublet.serving.access import Access, read_tokens
+    from sublet.serving.access import Access, digests, read_tokens
 
     if not reload and (reload_file is not None or roots):
         flag = "--reload_root" if reload_file is None else "--reload_token_file"
@@ -357,8 +357,8 @@ def _access(
         if not os.path.isdir(root):
             raise BadRequest(f"--reload_root {root}: there is no such directory.", "Name another.")
     return Access(
-        read_tokens(call_file, "--auth_token_file") if call_file is not None else (),
-        read_tokens(reload_file, "--reload_token_file") if reload_file is not None else (),
+        digests(read_tokens(call_file, "--auth_token_file")) if call_file is not None else (),
+        digests(read_tokens(reload_file, "--reload_token_file")) if reload_file is not None else (),
         reload,
     )
 

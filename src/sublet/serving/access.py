@@ -68,9 +68,14 @@ class Access(Struct, frozen=True):
         )
 
 
-def read_tokens(path: str, flag: str) -> tuple[bytes, ...]:
-    """The digests of the tokens in a file, one in each line. Raises BadRequest if the file is no
-    secret, or has none in it."""
+def digests(tokens: Iterable[bytes]) -> tuple[bytes, ...]:
+    """As they are kept."""
+    return tuple(sha256(token).digest() for token in tokens)
+
+
+def read_tokens(path: str, flag: str) -> list[bytes]:
+    """The tokens in a file, one in each line. Raises BadRequest if the file is no secret, or has
+    none in it."""
     try:
         with open(path, "rb") as file:
             facts = os.fstat(file.fileno())
@@ -91,16 +96,16 @@ def read_tokens(path: str, flag: str) -> tuple[bytes, ...]:
             f"{flag} {path}: a token is a line of at least {_SHORTEST} letters and digits.",
             f"Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())' > {path}",
         )
-    return tuple(sha256(line).digest() for line in lines)
+    return lines
 
 
 def _is_plain(token: bytes) -> bool:
     return token.isascii() and token.decode().isprintable()
 
 
-def _matches(authorization: bytes, digests: Iterable[bytes]) -> bool:
+def _matches(authorization: bytes, tokens: Iterable[bytes]) -> bool:
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return False
     given = sha256(authorization[len(_BEARER) :].strip()).digest()
     # All are looked at, whichever it is.
-    return sum(compare_digest(given, known) for known in digests) > 0
+    return sum(compare_digest(given, known) for known in tokens) > 0

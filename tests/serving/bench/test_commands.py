@@ -173,3 +173,20 @@ def test_help_loads_nothing_that_takes_long(box: Box) -> None:
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (told.stdout.strip(), told.stderr) == ("set()", "")
+
+
+def test_a_server_that_asks_for_a_token_is_measured_with_one(
+    box: Box, models: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    guarded = Server(box, str(models), "--auth_token_file", str(token))
+    try:
+        for words in (("--url", guarded.facts["rest"]), ("--grpc", guarded.grpc)):
+            assert "asks for a token" in refused(box, "bench", "half", *words)
+            told = bench(box, "half", *words, "--auth_token_file", str(token), "-c", "2")
+            assert told["figures"][0]["failed"] == 0
+    finally:
+        assert guarded.close() == 0
+    assert "is for --url" in refused(box, "bench", "half", "--auth_token_file", str(token))

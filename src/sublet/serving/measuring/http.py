@@ -30,7 +30,7 @@ _ANSWERED = Answer({})
 class Site:
     """One model at an address."""
 
-    def __init__(self, url: str, model: str, version: int | None) -> None:
+    def __init__(self, url: str, model: str, version: int | None, token: str = "") -> None:
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             host, port = parts.hostname, parts.port or 80
@@ -45,6 +45,8 @@ class Site:
         which = "" if version is None else f"/versions/{version}"
         self._path = f"/v1/models/{quote(model, safe='')}{which}"
         self._head = f"Host: {parts.netloc}\r\n"
+        if token:
+            self._head += f"Authorization: Bearer {token}\r\n"
 
     async def connect(self) -> "Connection":
         """A new connection."""

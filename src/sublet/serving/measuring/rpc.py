@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -27,8 +28,9 @@ _PATIENCE = 10.0
 class Station:
     """One model at an address."""
 
-    def __init__(self, address: str, model: str, version: int | None) -> None:
+    def __init__(self, address: str, model: str, version: int | None, token: str = "") -> None:
         self.address = address
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._model, self._version = model, version
         # Large tensors are no error here.
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -77,8 +79,7 @@ class Station:
 
     def method(self, name: str) -> Callable[[bytes], Awaitable[bytes]]:
         """Bytes in, bytes out: nothing is encoded here."""
-        found: Callable[[bytes], Awaitable[bytes]] = self._channel.unary_unary(f"{_SERVICE}/{name}")
-        return found
+        return partial(self._channel.unary_unary(f"{_SERVICE}/{name}"), metadata=self._metadata)
 
     async def close(self) -> None:
         """Hang up."""
