@@ -124,8 +124,8 @@ def layout(heads: bytes) -> tuple[Tensor, ...]:
             raise Malformed("a tensor's head is wrong")
         shape = struct.unpack_from(f"<{rank}q", heads, at)
         at += 8 * rank
-        if any(size < 0 for size in shape):
-            raise Malformed("a dimension is negative")
+        if any(size < 0 for size in shape) or prod(size or 1 for size in shape) > _LARGEST:
+            raise Malformed("a dimension is negative, or too large")
         count = prod(shape)
         least = 4 * count if number == DT_STRING else count * dtype_of(number).itemsize
         if nbytes > _LARGEST or nbytes < least or (number != DT_STRING and nbytes != least):
