@@ -90,6 +90,23 @@ def test_a_model_that_comes_into_the_directory_is_served_and_one_that_goes_is_no
     wait_for(lambda: server.get("/v1/models/guest")[0] == 404, "the guest is gone")
 
 
+def test_a_version_that_is_a_link_out_of_its_model_is_not_served_and_says_so(
+    server: Server, models: Path, tmp_path: Path
+) -> None:
+    place(HALF, tmp_path, "elsewhere", 1)
+    (models / "linked").mkdir()
+    (models / "linked" / "1").symlink_to(tmp_path / "elsewhere" / "1")
+    try:
+        wait_for(lambda: server.states("linked") == {1: "END"}, "it is refused")
+        (status,) = server.get("/v1/models/linked")[1]["model_version_status"]
+        assert status["status"]["error_code"] == "PERMISSION_DENIED"
+        assert status["status"]["error_message"].startswith("linked/1 is a link that leads out")
+        assert any(f"{models}/linked/1 is a link" in line for line in server.errors)
+    finally:
+        (models / "linked").rename(models / "linked.tmp")
+        wait_for(lambda: server.get("/v1/models/linked")[0] == 404, "it is gone")
+
+
 def test_requests_of_all_front_ends_are_counted_together(server: Server) -> None:
     name = ':tensorflow:serving:request_count{model_name="three",status="OK"}'
 

@@ -388,3 +388,19 @@ def test_an_engine_ends_with_its_owner_and_what_they_leave_is_cleared_away(
 def test_an_engine_that_finds_no_room_says_so(home: Box) -> None:
     with pytest.raises(TooLarge, match="900 GiB"):
         sublet.Engine(memory="900GiB")
+
+
+def test_an_engine_that_was_stopped_is_passed_over_by_callers_and_ended_by_its_owner(
+    home: Box, engine: sublet.Engine
+) -> None:
+    with sublet.Engine(memory="256MiB") as stopped:
+        assert stopped.worker.pid is not None
+        os.kill(stopped.worker.pid, signal.SIGSTOP)
+        # The newest is asked first.
+        assert sublet.connect("half")([[1.0]]).tolist() == [[2.5]]
+        with pytest.raises(sublet.ServingError) as wrong:
+            stopped.worker.line.ask({"ask": "hello"}, timeout=0.2)
+        assert wrong.value.code == Code.DEADLINE_EXCEEDED
+        pid = stopped.worker.pid
+    assert not stopped.worker.alive
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "its process is gone")

@@ -23,6 +23,8 @@ from sublet.serving.calls import Array, Signatures, arrange, result
 _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
 """What a call is answered with whose signature or inputs the model does not have."""
 
+_PATIENCE = 10.0
+"""Seconds for an engine to say what it has: one that was stopped is passed over."""
 _NOT_HERE = "Servable not found for request:"
 """How an engine begins that does not have the model: nothing has run."""
 
@@ -195,7 +197,7 @@ def _find(
     refused: ServingError | None = None
     for path, line in lines.open_all(but):
         try:
-            told = line.ask({"ask": "models"})
+            told = line.ask({"ask": "models"}, _PATIENCE)
             # A list of rows, as the engine answers this question; others are answered by objects.
             served |= {one["model"] for one in told}  # type: ignore[index]
             if name in served:

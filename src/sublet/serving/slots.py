@@ -126,8 +126,8 @@ class Slot:
         await self._ask({"ask": "forget", "model": name, "version": number})
 
     async def rows(self) -> list[Row]:
-        """What its engine says about its models; nothing while there is none."""
-        if not self.path:
+        """What its engine says about its models; nothing while there is none that answers."""
+        if not self.path or self.silent:
             return []
         try:
             told = await self._ask({"ask": "models"})
