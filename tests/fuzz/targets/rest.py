@@ -55,7 +55,10 @@ def target() -> Target:
         await settle()
         assert server.coming == 0
         assert not server.connections
-        _check(bytes(pipe.written))
+        assert b"HTTP/1.1 500" not in pipe.written
+        # Replies to HEAD have a length and no body: only their client knows where they end.
+        if b"HEAD" not in data:
+            _check(bytes(pipe.written))
 
     def close() -> None:
         stage.close()
@@ -104,12 +107,8 @@ class _Replies:
 
 def _check(written: bytes) -> None:
     """Whatever was answered is HTTP, with JSON in it, and not our fault."""
-    if b"HEAD " not in written and written:
-        replies = _Replies()
-        try:
-            replies.parser.feed_data(written)
-        except httptools.HttpParserCallbackError as wrong:
-            raise wrong.__context__ or wrong from None
-        except httptools.HttpParserError:
-            # Replies to HEAD have a length and no body, which only their client knows.
-            assert b"Content-Length" in written
+    replies = _Replies()
+    try:
+        replies.parser.feed_data(written)
+    except httptools.HttpParserCallbackError as wrong:
+        raise wrong.__context__ or wrong from None
