@@ -97,7 +97,7 @@ class Office:
         """As if it had been granted a lease and had started."""
         self.grant(number, ceiling)
         at, attempt = self.clock.wall(), self.broker.state[number].attempt
-        event = WorkerStarted(number, attempt, at, KEEPER, WORKER, "warm")
+        event = WorkerStarted(number, attempt, at, KEEPER, WORKER, "cold: a test")
         self.broker.books.happened(event)
 
     def grant(self, number: int, ceiling: int = MiB) -> None:

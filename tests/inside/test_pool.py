@@ -9,17 +9,18 @@ from sublet.inside.lease import MIB, Lease
 @pytest.mark.parametrize(
     ("ceiling", "roomy", "primed"),
     [
-        (1024, False, 32),
-        (1024, True, 1022),
-        (4096, True, 4094),
-        (8192, False, 256),
-        (8192, True, 256),
-        (64, False, 2),
-        (3, False, None),
+        (64, False, [3, 56]),
+        (160, False, [7, 148]),
+        (1024, False, [63, 956]),
+        (1500, False, [63]),
+        (1500, True, [63, 1432]),
+        (8192, False, [255]),
+        (8192, True, [255]),
+        (7, False, []),
     ],
 )
-def test_a_pool_begins_with_a_part_and_is_one_region_where_nothing_is_wasted_by_that(
-    monkeypatch: pytest.MonkeyPatch, ceiling: int, roomy: bool, primed: int | None
+def test_a_pool_has_a_small_region_and_a_large_one_where_that_costs_little(
+    monkeypatch: pytest.MonkeyPatch, ceiling: int, roomy: bool, primed: list[int]
 ) -> None:
     lease = Lease(1, 1, "t", "cpu", "cpu", None, ceiling * MIB, 64 << 30, "/nowhere", roomy)
     monkeypatch.setenv(environment.USE_BFC, "1")

@@ -60,13 +60,11 @@ def test_a_job_is_submitted_followed_and_waited_for(queue: Box) -> None:
 
 
 def test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal(box: Box) -> None:
-    box.write(
-        "train.py", "import sys, os\nprint('warm' if 'tensorflow' in sys.modules else 'cold')"
-    )
+    box.write("train.py", "import tensorflow as tf\nprint(float(tf.reduce_sum(tf.ones([2]))))")
     number = submit(box, "train.py")
     (last,) = ended(box, number)
     assert (last["code"], last["how"]) == (0, "warm")
-    assert said(box, number) == "warm\n"
+    assert said(box, number).endswith("2.0\n")
 
 
 def test_logs_follow_a_job_while_it_runs(queue: Box) -> None:
@@ -297,7 +295,7 @@ def test_a_job_that_waited_for_another_of_the_same_program_is_sized_by_it(box: B
     before, after = ended(box, first, second)
     assert (before["code"], after["code"]) == (0, 0)
     assert "no earlier run" in before["basis"]
-    assert before["peak"] <= after["ceiling"] <= 32 << 20
+    assert before["peak"] <= after["ceiling"] <= 128 << 20
 
 
 # Who goes first.

@@ -1,9 +1,13 @@
 """Leases that size themselves, with real programs."""
 
 import json
+import signal
+from collections.abc import Callable
 from typing import Any
 
-from support.box import Box
+import pytest
+
+from support.box import Box, wait_for
 
 TRAIN = """
 import sys
@@ -59,7 +63,7 @@ def test_the_second_run_gets_what_the_first_one_showed_and_explain_says_so(box: 
     words = ("train.py", "--batch-size", "2048")
     first, second = _run(box, *words), _run(box, *words)
     assert second["lease"] < first["lease"] / 4
-    assert first["peak"] < second["lease"] <= 1.32 * first["peak"]
+    assert first["peak"] < second["lease"] <= 1.32 * first["peak"] + (64 << 20)
 
     text = box.sublet("explain", str(second["job"]), check=True).stdout
     assert f"#{first['job']} " in text
@@ -81,7 +85,7 @@ def test_a_probe_forecasts_the_peak_saves_nothing_and_auto_goes_by_it(box: Box) 
 
     ran = _run(box, *words)
     assert told["low"] <= ran["peak"] <= told["high"]
-    assert told["high"] <= ran["lease"] <= 1.2 * told["high"] + (2 << 20)
+    assert told["high"] <= ran["lease"] <= 1.2 * told["high"] + (66 << 20)
     assert (box.work / "model.keras").exists()
 
 
@@ -105,3 +109,90 @@ def test_a_trimmed_program_is_held_to_its_new_ceiling_and_can_be_given_more_agai
     box.write("trimmed.py", TRIMMED)
     told = box.sublet("run", "-q", "--memory", "1536MiB", "trimmed.py", check=True)
     assert told.stdout.split("\n") == ["refused", "given back", ""]
+
+
+HOLDS = """
+import os, sys
+import tensorflow as tf
+size = {size}
+x = tf.zeros([size, 1 << 18])
+open("held", "w").close()
+{then}
+"""
+
+
+def _lease(box: Box, *words: str) -> int:
+    """The lease of a run that may fail."""
+    box.sublet("run", "-q", "--report", "report.json", *words)
+    return int(json.loads((box.work / "report.json").read_text())["lease"])
+
+
+def test_a_program_that_was_edited_is_not_held_to_what_it_was(box: Box) -> None:
+    """It gets what an unknown one gets: twenty times as much is there, and nobody waits for it."""
+    box.write("dev.py", HOLDS.format(size=20, then=""))
+    first, second = _lease(box, "dev.py"), _lease(box, "dev.py")
+    assert second < first / 2
+    box.write("dev.py", HOLDS.format(size=400, then=""))
+    ran = _run(box, "dev.py")
+    assert (ran["code"], ran["lease"]) == (0, first)
+
+
+def test_a_run_that_failed_before_it_computed_teaches_nothing(box: Box) -> None:
+    box.write("new.py", HOLDS.format(size=1, then="undefined"))
+    first = _lease(box, "new.py")
+    assert _lease(box, "new.py") == first
+
+
+def test_a_program_that_does_not_use_tensorflow_soon_holds_little(box: Box) -> None:
+    box.write("plain.py", "print('no TensorFlow here')")
+    first, second = _lease(box, "plain.py"), _lease(box, "plain.py")
+    assert second <= first / 8
+
+
+def test_the_advice_after_out_of_memory_is_above_what_was_held_and_keeps_the_options(
+    box: Box,
+) -> None:
+    box.write("train.py", HOLDS.format(size=300, then=""))
+    _run(box, "train.py")
+    words = ("--cpus", "1", "--name", "my training", "--device", "cpu")
+    died = box.sublet("run", "--memory", "64MiB", *words, "train.py")
+    assert died.returncode == 1
+    (line,) = [line for line in died.stderr.splitlines() if line.startswith("  try ")]
+    assert "--device cpu --cpus 1 --name 'my training' train.py" in line
+    assert int(line.partition("--memory ")[2].partition("MiB")[0]) > 300
+
+
+def test_a_process_is_charged_by_how_it_starts(new_box: Callable[..., Box]) -> None:
+    """One cold run does not make the next warm one dear."""
+    box = new_box(SUBLET_CPU_MEMORY="4GiB")
+    box.write("train.py", HOLDS.format(size=1, then=""))
+    _run(box, "train.py")
+    _run(box, "--cold", "train.py")
+    box.sublet("submit", "--memory", "64MiB", "train.py", check=True)
+    box.sublet("wait", "3", check=True)
+    warm = json.loads(box.sublet("explain", "--json", "3", check=True).stdout)["lease"]
+    box.sublet("submit", "--cold", "--memory", "64MiB", "train.py", check=True)
+    box.sublet("wait", "4", check=True)
+    cold = json.loads(box.sublet("explain", "--json", "4", check=True).stdout)["lease"]
+    assert cold["charge"] > 2 * (warm["charge"] - warm["ceiling"]) + cold["ceiling"]
+    words = box.sublet("explain", "4", check=True).stdout.split()
+    assert "after a cold start" in " ".join(words)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_a_user_ends_is_stopped_and_has_not_failed(box: Box, number: int) -> None:
+    """Nor is it taken for a failure of the program when its next lease is sized."""
+    wait = "import time\nwhile True: time.sleep(0.05)"
+    box.write("long.py", HOLDS.format(size=100, then=wait))
+    (box.work / "held").unlink(missing_ok=True)
+    with box.start("run", "long.py") as client:
+        wait_for((box.work / "held").exists, "the program computes")
+        client.send_signal(number)
+        client.wait()
+    rows = json.loads(box.sublet("ps", "--all", "--json", check=True).stdout)
+    (row,) = [row for row in rows["rows"] if row["name"] == "long.py"][:1]
+    assert row["by_user"]
+    text = box.sublet("ps", str(row["id"]), check=True).stdout
+    assert " stopped " in text
+    assert "failed" not in text
+    assert "ended by its user" in text

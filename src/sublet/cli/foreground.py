@@ -183,6 +183,8 @@ def _explain(ended: "Ended", words: list[str]) -> None:
     _say("the program ran out of the memory of its lease")
     for name, text in rows:
         lines = textwrap.wrap(text, 70, break_long_words=False, break_on_hyphens=False) or [""]
+        if text.startswith("sublet run "):
+            lines = [text]  # To be copied: the terminal folds it, and its line stays one.
         print(f"  {name:<7}{lines[0]}", file=sys.stderr)
         for line in lines[1:]:
             print(f"  {'':<7}{line}", file=sys.stderr)

@@ -7,6 +7,9 @@
                      ──▶ oom           what is written down when an allocation fails
                      ──▶ probe         a short run, where one was asked for
                      ──▶ trim          a ceiling that is made smaller on the way
+    program ──▶ preloaded ──▶ settings  becoming a program in a warm process (`reads`, `variables`)
+            ──▶ trampoline ──▶ ending  running it with none of our frames; its end
+    isolated                           the same for `python -E`, `-I` and `-S`
     lodging                            a process that takes a lease itself, on the way
     calls ──▶ parcels                  a pool's worker: calls, and what travels with them
     crew ──▶ sharing ──▶ building      whose turn it is to build (`turn`)

@@ -73,6 +73,14 @@ class Needs:
             builtins.__import__, importlib.import_module = original, by_name
 
 
+def give_back_all() -> None:
+    """Put all preloaded packages into `sys.modules` now, if there are any: before several threads
+    use them at once."""
+    for finder in sys.meta_path:
+        if isinstance(finder, Preloaded):
+            finder.give_back_all()
+
+
 class Preloaded(importlib.abc.MetaPathFinder):
     """The hidden modules, and the finder that gives them back."""
 
@@ -122,6 +130,11 @@ class Preloaded(importlib.abc.MetaPathFinder):
         spec.cached = original.cached
         spec.has_location = original.has_location
         return spec
+
+    def give_back_all(self) -> None:
+        """Put all packages into `sys.modules`."""
+        for package in list(self._hidden):
+            self.give_back(package)
 
     def give_back(self, package: str) -> None:
         """Put a package and all that it needs into `sys.modules`, as an import would."""

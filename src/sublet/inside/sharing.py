@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from . import building, carried, chance, errand, sessions
+from . import building, carried, chance, errand, preloaded, sessions
 from .hook import when_imported
 from .lease import say
 
@@ -22,6 +22,7 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    preloaded.give_back_all()
     errand.hand_on()
     chance.share_python()
     for package, share in (
