@@ -56,6 +56,7 @@ class _Mapping:
             "version": 3,
         }
 
-    def __del__(self) -> None:
+    def __del__(self, unmap: Any = _unmap) -> None:
+        # An argument, as the module may be gone before the last array is.
         if self._place[1]:
-            _unmap(*self._place)
+            unmap(*self._place)
