@@ -124,7 +124,7 @@ class Line:
             with self._lock:
                 self._futures -= 1  # Else the reader would wait for it for ever.
             raise
-        if not self._send():
+        if not self._send(deadline):
             future = Future()  # The other one was told the same as those in flight.
             future.set_exception(Unsent())
             return future

@@ -26,6 +26,7 @@ class Place:
         engines = home.path / "engines"
         home.make()
         engines.mkdir(mode=0o700, exist_ok=True)
+        engines.chmod(0o700)
         _sweep(engines)
         self.socket = str(engines / f"{os.getpid()}-{os.urandom(4).hex()}.sock")
         if len(os.fsencode(self.socket)) > _LONGEST:

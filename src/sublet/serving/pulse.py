@@ -21,6 +21,8 @@ from sublet.units import format_seconds
 
 _SILENT = 3
 """Questions without an answer after which an engine is not counted on."""
+_LOADING = 4
+"""Times as long is waited for an engine that loads a model."""
 
 
 class Pulse:
@@ -67,8 +69,10 @@ class Pulse:
                 unanswered += self._patience.beat
                 if unanswered >= _SILENT * self._patience.beat:
                     self._noted(True)
-                if unanswered >= self._patience.process:
-                    return self._silence(), set()
+                # Large graphs are read with the interpreter's lock held.
+                more = _LOADING if self._life.loading else 1
+                if unanswered >= self._patience.process * more:
+                    return self._silence(unanswered), set()
                 continue
             unanswered = 0.0
             verdict = dog.judge(msgspec.convert(told, list[Run]), loop.time())
@@ -96,11 +100,10 @@ class Pulse:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, ask, question, self._patience.beat)
 
-    def _silence(self) -> ends.End:
+    def _silence(self, seconds: float) -> ends.End:
         if ends.is_stopped(self._worker.pid):
             return ends.End("was stopped and did not go on, and was ended", own=False)
-        span = format_seconds(self._patience.process)
-        return ends.End(f"did not answer for {span}, and was ended")
+        return ends.End(f"did not answer for {format_seconds(seconds)}, and was ended")
 
 
 def _key(run: Run) -> Key:
