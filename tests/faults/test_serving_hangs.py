@@ -17,7 +17,7 @@ LOOPS = ("loop0", "loop1", "loop2", "loop3")
 _FRONT_END = "sublet.serving.frontend"
 _ENGINE = "sublet.inside.serving"
 WORDS = (
-    *("--watchdog", "6s", "--rest_api_timeout_in_ms", "1000"),
+    *("--watchdog", "9s", "--rest_api_timeout_in_ms", "1000"),
     *("--file_system_poll_wait_seconds", "0.1", "--load_retry_interval_micros", "3600000000"),
 )
 
@@ -96,10 +96,9 @@ def test_an_engine_that_cannot_be_interrupted_is_replaced_and_its_model_put_away
     os.mkfifo(pipe)  # Who reads it waits for somebody who writes, in an operation of TensorFlow.
     for times in (1, 2):
         before = engine(server)
-        while answers(server, "half"):
-            body = {"inputs": str(pipe)}
-            assert server._speak("POST", "/v1/models/reader:predict", body)[0] == 504
-        wait_for(lambda before=before: engine(server) != before, "it is replaced")  # type: ignore[misc]
+        while engine(server) == before:
+            status, _ = server._speak("POST", "/v1/models/reader:predict", {"inputs": str(pipe)})
+            assert status in (503, 504)
         wait_for(lambda: answers(server, "half"), "others are answered again")
         ends = said(server).count("could not be interrupted, and was ended while it ran reader 1")
         assert ends == times
@@ -130,19 +129,17 @@ def test_a_stopped_front_end_is_replaced(server: Server) -> None:
     assert answers(server, "half")
 
 
-def test_an_engine_that_goes_on_soon_is_not_replaced(server: Server) -> None:
-    before = engine(server)
-    os.kill(before, signal.SIGSTOP)
-    wait_for(lambda: ready(server) == 503, "it is noticed")
-    os.kill(before, signal.SIGCONT)
-    wait_for(lambda: ready(server) == 200, "it is ready again")
-    assert engine(server) == before
-
-
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_server_whose_engine_is_stopped_ends(box: Box, models: Path, signals: int) -> None:
     server = Server(box, str(models / "half"), "--drain", "1s" if signals == 1 else "60s")
     pid = engine(server)
+    if signals == 1:
+        # One that goes on soon is not replaced.
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: ready(server) == 503, "it is noticed")
+        os.kill(pid, signal.SIGCONT)
+        wait_for(lambda: ready(server) == 200, "it is ready again")
+        assert engine(server) == pid
     os.kill(pid, signal.SIGSTOP)
     connection = server.connection()
     connection.request("POST", "/v1/models/half:predict", '{"instances": [1.0]}')

@@ -20,6 +20,8 @@ from sublet.units import format_seconds
 _LONG_ENOUGH = 5.0
 """Seconds that a front end must have lived for its successor to start at once."""
 _LONGEST_PAUSE = 5.0
+_STARTING = 120.0
+"""Seconds in which a new one has to take requests."""
 _TALLY_WAIT = 1.0
 _HEARING = 10.0
 
@@ -221,12 +223,16 @@ class _FrontEnd:
         return one
 
     async def ready(self) -> None:
-        """Until it takes requests."""
-        await self._until(lambda: self._ready or self._error is not None)
+        """Until it takes requests. Raises why it does not."""
+        why = "it ended"
+        try:
+            async with asyncio.timeout(_STARTING):
+                await self._until(lambda: self._ready or self._error is not None)
+        except TimeoutError:
+            why = "it does not answer"
         if not self._ready:
             raise WorldError(
-                f"A front end could not start: {self._error or 'it ended'}.",
-                "See what it wrote above.",
+                f"A front end could not start: {self._error or why}.", "See what it wrote above."
             )
 
     async def heard(self, number: int) -> None:

@@ -69,9 +69,7 @@ class Pulse:
                 unanswered += self._patience.beat
                 if unanswered >= _SILENT * self._patience.beat:
                     self._noted(True)
-                # Large graphs are read with the interpreter's lock held.
-                more = _LOADING if self._life.loading else 1
-                if unanswered >= self._patience.process * more:
+                if unanswered >= self._patience.process * self._times():
                     return self._silence(unanswered), set()
                 continue
             unanswered = 0.0
@@ -99,6 +97,11 @@ class Pulse:
         ask = self._worker.line.ask
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, ask, question, self._patience.beat)
+
+    def _times(self) -> int:
+        """Large graphs are read with the interpreter's lock held."""
+        loads = self._life.loading and not ends.is_stopped(self._worker.pid)
+        return _LOADING if loads else 1
 
     def _silence(self, seconds: float) -> ends.End:
         if ends.is_stopped(self._worker.pid):
