@@ -32,6 +32,10 @@ class Reads:
     written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Variables that were set, by the package that has set them."""
 
+    def set_by_imports(self) -> set[str]:
+        """Variables that the imports have set: whoever has one of them has it from such an import."""
+        return {name for written in self.written.values() for name in written}
+
     def note_file(self, path: Any) -> None:
         if isinstance(path, (str, os.PathLike)):
             name = os.fspath(path)
