@@ -32,9 +32,9 @@ class Reads:
     written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Variables that were set, by the package that has set them."""
 
-    def set_by_imports(self) -> set[str]:
-        """Variables that the imports have set: whoever has one of them has it from such an import."""
-        return {name for written in self.written.values() for name in written}
+    def set_by_imports(self) -> dict[str, str]:
+        """Variables that imports have set, and to what: who has one has it from such an import."""
+        return {name: value for package in self.written.values() for name, value in package.items()}
 
     def note_file(self, path: Any) -> None:
         if isinstance(path, (str, os.PathLike)):
