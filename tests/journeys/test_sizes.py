@@ -174,7 +174,7 @@ def test_a_process_is_charged_by_how_it_starts(new_box: Callable[..., Box]) -> N
     box.sublet("submit", "--cold", "--memory", "64MiB", "train.py", check=True)
     box.sublet("wait", "4", check=True)
     cold = json.loads(box.sublet("explain", "--json", "4", check=True).stdout)["lease"]
-    assert cold["charge"] > 2 * (warm["charge"] - warm["ceiling"]) + cold["ceiling"]
+    assert cold["charge"] - cold["ceiling"] > warm["charge"] - warm["ceiling"]
     words = box.sublet("explain", "4", check=True).stdout.split()
     assert "after a cold start" in " ".join(words)
 

@@ -181,3 +181,14 @@ def test_no_library_reads_a_variable_of_which_we_do_not_know(tmp_path: Path) -> 
         for name in names
         if not (variables.counts_when_loaded(name) or name in known or name.startswith(PYTHONS_OWN))
     } == set()
+
+
+def test_what_an_import_sets_itself_brings_no_other_nursery(script: Box) -> None:
+    """A program that has imported TensorFlow starts others, and hands its environment on."""
+    before = [row["pid"] for row in script.status()["nurseries"]]
+    script.write("outer.py", "import os, tensorflow; print(dict(os.environ))")
+    told = script.python("outer.py", check=True).stdout
+    environ = {**eval(told), **script.environ}
+    assert "TF2_BEHAVIOR" in environ
+    shown(script, **environ)
+    assert [row["pid"] for row in script.status()["nurseries"]] == before

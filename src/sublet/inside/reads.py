@@ -32,6 +32,10 @@ class Reads:
     written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Variables that were set, by the package that has set them."""
 
+    def set_by_imports(self) -> dict[str, str]:
+        """Variables that imports have set, and to what: who has one has it from such an import."""
+        return {name: value for package in self.written.values() for name, value in package.items()}
+
     def note_file(self, path: Any) -> None:
         if isinstance(path, (str, os.PathLike)):
             name = os.fspath(path)

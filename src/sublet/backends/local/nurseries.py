@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,15 @@ _BOOT = (
 )
 
 
+class Packages(Struct, frozen=True):
+    """What is known of the packages of an interpreter, beside what is known of all."""
+
+    reads: frozenset[str] = frozenset()
+    """Variables that they read when they are imported."""
+    sets: dict[str, str] = {}
+    """Variables that they set themselves then: who has these has imported them."""
+
+
 class NurseryKey(Struct, frozen=True):
     """What has to be equal for two programs to come from one nursery."""
 
@@ -41,25 +50,23 @@ class NurseryKey(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, python: str, environ: Mapping[str, str], read: Collection[str] = ()
+        cls, python: str, environ: Mapping[str, str], known: "Packages | None" = None
     ) -> "NurseryKey":
-        """The nursery that a program in this environment needs.
-
-        `read` are variables that the packages of this interpreter are known to read when they are
-        imported, beside those of which that is known of all.
-        """
+        """The nursery that a program in this environment needs, by what is known of the packages
+        of its interpreter."""
+        known = known or Packages()
         settings = sorted(
             (name, value)
             for name, value in environ.items()
             if value
-            and value != variables.DEFAULTS.get(name)
-            and (variables.counts_when_loaded(name) or name in read)
+            and value not in (variables.DEFAULTS.get(name), known.sets.get(name))
+            and (variables.counts_when_loaded(name) or name in known.reads)
         )
-        return cls(_common_name(python), tuple(settings))
+        return cls(common_name(python), tuple(settings))
 
 
 @functools.cache
-def _common_name(python: str) -> str:
+def common_name(python: str) -> str:
     """One name for the interpreters of a directory that are the same file: `python`, `python3`."""
     directory, name = os.path.split(python)
     shorter = ("python", "python3", f"{name.partition('.')[0]}")
@@ -130,12 +137,12 @@ class Nurseries:
         self._reaped = reaped
         self._changed = changed
         self._all: dict[NurseryKey, Nursery] = {}
-        self._read: dict[str, frozenset[str]] = {}
-        """By interpreter: the variables that its packages read when they are imported."""
+        self._known: dict[str, Packages] = {}
+        """By interpreter."""
 
     def key(self, python: str, environ: Mapping[str, str]) -> NurseryKey:
         """The nursery that a program in this environment needs."""
-        return NurseryKey.of(python, environ, self._read.get(_common_name(python), ()))
+        return NurseryKey.of(python, environ, self._known.get(common_name(python)))
 
     def all(self) -> list[Nursery]:
         """The nurseries there are, and those that could not be."""
@@ -227,7 +234,7 @@ class Nurseries:
                 nursery.state = "warm"
                 nursery.tensorflow = packet["tensorflow"]
                 nursery.packages = packet["packages"]
-                self._know(nursery.key.python, packet["variables"])
+                self._know(nursery.key.python, packet["variables"], packet["written"])
                 nursery.holds = tree.shared_memory(nursery.pid)
                 self._changed()
             case "off":
@@ -236,11 +243,12 @@ class Nurseries:
             case "reaped":
                 self._reaped(packet["pid"], packet["status"])
 
-    def _know(self, python: str, read: list[str]) -> None:
+    def _know(self, python: str, read: list[str], written: dict[str, str]) -> None:
         """Take in which variables count for programs of this interpreter."""
-        known = variables.AGAIN | variables.HARMLESS
-        counts = {name for name in read if name not in known and not name.startswith("PYTHON")}
-        self._read[python] = self._read.get(python, frozenset()) | counts
+        other = variables.AGAIN | variables.HARMLESS
+        counts = {name for name in read if name not in other and not name.startswith("PYTHON")}
+        known = self._known.get(python, Packages())
+        self._known[python] = Packages(known.reads | counts, known.sets | written)
 
     def _gone(self, nursery: Nursery) -> None:
         """It has ended. One that was warm is started again when it is wanted; one that was not

@@ -49,6 +49,7 @@ def main(link: socket.socket) -> None:
     base = program.Interpreter.after_preload(before, needs, read)
     found["packages"] |= installed.ages(read.files)
     found["variables"] = sorted(read.variables)
+    found["written"] = read.set_by_imports()
     gc.freeze()
     gc.enable()
     with contextlib.suppress(OSError):
