@@ -10,13 +10,26 @@ SPARE = 64
 """The last ones, kept for our own work: starting programs, reading /proc, writing files."""
 
 
+_before: int | None = None
+
+
 def raise_limit() -> None:
     """Allow this process as many as the system lets it have; 1,024 is a common default."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    global _before
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == most:
+        return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except (OSError, ValueError):
         return  # The system says one thing and does another: the old limit stands.
+    _before = limit if _before is None else _before
+
+
+def inherited() -> tuple[int, int]:
+    """The limits that a program is to have that is started from here: as if we had raised none."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (limit if _before is None or limit != most else _before), most
 
 
 def limit() -> int:
