@@ -40,6 +40,10 @@ class Settings:
                 act()
             self._warn()
 
+    def _absl(self) -> None:
+        if sys.version_info >= (3, 13) and os.isatty(0):
+            importlib.import_module("rlcompleter")  # As `pdb` does, which absl imports.
+
     def _numpy(self) -> None:
         threads.restore(self._blas, os.environ)
         mtrand: Any = sys.modules["numpy.random.mtrand"]
