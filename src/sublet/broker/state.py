@@ -96,7 +96,7 @@ class State:
             case Submitted(job=job) | Reopened(job=job):
                 if job.id in self._jobs:
                     raise InternalError(f"{event} is about a job that is live already")
-            case Undone(job=number) if number not in self._jobs:
+            case Undone(job=number, before=None) if number not in self._jobs:
                 raise InternalError(f"{event} is about a job that is not live")
             case Undone(job=number, before=None):
                 self._drop(number)
