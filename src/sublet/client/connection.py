@@ -1,6 +1,7 @@
 """Finding the broker, or starting it."""
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -82,6 +83,8 @@ def connect(home: "Home") -> Connection | None:
         return None
     except OSError as error:
         sock.close()
+        if error.errno == errno.EMFILE:
+            raise
         raise errors.WorldError(
             f"The broker's socket {home.socket} cannot be used: {error.strerror}.",
             "Set SUBLET_HOME to a directory of your own.",
