@@ -255,7 +255,10 @@ class Requests:
             self.broker.plan_again(job.id)
 
     def _explain(self, job: Job) -> say.Explained:
-        return say.Explained(self.broker.appraiser.explain(job, self.broker.rooms()))
+        told = self.broker.appraiser.explain(job, self.broker.rooms())
+        if isinstance(job.state, Waiting) and job.id in self.broker.state:
+            told = msgspec.structs.replace(told, waits=self.broker.picture.row(job.id).reason)
+        return say.Explained(told)
 
     def _keep_forecast(self, session: Session, spec: JobSpec, forecast: Forecast) -> None:
         ledger, clock = self.broker.books.ledger, self.broker.clock
