@@ -208,6 +208,7 @@ def _check(path: Path) -> None:
 def _create(path: Path) -> None:
     """A new ledger appears under its name whole, or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
+    os.close(os.open(partial, os.O_RDWR | os.O_CREAT, 0o600))
     with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         _migrate(connection)

@@ -8,6 +8,7 @@ import sys
 import time
 
 from sublet import errors
+from sublet.channel.peers import is_ours
 from sublet.wire.frames import LARGEST_REPLY, Frames, at
 
 TYPE_CHECKING = False
@@ -89,6 +90,12 @@ def connect(home: "Home") -> Connection | None:
             f"The broker's socket {home.socket} cannot be used: {error.strerror}.",
             "Set SUBLET_HOME to a directory of your own.",
         ) from error
+    if not is_ours(sock):
+        sock.close()
+        raise errors.WorldError(
+            f"The broker's socket {home.socket} is of another user.",
+            "Set SUBLET_HOME to a directory of your own.",
+        )
     return Connection(sock)
 
 
@@ -126,7 +133,7 @@ def _start(home: "Home") -> bool:
     _rotate(home)
     reading, writing = os.pipe()
     try:
-        log = home.log.open("ab")
+        log = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         os.close(reading)
         os.close(writing)
@@ -134,9 +141,11 @@ def _start(home: "Home") -> bool:
             f"The state directory {home.path} cannot be used: {error.strerror}.",
             "Make it writable, or set SUBLET_HOME to a directory that is.",
         ) from error
-    with log:
+    try:
         if not _ask_keeper(home, writing):
-            _start_detached(home, log.fileno(), writing)
+            _start_detached(home, log, writing)
+    finally:
+        os.close(log)
     os.close(writing)
     with open(reading, encoding="utf-8", errors="replace") as pipe:
         report = pipe.read()

@@ -349,7 +349,12 @@ class _Keeper:
 
     def _greet(self) -> None:
         """A later broker has found us: tell it where things stand."""
+        from sublet.channel.peers import is_ours  # Rarely needed, and not free.
+
         link, _ = self.listener.accept()
+        if not is_ours(link):
+            link.close()
+            return
         self.links.append(link)
         packets.send(link, {"event": "kept", **self.who()})
 
