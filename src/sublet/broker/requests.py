@@ -72,8 +72,8 @@ class Requests:
                 session.reply(self._explain(broker.job(number)))
             case say.KeepForecast(spec=spec, forecast=forecast):
                 self._keep_forecast(session, spec, forecast)
-            case say.Act(verb=verb, jobs=numbers):
-                done = say.Done(self._acts.act(verb, numbers))
+            case say.Act(verb=verb, jobs=numbers, environ=environ):
+                done = say.Done(self._acts.act(verb, numbers, environ))
                 broker.books.when_written(lambda: session.reply(done))
             case say.Down(stop=stop):
                 broker.down(session, stop)

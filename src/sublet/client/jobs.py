@@ -66,7 +66,7 @@ class Job:
         act("resume", [self.id])
 
     def retry(self) -> None:
-        """Do it again after it has finished."""
+        """Do it again after it has finished, with the environment that this process has."""
         act("retry", [self.id])
 
 
@@ -132,7 +132,8 @@ def listing(numbers: tuple[int, ...] = (), live: int = 40, finished: int = 5) ->
 def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
     """Do this to all of these jobs, or to none; those that have finished may be passed over. What
     was done, in words."""
-    reply = ask(Act(verb, tuple(numbers)))
+    environ = dict(os.environb) if verb == "retry" else {}
+    reply = ask(Act(verb, tuple(numbers), environ))
     assert isinstance(reply, Done)
     return reply.said
 

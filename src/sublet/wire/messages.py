@@ -100,6 +100,8 @@ class Act(Struct, frozen=True, tag="act"):
 
     verb: Verb
     jobs: Numbers
+    environ: dict[bytes, bytes] = {}
+    """With `retry`: the environment for the jobs, whose own was forgotten when they had ended."""
     protocol: int = PROTOCOL
 
 
