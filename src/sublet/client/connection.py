@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _PATIENCE = 20.0
 _MOST_DEATHS = 5
 _LARGEST_LOG = 1 << 20
+_MOST_ENDS = 20
+_SOON = 10.0
+"""Seconds; a broker that lasted longer has not ended because of who asks it."""
 
 
 class Connection:
@@ -72,6 +75,25 @@ class Connection:
     def close(self) -> None:
         """Hang up."""
         self.frames.close()
+
+
+class Ends:
+    """The brokers that ended on one who goes on asking. A few are bad luck; many, one soon after
+    the other, have a reason."""
+
+    def __init__(self, home: "Home") -> None:
+        self._home = home
+        self._count = 0
+        self._last = 0.0
+
+    def another(self) -> None:
+        """One more; returns when the next may be asked. Raises BrokerGone when it is enough."""
+        now = time.monotonic()
+        self._count = self._count + 1 if now < self._last + _SOON else 1
+        self._last = now
+        if self._count > _MOST_ENDS:
+            raise errors.BrokerGone("The broker ends again and again.", f"See {self._home.log}.")
+        time.sleep(min(0.01 * self._count, 0.2))
 
 
 def connect(home: "Home") -> Connection | None:

@@ -8,11 +8,9 @@ import contextlib
 import os
 import select
 import sys
-import time
 
 from sublet.backends.local import tree
-from sublet.client.connection import Connection, connect, connect_or_start
-from sublet.errors import BrokerGone
+from sublet.client.connection import Connection, Ends, connect, connect_or_start
 from sublet.wire import PROTOCOL
 from sublet.wire.pack import pack
 
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
 _LEASE = "SUBLET_LEASE"
 """As in `sublet.inside.lease`, which takes a while to load."""
-_MOST_RECONNECTS = 20
 _LOOK_FOR_BROKER = 0.25
 
 
@@ -73,7 +70,7 @@ class Following:
         self._wake = [] if wake is None else [wake]
         self._token = os.urandom(16).hex()
         self._left = False
-        self._reconnects = 0
+        self._ends = Ends(home)
         self._connection = self._connect()
 
     def fileno(self) -> int:
@@ -142,10 +139,7 @@ class Following:
         if self._left:
             self._await_broker()
         else:
-            self._reconnects += 1
-            if self._reconnects > _MOST_RECONNECTS:
-                raise BrokerGone("The broker ends again and again.", f"See {self._home.log}.")
-            time.sleep(min(0.01 * self._reconnects, 0.2))
+            self._ends.another()
         self._left = False
         self._connection = self._connect()
 
