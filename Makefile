@@ -7,7 +7,7 @@ EXTRA := dev
 # A process that ends in a test is replaced once, and not for ever: its successor runs that test anew.
 TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
-.PHONY: demo test check fuzz bench compat clean
+.PHONY: demo test check fuzz chaos bench compat clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,6 +32,12 @@ SECONDS ?= 60
 TARGET ?= all
 fuzz: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(TARGET) $(SECONDS)
+
+# `make chaos MINUTES=30 SEED=7`: a mixed load, a fault each second, and what broke a promise.
+MINUTES ?= 5
+SEED ?=
+chaos: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m chaos $(MINUTES) $(SEED)
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
