@@ -162,15 +162,23 @@ def test_ctrl_z_while_tensorflow_is_loaded_stops_the_program_too(
     assert (box.work / "ran").exists()
 
 
-@pytest.mark.parametrize("key", ["\x03", "\x1c"])
-def test_a_key_ends_a_command_at_once_while_tensorflow_is_loaded(
-    box: Box, slow_python: tuple[str, Path], key: str
+@pytest.mark.parametrize("how", ["\x03", "\x1c", "TERM", "closed"])
+def test_a_command_ends_at_once_while_tensorflow_is_loaded(
+    box: Box, slow_python: tuple[str, Path], how: str
 ) -> None:
+    """By a key, by a signal, or because its terminal was closed."""
     box.write("train.py", "open('ran', 'w').close()")
     terminal = Terminal(box, "run", "--python", slow_python[0], "train.py")
     terminal.expect("being loaded")
-    terminal.type(key)
-    assert terminal.wait() == 128 + {"\x03": signal.SIGINT, "\x1c": signal.SIGQUIT}[key]
+    if how == "closed":
+        terminal.hang_up()
+        os.waitpid(terminal.pid, 0)
+    elif how == "TERM":
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.wait() == 128 + signal.SIGTERM
+    else:
+        terminal.type(how)
+        assert terminal.wait() == 128 + {"\x03": signal.SIGINT, "\x1c": signal.SIGQUIT}[how]
     wait_for(lambda: box.status()["waiting"] == [], "the job is withdrawn")
     slow_python[1].touch()  # So that the nursery, which nobody wants any more, is soon done.
     assert not (box.work / "ran").exists()
