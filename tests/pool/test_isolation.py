@@ -22,6 +22,7 @@ def multiply(number: int) -> tuple[float, bool]:
     return float(value), v1.get_default_session() is not None
 
 
+@pytest.mark.every_python
 @pytest.mark.slow
 def test_threads_of_one_process_give_what_processes_give(home: Box) -> None:
     with sublet.Pool(2, memory="256MiB") as pool:

@@ -39,6 +39,7 @@ def _leases(box: Box) -> list[str]:
     return [row["name"] for row in box.status()["leases"]]
 
 
+@pytest.mark.every_python
 def test_a_program_has_the_terminal_for_its_own(box: Box) -> None:
     """It reads what is typed, and sees that it talks to a terminal."""
     box.write(
@@ -56,6 +57,7 @@ def test_a_program_has_the_terminal_for_its_own(box: Box) -> None:
     assert "lease" in terminal.screen
 
 
+@pytest.mark.every_python
 def test_ctrl_c_reaches_the_program_and_its_code_comes_back(box: Box) -> None:
     """As KeyboardInterrupt, once."""
     box.write("loop.py", LOOP)
@@ -83,6 +85,7 @@ def test_ctrl_c_ends_the_programs_children_too(box: Box) -> None:
     wait_for(lambda: _gone(child), "the child has ended")
 
 
+@pytest.mark.every_python
 def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
     """Job control of the shell works."""
     box.write(
@@ -108,6 +111,7 @@ def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
     assert terminal.wait() == 0
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("first", ["", "import tensorflow"])
 def test_a_line_is_typed_in_as_with_python(box: Box, first: str) -> None:
     """TensorFlow brings an editor of lines along, where Python does (3.13)."""
@@ -162,6 +166,7 @@ def test_ctrl_z_while_tensorflow_is_loaded_stops_the_program_too(
     assert (box.work / "ran").exists()
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("how", ["\x03", "\x1c", "TERM", "closed"])
 def test_a_command_ends_at_once_while_tensorflow_is_loaded(
     box: Box, slow_python: tuple[str, Path], how: str
@@ -200,6 +205,7 @@ def test_a_resized_window_is_noticed(box: Box) -> None:
     assert terminal.wait() == 0
 
 
+@pytest.mark.every_python
 def test_closing_the_terminal_ends_the_program(box: Box) -> None:
     """It gets SIGHUP, as without us, and the lease ends."""
     box.write("loop.py", LOOP)

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from . import hook
+from .registers import Registers
 
 Imported = Callable[[str], None]
 """Called with the name of a package that the program has just got."""
@@ -92,6 +93,7 @@ class Preloaded(importlib.abc.MetaPathFinder):
         self._brings: dict[str, list[str]] = {}
         """By package: what an import of it brings along, as far as it was hidden; itself last."""
         self._homes: dict[str, str | None] = {}
+        self._registers = Registers(())
 
     def hide(self, before: Iterable[str]) -> None:
         """Take out all packages of others that were imported since `before`."""
@@ -103,6 +105,7 @@ class Preloaded(importlib.abc.MetaPathFinder):
         for package in self._hidden:
             brings = self._needs.all_of(package)
             self._brings[package] = [name for name in brings if name in self._hidden]
+        self._registers = Registers(self._hidden)
         sys.meta_path.insert(0, self)
 
     def touch(self) -> None:
@@ -146,6 +149,7 @@ class Preloaded(importlib.abc.MetaPathFinder):
                     names.append(name)
         for name in names:
             if "." not in name:
+                self._registers.give_back(name)
                 self._imported(name)
         hook.imported(names)
 

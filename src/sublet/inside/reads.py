@@ -13,6 +13,7 @@ import functools
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,8 @@ class Reads:
     """Paths that were looked for in the current directory."""
     written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Variables that were set, by the package that has set them."""
+    filters: dict[str, list[tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
+    """Filters of warnings, by the package that has added them; they are not in force any more."""
 
     def set_by_imports(self) -> dict[str, str]:
         """Variables that imports have set, and to what: who has one has it from such an import."""
@@ -67,12 +70,25 @@ def traced() -> Iterator[Reads]:
         put(self, name, value)
         reads.written.setdefault(_package(), {})[name] = value
 
+    filters: Any = warnings
+    add, before = filters._add_filter, list(warnings.filters)
+
+    def add_filter(*item: Any, append: bool) -> None:
+        add(*item, append=append)
+        reads.filters.setdefault(_package(), []).append((*item, append))
+
     with contextlib.ExitStack() as undo:
+        undo.enter_context(_replaced(warnings, "_add_filter", add_filter))
         undo.enter_context(_replaced(environ, "__getitem__", getitem))
         undo.enter_context(_replaced(environ, "__setitem__", setitem))
         for module, name in ((builtins, "open"), (io, "open"), (os, "stat"), (os, "open")):
             undo.enter_context(_replaced(module, name, _noting(getattr(module, name), reads)))
         yield reads
+    for package, added in reads.filters.items():
+        # The others were there for the import only.
+        reads.filters[package] = [item for item in added if item[:-1] in warnings.filters]
+    filters.filters[:] = before
+    filters._filters_mutated()
     for written in reads.written.values():
         for name in [name for name in written if name not in os.environ]:
             del written[name]  # It was there for the import only.

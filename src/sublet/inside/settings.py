@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 from . import logs, threads, variables
 from .lease import say
 from .reads import Reads
+
+_warnings: Any = warnings  # Has no types for what it keeps to itself.
 
 
 class Settings:
@@ -33,6 +36,8 @@ class Settings:
         """The program has just imported this package."""
         for name, value in self._reads.written.get(package, {}).items():
             os.environ.setdefault(name, value)
+        for *item, append in self._reads.filters.get(package, ()):
+            _warnings._add_filter(*item, append=append)
         act: Callable[[], None] | None = getattr(self, f"_{package}", None)
         if act is not None:
             # A package of another version may have none of what is set here.
