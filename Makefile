@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTRA := dev
 # A process that ends in a test is replaced once, and not for ever: its successor runs that test anew.
 TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
@@ -10,7 +11,7 @@ TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRA)]'
 	touch $@
 
 demo: $(STAMP)
@@ -22,8 +23,9 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# All tests on this Python; on the others that are on the PATH, those that depend on it.
 test: check
-	$(BIN)/python -m pytest $(TWO) --rerun-failed
+	PYTHONPATH=tests $(BIN)/python -m support.pythons $(TWO) --rerun-failed
 
 # `make fuzz SECONDS=600 TARGET=hpack`: inputs that find a fault are kept in tests/fuzz/corpus.
 SECONDS ?= 60

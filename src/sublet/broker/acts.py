@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from sublet.broker import bounds
 from sublet.broker.events import Held, Released, Reopened
 from sublet.domain.job import Finished, Job, Paused, Starting, Waiting
 from sublet.errors import BadRequest
@@ -93,6 +94,7 @@ class Acts:
             failures=0,
             past=(),
         )
+        bounds.check(again.spec)
         self._broker.dependencies.forget(job.id)
         self._broker.books.happened(Reopened(self._broker.books.ledger.common.share(again)))
         return f"is in the queue again, as attempt {again.attempt}{_missing(job, environ)}"

@@ -1,6 +1,7 @@
 """Finding the broker, or starting it."""
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -8,7 +9,7 @@ import time
 
 from sublet import errors
 from sublet.channel.peers import is_ours
-from sublet.wire.frames import Frames, at
+from sublet.wire.frames import LARGEST_REPLY, Frames, at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,15 +33,17 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        self.frames = Frames(sock)
+        self.frames = Frames(sock, LARGEST_REPLY)
 
     def send(self, request: "Request | bytes", descriptors: list[int] | None = None) -> None:
-        """Ask, with a request that may be packed already; raises OSError if the broker is gone."""
+        """Ask, with a request that may be packed already. If the broker has hung up, `receive` says
+        why, or that it is gone."""
         if not isinstance(request, bytes):
             from sublet.wire.messages import encode
 
             request = encode(request)
-        self.frames.send(request, descriptors)
+        with contextlib.suppress(ConnectionError):
+            self.frames.send(request, descriptors)
 
     def receive_all(self) -> "list[Reply]":
         """All replies that are there, at least one; none when the broker is gone."""
@@ -103,6 +106,8 @@ def connect(home: "Home") -> Connection | None:
         return None
     except OSError as error:
         sock.close()
+        if error.errno == errno.EMFILE:
+            raise
         raise errors.WorldError(
             f"The broker's socket {home.socket} cannot be used: {error.strerror}.",
             "Set SUBLET_HOME to a directory of your own.",

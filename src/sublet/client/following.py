@@ -148,8 +148,11 @@ class Following:
 
         There is one when the program has ended or the caller has something to do.
         """
+        poll = select.poll()
+        for number in self._wake:
+            poll.register(number, select.POLLIN)
         while (found := connect(self._home)) is None:
-            if select.select(self._wake, [], [], _LOOK_FOR_BROKER)[0]:
+            if poll.poll(_LOOK_FOR_BROKER * 1000):
                 return
             if self.program is not None and tree.start_time(self.program) is None:
                 return
