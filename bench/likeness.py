@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine, outputs, processes, report
-from bench.corpus import Program, data, programs, sources
+from bench.corpus import LIST, Program, data, programs, sources
 from bench.household import SUBLET, Household, household
 from bench.outputs import Line
 
@@ -343,6 +343,7 @@ def main() -> int:
     """Run the corpus; 1 if anything differs or a program could not be had."""
     parser = argparse.ArgumentParser(prog="python -m bench.likeness", description=__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="git directories, owner+name")
+    parser.add_argument("--list", type=Path, default=LIST, help="the programs; default: ours")
     parser.add_argument("--only", default="", help="a regular expression in the name")
     parser.add_argument("--lanes", type=int, default=1, help="so many programs at a time")
     asked = parser.parse_args()
@@ -351,7 +352,7 @@ def main() -> int:
     data.trust(Path(sysconfig.get_path("purelib")))
     chosen = [
         (program, list(WAYS)[: 4 if number % _EVERY == 0 else 3])
-        for number, program in enumerate(programs())
+        for number, program in enumerate(programs(asked.list))
         if re.search(asked.only, program.name)
     ]
     facts = machine.facts()

@@ -83,6 +83,23 @@ def test_a_program_finds_no_package_that_it_has_not_imported(box: Box) -> None:
     assert ours == plain
 
 
+def test_a_program_finds_no_part_of_a_package_that_it_has_not_imported(box: Box) -> None:
+    """Nor any that was imported after the package itself."""
+    parts = ("absl.flags", "google.protobuf", "matplotlib.pyplot", "numpy.random", "scipy.stats")
+    box.write(
+        "train.py",
+        "import sys\n"
+        f"parts = {parts}\n"
+        "print([part for part in parts if part in sys.modules])\n"
+        "import numpy.random\n"
+        "print('numpy' in sys.modules, numpy.random.rand.__module__)\n"
+        "from google.protobuf import descriptor_pb2\n"
+        "print([name for name in ('google', 'google.protobuf') if name in sys.modules])\n",
+    )
+    plain, ours = both(box, "RUN train.py")
+    assert ours == plain
+
+
 def test_logging_is_set_up_as_if_tensorflow_came_when_it_is_imported(box: Box) -> None:
     """Its logger has a handler of its own only if the root had none by then."""
     box.write(

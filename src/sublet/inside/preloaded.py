@@ -95,9 +95,11 @@ class Preloaded(importlib.abc.MetaPathFinder):
 
     def hide(self, before: Iterable[str]) -> None:
         """Take out all packages of others that were imported since `before`."""
-        seen = {_top(name) for name in before}
+        packages = {_top(name) for name in sys.modules} - {_top(name) for name in before}
+        # All are judged before one is gone: its parts could not be told from ours then.
+        of_others = {package for package in packages if _is_of_others(package)}
         for name, module in list(sys.modules.items()):
-            if _top(name) not in seen and _is_of_others(_top(name)):
+            if _top(name) in of_others:
                 self._homes.setdefault(name, _home(module))
                 self._hidden.setdefault(_top(name), {})[name] = sys.modules.pop(name)
         for package in self._hidden:
