@@ -1,6 +1,6 @@
 """How runs of public programs are judged, from made-up runs: nothing is run here."""
 
-from bench.likeness import Run, Story, Verdict, repeats, result, unlike
+from bench.likeness import Run, Story, Verdict, lasting, repeats, result, unlike
 from bench.outputs import lines
 
 
@@ -28,6 +28,13 @@ def test_random_numbers_that_come_again_are_noticed() -> None:
     assert repeats(plain, again)
     assert not repeats(plain, plain)
     assert not repeats(again, again)  # A program that seeds them.
+
+
+def test_a_difference_that_does_not_last_is_chance() -> None:
+    plain = [run("guess 8\nend 1"), run("guess 8\nend 1")]
+    found = unlike(plain, run("guess 0\nend 2"))
+    assert len(found) == 2
+    assert lasting(found, unlike(plain, run("guess 8\nend 3"))) == found[1:]
 
 
 def test_the_table_counts_deaths_and_differences() -> None:
