@@ -24,7 +24,7 @@ from sublet.wire import PROTOCOL
 from sublet.wire.messages import Queued
 from sublet.wire.pack import pack
 from support.box import Box, wait_for
-from support.queue import HOLD, ended, reached, row, rows, said, shell, stands
+from support.queue import HOLD, ended, reached, row, rows, said, shell, stands, submit
 
 NewBox = Callable[..., Box]
 
@@ -157,6 +157,32 @@ def test_a_reboot_requeues_what_ran_and_keeps_what_waited_or_was_paused(
     box.write("go", "")
     assert [one["code"] for one in ended(box, ran, paused, waited)] == [0, 0, 0]
     assert count(box, "ran") == 4
+
+
+SUCCESSOR = """
+import json, os, signal, subprocess, sys
+def status():
+    words = [sys.executable, "-m", "sublet", "status", "--json"]
+    return json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+before = status()["pid"]
+os.kill(before, signal.SIGKILL)
+while os.path.exists(f"/proc/{before}/exe"): pass
+with open("part", "w") as file: json.dump(status(), file)
+os.rename("part", "found")
+"""
+
+
+@pytest.mark.parametrize("option", [[], ["--cold"]], ids=["warm", "cold"])
+def test_a_broker_that_a_program_had_to_start_has_the_settings_of_the_one_before(
+    new_box: NewBox, option: list[str]
+) -> None:
+    """It is the program's keeper that starts it, which may have a nursery's environment."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("successor.py", SUCCESSOR)
+    submit(box, *option, "successor.py")
+    wait_for((box.work / "found").exists, "it has found another broker")
+    (device,) = json.loads((box.work / "found").read_text())["devices"]
+    assert device["device"]["capacity"] == 2 << 30
 
 
 def test_a_paused_job_is_still_paused_for_the_next_broker(new_box: NewBox) -> None:

@@ -307,8 +307,9 @@ def test_the_checkpoint_of_a_program_that_ends_is_not_a_logging_error(box: Box) 
     )
     plain = shell(box, "$PLAIN train.py")
     ours = shell(box, "$SUBLET --memory 64MiB train.py")
-    assert "--- Logging error ---" not in plain.stderr
-    assert tidy(ours.stderr) == tidy(plain.stderr)
+    assert "--- Logging error ---" not in plain.stderr + ours.stderr
+    if "Exception ignored" not in plain.stderr:  # In 3.13 TensorFlow is taken apart before it.
+        assert tidy(ours.stderr) == tidy(plain.stderr)
 
 
 def test_text_of_another_encoding_is_read_by_a_fresh_interpreter(box: Box) -> None:

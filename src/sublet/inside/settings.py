@@ -26,6 +26,8 @@ class Settings:
     def __init__(self, reads: Reads, blas: list[str]) -> None:
         self._reads = reads
         self._blas = blas
+        self._loaded_with = {name: os.environ[name] for name in os.environ if self._counts(name)}
+        self._told: set[str] = set()
         with contextlib.suppress(Exception):
             _take_handlers(sys.modules["tensorflow.python.platform.tf_logging"])
 
@@ -40,6 +42,11 @@ class Settings:
             # A package of another version may have none of what is set here.
             with contextlib.suppress(Exception):
                 act()
+            self._warn()
+
+    def _absl(self) -> None:
+        if sys.version_info >= (3, 13) and os.isatty(0):
+            importlib.import_module("rlcompleter")  # As `pdb` does, which absl imports.
 
     def _numpy(self) -> None:
         threads.restore(self._blas, os.environ)
@@ -51,12 +58,10 @@ class Settings:
         # It gets a handler of its own only if the root has none at this moment.
         logger: Any = sys.modules["tensorflow.python.platform.tf_logging"]
         logger.get_logger()
-        self._warn_of("TF_")
 
     def _keras(self) -> None:
-        if self._changed("KERAS_"):
+        if any(name in os.environ for name in variables.AGAIN if name.startswith("KERAS_")):
             _execute_again(sys.modules["keras.src.backend.config"])
-        self._warn_of("KERAS_")
 
     def _matplotlib(self) -> None:
         matplotlib: Any = sys.modules["matplotlib"]
@@ -66,19 +71,18 @@ class Settings:
         if backend := os.environ.get("MPLBACKEND"):
             matplotlib.rcParams["backend"] = backend
 
-    def _changed(self, prefix: str) -> list[str]:
-        """The variables that are not as the import has found them."""
-        return [
-            name
-            for name, value in self._reads.variables.items()
-            if name.startswith(prefix) and os.environ.get(name, "") != (value or "")
-        ]
+    def _counts(self, name: str) -> bool:
+        """Whether packages were loaded with this variable, for good."""
+        if name in variables.AGAIN or name in variables.HARMLESS or name.startswith("PYTHON"):
+            return False
+        return variables.counts_when_loaded(name) or name in self._reads.variables
 
-    def _warn_of(self, prefix: str) -> None:
+    def _warn(self) -> None:
         """Say what the program has set too late, where nobody could see that before its start."""
-        for name in self._changed(prefix):
-            value = os.environ.get(name, "")
-            if variables.counts_when_loaded(name) and value != variables.DEFAULTS.get(name, ""):
+        for name, value in os.environ.items():
+            usual = self._loaded_with.get(name, variables.DEFAULTS.get(name, ""))
+            if value not in ("", usual) and name not in self._told and self._counts(name):
+                self._told.add(name)
                 say(
                     f"{name}={value} changes nothing: the package that reads it was loaded before "
                     "the program; `sublet run --cold` loads it anew"

@@ -19,6 +19,7 @@ from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
 from sublet.backends.local.reports import Ending, Reports, own_status
 from sublet.backends.local.runtime import WHY
+from sublet.channel.peers import is_ours
 from sublet.domain.job import Process
 from sublet.hub import Hub
 
@@ -299,6 +300,9 @@ class Launcher:
             return False
         finally:
             os.close(directory)
+        if not is_ours(link):
+            link.close()
+            return False
         self._link(kept, link)
         if kept.wishes:
             packets.send(link, kept.wishes)
