@@ -32,8 +32,10 @@ class Reads:
     """Paths that were looked for in the current directory."""
     written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Variables that were set, by the package that has set them."""
-    filters: dict[str, list[tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
-    """Filters of warnings, by the package that has added them; they are not in force any more."""
+    filters: dict[str, list[tuple[Any, Callable[[], None]]]] = dataclasses.field(
+        default_factory=dict
+    )
+    """Filters of warnings by the package that has set them, each with a call that does so."""
 
     def set_by_imports(self) -> dict[str, str]:
         """Variables that imports have set, and to what: who has one has it from such an import."""
@@ -50,7 +52,8 @@ class Reads:
 
 @contextlib.contextmanager
 def traced() -> Iterator[Reads]:
-    """Note what is read in the body. Does not see what C code reads."""
+    """Note what is read in the body, and which filters of warnings are set, which are taken back.
+    Does not see what C code reads."""
     reads = Reads()
     environ: Any = type(os.environ)
     get = environ.__getitem__
@@ -70,28 +73,23 @@ def traced() -> Iterator[Reads]:
         put(self, name, value)
         reads.written.setdefault(_package(), {})[name] = value
 
-    filters: Any = warnings
-    add, before = filters._add_filter, list(warnings.filters)
-
-    def add_filter(*item: Any, append: bool) -> None:
-        add(*item, append=append)
-        reads.filters.setdefault(_package(), []).append((*item, append))
-
+    filters = list(warnings.filters)
     with contextlib.ExitStack() as undo:
-        undo.enter_context(_replaced(warnings, "_add_filter", add_filter))
+        for name in ("filterwarnings", "simplefilter"):
+            noting = _noting_filters(getattr(warnings, name), reads)
+            undo.enter_context(_replaced(warnings, name, noting))
         undo.enter_context(_replaced(environ, "__getitem__", getitem))
         undo.enter_context(_replaced(environ, "__setitem__", setitem))
         for module, name in ((builtins, "open"), (io, "open"), (os, "stat"), (os, "open")):
             undo.enter_context(_replaced(module, name, _noting(getattr(module, name), reads)))
         yield reads
-    for package, added in reads.filters.items():
-        # The others were there for the import only.
-        reads.filters[package] = [item for item in added if item[:-1] in warnings.filters]
-    filters.filters[:] = before
-    filters._filters_mutated()
     for written in reads.written.values():
         for name in [name for name in written if name not in os.environ]:
             del written[name]  # It was there for the import only.
+    for package, added in reads.filters.items():
+        reads.filters[package] = [one for one in added if one[0] in warnings.filters]
+    warnings.resetwarnings()
+    warnings.filters[:] = filters  # type: ignore[index]
     reads.files = {path for path in reads.files if not _is_of_interpreter(path)}
     reads.local -= {"", "."}
 
@@ -105,8 +103,21 @@ def _noting(original: Callable[..., Any], reads: Reads) -> Callable[..., Any]:
     return opened
 
 
+def _noting_filters(original: Callable[..., None], reads: Reads) -> Callable[..., None]:
+    @functools.wraps(original)
+    def set_filter(*args: Any, **kwargs: Any) -> None:
+        before = list(warnings.filters)
+        original(*args, **kwargs)
+        again = functools.partial(original, *args, **kwargs)
+        for item in warnings.filters:
+            if item not in before:
+                reads.filters.setdefault(_package(), []).append((item, again))
+
+    return set_filter
+
+
 def _package() -> str:
-    """The package whose code is at work."""
+    """The package whose code is at work: the caller's caller, or whoever called that."""
     frame = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -19,8 +18,6 @@ from typing import Any
 from . import logs, threads, variables
 from .lease import say
 from .reads import Reads
-
-_warnings: Any = warnings  # Has no types for what it keeps to itself.
 
 
 class Settings:
@@ -31,13 +28,15 @@ class Settings:
         self._blas = blas
         self._loaded_with = {name: os.environ[name] for name in os.environ if self._counts(name)}
         self._told: set[str] = set()
+        with contextlib.suppress(Exception):
+            _take_handlers(sys.modules["tensorflow.python.platform.tf_logging"])
 
     def imported(self, package: str) -> None:
         """The program has just imported this package."""
         for name, value in self._reads.written.get(package, {}).items():
             os.environ.setdefault(name, value)
-        for *item, append in self._reads.filters.get(package, ()):
-            _warnings._add_filter(*item, append=append)
+        for _, set_again in self._reads.filters.get(package, ()):
+            set_again()
         act: Callable[[], None] | None = getattr(self, f"_{package}", None)
         if act is not None:
             # A package of another version may have none of what is set here.
@@ -56,13 +55,9 @@ class Settings:
 
     def _tensorflow(self) -> None:
         logs.follow(os.environ)
+        # It gets a handler of its own only if the root has none at this moment.
         logger: Any = sys.modules["tensorflow.python.platform.tf_logging"]
-        if logger._logger is not None:
-            # It gets a handler of its own only if the root has none at that moment.
-            for handler in list(logger._logger.handlers):
-                logger._logger.removeHandler(handler)
-            logger._logger = None
-            logger.get_logger()
+        logger.get_logger()
 
     def _keras(self) -> None:
         if any(name in os.environ for name in variables.AGAIN if name.startswith("KERAS_")):
@@ -92,6 +87,13 @@ class Settings:
                     f"{name}={value} changes nothing: the package that reads it was loaded before "
                     "the program; `sublet run --cold` loads it anew"
                 )
+
+
+def _take_handlers(module: Any) -> None:
+    """Have TensorFlow set up its logger again, once the program has it."""
+    for handler in list(module._logger.handlers):
+        module._logger.removeHandler(handler)
+    module._logger = None
 
 
 def _execute_again(module: ModuleType) -> None:
