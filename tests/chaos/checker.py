@@ -1,7 +1,7 @@
 """Promises, held against what happened. Pure: each check gets the facts and names what broke."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -14,6 +14,8 @@ _LATER = 30.0
 _WORLD = ("cannot be written", "cannot be used", "could not be started", "No space left")
 """How Sublet says that the disk is full."""
 _ANY_LARGER = 1 << 40
+_TERMINATED = 143
+"""How a program ends that nobody wants any more."""
 
 
 def attempts_overlap(events: Iterable[Event]) -> list[str]:
@@ -150,7 +152,13 @@ def out_of_order(
 class Codes:
     """Exit codes are true: those in the ledger, and those that commands ended with."""
 
-    def __init__(self, events: Sequence[Event], faults: Sequence[Fault], jobs: dict[int, Job]):
+    def __init__(
+        self,
+        events: Sequence[Event],
+        faults: Sequence[Fault],
+        jobs: dict[int, Job],
+        cancelled: Collection[int] = (),
+    ) -> None:
         self.lost = 0
         """Codes that nobody could see, where that is documented."""
         self._ends = {one.attempt: one for one in events if one.kind == "end" and one.attempt[0]}
@@ -161,6 +169,7 @@ class Codes:
         self._kinds = {one.kind for one in faults if one.how == "kill"}
         self._full = [one for one in faults if one.how == "full disk"]
         self._jobs = jobs
+        self._cancelled = cancelled
 
     def of_jobs(self) -> list[str]:
         """What the ledger says of each attempt."""
@@ -190,14 +199,25 @@ class Codes:
             case "lost" if "keeper" in self._kinds and not how.startswith("warm"):
                 self.lost += 1
                 return []
-            case "stopped" | "cancelled" | "dependency":
-                if ended is not None and told.code == 0 and ended.facts["code"] != 0:
-                    break_ = f"{what}: its program ended with {ended.facts['code']}"
-                    return [break_]
+            case "stopped" | "signalled" if self._was_left(job) and told.code == _TERMINATED:
+                return []
+            case "cancelled" if job.id in self._cancelled:
+                return []
+            case "dependency" if any(self._failed(other) for other in job.spec.after_ok):
                 return []
         if job.spec.program.target.endswith((b"outer.py", b"job.py")):
             return [f"{what}: its program said {ended or began or 'nothing'}"]
         return []  # Engines and the like.
+
+    def _was_left(self, job: Job) -> bool:
+        """Whether nobody waits for it any more: its client was killed, or the lease around it has
+        ended."""
+        client = job.spec.client
+        return client is not None and (client.pid in self._killed or job.spec.within is not None)
+
+    def _failed(self, number: int) -> bool:
+        job = self._jobs.get(number)
+        return job is None or not isinstance(job.state, Finished) or job.state.outcome.code != 0
 
     def of_commands(self, asked: Iterable[Asked]) -> list[str]:
         """What each command ended with."""
@@ -224,6 +244,8 @@ class Codes:
                 return one.code == one.expected and ended is not None
             case "hold" if one.code == 3:
                 return True  # It has written down why.
+            case "submit" if one.after_ok and "has not ended well" in one.said:
+                return one.code == 2
             case "submit" | "pool" | "hold" | "caller":
                 return one.code == one.expected
             case "wait":

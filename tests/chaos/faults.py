@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from chaos.history import Fault
@@ -16,7 +17,8 @@ from sublet.backends.local import tree
 
 VICTIMS = {
     "broker": 4,
-    "keeper": 6,
+    "keeper": 5,
+    "witness": 2,
     "worker": 5,
     "nursery": 1,
     "client": 4,
@@ -25,7 +27,8 @@ VICTIMS = {
     "server": 1,
 }
 """What may be hurt, and how often compared with others."""
-_ACTS = {"kill": 14, "stop": 4, "full disk": 1, "clock": 1}
+ACTS = {"kill": 14, "stop": 4, "full disk": 1, "clock": 1}
+"""What may happen, and how often compared with others."""
 _SPAN = 1 << 20
 _LONGEST_STOP = 4.0
 
@@ -86,7 +89,15 @@ class WallClock:
 class Faults:
     """One at a time, as the dice say. `list` has all of them."""
 
-    def __init__(self, load: Load, history: Path, disk: Disk, clock: WallClock, seed: int) -> None:
+    def __init__(
+        self,
+        load: Load,
+        history: Path,
+        disk: Disk,
+        clock: WallClock,
+        seed: int,
+        acts: Collection[str],
+    ) -> None:
         self.list: list[Fault] = []
         self.keepers: set[int] = set()
         """All keepers that were seen."""
@@ -94,6 +105,7 @@ class Faults:
         self._history = history
         self._disk = disk
         self._clock = clock
+        self._acts = acts
         self._dice = random.Random(f"{seed} faults")
         self._stopped: list[tuple[float, int, int | None]] = []
         self._full_until: float | None = None
@@ -104,11 +116,11 @@ class Faults:
     def once(self) -> None:
         """Do one thing."""
         self.tick()
-        acts = dict(_ACTS)
+        acts = {name: share for name, share in ACTS.items() if name in self._acts}
         if not self._disk.small or self._full_until is not None:
-            del acts["full disk"]
+            acts.pop("full disk", None)
         if not self._clock.environ:
-            del acts["clock"]
+            acts.pop("clock", None)
         how = self._dice.choices(list(acts), list(acts.values()))[0]
         now = time.monotonic()
         if how == "full disk":
@@ -164,7 +176,10 @@ class Faults:
         found["client"] = [*self._load.clients()]
         started = self._started()
         for pid, words in self._load.box.processes().items():
-            if tree.name(pid) == "sublet-keeper":
+            name = tree.name(pid)
+            if name == "sublet-witness":
+                found["witness"].append(pid)
+            elif name == "sublet-keeper":
                 self.keepers.add(pid)
                 found["keeper"].append(pid)
             elif "sublet.broker" in words:

@@ -9,13 +9,13 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 from chaos import checker, history, leftovers
-from chaos.faults import VICTIMS, Disk, Faults, WallClock
+from chaos.faults import ACTS, VICTIMS, Disk, Faults, WallClock
 from chaos.history import Holder, Sample
 from chaos.load import Load
 from sublet.broker.ledger import Ledger
@@ -30,7 +30,9 @@ _DRAIN = 120.0
 class Storm:
     """One home, one load, one seed. `run` says what broke a promise."""
 
-    def __init__(self, seed: int, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self, seed: int, say: Callable[[str], None] = print, acts: Collection[str] = ACTS
+    ) -> None:
         self.seed = seed
         self.root = Path(mkdtemp(prefix="sublet-chaos-"))
         self._say = say
@@ -51,7 +53,7 @@ class Storm:
             **self.clock.environ,
         )
         self.load = Load(self.box, models, seed)
-        self.faults = Faults(self.load, self.history, self.disk, self.clock, seed)
+        self.faults = Faults(self.load, self.history, self.disk, self.clock, seed, acts)
         self.samples: list[Sample] = []
         self.broken: list[str] = []
         self.table: list[tuple[str, str]] = []
@@ -217,7 +219,9 @@ class Storm:
     def _check(self, reasons: dict[int, str]) -> None:
         events, asked, faults = history.read(self.history), self.load.asked, self.faults.list
         jobs = self._jobs()
-        codes = checker.Codes(events, faults, jobs)
+        acts = [one.name.split() for one in asked if one.kind == "act"]
+        cancelled = {int(number) for verb, number in acts if verb == "cancel"}
+        codes = checker.Codes(events, faults, jobs, cancelled)
         self.broken += self.load.wrong
         self.broken += checker.attempts_overlap(events)
         self.broken += checker.jobs_lost(asked, jobs, reasons)

@@ -126,8 +126,12 @@ def test_more_of_an_array_at_once_than_it_says_are_reported() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [Outcome("exited", 3), Outcome("signalled", 137), Outcome("lost", 255)],
-    ids=["another", "not killed", "lost"],
+    [
+        Outcome("exited", 3),
+        *(Outcome("signalled", 137), Outcome("lost", 255), Outcome("lease exceeded", 1)),
+        *(Outcome("stopped", 143), Outcome("cancelled", 143), Outcome("dependency", 143)),
+    ],
+    ids=lambda told: told.cause,
 )
 def test_codes_in_the_ledger_that_are_not_true_are_reported(told: Outcome) -> None:
     assert checker.Codes(GOOD, [], {1: job(told=told)}).of_jobs()
@@ -138,6 +142,11 @@ def test_codes_that_faults_explain_are_not_reported() -> None:
     known = {1: job(told=Outcome("signalled", 137))}
     codes = checker.Codes(events, [kill(100)], known)
     assert codes.of_jobs() == []
+    left = {1: job(told=Outcome("stopped", 143), client=Process(7, 7))}
+    assert checker.Codes(events, [kill(7, "client")], left).of_jobs() == []
+    ended = {1: job(told=Outcome("cancelled", 143)), 2: job(2, Outcome("dependency", 143))}
+    ended[2] = replace(ended[2], spec=replace(ended[2].spec, after_ok=(1,)))
+    assert checker.Codes(events, [], ended, {1}).of_jobs() == []
     assert codes.of_commands([asked(code=137), asked(code=-9)]) == []
     lost = checker.Codes(GOOD, [kill(7, "keeper")], {1: job(told=Outcome("lost", 255), how="cold")})
     assert lost.of_jobs() == []

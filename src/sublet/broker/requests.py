@@ -17,6 +17,7 @@ from sublet.broker.sessions import Session
 from sublet.domain.history import Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Running, Task, Waiting
 from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.text import plain
 from sublet.wire import messages as say
 
 if TYPE_CHECKING:
@@ -235,6 +236,8 @@ class Requests:
 
     def _new(self, spec: JobSpec, token: str) -> Job:
         at = self.broker.clock.wall()
+        # It gets into many lines: it must not make up lines of its own.
+        spec = msgspec.structs.replace(spec, name=plain(spec.name))
         job = Job(self.broker.next_id, token, spec, at, Waiting(at, self.broker.clock.now()))
         self.broker.next_id += 1
         return self.broker.books.ledger.common.share(job)

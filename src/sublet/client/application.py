@@ -18,6 +18,7 @@ from sublet.domain.lease import Lease
 from sublet.errors import TimedOut, WorldError
 from sublet.home import Home
 from sublet.inside.lease import Lease as InsideLease
+from sublet.text import plain
 from sublet.units import format_seconds
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
@@ -153,7 +154,7 @@ class _Voice:
     def _say(self, text: str) -> None:
         if self._heard:
             with contextlib.suppress(OSError, ValueError):
-                print(f"sublet: {text}", file=sys.stderr, flush=True)
+                print(f"sublet: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def in_notebook() -> bool:

@@ -15,6 +15,7 @@ from sublet.errors import CallFailed, InternalError, SubletError, WorkerDied
 from sublet.inside import calls, parcels
 from sublet.pool.call import Call, death, failure
 from sublet.pool.worker import Worker
+from sublet.text import plain
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended
@@ -256,7 +257,7 @@ class Seat:
         if packet.kind & calls.LAST:
             worker.retire()
         if kind == calls.TOLD:
-            print(f"sublet: {parcels.unpack(packet)}", file=sys.stderr, flush=True)
+            print(f"sublet: {plain(str(parcels.unpack(packet)))}", file=sys.stderr, flush=True)
             return
         assert call is not None
         worker.served += 1

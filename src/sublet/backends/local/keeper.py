@@ -15,7 +15,7 @@ All that concerns this module in spec.json beside the program and its surroundin
     service   "guaranteed" or "opportunistic"
     affinity  the processors that it may use; a broker may confine it to some of them for a while
     pids      the most processes and threads, where a control group can hold them
-    broker    the command that starts a broker
+    broker    {"command", "environ"} that start a broker
     logs      {"paths", "limit"}: files of its output to keep within so many bytes; null for none
 """
 
@@ -382,10 +382,11 @@ class _Keeper:
 
     def _start_broker(self, home: str, log: str, descriptors: list[int]) -> None:
         """Our program needs a broker that is not part of our tree; it waits for the report."""
-        environ = {**os.environ, "SUBLET_HOME": home}
+        command = self.spec["broker"]["command"]
+        environ = {**self.spec["broker"]["environ"], "SUBLET_HOME": home}
         for report in descriptors:
             with contextlib.suppress(OSError):
-                apart.start(self.spec["broker"], environ, log, report)
+                apart.start(command, environ, log, report)
             os.close(report)
 
 
