@@ -25,8 +25,8 @@ _STARTING = 120.0
 _TALLY_WAIT = 1.0
 _HEARING = 10.0
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
-"""Large blocks of a front end go back to the kernel when they are free. Otherwise the C library keeps
-many of them after the first few, and one client could have hundreds of MiB held for ever."""
+"""A front end gives large blocks back to the kernel when they are free. Otherwise the C library
+keeps them after the first few, and a client could have hundreds of MiB held for ever."""
 
 Reload = Callable[[bytes], Awaitable[tuple[int, str]]]
 Exposition = Callable[[], Awaitable[str]]
