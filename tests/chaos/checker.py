@@ -14,6 +14,8 @@ _LATER = 30.0
 _WORLD = ("cannot be written", "cannot be used", "could not be started", "No space left")
 """How Sublet says that the disk is full."""
 _ANY_LARGER = 1 << 40
+_TERMINATED = 143
+"""How a program ends that nobody wants any more."""
 
 
 def attempts_overlap(events: Iterable[Event]) -> list[str]:
@@ -197,7 +199,7 @@ class Codes:
             case "lost" if "keeper" in self._kinds and not how.startswith("warm"):
                 self.lost += 1
                 return []
-            case "stopped" if self._was_left(job):
+            case "stopped" | "signalled" if self._was_left(job) and told.code == _TERMINATED:
                 return []
             case "cancelled" if job.id in self._cancelled:
                 return []
@@ -242,6 +244,8 @@ class Codes:
                 return one.code == one.expected and ended is not None
             case "hold" if one.code == 3:
                 return True  # It has written down why.
+            case "submit" if one.after_ok and "has not ended well" in one.said:
+                return one.code == 2
             case "submit" | "pool" | "hold" | "caller":
                 return one.code == one.expected
             case "wait":

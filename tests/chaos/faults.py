@@ -17,7 +17,8 @@ from sublet.backends.local import tree
 
 VICTIMS = {
     "broker": 4,
-    "keeper": 6,
+    "keeper": 5,
+    "witness": 2,
     "worker": 5,
     "nursery": 1,
     "client": 4,
@@ -175,7 +176,10 @@ class Faults:
         found["client"] = [*self._load.clients()]
         started = self._started()
         for pid, words in self._load.box.processes().items():
-            if tree.name(pid) == "sublet-keeper":
+            name = tree.name(pid)
+            if name == "sublet-witness":
+                found["witness"].append(pid)
+            elif name == "sublet-keeper":
                 self.keepers.add(pid)
                 found["keeper"].append(pid)
             elif "sublet.broker" in words:

@@ -185,6 +185,40 @@ def test_a_broker_that_a_program_had_to_start_has_the_settings_of_the_one_before
     assert device["device"]["capacity"] == 2 << 30
 
 
+ORPHAN = """
+import os, signal, subprocess, sys, time
+while not os.path.exists("go"): time.sleep(0.02)
+words = [sys.executable, "-m", "sublet", "status", "--json"]
+with open("part", "w") as file: subprocess.run(words, stdout=file, check=True)
+os.rename("part", "found")
+while not os.path.exists("end"): time.sleep(0.02)
+"""
+
+
+def test_a_broker_that_a_program_without_a_keeper_had_to_start_outlives_it(
+    new_box: NewBox,
+) -> None:
+    """And so do the programs that this broker has started."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("orphan.py", ORPHAN)
+    first = submit(box, "orphan.py")
+    worker = reached(box, first, "running")["pid"]
+    broker = brokers(box)
+    keeper = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+    tree.send([keeper, *broker], signal.SIGKILL)
+    wait_for(lambda: not {keeper, *broker} & {*box.processes()}, "both are dead")
+    box.write("go", "")
+    wait_for((box.work / "found").exists, "it has started another")
+    second = shell(box, f"{HOLD.format('done')}; exit 6")
+    reached(box, second, "running")
+    now = brokers(box)
+    box.write("end", "")
+    ended(box, first)
+    assert brokers(box) == now
+    box.write("done", "")
+    assert ended(box, second)[0]["code"] == 6
+
+
 def test_a_paused_job_is_still_paused_for_the_next_broker(new_box: NewBox) -> None:
     box = new_box()
     running = shell(box, f"{HOLD.format('go')}; exit 4")

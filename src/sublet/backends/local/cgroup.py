@@ -12,6 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 
+PREFIX = "sublet-"
+"""How the names of our groups begin; the number of the keeper follows."""
+
 
 class Cgroup:
     """One group; `close` removes it once it is empty."""
@@ -25,7 +28,7 @@ class Cgroup:
         base = None if os.environ.get("SUBLET_NO_CGROUP") else _own()
         if base is None:
             return None
-        path = os.path.join(base, f"sublet-{name}")
+        path = os.path.join(base, f"{PREFIX}{name}")
         try:
             os.mkdir(path)
         except FileExistsError:
@@ -91,3 +94,11 @@ def _own() -> str | None:
         return None
     path = os.path.join(mount, relative.lstrip("/"))
     return path if os.access(path, os.W_OK) else None
+
+
+def all_groups() -> list[Cgroup]:
+    """Those below our own group, whoever has made them."""
+    base = _own()
+    if base is None:
+        return []
+    return [Cgroup(entry.path) for entry in os.scandir(base) if entry.name.startswith(PREFIX)]
