@@ -43,7 +43,7 @@ _EVERY = 6
 """Of so many programs, one runs in a pool as well."""
 _PLAIN = 5
 """So many plain runs are asked at most before a difference is believed."""
-_AGAIN = 2
+_AGAIN = 5
 """So often a program that draws numbers without a seed is asked again: chance does not last."""
 _BY_CHANCE = 3
 """In so many lines numbers are not the same by chance."""

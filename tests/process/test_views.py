@@ -38,7 +38,7 @@ def test_the_program_is_at_the_bottom_of_its_stack(box: Box, words: str) -> None
 
 
 @pytest.mark.every_python
-@pytest.mark.parametrize("words", ["depth.py", "-m depth", "-c 'import depth'"])
+@pytest.mark.parametrize("words", ["depth.py", "-c 'import depth'"])
 def test_a_program_can_recurse_as_deep_as_without_us(box: Box, words: str) -> None:
     """Through Python's functions, and through C's, which count in Python 3.11."""
     box.write(
