@@ -176,7 +176,9 @@ class Shift:
 
     def members(self) -> list[int]:
         """The processes of its tree that live."""
-        return tree.belonging({self.worker, self.keeper}, mark(self.shop.root, self.run))
+        processes = tree.everybody()
+        found = tree.related(processes, {self.worker, self.keeper})
+        return list(found | tree.marked(processes, mark(self.shop.root, self.run)))
 
     def stands(self) -> bool:
         """Whether nothing of its tree runs: stopped by signals, or frozen as a group."""
