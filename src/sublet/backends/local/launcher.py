@@ -120,7 +120,8 @@ class Launcher:
         self._kept[run] = kept
         if rebooted:
             record = records.read(kept.directory, "exit.json")
-            self._ended(kept, read_ending(record) or Ending(None, note="the machine was restarted"))
+            lost = Ending(None, note="the machine was restarted", rebooted=True)
+            self._ended(kept, read_ending(record) or lost)
         else:
             self._settle(kept)
 

@@ -21,6 +21,8 @@ class Ending(Struct, frozen=True):
     """What more is known of it."""
     left: tuple[str, ...] = ()
     """Processes that the program left behind, and that were ended."""
+    rebooted: bool = False
+    """Whether it ended with the machine."""
 
 
 def read_ending(record: records.Record | None) -> Ending | None:
