@@ -262,9 +262,10 @@ class _Keeper:
     def tell(self, packet: dict[str, Any], slot: str = "") -> None:
         """Say something to every broker; one that does not listen now hears it later, and of what
         has the same slot only the last."""
-        for link in self.links[:]:
-            if link not in self.askers and not link.put(packet, slot):
-                self._part(link)
+        for link in self.links:
+            if link not in self.askers:
+                # One that is gone may have said something that we have not heard yet.
+                link.put(packet, slot)
 
     def reap(self) -> None:
         """Collect what has ended; the tree is gone when there is nothing left to wait for."""
@@ -384,9 +385,9 @@ class _Keeper:
             elif number == self.listener.fileno():
                 self._greet()
             elif number in links:
-                if events & select.POLLOUT and not links[number].flush():
-                    self._part(links[number])
-                elif events & ~select.POLLOUT:
+                if events & select.POLLOUT:
+                    links[number].flush()
+                if events & ~select.POLLOUT:
                     self._hear(links[number])
 
     def _greet(self) -> None:
@@ -403,18 +404,15 @@ class _Keeper:
         self.links.append(link)
         if pid in _descendants():
             self.askers.add(link)
-        elif not link.put({"event": "kept", **self.who()}):
-            self._part(link)
-
-    def _part(self, link: packets.Link) -> None:
-        self.links.remove(link)
-        self.askers.discard(link)
-        link.close()
+        else:
+            link.put({"event": "kept", **self.who()})
 
     def _hear(self, link: packets.Link) -> None:
         heard = link.receive()
         if heard is None:
-            self._part(link)
+            self.links.remove(link)
+            self.askers.discard(link)
+            link.close()
             return
         packet, descriptors = heard
         wishes = {
@@ -445,14 +443,15 @@ class _Keeper:
 
     def _start_broker(self, home: str, log: str, descriptors: list[int]) -> None:
         """Our program needs a broker that is not part of our tree; it waits for the report."""
+        words = self.spec.get("broker", [])
         environ = {**os.environ, "SUBLET_HOME": home}
-        wanted = {"start": self.spec["broker"], "environ": environ, "log": log}
+        wanted = {"start": words, "environ": environ, "log": log}
         if packets.send(self.behind, wanted, descriptors):
             return
         # Our witness was killed, and our parent is nobody's witness.
         for report in descriptors:
             with contextlib.suppress(OSError, ValueError):
-                apart.start(self.spec["broker"], environ, log, report)
+                apart.start(words, environ, log, report)
 
 
 def main() -> None:

@@ -56,11 +56,6 @@ class _Kept:
         """Where its worker was ordered."""
         self.orphan: Orphan | None = None
 
-    def tell(self, packet: dict[str, Any], slot: str = "") -> None:
-        """Say something to the keeper, now or when it listens again."""
-        if self.link is not None:
-            self.link.put(packet, slot)
-
 
 class Launcher:
     """All workers of this machine."""
@@ -137,7 +132,7 @@ class Launcher:
             if number in ENDS:
                 self.hub.later(0.0, lambda: self._give_up(kept, "its user ended it"))
         elif kept.link is not None:
-            kept.tell({"signal": number})
+            self._tell(kept, {"signal": number})
             self._wake(kept)
         elif tree.is_alive(kept.worker.pid, kept.worker.start):
             os.killpg(kept.worker.pid, number)
@@ -149,7 +144,7 @@ class Launcher:
             return
         kept.stopped, kept.grace = why, grace
         if kept.link is not None:
-            kept.tell({"stop": grace, "why": why}, "stop")
+            self._tell(kept, {"stop": grace, "why": why}, "stop")
             self._wake(kept)
             if kept.worker is None:
                 self.hub.later(0.0, lambda: self._give_up(kept, why))
@@ -179,7 +174,7 @@ class Launcher:
             return
         kept.wishes[name] = value
         if kept.link is not None:
-            kept.tell({name: value}, name)
+            self._tell(kept, {name: value}, name)
         elif kept.orphan is not None:
             kept.orphan.hear({name: value})
 
@@ -282,6 +277,18 @@ class Launcher:
             kept.link.close()
             kept.link = None
 
+    def _tell(self, kept: _Kept, packet: dict[str, Any], slot: str = "") -> None:
+        """Say something to the keeper, now or when it listens again."""
+        if kept.link is not None:
+            kept.link.put(packet, slot)
+            self._write(kept)
+
+    def _write(self, kept: _Kept) -> None:
+        if kept.link is not None:
+            kept.link.flush()
+            waits = kept.link.waiting
+            self.hub.when_writable(kept.link.sock, (lambda: self._write(kept)) if waits else None)
+
     @staticmethod
     def _wake(kept: _Kept) -> None:
         """What a keeper is told that cannot wait wakes it, if somebody has stopped it."""
@@ -290,7 +297,6 @@ class Launcher:
 
     def _hear(self, kept: _Kept) -> None:
         assert kept.link is not None
-        kept.link.flush()
         heard = kept.link.receive()
         if heard is None:
             self._unlink(kept)
@@ -327,7 +333,7 @@ class Launcher:
         if first:
             self.reports.started(kept.run, kept.keeper, kept.worker, str(who.get("how")))
         if kept.stopped:
-            kept.tell({"stop": kept.grace, "why": kept.stopped}, "stop")
+            self._tell(kept, {"stop": kept.grace, "why": kept.stopped}, "stop")
         return True
 
     def _ended(self, kept: _Kept, ending: Ending) -> None:
@@ -406,9 +412,9 @@ class Launcher:
             return False
         self._link(kept, link)
         for name, value in kept.wishes.items():
-            kept.tell({name: value}, name)
+            self._tell(kept, {name: value}, name)
         if kept.stopped:
-            kept.tell({"stop": kept.grace, "why": kept.stopped}, "stop")
+            self._tell(kept, {"stop": kept.grace, "why": kept.stopped}, "stop")
         return True
 
     def _never_ran(self, kept: _Kept, why: str) -> None:

@@ -53,11 +53,16 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     A packet that is no message is empty; descriptors that came with it are closed.
     """
     try:
-        data, descriptors, flags, _ = socket.recv_fds(sock, _LARGEST, _MOST_DESCRIPTORS)
+        try:
+            received = socket.recv_fds(sock, _LARGEST, _MOST_DESCRIPTORS)
+        except ConnectionResetError:
+            # The other end is gone without having read all. What it has said itself comes next.
+            received = socket.recv_fds(sock, _LARGEST, _MOST_DESCRIPTORS)
     except BlockingIOError:
         return {}, []
     except OSError:
         return None
+    data, descriptors, flags, _ = received
     if not data:
         close(descriptors)
         return None
