@@ -3,14 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTRA := dev
 # A process that ends in a test is replaced once, and not for ever: its successor runs that test anew.
 TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
-.PHONY: demo test check fuzz bench compat clean
+.PHONY: demo test check fuzz chaos bench likeness compat clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRA)]'
 	touch $@
 
 demo: $(STAMP)
@@ -22,8 +23,9 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# All tests on this Python; on the others that are on the PATH, those that depend on it.
 test: check
-	$(BIN)/python -m pytest $(TWO) --rerun-failed
+	PYTHONPATH=tests $(BIN)/python -m support.pythons $(TWO) --rerun-failed
 
 # `make fuzz SECONDS=600 TARGET=hpack`: inputs that find a fault are kept in tests/fuzz/corpus.
 SECONDS ?= 60
@@ -31,9 +33,28 @@ TARGET ?= all
 fuzz: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(TARGET) $(SECONDS)
 
+# `make chaos MINUTES=30 SEED=7`: a mixed load, a fault each second, and what broke a promise.
+MINUTES ?= 5
+SEED ?=
+chaos: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m chaos $(MINUTES) $(SEED)
+
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	$(BIN)/python -m bench
+
+# `make likeness ONLY=keras-io CORPUS=~/checkouts LANES=2`: public programs beside plain Python, in an
+# environment of their own. CORPUS has git directories named owner+name; what it lacks is fetched.
+LIKENESS := $(VENV)-likeness
+CORPUS ?= $(LIKENESS)/corpus
+ONLY ?=
+LANES ?= 1
+likeness:
+	test -x $(LIKENESS)/bin/python || $(PYTHON) -m venv $(LIKENESS)
+	$(LIKENESS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[tensorflow,corpus]'
+	mkdir -p $(CORPUS)
+	$(LIKENESS)/bin/python -m bench.likeness --corpus '$(CORPUS)' --only '$(ONLY)' --lanes $(LANES)
 
 # `make compat TENSORFLOW=2.18 PYTHON=python3.12`: what touches TensorFlow, with another one.
 COMPAT := $(VENV)-$(TENSORFLOW)

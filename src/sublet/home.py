@@ -1,12 +1,24 @@
 """Where the broker of this user lives on disk."""
 
 import os
+import stat
 
 from sublet.errors import WorldError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OURS = (
+    "broker.lock",
+    "broker.log",
+    "engines",
+    "ledger.sqlite",
+    "ledger.sqlite-shm",
+    "ledger.sqlite-wal",
+)
+"""What we read in a home, beside its directories."""
 
 
 class Home:
@@ -62,19 +74,35 @@ class Home:
         return self.path / "logs"
 
     def make(self) -> None:
-        """Create the directories, private to the user."""
+        """Create the directories, private to the user; refuse what others have made or can write
+        to. A directory that is there already keeps its permissions."""
         path = self.path
         try:
             for directory in (path, self.runs, self.logs):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if path.stat().st_uid != os.getuid():
-                raise WorldError(
-                    f"The state directory {path} belongs to another user.",
-                    "Set SUBLET_HOME to a directory of your own.",
-                )
-            path.chmod(0o700)
+                self._check(directory)
+            for name in _OURS:
+                self._check(path / name)
         except OSError as error:
             raise WorldError(
                 f"The state directory {path} cannot be used: {error.strerror}.",
                 "Make it writable, or set SUBLET_HOME to a directory that is.",
             ) from error
+
+    def _check(self, path: "Path") -> None:
+        """Nobody else may have made this or be able to change it: we would run what it says."""
+        try:
+            found = path.stat() if path == self.path else path.lstat()
+        except FileNotFoundError:
+            return
+        if found.st_uid != os.getuid():
+            raise WorldError(
+                f"{path} belongs to another user.",
+                "Set SUBLET_HOME to a directory of your own.",
+            )
+        if found.st_mode & _OTHERS_WRITE and stat.S_ISDIR(found.st_mode):
+            raise WorldError(
+                f"Other users can write to the state directory {path}.",
+                "Set SUBLET_HOME to a directory of your own. Or, if nothing in this one is theirs: "
+                f"chmod 700 {path}",
+            )

@@ -11,7 +11,7 @@ from sublet.broker.recovery import recover
 from sublet.domain.job import Finished, Job, Outcome, Starting
 from sublet.home import Home
 from sublet.units import MiB
-from support.jobs import job, lease, running
+from support.jobs import job, kept, lease, running
 
 PAGE = 4096
 NOTES = b"These are somebody's notes.\n" * 400
@@ -87,7 +87,7 @@ def test_what_can_be_read_is_saved_and_the_damaged_ledger_is_kept_as_it_was(home
     ledger = Ledger.open(home.ledger)
     found = {number: one for number in JOBS if (one := ledger.find(number)) is not None}
     assert JOBS.keys() - found.keys() == lost
-    assert found == {number: JOBS[number] for number in found}
+    assert found == {number: kept(JOBS[number]) for number in found}
     assert ledger.live() == [one for one in found.values() if one.id != 2]
     assert (done.jobs, done.peaks, done.running) == (len(found), 2, 0)
     assert ledger.measurements.evidence(job(), "cpu") == known

@@ -11,6 +11,7 @@ from sublet.broker.events import (
     Granted,
     Held,
     NeverRan,
+    Postponed,
     Released,
     Reopened,
     StopAsked,
@@ -47,6 +48,7 @@ FITTING = {
     Withdrawn: ("waiting", "held"),
     WorkerStarted: ("starting", "caught"),
     NeverRan: ("starting", "running", "caught", "stopped"),
+    Postponed: ("starting", "caught"),
     AttemptEnded: ("starting", "running", "caught", "stopped"),
     StopAsked: ("starting", "running", "caught", "stopped"),
     Held: ("waiting", "starting", "running"),
@@ -61,6 +63,7 @@ def events(number: int, attempt: int) -> list[Event]:
         Withdrawn(number, 2.0, DONE),
         WorkerStarted(number, attempt, 3.0, KEEPER, WORKER, "warm"),
         NeverRan(number, attempt, 3.0),
+        Postponed(number, attempt),
         AttemptEnded(number, attempt, 4.0, DONE),
         AttemptEnded(number, attempt, 4.0, OOM, LARGER),
         StopAsked(number, "its client ended"),
@@ -236,10 +239,19 @@ def test_nothing_is_undone_of_a_job_that_is_not_live() -> None:
     for name, number in (("gone", 1), ("waiting", 2)):
         state = state_with(name)
         before = state.jobs()
-        for undone in (Undone(number, None), Undone(number, job(number))):
-            with pytest.raises(InternalError, match="not live"):
-                state.apply(undone)
-            assert state.jobs() == before
+        with pytest.raises(InternalError, match="not live"):
+            state.apply(Undone(number, None))
+        assert state.jobs() == before
+
+
+def test_a_job_whose_end_is_undone_is_live_again() -> None:
+    state = state_with("waiting")
+    before = state[1]
+    state.apply(Withdrawn(1, 2.0, Outcome("cancelled", 143)))
+    assert 1 not in state
+    state.apply(Undone(1, before))
+    assert state.waiting() == [before]
+    assert state.with_token(before.token) == before
 
 
 def test_the_first_reason_to_stop_is_the_one_that_is_kept() -> None:

@@ -24,7 +24,7 @@ from sublet.wire import PROTOCOL
 from sublet.wire.messages import Queued
 from sublet.wire.pack import pack
 from support.box import Box, wait_for
-from support.queue import HOLD, ended, reached, row, rows, said, shell, stands
+from support.queue import HOLD, ended, reached, row, rows, said, shell, stands, submit
 
 NewBox = Callable[..., Box]
 
@@ -157,6 +157,66 @@ def test_a_reboot_requeues_what_ran_and_keeps_what_waited_or_was_paused(
     box.write("go", "")
     assert [one["code"] for one in ended(box, ran, paused, waited)] == [0, 0, 0]
     assert count(box, "ran") == 4
+
+
+SUCCESSOR = """
+import json, os, signal, subprocess, sys
+def status():
+    words = [sys.executable, "-m", "sublet", "status", "--json"]
+    return json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+before = status()["pid"]
+os.kill(before, signal.SIGKILL)
+while os.path.exists(f"/proc/{before}/exe"): pass
+with open("part", "w") as file: json.dump(status(), file)
+os.rename("part", "found")
+"""
+
+
+@pytest.mark.parametrize("option", [[], ["--cold"]], ids=["warm", "cold"])
+def test_a_broker_that_a_program_had_to_start_has_the_settings_of_the_one_before(
+    new_box: NewBox, option: list[str]
+) -> None:
+    """It is the program's keeper that starts it, which may have a nursery's environment."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("successor.py", SUCCESSOR)
+    submit(box, *option, "successor.py")
+    wait_for((box.work / "found").exists, "it has found another broker")
+    (device,) = json.loads((box.work / "found").read_text())["devices"]
+    assert device["device"]["capacity"] == 2 << 30
+
+
+ORPHAN = """
+import os, signal, subprocess, sys, time
+while not os.path.exists("go"): time.sleep(0.02)
+words = [sys.executable, "-m", "sublet", "status", "--json"]
+with open("part", "w") as file: subprocess.run(words, stdout=file, check=True)
+os.rename("part", "found")
+while not os.path.exists("end"): time.sleep(0.02)
+"""
+
+
+def test_a_broker_that_a_program_without_a_keeper_had_to_start_outlives_it(
+    new_box: NewBox,
+) -> None:
+    """And so do the programs that this broker has started."""
+    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    box.write("orphan.py", ORPHAN)
+    first = submit(box, "orphan.py")
+    worker = reached(box, first, "running")["pid"]
+    broker = brokers(box)
+    keeper = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+    tree.send([keeper, *broker], signal.SIGKILL)
+    wait_for(lambda: not {keeper, *broker} & {*box.processes()}, "both are dead")
+    box.write("go", "")
+    wait_for((box.work / "found").exists, "it has started another")
+    second = shell(box, f"{HOLD.format('done')}; exit 6")
+    reached(box, second, "running")
+    now = brokers(box)
+    box.write("end", "")
+    ended(box, first)
+    assert brokers(box) == now
+    box.write("done", "")
+    assert ended(box, second)[0]["code"] == 6
 
 
 def test_a_paused_job_is_still_paused_for_the_next_broker(new_box: NewBox) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +18,9 @@ from sublet.channel import port, records
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.proto import inference, serving
-from support.box import Box
+from support.box import Box, wait_for
 from support.h2client import POST, Client
+from support.queue import row
 from support.servers import BAD, HALF, MODELS, Server, place
 from support.strangers import GID, UID, as_stranger, needs_root
 
@@ -165,3 +166,33 @@ def test_a_strangers_socket_is_not_taken_for_an_engine() -> None:
             port.connect(path)
         assert wrong.value.code == Code.PERMISSION_DENIED
         os.waitpid(child, 0)
+
+
+def test_a_stranger_is_hung_up_on_by_keepers_and_the_broker_whatever_permissions_say(
+    new_box: Callable[..., Box],
+) -> None:
+    box = new_box()
+    box.sublet("submit", "--", "sleep", "600", check=True)
+    keeper = box.home / "runs" / "1.1" / "keeper.sock"
+    wait_for(keeper.exists, "the keeper listens")
+    for one in (box.home.parent, box.home, keeper.parent.parent, keeper.parent):
+        one.chmod(0o755)
+    sockets = [(keeper, socket.SOCK_SEQPACKET), (box.home / "broker.sock", socket.SOCK_STREAM)]
+    for path, _ in sockets:
+        path.chmod(0o777)
+
+    def reach() -> list[bytes]:
+        told = []
+        for path, kind in sockets:
+            with socket.socket(socket.AF_UNIX, kind) as sock:
+                sock.settimeout(60)
+                sock.connect(str(path))
+                try:
+                    sock.send(b'{"stop": 0}')
+                    told.append(sock.recv(1 << 16))
+                except ConnectionError:
+                    told.append(b"")
+        return told
+
+    assert as_stranger(reach) == [b"", b""]
+    assert row(box, 1)["state"] == "running"

@@ -1,6 +1,8 @@
 """Jobs that wait and run on their own, through the real command."""
 
 import asyncio
+import base64
+import contextlib
 import json
 import os
 import signal
@@ -171,6 +173,43 @@ def test_a_finished_job_is_done_again_with_retry(queue: Box) -> None:
     (last,) = ended(queue, number)
     assert (last["code"], last["attempt"]) == (0, 2)
     assert (queue.work / "ran").read_text() == "x\nx\n"
+
+
+def test_a_jobs_environment_is_forgotten_when_it_has_ended_and_retry_brings_another(
+    queue: Box,
+) -> None:
+    secret = "correct horse battery staple"
+    mine = {**queue.environ, "API_KEY": secret, "RATE": "0.1"}
+    script = 'printf "%s %s\\n" "$RATE" "$API_KEY" >> ran; [ -e go ]'
+    answer = queue.sublet(
+        "submit", "--json", "-m", "64MiB", "--retries", "1", "sh", "-c", script, env=mine
+    )
+    number = int(json.loads(answer.stdout)["id"])
+    wait_for(lambda: row(queue, number)["attempt"] == 2, "it waits for its next attempt")
+    assert _found(queue.home, secret)
+    assert ended(queue, number)[0]["code"] == 1
+    ran = queue.work / "ran"
+    assert ran.read_text().splitlines() == [f"0.1 {secret}"] * 2
+    wait_for(lambda: not _found(queue.home, secret), "its environment is gone from the disk")
+    go(queue)
+    later = queue.environ | {"API_KEY": "another"}
+    answer = queue.sublet("retry", str(number), check=True, env=later)
+    assert "as attempt 3; not set any more: RATE" in answer.stdout
+    assert ended(queue, number)[0]["code"] == 0
+    assert ran.read_text().splitlines()[-1] == " another"
+
+
+def _found(home: Path, secret: str) -> list[Path]:
+    """The files below a home that have this text, as it is or as records have it."""
+    data = secret.encode()
+    parts = [data, *(base64.b64encode(data[start:])[4:-8] for start in range(3))]
+    found = []
+    for path in home.rglob("*"):
+        with contextlib.suppress(OSError):
+            content = path.read_bytes() if path.is_file() else b""
+            if any(part in content for part in parts):
+                found.append(path)
+    return found
 
 
 # Jobs that wait for others.

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import functools
 import os
+import struct
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import sublet
+from sublet.inside import calls
 from support import functions
 from support.box import Box, wait_for
 
@@ -48,6 +50,16 @@ def test_a_lease_is_held_by_each_call(home: Box) -> None:
         larger = pool.submit(functions.lease, memory="128MiB")
         assert usual.result()["ceiling"] == 64 << 20
         assert larger.result()["ceiling"] == 128 << 20
+
+
+def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: Box) -> None:
+    """Also one that looks like an answer, to a call that there is not."""
+    for data in (b"x", struct.pack("<BQII", calls.RESULT, 99, 0, 0), bytes(17), bytes(1 << 16)):
+        with sublet.Pool(1, memory="64MiB") as pool:
+            wrong, right = pool.submit(functions.write_to_channel, data), pool.submit(functions.pid)
+            with pytest.raises(sublet.CallFailed, match="descriptor 3"):
+                wrong.result()
+            assert right.result()
 
 
 def test_an_error_comes_with_the_traceback_of_its_worker(home: Box) -> None:

@@ -55,6 +55,14 @@ def test_no_two_programs_draw_the_same_numbers(box: Box) -> None:
     assert same([json.loads(run.stdout.splitlines()[-1]) for run in runs]) == []
 
 
+def test_numbers_are_new_for_who_imports_a_part_of_numpy_only(box: Box) -> None:
+    """The package around it counts as imported, too."""
+    box.write("drawing.py", "from numpy.random import rand\nprint(rand())\n")
+    runs = [box.sublet("run", "drawing.py", check=True) for _ in range(2)]
+    assert all("started warm" in run.stderr for run in runs)
+    assert len({run.stdout for run in runs}) == 2
+
+
 def test_what_is_drawn_after_seeding_is_what_python_draws(box: Box) -> None:
     """Also in a process that was forked."""
     script = "import keras\nkeras.utils.set_random_seed(7)\nprint(json.dumps(draw()))"

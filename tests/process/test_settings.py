@@ -60,7 +60,7 @@ def test_what_one_program_sets_the_next_one_does_not_have(script: Box) -> None:
 
 def test_variables_count_though_their_packages_are_loaded(script: Box) -> None:
     """They are read again; the nursery is the one that is there."""
-    (before,) = script.status()["nurseries"]
+    before = [row["pid"] for row in script.status()["nurseries"]]
     shown(
         script,
         KERAS_MAX_EPOCHS="2",
@@ -71,7 +71,7 @@ def test_variables_count_though_their_packages_are_loaded(script: Box) -> None:
         TMPDIR="/var/tmp",
         TZ="Asia/Tokyo",
     )
-    assert [row["pid"] for row in script.status()["nurseries"]] == [before["pid"]]
+    assert [row["pid"] for row in script.status()["nurseries"]] == before
 
 
 def test_a_variable_that_the_program_sets_counts_for_what_it_imports(script: Box) -> None:
@@ -117,17 +117,49 @@ def test_a_script_that_sets_such_a_variable_starts_cold_and_is_told_why(box: Box
     assert "started cold: the program sets TF_USE_LEGACY_KERAS" in ran.stderr
 
 
-def test_what_nobody_could_foresee_is_said(box: Box) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KERAS_BACKEND", "jax"),
+        ("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python"),
+        ("TF_ENABLE_ONEDNN_OPTS", "0"),
+        ("TF_FORWARD_COMPATIBILITY_DELTA_DAYS", "7"),
+    ],
+)
+def test_what_nobody_could_foresee_is_said(box: Box, name: str, value: str) -> None:
     """A name that is put together: the package is loaded by then."""
     box.write(
         "train.py",
-        "import os\nos.environ['KERAS_' + 'BACKEND'] = 'jax'\n"
+        f"import os\nos.environ['{name[:5]}' + '{name[5:]}'] = {value!r}\n"
         "import keras\nprint(keras.backend.backend())",
     )
     ran = box.sublet("run", "train.py", check=True)
     assert ran.stdout == "tensorflow\n"
-    assert "KERAS_BACKEND=jax changes nothing" in ran.stderr
+    assert ran.stderr.count(f"{name}={value} changes nothing") == 1
     assert "--cold" in ran.stderr
+
+
+TRACE = """
+import json
+from sublet.inside import reads, warm
+with reads.traced() as read:
+    warm.preload()
+print(json.dumps(sorted(read.variables)))
+"""
+
+
+def test_no_package_reads_a_variable_of_which_we_do_not_know(box: Box) -> None:
+    """A script that sets it is seen to do so before its start. (If the shell sets it, what the
+    nursery has traced is enough.)"""
+    names = set(json.loads(box.python("-c", TRACE, check=True).stdout.splitlines()[-1]))
+    assert "TF_USE_LEGACY_KERAS" in names
+    known = variables.AGAIN | variables.HARMLESS
+    assert {
+        name
+        for name in names
+        if not (variables.counts_when_loaded(name) or name in known)
+        and not name.startswith(("PYTHON", "_PYTHON"))
+    } == set()
 
 
 GETENV = """

@@ -83,6 +83,23 @@ def test_a_program_finds_no_package_that_it_has_not_imported(box: Box) -> None:
     assert ours == plain
 
 
+def test_a_program_finds_no_part_of_a_package_that_it_has_not_imported(box: Box) -> None:
+    """Nor any that was imported after the package itself."""
+    parts = ("absl.flags", "google.protobuf", "matplotlib.pyplot", "numpy.random", "scipy.stats")
+    box.write(
+        "train.py",
+        "import sys\n"
+        f"parts = {parts}\n"
+        "print([part for part in parts if part in sys.modules])\n"
+        "import numpy.random\n"
+        "print('numpy' in sys.modules, numpy.random.rand.__module__)\n"
+        "from google.protobuf import descriptor_pb2\n"
+        "print([name for name in ('google', 'google.protobuf') if name in sys.modules])\n",
+    )
+    plain, ours = both(box, "RUN train.py")
+    assert ours == plain
+
+
 def test_logging_is_set_up_as_if_tensorflow_came_when_it_is_imported(box: Box) -> None:
     """Its logger has a handler of its own only if the root had none by then."""
     box.write(
@@ -100,6 +117,43 @@ def test_logging_is_set_up_as_if_tensorflow_came_when_it_is_imported(box: Box) -
         plain = shell(box, f"$PLAIN train.py {words} 2>&1")
         ours = shell(box, f"$SUBLET train.py {words} 2>&1")
         assert tidy(ours.stdout) == tidy(plain.stdout)
+
+
+def test_logging_that_is_set_up_before_tensorflow_comes_silences_nothing(box: Box) -> None:
+    """`dictConfig` disables the loggers that there are: those of imports to come are not."""
+    box.write(
+        "train.py",
+        "import logging.config, sys\n"
+        "mine = logging.StreamHandler(sys.stdout)\n"
+        "logging.getLogger('tensorflow').addHandler(mine)\n"
+        "root = {'handlers': ['out'], 'level': 'INFO'}\n"
+        "out = {'class': 'logging.StreamHandler', 'stream': 'ext://sys.stdout'}\n"
+        "logging.getLogger('keras').setLevel('ERROR')\n"
+        "logging.config.dictConfig({'version': 1, 'handlers': {'out': out}, 'root': root})\n"
+        "import matplotlib, tensorflow as tf\n"
+        "for name in ('absl', 'h5py', 'matplotlib', 'matplotlib.font_manager', 'tensorflow'):\n"
+        "    logger = logging.getLogger(name)\n"
+        "    logger.error('of %s', name)\n"
+        "    print(name in logging.root.manager.loggerDict, logger.disabled, logger.handlers)\n",
+    )
+    plain, ours = both(box, "RUN train.py")
+    assert ours == plain
+
+
+def test_filters_of_warnings_are_as_if_packages_came_when_they_are_imported(box: Box) -> None:
+    """A program's own filter comes before or after those of a package, as it has them in order."""
+    box.write(
+        "train.py",
+        "import warnings\n"
+        "warnings.filterwarnings('ignore')\n"
+        "def show(): print(*warnings.filters, sep='\\n', end='\\n\\n')\n"
+        "show()\n"
+        "import numpy; show()\n"
+        "warnings.filterwarnings('error')\n"
+        "import tensorflow; show()\n",
+    )
+    plain, ours = both(box, "RUN train.py")
+    assert ours == plain
 
 
 @pytest.mark.parametrize("redirection", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
@@ -253,8 +307,9 @@ def test_the_checkpoint_of_a_program_that_ends_is_not_a_logging_error(box: Box) 
     )
     plain = shell(box, "$PLAIN train.py")
     ours = shell(box, "$SUBLET --memory 64MiB train.py")
-    assert "--- Logging error ---" not in plain.stderr
-    assert tidy(ours.stderr) == tidy(plain.stderr)
+    assert "--- Logging error ---" not in plain.stderr + ours.stderr
+    if "Exception ignored" not in plain.stderr:  # In 3.13 TensorFlow is taken apart before it.
+        assert tidy(ours.stderr) == tidy(plain.stderr)
 
 
 def test_text_of_another_encoding_is_read_by_a_fresh_interpreter(box: Box) -> None:

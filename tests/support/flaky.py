@@ -23,6 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"run failed tests once more, each alone, if there are at most {MOST}",
     )
+    parser.addoption(
+        "--name-flaky",
+        metavar="FILE",
+        help="write the lines that name flaky tests to the end of this file, too",
+    )
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -46,7 +51,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     # After all else: these are the last lines of the run.
-    for name in _flaky:
-        print(f"FLAKY {name}: failed among the others, passed alone", flush=True)
+    lines = [f"FLAKY {name}: failed among the others, passed alone" for name in _flaky]
+    print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+    if lines and (path := config.getoption("--name-flaky")):
+        with open(path, "a", encoding="utf-8") as file:
+            print(*lines, sep="\n", file=file)

@@ -1,6 +1,7 @@
 """Records to test with: valid ones, of which a test names only what it is about."""
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sublet.domain.device import Device, DeviceFacts, Holder
 from sublet.domain.job import (
@@ -74,6 +75,13 @@ def job(
 
 def running(on: Lease, worker: Process = WORKER) -> Running:
     return Running(2.0, on, 1.0, 7.0, KEEPER, worker, "warm")
+
+
+def kept(one: Job) -> Job:
+    """The job as a ledger keeps it: one that has ended without its environment."""
+    if not isinstance(one.state, Finished):
+        return one
+    return replace(one, spec=replace(one.spec, surroundings=one.spec.surroundings.forget()))
 
 
 # Arbitrary ones.

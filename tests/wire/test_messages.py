@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from sublet.wire import messages as say
 from support.jobs import amounts, leases, numbers, outcomes, specs, texts
 
+_tokens = st.text("0123456789abcdef-", min_size=1, max_size=40)
 _requests: st.SearchStrategy[say.Request] = st.one_of(
-    st.builds(say.Run, specs, texts),
-    st.builds(say.Attach, numbers, texts),
+    st.builds(say.Run, specs, _tokens),
+    st.builds(say.Attach, numbers, _tokens),
     st.builds(say.Signal, st.integers(1, 64)),
     st.builds(say.AskStatus),
     st.builds(say.Down, st.booleans()),
@@ -50,10 +51,26 @@ def test_a_reply_is_read_as_it_was_sent(reply: say.Reply) -> None:
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_request_are_refused_and_nothing_else_happens(junk: bytes) -> None:
     try:
-        request = msgspec.msgpack.decode(junk, type=say.Request)
+        request = say.decode_request(junk)
     except msgspec.MsgspecError:
         return
     assert isinstance(request, say.Request)
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"\x81\xa4type\xa3\xffun",
+        b"\x81\xa5\xff\xff\xff\xff\xff\x01",
+        b"\x82\xa4type\xa6status\xa1x" + b"\x91" * 100_000 + b"\xc0",
+        b"\x82\xa4type\xa6signal\xa6number\xcf\0\0\1\0\0\0\0\0",
+        b"\x82\xa4type\xa7explain\xa3job\xcf" + b"\xff" * 8,
+    ],
+    ids=["text", "name", "depth", "signal", "number"],
+)
+def test_what_no_client_of_ours_sends_is_refused_in_the_same_way(junk: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        say.decode_request(junk)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from sublet import descriptors
 from sublet.backends.local import parent
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
@@ -25,6 +26,7 @@ _RARELY = (2_000, 100, 100)
 def main() -> int:
     """Serve until told to go down. The descriptor named in argv hears `ready`, or why not."""
     report = int(sys.argv[1]) if len(sys.argv) > 1 else None
+    descriptors.raise_limit()
     home = Home.find()
     try:
         home.make()

@@ -1,16 +1,24 @@
 """What people do to jobs that are there: cancel, pause, resume, retry."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
+from sublet.broker import bounds
 from sublet.broker.events import Held, Released, Reopened
 from sublet.domain.job import Finished, Job, Paused, Starting, Waiting
 from sublet.errors import BadRequest
+from sublet.text import plain
 from sublet.wire.messages import Verb
 
 if TYPE_CHECKING:
     from sublet.broker.broker import Broker
+
+_PASSING = (b"_", b"OLDPWD")
+"""Variables of the shell that change with each command."""
+_MOST_NAMES = 5
 
 
 class Acts:
@@ -19,8 +27,11 @@ class Acts:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
-    def act(self, verb: Verb, numbers: tuple[int, ...]) -> tuple[str, ...]:
-        """Do it to all of them, if it can be done to all; says what was done to each.
+    def act(
+        self, verb: Verb, numbers: tuple[int, ...], environ: dict[bytes, bytes]
+    ) -> tuple[str, ...]:
+        """Do it to all of them, if it can be done to all; says what was done to each. Those that
+        are done again get this environment.
 
         Who ends an array has no part in which of it have finished by then: those are passed over,
         unless there is nobody else.
@@ -34,12 +45,13 @@ class Acts:
             _check(verb, job)
             if verb == "retry":
                 self._broker.dependencies.check(job.spec, job.id, revived=numbers)
-        do = {
+        acts: dict[Verb, Callable[[Job], str]] = {
             "cancel": self._cancel,
             "pause": self._pause,
             "resume": self._resume,
-            "retry": self._retry,
-        }[verb]
+            "retry": partial(self._retry, environ=environ),
+        }
+        do = acts[verb]
         return tuple(
             f"#{job.id} {job.name} {'had finished already' if job.id in passed else do(job)}"
             for job in jobs
@@ -71,18 +83,34 @@ class Acts:
         self._broker.resume(job)
         return "goes on"
 
-    def _retry(self, job: Job) -> str:
+    def _retry(self, job: Job, environ: dict[bytes, bytes]) -> str:
         clock = self._broker.clock
-        again = msgspec.structs.replace(
+        around = replace(job.spec.surroundings, environ=environ, forgotten=())
+        again = replace(
             job,
+            spec=replace(job.spec, surroundings=around),
             state=Waiting(clock.wall(), clock.now()),
             attempt=job.attempt + 1,
             failures=0,
             past=(),
         )
+        bounds.check(again.spec)
         self._broker.dependencies.forget(job.id)
-        self._broker.books.happened(Reopened(again))
-        return f"is in the queue again, as attempt {again.attempt}"
+        self._broker.books.happened(Reopened(self._broker.books.ledger.common.share(again)))
+        return f"is in the queue again, as attempt {again.attempt}{_missing(job, environ)}"
+
+
+def _missing(job: Job, environ: dict[bytes, bytes]) -> str:
+    """A hint at the variables that an earlier attempt had and the next one has not."""
+    around = job.spec.surroundings
+    names = [
+        name for name in around.forgotten or around.environ if name not in {*environ, *_PASSING}
+    ]
+    if not names:
+        return ""
+    shown = ", ".join(plain(name.decode(errors="replace")) for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"; not set any more: {shown}{more}"
 
 
 def _check(verb: Verb, job: Job) -> None:

@@ -4,8 +4,9 @@ What has happened stays true even if it cannot be written yet. What was decided 
 cannot be written: nothing has been done about it, because effects of a decision wait for the disk.
 """
 
+import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sublet.broker.events import Event, Undone
@@ -34,6 +35,8 @@ class Books:
         self._unwritten: dict[int, Job] = {}
         self._touched: dict[int, None] = {}
         self._measured: list[tuple[Job, str, int, Outcome, str, float]] = []
+        self._applied: list[Undo] = []
+        """All that was taken in since the last write."""
         self._decisions: list[Undo] = []
         self._effects: list[Effect] = []
         self._when_written: list[Effect] = []
@@ -45,22 +48,46 @@ class Books:
 
     def happened(self, event: Event) -> Job:
         """Take in an event of the world; the job as it is now."""
-        job = self.state.apply(event)
-        assert job is not None
-        self._unwritten[job.id] = job
-        self._touched[job.id] = None
         self.changed = True
-        return job
+        return self._apply(event).after
 
     def decided(self, before: Job | None, event: Event, *effects: Effect) -> None:
         """Take in a decision of ours, to be followed by these effects once it is on disk."""
-        after = self.state.apply(event)
-        assert after is not None
+        after = self._apply(event).after
         self._decisions.append(Undo(before, after))
-        self._unwritten[after.id] = after
-        self._touched[after.id] = None
         self._effects += effects
         self.changed = self.changed or before is None
+
+    def _apply(self, event: Event) -> Undo:
+        number = event.job.id if isinstance(event.job, Job) else event.job
+        before = self.state.get(number)
+        after = self.state.apply(event)
+        assert after is not None
+        applied = Undo(before, after)
+        self._applied.append(applied)
+        self._unwritten[number] = after
+        self._touched[number] = None
+        return applied
+
+    @contextlib.contextmanager
+    def unit(self) -> Iterator[None]:
+        """What is taken in until the dedent is taken in whole, or not at all if it is left by an
+        exception."""
+        unwritten, measured = dict(self._unwritten), len(self._measured)
+        applied, decisions = len(self._applied), len(self._decisions)
+        effects, when_written = len(self._effects), len(self._when_written)
+        try:
+            yield
+        except BaseException:
+            for before, after in self._applied[applied:][::-1]:
+                self.state.apply(Undone(after.id, before))
+            self._unwritten = unwritten
+            del self._measured[measured:]
+            del self._applied[applied:]
+            del self._decisions[decisions:]
+            del self._effects[effects:]
+            del self._when_written[when_written:]
+            raise
 
     def measured(
         self, job: Job, kind: str, ceiling: int, told: Outcome, start: str, at: float
@@ -106,6 +133,7 @@ class Books:
             return self._undo(), error
         self._unwritten.clear()
         self._measured.clear()
+        self._applied.clear()
         self._decisions.clear()
         effects = self._effects + self._when_written
         self._effects, self._when_written = [], []
@@ -115,6 +143,7 @@ class Books:
 
     def _undo(self) -> list[Undo]:
         undone = self._decisions[::-1]
+        self._applied = []
         self._decisions = []
         self._effects = []
         for before, after in undone:

@@ -7,6 +7,7 @@ Callbacks come from clients (`requests`) and from workers (`attempts`). Effects 
 is asked for whose lease a later broker would not find.
 """
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 
@@ -160,6 +161,8 @@ class Broker:
             self._once(_LOOK_AGAIN, self._look_again)
         if self._trimmer.watches(self.state.holding()):
             self._once(_LOOK_AGAIN, self._trim)
+        if self.books.ledger.unscrubbed:
+            self._once(_LOOK_AGAIN, self._scrub)
 
     def _once(self, seconds: float, act: Callable[[], None]) -> None:
         """Later, unless it is to be done by then anyway."""
@@ -186,6 +189,11 @@ class Broker:
         whole = [job for job in self.state.holding() if not self.nests.has_lent(job)]
         for job, ceiling in self._trimmer.look(whole, self.clock.now()):
             self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
+
+    def _scrub(self) -> None:
+        """Environments of jobs that have ended do not stay in the ledger's journal."""
+        with contextlib.suppress(sqlite3.Error):  # The disk is full; tried again after a turn.
+            self.books.ledger.scrub()
 
     def _refuse(self, undone: list[Undo], error: sqlite3.Error) -> None:
         """Say to those whose jobs could not be written down that they were not accepted."""

@@ -1,7 +1,8 @@
 """Surroundings that jobs have in common, kept once.
 
 A thousand jobs from one shell have one environment: in memory they share one record, and in the
-ledger one row, which their own rows name by its digest.
+ledger one row, which their own rows name by its digest. When the last of them has ended, the
+environment is gone from the ledger.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from sublet.domain.job import Job, Surroundings
+from sublet.domain.job import Finished, Job, Surroundings
 
 SCHEMA = """
     CREATE TABLE surroundings (digest BLOB PRIMARY KEY, record BLOB NOT NULL);
@@ -49,13 +50,57 @@ class Common:
         return self._with(job, self._shared.setdefault(digest, job.spec.surroundings))
 
     def put_apart(self, job: Job) -> tuple[bytes, bytes]:
-        """The job without its surroundings, as a record, and their digest; they are written."""
-        digest, record = _digest(job.spec.surroundings)
+        """The job without its surroundings, as a record, and their digest; they are written, of a
+        job that has ended without its environment."""
+        around = job.spec.surroundings
+        if isinstance(job.state, Finished):
+            around = around.forget()
+        return msgspec.json.encode(self._with(job, _NOWHERE)), self._write(around)
+
+    def forget(self, job: Job) -> bool:
+        """This job has ended: drop its environment, unless a live one has the same. Whether it was
+        dropped."""
+        around = job.spec.surroundings
+        if not around.environ:
+            return False
+        digest, _ = _digest(around)
+        living = "SELECT 1 FROM jobs WHERE surroundings = ? AND live LIMIT 1"
+        if self._db.execute(living, (digest,)).fetchone() is not None:
+            return False
+        self._replace(digest, around.forget())
+        return True
+
+    def forget_finished(self) -> None:
+        """Drop the environments that only finished jobs have; earlier versions kept them."""
+        rows = self._db.execute(
+            "SELECT digest, record FROM surroundings WHERE digest NOT IN "
+            "(SELECT surroundings FROM jobs WHERE live AND surroundings IS NOT NULL)"
+        ).fetchall()
+        for digest, record in rows:
+            around = msgspec.json.decode(record, type=Surroundings)
+            if around.environ:
+                self._replace(digest, around.forget())
+        self._db.execute(
+            "UPDATE jobs SET record = CAST(json_set(CAST(record AS TEXT), "
+            "'$.spec.surroundings.environ', json('{}')) AS BLOB) "
+            "WHERE NOT live AND surroundings IS NULL AND json_valid(CAST(record AS TEXT))"
+        )
+
+    def _write(self, around: Surroundings) -> bytes:
+        digest, record = _digest(around)
         if digest not in self._written:
             self._begin()
             self._db.execute("INSERT OR IGNORE INTO surroundings VALUES (?, ?)", (digest, record))
             self._written.add(digest)
-        return msgspec.json.encode(self._with(job, _NOWHERE)), digest
+        return digest
+
+    def _replace(self, digest: bytes, around: Surroundings) -> None:
+        """Whoever has the surroundings with this digest has these instead."""
+        self._db.execute(
+            "UPDATE jobs SET surroundings = ? WHERE surroundings = ?", (self._write(around), digest)
+        )
+        self._db.execute("DELETE FROM surroundings WHERE digest = ?", (digest,))
+        self._written.discard(digest)
 
     def put_together(self, record: bytes, digest: bytes | None) -> Job:
         """The whole job; raises what msgspec has against it, or LookupError."""

@@ -56,6 +56,13 @@ class NeverRan(Struct, frozen=True):
     tick: float = 0.0
 
 
+class Postponed(Struct, frozen=True):
+    """The world did not let the attempt be made: the job waits on, and keeps its place."""
+
+    job: int
+    attempt: int
+
+
 class AttemptEnded(Struct, frozen=True):
     """The exit was seen. With `again`, the job is to be tried again on these terms."""
 
@@ -112,6 +119,7 @@ Event = (
     | StopAsked
     | LeaseTrimmed
     | NeverRan
+    | Postponed
     | AttemptEnded
     | Held
     | Released

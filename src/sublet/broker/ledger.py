@@ -48,8 +48,12 @@ _MIGRATIONS = (
     measurements.SCHEMA,
     # 3: jobs that last: found by token, with their surroundings apart; the last boot.
     common.SCHEMA,
+    # 4: environments go with the last job that needs them, see `_migrate`.
+    "",
 )
 VERSION = len(_MIGRATIONS)
+_FORGETFUL = 4
+"""The schema from which on environments are dropped."""
 _SMALLEST_FILE = 100
 """SQLite's header alone is that long."""
 
@@ -62,6 +66,7 @@ class Ledger:
         self.path = path
         self.measurements = Measurements(connection, self._begin)
         self.common = Common(connection, self._begin)
+        self._unscrubbed = False
 
     @classmethod
     def open(cls, path: Path) -> "Ledger":
@@ -74,6 +79,9 @@ class Ledger:
                 _create(path)
             connection = _connect(path)
             _migrate(connection)
+            # A broker that was killed may have left environments in it that it had dropped.
+            with contextlib.suppress(sqlite3.OperationalError):  # The disk is full.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except (sqlite3.Error, msgspec.MsgspecError, LookupError, TypeError, OSError) as error:
             if connection is not None:
                 connection.close()
@@ -114,6 +122,8 @@ class Ledger:
             "surroundings = excluded.surroundings",
             (job.id, not finished, state, record, job.token, around),
         )
+        if finished and self.common.forget(job):
+            self._unscrubbed = True
 
     def prune(self, keep: int) -> list[int]:
         """Forget finished jobs: all but the latest `keep` of the queue, and all but as many of
@@ -157,6 +167,16 @@ class Ledger:
         if self._db.in_transaction:
             self._db.execute("COMMIT")
 
+    @property
+    def unscrubbed(self) -> bool:
+        """Whether the journal may still have environments that were dropped."""
+        return self._unscrubbed and not self._db.in_transaction
+
+    def scrub(self) -> None:
+        """Empty the journal, in which environments lie that were dropped."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._unscrubbed = False
+
     def rollback(self) -> None:
         """Forget what was saved since the last commit."""
         # A full disk may have ended the transaction already.
@@ -177,6 +197,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    # What is deleted is overwritten, too.
+    connection.execute("PRAGMA secure_delete = ON")
     return connection
 
 
@@ -208,6 +230,7 @@ def _check(path: Path) -> None:
 def _create(path: Path) -> None:
     """A new ledger appears under its name whole, or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
+    os.close(os.open(partial, os.O_RDWR | os.O_CREAT, 0o600))
     with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         _migrate(connection)
@@ -215,11 +238,16 @@ def _create(path: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
-        )
+    (before,) = connection.execute("PRAGMA user_version").fetchone()
+    for number, script in enumerate(_MIGRATIONS[before:], start=before + 1):
+        connection.executescript(f"BEGIN IMMEDIATE; {script}")
+        if number == _FORGETFUL:
+            Common(connection, lambda: None).forget_finished()
+        connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    if 0 < before < _FORGETFUL:
+        # What was deleted earlier still lies in pages that are free.
+        connection.execute("VACUUM")
 
 
 def _explain(error: Exception, path: Path) -> WorldError:

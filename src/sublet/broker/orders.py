@@ -78,7 +78,11 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         "grace": job.spec.grace,
         "service": job.spec.service,
         "leave_children": job.spec.leave_children,
-        "broker": [sys.executable, "-m", "sublet.broker"],
+        # The next one has the settings of this one: a nursery's environment has none of them.
+        "broker": {
+            "command": [sys.executable, "-m", "sublet.broker"],
+            "environ": dict(os.environ),
+        },
         "logs": None if client is not None else {"paths": log_paths(job, home)},
     }
 

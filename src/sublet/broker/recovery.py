@@ -94,17 +94,18 @@ def _readable_copy(path: Path, directory: Path) -> Path:
 
 def _jobs(path: Path) -> Iterator[Job]:
     """All jobs of which enough can be read. One that has lost its surroundings has ended."""
-    around = {bytes(digest): record for digest, record in _rows(path, "surroundings", _AROUND)}
+    around = {row[0]: row[1] for row in _rows(path, "surroundings", _AROUND)}
     rows = list(_rows(path, "jobs", "record, surroundings"))
     for record, digest in rows or _rows(path, "jobs", "record, NULL"):
-        with contextlib.suppress(msgspec.MsgspecError):
+        # Damage gives columns values of any type.
+        with contextlib.suppress(msgspec.MsgspecError, TypeError):
             job = msgspec.json.decode(record, type=Job)
             if digest is None:
                 yield job
                 continue
             try:
-                found = msgspec.json.decode(around[bytes(digest)], type=Surroundings)
-            except (KeyError, msgspec.MsgspecError):
+                found = msgspec.json.decode(around[digest], type=Surroundings)
+            except (KeyError, msgspec.MsgspecError, TypeError):
                 yield job if isinstance(job.state, Finished) else _lost(job)
             else:
                 yield replace(job, spec=replace(job.spec, surroundings=found))

@@ -2,7 +2,6 @@
 
 import secrets
 import sqlite3
-import traceback
 from signal import SIGCONT, SIGTSTP
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import msgspec
 
 from sublet.backends.local import tree
 from sublet.backends.local.launcher import ENDS
+from sublet.broker import bounds
 from sublet.broker.acts import Acts
 from sublet.broker.clients import GONE, close
 from sublet.broker.events import Submitted
@@ -17,7 +17,8 @@ from sublet.broker.orders import mark
 from sublet.broker.sessions import Session
 from sublet.domain.history import Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Running, Task, Waiting
-from sublet.errors import BadRequest, InternalError, SubletError, WorldError
+from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.text import plain
 from sublet.wire import messages as say
 
 if TYPE_CHECKING:
@@ -35,54 +36,56 @@ class Requests:
         self._acts = Acts(broker)
 
     def asked(self, session: Session, request: say.Request) -> None:
-        """Deal with one request."""
-        broker = self.broker
+        """Deal with one request: all of it, or nothing if it is refused."""
         try:
-            match request:
-                case say.Run(token=token) | say.Lodge(token=token) if twin := self._twin(token):
-                    session.reply(say.Accepted(twin.id))
-                    self._attach(session, twin.id, token)
-                case say.Run():
-                    self._run(session, request)
-                case say.Submit():
-                    self._submit(session, request)
-                case say.Lodge(spec=spec, token=token):
-                    self._lodge(session, spec, token)
-                case say.GiveBack(job=number, token=token):
-                    self._give_back(session, number, token)
-                case say.Attach(job=number, token=token):
-                    self._attach(session, number, token)
-                case say.Signal(number=number):
-                    self._signal(session, number)
-                case say.AskStatus():
-                    session.reply(broker.picture.snapshot())
-                case say.AskJobs(jobs=numbers, live=live, finished=finished):
-                    session.reply(broker.picture.rows(numbers, live, finished))
-                case say.Watch(jobs=numbers):
-                    session.reply(broker.picture.rows(numbers, 0, 0))
-                    broker.watchers.watch(session, numbers)
-                case say.AskExplain(job=number):
-                    session.reply(self._explain(broker.job(number)))
-                case say.KeepForecast(spec=spec, forecast=forecast):
-                    self._keep_forecast(session, spec, forecast)
-                case say.Act(verb=verb, jobs=numbers):
-                    done = say.Done(self._acts.act(verb, numbers))
-                    broker.books.when_written(lambda: session.reply(done))
-                case say.Down(stop=stop):
-                    broker.down(session, stop)
+            with self.broker.books.unit():
+                self._deal(session, request)
         except SubletError as error:
             session.refuse(error)
-        except Exception as error:
-            # One request must not end the broker for all others.
-            traceback.print_exc()
-            bug = f"The broker could not deal with that: {error!r}."
-            log = broker.home.log
-            session.refuse(InternalError(bug, f"Please report it; details are in {log}."))
+
+    def _deal(self, session: Session, request: say.Request) -> None:
+        broker = self.broker
+        match request:
+            case say.Run(token=token) | say.Lodge(token=token) if twin := self._twin(token):
+                session.reply(say.Accepted(twin.id))
+                self._attach(session, twin.id, token)
+            case say.Run():
+                self._run(session, request)
+            case say.Submit():
+                self._submit(session, request)
+            case say.Lodge(spec=spec, token=token):
+                self._lodge(session, spec, token)
+            case say.GiveBack(job=number, token=token):
+                self._give_back(session, number, token)
+            case say.Attach(job=number, token=token):
+                self._attach(session, number, token)
+            case say.Signal(number=number):
+                self._signal(session, number)
+            case say.AskStatus():
+                session.reply(broker.picture.snapshot())
+            case say.AskJobs(jobs=numbers, live=live, finished=finished):
+                session.reply(broker.picture.rows(numbers, live, finished))
+            case say.Watch(jobs=numbers):
+                session.reply(broker.picture.rows(numbers, 0, 0))
+                broker.watchers.watch(session, numbers)
+            case say.AskExplain(job=number):
+                session.reply(self._explain(broker.job(number)))
+            case say.KeepForecast(spec=spec, forecast=forecast):
+                self._keep_forecast(session, spec, forecast)
+            case say.Act(verb=verb, jobs=numbers, environ=environ):
+                done = say.Done(self._acts.act(verb, numbers, environ))
+                broker.books.when_written(lambda: session.reply(done))
+            case say.Down(stop=stop):
+                broker.down(session, stop)
 
     def left(self, session: Session) -> None:
         """A client that is gone takes its job with it, unless it has taken its lease itself."""
+        self.broker.watchers.leave(session)
+        with self.broker.books.unit():
+            self._leave(session)
+
+    def _leave(self, session: Session) -> None:
         broker = self.broker
-        broker.watchers.leave(session)
         number = broker.clients.speaks_for(session)
         job = broker.state.get(number) if number is not None else None
         if job is None:
@@ -107,7 +110,7 @@ class Requests:
                 )
             if session.job is not None:
                 raise BadRequest("This connection has a job already.")
-            if spec.client is None:
+            if spec.client is None or spec.task is not None:
                 raise BadRequest("A program in the foreground needs a client.")
             self._check_program(spec)
             spec = self._within(spec, request.under)
@@ -146,14 +149,14 @@ class Requests:
         for job in jobs[:-1]:
             self.broker.books.decided(None, Submitted(job))
         queued = say.Queued(tuple(job.id for job in jobs))
-        self.broker.askers[jobs[-1].id] = session
         self.broker.books.decided(
             None, Submitted(jobs[-1]), lambda: self._tell_queued(jobs[-1].id, queued)
         )
+        self.broker.askers[jobs[-1].id] = session
 
     def _lodge(self, session: Session, spec: JobSpec, token: str) -> None:
         lodger = spec.lodger
-        if lodger is None or session.job is not None:
+        if lodger is None or spec.task is not None or session.job is not None:
             raise BadRequest("A process asks for a lease of its own, once in a connection.")
         if not tree.is_alive(lodger.pid, lodger.start):
             raise BadRequest(
@@ -166,8 +169,8 @@ class Requests:
 
     def _accept(self, session: Session, spec: JobSpec, token: str, streams: list[int]) -> None:
         job = self._new(spec, token)
-        self.broker.clients.join(job.id, session, streams)
         self.broker.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
+        self.broker.clients.join(job.id, session, streams)
 
     def _give_back(self, session: Session, number: int, token: str) -> None:
         job = self.broker.state.get(number)
@@ -192,6 +195,7 @@ class Requests:
     def _check(self, spec: JobSpec) -> None:
         if self.broker.closing:
             raise BadRequest("The broker is ending.", "Try again in a moment.")
+        bounds.check(spec)
         outer = () if spec.within is None else (spec.within,)
         self.broker.appraiser.check(spec, self.broker.rooms(*outer))
         self.broker.dependencies.check(spec, self.broker.next_id)
@@ -217,6 +221,8 @@ class Requests:
 
     def _new(self, spec: JobSpec, token: str) -> Job:
         at = self.broker.clock.wall()
+        # It gets into many lines: it must not make up lines of its own.
+        spec = msgspec.structs.replace(spec, name=plain(spec.name))
         job = Job(self.broker.next_id, token, spec, at, Waiting(at, self.broker.clock.now()))
         self.broker.next_id += 1
         return self.broker.books.ledger.common.share(job)
@@ -251,10 +257,15 @@ class Requests:
             self.broker.plan_again(job.id)
 
     def _explain(self, job: Job) -> say.Explained:
-        return say.Explained(self.broker.appraiser.explain(job, self.broker.rooms()))
+        told = self.broker.appraiser.explain(job, self.broker.rooms())
+        if isinstance(job.state, Waiting) and job.id in self.broker.state:
+            told = msgspec.structs.replace(told, waits=self.broker.picture.row(job.id).reason)
+        return say.Explained(told)
 
     def _keep_forecast(self, session: Session, spec: JobSpec, forecast: Forecast) -> None:
         ledger, clock = self.broker.books.ledger, self.broker.clock
+        bounds.check(spec)
+        bounds.check_forecast(forecast)
         try:
             self.broker.appraiser.keep_forecast(spec, forecast)
             ledger.commit()

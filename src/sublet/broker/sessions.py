@@ -8,13 +8,20 @@ from typing import Protocol
 
 import msgspec
 
-from sublet.errors import SubletError
+from sublet import descriptors
+from sublet.broker import log
+from sublet.channel.spare import SHORT, Spare
+from sublet.errors import BadRequest, InternalError, SubletError, WorldError
 from sublet.hub import Hub
 from sublet.wire import PROTOCOL
 from sublet.wire.frames import Frames, at
 from sublet.wire.messages import Refused, Reply, Request, Signal, decode_request, encode
 
-_MOST_SESSIONS = 4096
+MOST_SESSIONS = 4096
+_MOST_UNSENT = 256 << 20
+"""Bytes of replies that wait for a client who does not read."""
+_PAUSE = 1.0
+"""Seconds after which it is tried again when not even hanging up is possible."""
 
 
 class Session:
@@ -24,6 +31,8 @@ class Session:
         self.frames = Frames(sock)
         self.job: int | None = None
         self.open = True
+        self.silent = True
+        """Whether nothing was asked yet."""
         self._hub = hub
         self._desk = desk
         hub.watch(sock, self._read)
@@ -33,6 +42,8 @@ class Session:
         if self.open:
             self.frames.put(encode(message))
             self._write()
+        if self.open and self.frames.unsent > _MOST_UNSENT:
+            self.close()
 
     def refuse(self, error: SubletError) -> None:
         """Say no, and why."""
@@ -49,23 +60,38 @@ class Session:
             self.open = False
             self._hub.unwatch(self.frames.sock)
             self.frames.close()
-            self._desk.left(self)
+            try:
+                self._desk.left(self)
+            except Exception:
+                log.note_fault("a client that left was not seen off")
 
     def _read(self) -> None:
+        """Whatever a client sends, it ends this connection at most."""
         if not self.open:
             return
-        alive = self.frames.fill()
+        alive = False
         try:
-            while self.open and (data := self.frames.take()) is not None:
-                self._desk.asked(self, _decode(data))
+            alive = self._hear()
         except SubletError as error:
             self.refuse(error)
-            alive = False
-        except msgspec.MsgspecError as error:
-            self.reply(Refused("BadRequest", f"The broker cannot read that message: {error}."))
-            alive = False
+        except OSError:
+            pass  # The connection is broken.
+        except Exception as error:
+            log.note_fault("a request could not be dealt with")
+            bug = f"The broker could not deal with that: {error!r}."
+            self.refuse(InternalError(bug, "Please report it; broker.log has the details."))
         if not alive:
             self.close()
+
+    def _hear(self) -> bool:
+        """Deal with what is there; False at the end of the stream."""
+        alive = self.frames.fill()
+        if self.frames.descriptors and descriptors.scarce(max(self.frames.descriptors)):
+            raise _full()
+        while self.open and (data := self.frames.take()) is not None:
+            self.silent = False
+            self._desk.asked(self, _decode(data))
+        return alive
 
     def _write(self) -> None:
         try:
@@ -87,13 +113,19 @@ class Desk(Protocol):
 
 
 class Door:
-    """The socket that clients knock at: private to the user, and checked again for each."""
+    """The socket that clients knock at: private to the user, and checked again for each.
+
+    There is room for as many as there are descriptors, less those that our own work needs. Who
+    comes when there is none takes the place of one that has asked nothing, or is told so.
+    """
 
     def __init__(self, hub: Hub, path: str, desk: Desk) -> None:
         self._hub = hub
         self._path = path
         self._desk = desk
-        self.sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}
+        """In the order they came."""
+        self._spare = Spare()
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _remove(path)
         before = os.umask(0o177)
@@ -109,19 +141,38 @@ class Door:
         """Take the socket away; sessions stay."""
         self._hub.unwatch(self._sock)
         self._sock.close()
+        self._spare.close()
         _remove(self._path)
 
     def _accept(self) -> None:
         try:
             sock, _ = self._sock.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in SHORT and not self._spare.turn_away(self._sock):
+                # It would wake us again and again.
+                self._hub.unwatch(self._sock)
+                self._hub.later(_PAUSE, self._listen)
             return
-        self.sessions = {session for session in self.sessions if session.open}
-        if _peer(sock) != os.getuid() or len(self.sessions) >= _MOST_SESSIONS:
+        if _peer(sock) != os.getuid():
             sock.close()
             return
         sock.setblocking(False)
-        self.sessions.add(Session(self._hub, sock, self._desk))
+        self._sessions = {session: None for session in self._sessions if session.open}
+        full = len(self._sessions) >= MOST_SESSIONS or descriptors.scarce(sock.fileno())
+        silent = next((one for one in self._sessions if one.silent), None) if full else None
+        if silent is not None:
+            silent.refuse(_full())
+            silent.close()
+        session = Session(self._hub, sock, self._desk)
+        if full and silent is None:
+            session.refuse(_full())
+            session.close()
+            return
+        self._sessions[session] = None
+
+    def _listen(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._hub.watch(self._sock, self._accept)
 
 
 def _remove(path: str) -> None:
@@ -137,10 +188,20 @@ def _peer(sock: socket.socket) -> int:
 
 
 def _decode(data: bytes) -> Request:
-    request = decode_request(data)
+    try:
+        request = decode_request(data)
+    except msgspec.MsgspecError as error:
+        raise BadRequest(f"The broker cannot read that message: {error}.") from error
     if not isinstance(request, Signal) and request.protocol != PROTOCOL:
         raise SubletError(
             f"This broker speaks protocol {PROTOCOL}, the command {request.protocol}.",
             "Run `sublet down` with the other version, then try again.",
         )
     return request
+
+
+def _full() -> WorldError:
+    return WorldError(
+        f"The broker has as many clients as it can have (`ulimit -n` is {descriptors.limit()}).",
+        "End some of the commands that wait, or `sublet submit` them instead.",
+    )

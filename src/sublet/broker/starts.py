@@ -1,28 +1,55 @@
 """From a grant to a worker that starts, or to a lodger that takes its lease."""
 
+import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from sublet.backends.local import logs
 from sublet.backends.local.nurseries import NurseryKey
+from sublet.broker import log
 from sublet.broker.clients import close
-from sublet.broker.events import AttemptEnded
+from sublet.broker.events import Postponed
 from sublet.broker.orders import inside_lease, mark, text_environment, worker_spec
-from sublet.domain.job import Job, Outcome, Process, Starting
+from sublet.domain.job import Job, Process, Starting
 from sublet.domain.lease import Lease
+from sublet.units import format_seconds
 from sublet.wire import messages as say
 
 if TYPE_CHECKING:
     from sublet.broker.broker import Broker
 
 
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
+_NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP)
+"""What starting an interpreter fails with that is not there."""
+
+Step = Literal["log", "start"]
+
+
+class Setback(NamedTuple):
+    """Something that the world does not let us do for any job: why, until when we do not try
+    again, and for how many seconds that is."""
+
+    why: str
+    until: float
+    pause: float
+
+
 class Starts:
-    """The broker's word to start. What it starts is in the ledger, lease and all."""
+    """The broker's word to start. What it starts is in the ledger, lease and all.
+
+    A step that fails here is the world's fault: no directory, no space, no descriptors, no more
+    processes. It is waited out, by all jobs that need that step, with pauses that grow. A fault of
+    the job itself is seen by its keeper, and ends it.
+    """
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._setbacks: dict[Step, Setback] = {}
+        """By the step that failed last; forgotten when it succeeds."""
 
     def unready(self, job: Job) -> str:
         """Why a job could not be started for the moment; empty if it could.
@@ -33,10 +60,18 @@ class Starts:
             return "its client has not come back yet"
         if self._broker.clients.is_stopped(job.id):
             return "its command is stopped: `fg` or SIGCONT lets it go on"
+        if why := self._set_back(job):
+            return why
         key = self._nursery_key(job)
         if key is None or job.spec.cold:
             return ""
-        nursery = self._broker.launcher.nurseries.find(key)
+        try:
+            nursery = self._broker.launcher.nurseries.find(key)
+        except OSError as error:
+            # Without its interpreter, the job is started cold, and fails by itself.
+            if error.errno not in _NO_PROGRAM:
+                self._note("start", "its nursery cannot be started", error)
+            return self._set_back(job)
         loading = "TensorFlow is being loaded, once for all programs"
         return loading if nursery.state == "warming up" else ""
 
@@ -56,9 +91,15 @@ class Starts:
         if job.spec.lodger is not None:
             self._offer(job, lease, job.spec.lodger)
             return
+        if self._set_back(job):
+            self._postpone(job)  # Another one of the same turn has failed just now.
+            return
+        step: Step = "log"
         try:
             if streams is None:
                 streams = logs.open_streams(str(broker.home.logs), job.run, job.spec.split)
+                self._setbacks.pop("log", None)
+            step = "start"
             broker.launcher.start(
                 run=job.run,
                 record=msgspec.json.encode(job),
@@ -68,8 +109,11 @@ class Starts:
                 cold=job.spec.cold,
                 key=self._nursery_key(job),
             )
+            self._setbacks.pop("start", None)
         except OSError as error:
-            self._failed(job, error)
+            what = "its log cannot be opened" if step == "log" else "it cannot be started"
+            self._note(step, what, error)
+            self._postpone(job)
         finally:
             if own and streams is not None:
                 close(streams)
@@ -80,16 +124,43 @@ class Starts:
         try:
             broker.lodgers.offer(job.run, msgspec.json.encode(job), lodger)
         except OSError as error:
-            self._failed(job, error)
+            self._note("start", "its lease cannot be offered", error)
+            self._postpone(job)
             return
+        self._setbacks.pop("start", None)
         inside = inside_lease(job, lease, broker.devices[lease.device], broker.home)
         broker.clients.tell(job.id, say.Offered(inside.to_json()))
 
-    def _failed(self, job: Job, error: OSError) -> None:
+    def _set_back(self, job: Job) -> str:
+        """Why nothing of the kind is tried at the moment; empty if it may be."""
+        steps: tuple[Step, ...] = ("start",) if job.spec.client is not None else ("start", "log")
+        for step in steps:
+            setback = self._setbacks.get(step)
+            if setback is not None and self._broker.clock.now() < setback.until:
+                return setback.why
+        return ""
+
+    def _note(self, step: Step, what: str, error: OSError) -> None:
+        """This step has failed: let some time go by before anybody tries it again."""
         broker = self._broker
-        told = Outcome("stopped", 126, message=f"it could not be started: {error.strerror}")
-        event = AttemptEnded(job.id, job.attempt, broker.clock.wall(), told)
-        broker.close_job(broker.books.happened(event))
+        last = self._setbacks.get(step)
+        pause = _FIRST_PAUSE if last is None else min(2 * last.pause, _LONGEST_PAUSE)
+        where = f" ({error.filename})" if error.filename else ""
+        why = f"{what}: {error.strerror}{where}; tries again in {format_seconds(pause)}"
+        self._setbacks[step] = Setback(why, broker.clock.now() + pause, pause)
+        log.note(why)
+        self._look_again()
+        broker.hub.later(pause, self._look_again)
+
+    def _look_again(self) -> None:
+        self._broker.queue.touch_all()
+        self._broker.books.changed = True
+
+    def _postpone(self, job: Job) -> None:
+        """Nothing of this attempt was started: have the job wait as before."""
+        self._broker.launcher.forget(job.run)
+        self._broker.books.happened(Postponed(job.id, job.attempt))
+        self._broker.nests.settle(job.spec.within)
 
     def _nursery_key(self, job: Job) -> NurseryKey | None:
         """The nursery this job could come from; None for a program that is not Python."""

@@ -1,7 +1,7 @@
 """What the broker knows. Nothing but `apply` changes it.
 
 Waiting ──Granted──▶ Starting ──WorkerStarted──▶ Running ──AttemptEnded──▶ Finished
-   ▲                    │ NeverRan                 │ AttemptEnded, to be tried again
+   ▲                    │ NeverRan, Postponed      │ AttemptEnded, to be tried again
    └────────────────────┴──────────────────────────┘
 Any of these but Finished ──Held──▶ Paused ──Released──▶ as before;  Finished ──Reopened──▶ Waiting
 """
@@ -15,6 +15,7 @@ from sublet.broker.events import (
     Held,
     LeaseTrimmed,
     NeverRan,
+    Postponed,
     Released,
     Reopened,
     StopAsked,
@@ -96,7 +97,7 @@ class State:
             case Submitted(job=job) | Reopened(job=job):
                 if job.id in self._jobs:
                     raise InternalError(f"{event} is about a job that is live already")
-            case Undone(job=number) if number not in self._jobs:
+            case Undone(job=number, before=None) if number not in self._jobs:
                 raise InternalError(f"{event} is about a job that is not live")
             case Undone(job=number, before=None):
                 self._drop(number)
@@ -173,6 +174,10 @@ class State:
                 return job.again(Paused(at, Waiting(at, tick)))
             case NeverRan(at=at, tick=tick), Starting() | Running():
                 return job.again(Waiting(at, tick))
+            case Postponed(), Starting() as was:
+                return job.evolve(_before(was))
+            case Postponed(), Paused(was=Starting() as was) as paused:
+                return job.evolve(replace(paused, was=_before(was)))
             case AttemptEnded(again=Again() as again), _ if job.holds is not None:
                 after = job.after(event.at, event.tick, event.outcome, again)
                 # Somebody paused it: another attempt waits for the same word.
@@ -184,6 +189,11 @@ class State:
             case Withdrawn(at=at, outcome=outcome), Waiting() | Paused(was=Waiting()):
                 return job.evolve(Finished(at, outcome))
         raise InternalError(f"{event} does not fit a job that is {type(job.state).__name__}")
+
+
+def _before(was: Starting) -> Waiting:
+    """As it waited before the grant."""
+    return Waiting(was.since - was.waited, was.tick - was.waited)
 
 
 def _started(was: Starting, event: WorkerStarted) -> Running:

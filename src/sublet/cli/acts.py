@@ -1,11 +1,11 @@
 """The verbs that do something to jobs, all alike."""
 
-import json
-
 import click
 
 from sublet.cli.numbers import complete, read_numbers
+from sublet.cli.saying import say, say_json
 from sublet.client.jobs import act
+from sublet.text import plain
 from sublet.wire.messages import Verb
 
 
@@ -16,9 +16,9 @@ def verb(name: Verb, does: str) -> click.Command:
         numbers = read_numbers(jobs)
         said = act(name, numbers)
         if as_json:
-            click.echo(json.dumps({"ids": numbers, "said": said}))
+            say_json({"ids": numbers, "said": said})
         else:
-            click.echo("\n".join(said))
+            say("\n".join(map(plain, said)))
         return 0
 
     command = click.command(name, short_help=does, help=f"{does}\n\nJOBS: 13, or 13 14 20-25.")(run)

@@ -2,8 +2,10 @@
 
 import click
 
+from sublet.cli.saying import say
 from sublet.client.connection import connect, connect_or_start
 from sublet.home import Home
+from sublet.text import plain
 from sublet.units import format_bytes
 from sublet.wire.messages import Down, Downed
 
@@ -35,12 +37,12 @@ def command(stop: bool) -> int:
         return 1
     for row in reply.running:
         fate = "stopped" if stop and not row.lodger else f"goes on (pid {row.pid})"
-        click.echo(f"#{row.job} {row.name}: {fate}, lease {format_bytes(row.ceiling)}")
+        say(f"#{row.job} {plain(row.name)}: {fate}, lease {format_bytes(row.ceiling)}")
     for waiting in reply.waiting[:_WAITING]:
         fate = "still waits in the queue, for the next broker"
         if waiting.foreground:
             fate = "not started" if stop else "still waits in its terminal"
-        click.echo(f"#{waiting.job} {waiting.name}: {fate}")
+        say(f"#{waiting.job} {plain(waiting.name)}: {fate}")
     if (more := reply.waits - _WAITING) > 0:
         click.echo(f"{more} more still wait, for the next broker")
     click.echo("the broker has ended")

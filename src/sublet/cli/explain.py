@@ -1,12 +1,13 @@
 """`sublet explain`: what the size of a job's lease rests on."""
 
 import click
-import msgspec
 
 from sublet.cli.numbers import complete, read_number
+from sublet.cli.saying import say, say_json
 from sublet.client.connection import conversation
 from sublet.home import Home
 from sublet.policy.explanation import lines
+from sublet.text import plain
 from sublet.wire.messages import AskExplain, Explained
 
 
@@ -20,9 +21,8 @@ def command(job: str, as_json: bool) -> int:
         reply = connection.receive()
     assert isinstance(reply, Explained)
     if as_json:
-        document = msgspec.json.encode(reply.explanation)
-        click.echo(msgspec.json.format(document, indent=2).decode())
+        say_json(reply.explanation, indent=2)
         return 0
     for line in lines(reply.explanation):
-        click.echo(line)
+        say(plain(line))
     return 0

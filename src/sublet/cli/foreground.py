@@ -12,6 +12,7 @@ from sublet.client import request
 from sublet.client.run import GaveUp, run_in_foreground
 from sublet.errors import BadRequest
 from sublet.home import Home
+from sublet.text import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class _Voice:
 
         self.clear()
         width = max(40, os.get_terminal_size(2).columns) - 1
-        lines = textwrap.wrap(f"sublet: waiting: {reason}", width, subsequent_indent=" " * 8)
+        lines = textwrap.wrap(f"sublet: waiting: {plain(reason)}", width, subsequent_indent=" " * 8)
         print("\n".join(lines), file=sys.stderr, flush=True)
         self.lines = len(lines)
 
@@ -181,7 +182,8 @@ def _explain(ended: "Ended", words: list[str]) -> None:
         rows.append(("try", f"sublet run --memory {ended.suggest // MiB}MiB {command}"))
         rows.append(("or", f"sublet run --on-oom grow {command}"))
     _say("the program ran out of the memory of its lease")
-    for name, text in rows:
+    for name, raw in rows:
+        text = "\n".join(map(plain, raw.split("\n")))
         lines = textwrap.wrap(text, 70, break_long_words=False, break_on_hyphens=False) or [""]
         if text.startswith("sublet run "):
             lines = [text]  # To be copied: the terminal folds it, and its line stays one.
@@ -211,4 +213,4 @@ def _number(option: str, text: str) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"sublet: {text}", file=sys.stderr, flush=True)
+    print(f"sublet: {plain(text)}", file=sys.stderr, flush=True)

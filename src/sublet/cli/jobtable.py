@@ -2,6 +2,7 @@
 
 import unicodedata
 
+from sublet.text import plain
 from sublet.units import format_bytes, format_seconds
 from sublet.wire.messages import Jobs
 from sublet.wire.rows import JobRow
@@ -63,7 +64,7 @@ def _state(row: JobRow) -> str:
 
 def _with(head: str, reason: str) -> str:
     """The reason to the right of the head, in as many lines as it takes."""
-    lines = _wrap(_plain(reason), _WIDTH - _INDENT)
+    lines = _wrap(plain(reason), _WIDTH - _INDENT)
     if _width(head) >= _INDENT:
         lines.insert(0, "")
     first, *rest = lines
@@ -96,22 +97,12 @@ def _amount(value: int | None) -> str:
 
 def _column(text: str, most: int) -> str:
     """Exactly so many columns of it."""
-    text = _plain(text)
+    text = plain(text)
     if _width(text) > most:
         while _width(text) > most - 1:
             text = text[:-1]
         text += "…"
     return text + " " * (most - _width(text))
-
-
-def _plain(text: str) -> str:
-    """Without what would move the cursor: names and messages are not ours."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join("�" if unicodedata.category(one) in _UNSEEN else one for one in text)
-
-
-_UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 
 
 def _width(text: str) -> int:

@@ -3,11 +3,12 @@
 import sys
 
 import click
-import msgspec
 
 from sublet.cli.files import complete_files
+from sublet.cli.saying import say, say_json
 from sublet.client.probe import keep, probe
 from sublet.policy.explanation import forecast_lines, gives
+from sublet.text import plain
 
 
 @click.command(
@@ -62,12 +63,12 @@ def command(
     spec, told = probe(words, memory, seconds, python)
     kept = None if forget else keep(spec, told)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        say_json(told, indent=2)
         return 0
     for line in forecast_lines(told, spec.name):
-        click.echo(line)
+        say(plain(line))
     if kept is not None and kept.history.runs:
         print("sublet: runs of it were measured, and count more than this", file=sys.stderr)
     elif kept is not None:
-        click.echo(f"`auto` will give it {gives(kept)}")
+        say(f"`auto` will give it {gives(kept)}")
     return 0

@@ -3,10 +3,10 @@
 import time
 
 import click
-import msgspec
 
 from sublet.cli.jobtable import draw
 from sublet.cli.numbers import complete, read_numbers
+from sublet.cli.saying import say_json
 from sublet.client.jobs import listing
 
 
@@ -19,7 +19,7 @@ def command(everything: bool, as_json: bool, jobs: tuple[str, ...]) -> int:
     live, finished = (10**9, 1000) if everything else (20, 5)
     found = listing(read_numbers(jobs), live, finished)
     if as_json:
-        click.echo(msgspec.json.encode(found).decode())
+        say_json(found)
     else:
         click.echo(draw(found, time.time()))
     return 0

@@ -2,4 +2,4 @@
 
 from sublet.cli.acts import verb
 
-command = verb("retry", "Do finished jobs again.")
+command = verb("retry", "Do finished jobs again, with the environment of this shell.")

@@ -4,8 +4,8 @@ import sys
 import time
 
 import click
-import msgspec
 
+from sublet.cli.saying import say_json
 from sublet.client.api import status
 
 
@@ -15,7 +15,7 @@ def command(as_json: bool) -> int:
     """Show devices, leases, who holds what, who waits and why."""
     snapshot = status()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(snapshot), indent=2).decode())
+        say_json(snapshot, indent=2)
         return 0
     from sublet.cli.tables import draw
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sublet.text import plain
 from sublet.units import format_bytes, format_seconds
 from sublet.wire.messages import Snapshot
 from sublet.wire.rows import DeviceRow
@@ -27,11 +28,12 @@ def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
         console.print(_leases(snapshot, now, wide=width == _WIDE))
     for row in snapshot.leases:
         if row.over:
-            text = f"#{row.job} {row.name} uses more than it is charged for"
+            text = f"#{row.job} {plain(row.name)} uses more than it is charged for"
             console.print(Text(text, style="red"))
     for waiting in snapshot.waiting[:_WAITING]:
         since = format_seconds(max(0.0, now - waiting.since))
-        console.print(Text(f"#{waiting.job} {waiting.name} waits {since}: {waiting.reason}"))
+        text = f"#{waiting.job} {waiting.name} waits {since}: {waiting.reason}"
+        console.print(Text(plain(text)))
     if (more := snapshot.waits - _WAITING) > 0:
         console.print(f"{more} more wait: sublet ps --all")
     if not snapshot.leases and not snapshot.waiting:
@@ -39,9 +41,9 @@ def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
     for nursery in snapshot.nurseries:
         version = f", TensorFlow {nursery.tensorflow}" if nursery.tensorflow else ""
         text = f"nursery {nursery.state}{version}: {nursery.python}"
-        console.print(Text(text, style="dim" if nursery.state == "warm" else "yellow"))
+        console.print(Text(plain(text), style="dim" if nursery.state == "warm" else "yellow"))
     up = format_seconds(snapshot.up)
-    console.print(f"broker {snapshot.pid}, up {up}; {snapshot.driver}", style="dim")
+    console.print(Text(plain(f"broker {snapshot.pid}, up {up}; {snapshot.driver}"), style="dim"))
 
 
 def _devices(snapshot: Snapshot, wide: bool) -> Table:
@@ -88,7 +90,7 @@ def _leases(snapshot: Snapshot, now: float, wide: bool) -> Table:
         running = row.state == "running"
         table.add_row(
             f"#{row.job}",
-            Text(row.name[:20]),
+            Text(plain(row.name[:20])),
             row.device if row.within is None else f"#{row.within}",
             *("-" if amount is None else format_bytes(amount) for amount in amounts),
             format_seconds(max(0.0, now - row.since)) if running else row.state,

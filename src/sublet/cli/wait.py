@@ -3,10 +3,10 @@
 import sys
 
 import click
-import msgspec
 
 from sublet.cli.jobtable import line
 from sublet.cli.numbers import complete, read_numbers
+from sublet.cli.saying import say_json
 from sublet.client import jobs as queue
 from sublet.units import parse_seconds
 from sublet.wire.rows import JobRow
@@ -32,7 +32,7 @@ def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
         raise_late(str(late))
         return 124
     if as_json:
-        click.echo(msgspec.json.encode(rows).decode())
+        say_json(rows)
     return next((row.code for row in rows if row.code), 0)
 
 

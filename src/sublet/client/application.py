@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from sublet.client.connection import Connection, connect, connect_or_start
+from sublet.client.connection import Connection, Ends, connect, connect_or_start
 from sublet.domain.lease import Lease
-from sublet.errors import BrokerGone, TimedOut, WorldError
+from sublet.errors import TimedOut, WorldError
 from sublet.home import Home
 from sublet.inside.lease import Lease as InsideLease
+from sublet.text import plain
 from sublet.units import format_seconds
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0
 """Seconds for an answer that the broker has ready."""
-_MOST_RECONNECTS = 20
 _LOOK_FOR_BROKER = 0.25
 _SAY_AGAIN = 10.0
 """Seconds between two lines about waiting."""
@@ -47,7 +47,7 @@ class Application:
         self._deadline = time.monotonic() + timeout if timeout is not None else math.inf
         self._reason = ""
         self._voice = _Voice()
-        self._reconnects = 0
+        self._ends = Ends(home)
         self._left = False
         self._connection: Connection | None = None
 
@@ -113,7 +113,6 @@ class Application:
         """The broker is gone; the request is in its ledger, and the next one knows its token."""
         self.close()
         self._connection = None
-        self._reconnects += 1
         if self._left:
             # Somebody wanted it to end: wait for the next one, and start none.
             while (found := connect(self.home)) is None:
@@ -122,10 +121,8 @@ class Application:
                 time.sleep(_LOOK_FOR_BROKER)
             found.close()
             self._left = False
-        elif self._reconnects > _MOST_RECONNECTS:
-            raise BrokerGone("The broker ends again and again.", f"See {self.home.log}.")
         else:
-            time.sleep(min(0.01 * self._reconnects, 0.2))
+            self._ends.another()
 
     def _time_is_up(self) -> NoReturn:
         when = f"in {format_seconds(self._timeout)}" if self._timeout else "at once"
@@ -157,7 +154,7 @@ class _Voice:
     def _say(self, text: str) -> None:
         if self._heard:
             with contextlib.suppress(OSError, ValueError):
-                print(f"sublet: {text}", file=sys.stderr, flush=True)
+                print(f"sublet: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def in_notebook() -> bool:

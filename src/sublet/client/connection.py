@@ -1,13 +1,15 @@
 """Finding the broker, or starting it."""
 
 import contextlib
+import errno
 import os
 import socket
 import sys
 import time
 
 from sublet import errors
-from sublet.wire.frames import Frames, at
+from sublet.channel.peers import is_ours
+from sublet.wire.frames import LARGEST_REPLY, Frames, at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 _PATIENCE = 20.0
 _MOST_DEATHS = 5
 _LARGEST_LOG = 1 << 20
+_MOST_ENDS = 20
+_SOON = 10.0
+"""Seconds; a broker that lasted longer has not ended because of who asks it."""
 
 
 class Connection:
@@ -28,15 +33,17 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        self.frames = Frames(sock)
+        self.frames = Frames(sock, LARGEST_REPLY)
 
     def send(self, request: "Request | bytes", descriptors: list[int] | None = None) -> None:
-        """Ask, with a request that may be packed already; raises OSError if the broker is gone."""
+        """Ask, with a request that may be packed already. If the broker has hung up, `receive` says
+        why, or that it is gone."""
         if not isinstance(request, bytes):
             from sublet.wire.messages import encode
 
             request = encode(request)
-        self.frames.send(request, descriptors)
+        with contextlib.suppress(ConnectionError):
+            self.frames.send(request, descriptors)
 
     def receive_all(self) -> "list[Reply]":
         """All replies that are there, at least one; none when the broker is gone."""
@@ -70,6 +77,25 @@ class Connection:
         self.frames.close()
 
 
+class Ends:
+    """The brokers that ended on one who goes on asking. A few are bad luck; many, one soon after
+    the other, have a reason."""
+
+    def __init__(self, home: "Home") -> None:
+        self._home = home
+        self._count = 0
+        self._last = 0.0
+
+    def another(self) -> None:
+        """One more; returns when the next may be asked. Raises BrokerGone when it is enough."""
+        now = time.monotonic()
+        self._count = self._count + 1 if now < self._last + _SOON else 1
+        self._last = now
+        if self._count > _MOST_ENDS:
+            raise errors.BrokerGone("The broker ends again and again.", f"See {self._home.log}.")
+        time.sleep(min(0.01 * self._count, 0.2))
+
+
 def connect(home: "Home") -> Connection | None:
     """A connection to the broker that runs; None if none does."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,10 +106,18 @@ def connect(home: "Home") -> Connection | None:
         return None
     except OSError as error:
         sock.close()
+        if error.errno == errno.EMFILE:
+            raise
         raise errors.WorldError(
             f"The broker's socket {home.socket} cannot be used: {error.strerror}.",
             "Set SUBLET_HOME to a directory of your own.",
         ) from error
+    if not is_ours(sock):
+        sock.close()
+        raise errors.WorldError(
+            f"The broker's socket {home.socket} is of another user.",
+            "Set SUBLET_HOME to a directory of your own.",
+        )
     return Connection(sock)
 
 
@@ -121,7 +155,7 @@ def _start(home: "Home") -> bool:
     _rotate(home)
     reading, writing = os.pipe()
     try:
-        log = home.log.open("ab")
+        log = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         os.close(reading)
         os.close(writing)
@@ -129,9 +163,11 @@ def _start(home: "Home") -> bool:
             f"The state directory {home.path} cannot be used: {error.strerror}.",
             "Make it writable, or set SUBLET_HOME to a directory that is.",
         ) from error
-    with log:
+    try:
         if not _ask_keeper(home, writing):
-            _start_detached(home, log.fileno(), writing)
+            _start_detached(home, log, writing)
+    finally:
+        os.close(log)
     os.close(writing)
     with open(reading, encoding="utf-8", errors="replace") as pipe:
         report = pipe.read()

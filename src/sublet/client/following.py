@@ -8,11 +8,9 @@ import contextlib
 import os
 import select
 import sys
-import time
 
 from sublet.backends.local import tree
-from sublet.client.connection import Connection, connect, connect_or_start
-from sublet.errors import BrokerGone
+from sublet.client.connection import Connection, Ends, connect, connect_or_start
 from sublet.wire import PROTOCOL
 from sublet.wire.pack import pack
 
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
 _LEASE = "SUBLET_LEASE"
 """As in `sublet.inside.lease`, which takes a while to load."""
-_MOST_RECONNECTS = 20
 _LOOK_FOR_BROKER = 0.25
 
 
@@ -73,7 +70,7 @@ class Following:
         self._wake = [] if wake is None else [wake]
         self._token = os.urandom(16).hex()
         self._left = False
-        self._reconnects = 0
+        self._ends = Ends(home)
         self._connection = self._connect()
 
     def fileno(self) -> int:
@@ -142,10 +139,7 @@ class Following:
         if self._left:
             self._await_broker()
         else:
-            self._reconnects += 1
-            if self._reconnects > _MOST_RECONNECTS:
-                raise BrokerGone("The broker ends again and again.", f"See {self._home.log}.")
-            time.sleep(min(0.01 * self._reconnects, 0.2))
+            self._ends.another()
         self._left = False
         self._connection = self._connect()
 
@@ -154,8 +148,11 @@ class Following:
 
         There is one when the program has ended or the caller has something to do.
         """
+        poll = select.poll()
+        for number in self._wake:
+            poll.register(number, select.POLLIN)
         while (found := connect(self._home)) is None:
-            if select.select(self._wake, [], [], _LOOK_FOR_BROKER)[0]:
+            if poll.poll(_LOOK_FOR_BROKER * 1000):
                 return
             if self.program is not None and tree.start_time(self.program) is None:
                 return

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sublet.client import request
-from sublet.client.connection import Connection, connect_or_start, conversation
-from sublet.errors import BrokerGone
+from sublet.client.connection import Connection, Ends, connect_or_start, conversation
 from sublet.home import Home
 from sublet.wire import PROTOCOL
 from sublet.wire.messages import Act, AskJobs, Done, Jobs, Queued, Reply, Request, Verb, Watch
 from sublet.wire.pack import pack
 from sublet.wire.rows import JobRow
-
-_MOST_RECONNECTS = 20
 
 
 class Job:
@@ -66,7 +63,7 @@ class Job:
         act("resume", [self.id])
 
     def retry(self) -> None:
-        """Do it again after it has finished."""
+        """Do it again after it has finished, with the environment that this process has."""
         act("retry", [self.id])
 
 
@@ -132,7 +129,8 @@ def listing(numbers: tuple[int, ...] = (), live: int = 40, finished: int = 5) ->
 def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
     """Do this to all of these jobs, or to none; those that have finished may be passed over. What
     was done, in words."""
-    reply = ask(Act(verb, tuple(numbers)))
+    environ = dict(os.environb) if verb == "retry" else {}
+    reply = ask(Act(verb, tuple(numbers), environ))
     assert isinstance(reply, Done)
     return reply.said
 
@@ -169,7 +167,7 @@ class Watching:
     def __init__(self, numbers: Sequence[int]) -> None:
         self._numbers = tuple(numbers)
         self._connection: Connection | None = None
-        self._reconnects = 0
+        self._ends = Ends(Home.find())
 
     def __enter__(self) -> "Watching":
         return self
@@ -192,14 +190,10 @@ class Watching:
         except OSError:
             reply = None
         if isinstance(reply, Jobs):
-            self._reconnects = 0
             return list(reply.rows)
         self._connection.close()
         self._connection = None
-        self._reconnects += 1
-        if self._reconnects > _MOST_RECONNECTS:
-            raise BrokerGone("The broker ends again and again.", f"See {Home.find().log}.")
-        time.sleep(min(0.01 * self._reconnects, 0.2))
+        self._ends.another()
         return []
 
     def _watch(self) -> Connection:
@@ -214,7 +208,8 @@ def ask(question: Request | bytes) -> Reply:
 
     A question that changes something carries a token, or does no harm when done twice.
     """
-    for _ in range(_MOST_RECONNECTS):
+    ends = Ends(Home.find())
+    while True:
         with conversation(Home.find()) as connection:
             try:
                 connection.send(question)
@@ -223,8 +218,7 @@ def ask(question: Request | bytes) -> Reply:
                 reply = None
         if reply is not None:
             return reply
-        time.sleep(0.02)
-    raise BrokerGone("The broker ends again and again.", f"See {Home.find().log}.")
+        ends.another()
 
 
 def _numbers(jobs: Iterable[int | Job]) -> tuple[int, ...]:

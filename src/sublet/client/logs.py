@@ -81,12 +81,16 @@ class Log:
         self.position = first if count else end
 
     def _next(self) -> Piece | None:
-        lost = self._lost()
-        if lost is not None:
-            return lost
+        found = cut(str(self.path))
+        if found is not None and found.size > self._told and self.position >= found.start:
+            lost = self._lost(found)
+            if lost.size > 0:
+                return lost
         size = os.fstat(self._descriptor).st_size
         if self.position >= size:
             return None
+        if found is not None and self.position < found.start:
+            size = min(size, found.start)  # What was lost is told in its place.
         data = self._data(self.position)
         if data > self.position:
             gap = Gap(self.position, data - self.position)
@@ -103,15 +107,12 @@ class Log:
         self.position += len(piece)
         return piece
 
-    def _lost(self) -> Gap | None:
+    def _lost(self, found: Gap) -> Gap:
         """The file was cut back: what lies behind the first part is not what it was."""
-        found = cut(str(self.path))
-        if found is None or found.size <= self._told or self.position < found.start:
-            return None
         gap = Gap(found.start, found.size - self._told - max(0, self.position - found.start))
         self._told = found.size
         self.position = found.start
-        return gap if gap.size > 0 else None
+        return gap
 
     def _data(self, position: int) -> int:
         """Where data begins, from this position on; the end if nothing but a hole is left."""

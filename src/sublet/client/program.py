@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 
+from sublet import descriptors
 from sublet.backends.local import tree
 from sublet.client import early_settings
 from sublet.errors import BadRequest
@@ -98,6 +99,7 @@ def surroundings() -> "SurroundingsTree":
         for name in dir(resource)
         if name.startswith("RLIMIT_")
     }
+    limits[resource.RLIMIT_NOFILE] = descriptors.inherited()
     try:
         cwd = os.getcwdb()
     except OSError as error:

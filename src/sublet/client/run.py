@@ -71,7 +71,7 @@ class _Foreground:
         try:
             while True:
                 sock = self.job.fileno()
-                ready, _, _ = select.select([sock, self.wake], [], [])
+                ready = _ready(sock, self.wake)
                 # What the broker has said comes first: the program may run already, and then the
                 # signal is meant for it.
                 if sock in ready and (ended := self.job.hear()) is not None:
@@ -137,3 +137,11 @@ def _signals(numbers: tuple[signal.Signals, ...]) -> "Iterator[int]":
             signal.signal(number, handler)
         os.close(reading)
         os.close(writing)
+
+
+def _ready(*numbers: int) -> list[int]:
+    """Those that can be read, once one can; `select` knows no numbers from 1,024 on."""
+    poll = select.poll()
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return [number for number, _ in poll.poll()]

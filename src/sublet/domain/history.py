@@ -78,6 +78,8 @@ class Explanation(Struct, frozen=True):
     """The largest ceiling that the device could give this program with no other on it."""
     history: History
     lease: Lease | None = None
+    waits: str = ""
+    """What a job that waits is waiting for."""
     least: int = 0
     """The smallest ceiling worth trying after an attempt that ran out of memory."""
     peak: int | None = None

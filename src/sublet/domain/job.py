@@ -56,6 +56,15 @@ class Surroundings(Struct, frozen=True, weakref=True):
     """Resource limits by number: soft, hard."""
     closed: tuple[int, ...] = ()
     """Those of the descriptors 0 to 2 that are closed, as after `>&-`."""
+    forgotten: tuple[bytes, ...] = ()
+    """The names of the variables that `environ` had, once it is forgotten."""
+
+    def forget(self) -> "Surroundings":
+        """Without the environment: it holds keys and passwords, and a job that has ended needs
+        none."""
+        if not self.environ:
+            return self
+        return replace(self, environ={}, forgotten=tuple(self.environ))
 
 
 class Task(Struct, frozen=True):

@@ -44,6 +44,10 @@ class Parcel(NamedTuple):
     beside: list[Any]
 
 
+class NoPacket(Exception):
+    """What came through the channel is nothing that `send` has sent."""
+
+
 class Packet(NamedTuple):
     """A packet that has arrived; `unpack` makes the object of it."""
 
@@ -104,7 +108,7 @@ def send(sock: socket.socket, kind: int, call: int, parcel: Parcel) -> None:
 
 def receive(sock: socket.socket, wait: bool = True) -> Packet | None:
     """The next packet; None when the other end is gone. Raises BlockingIOError if there is none
-    now and it is not to `wait`."""
+    now and it is not to `wait`; NoPacket for what somebody else has written."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
     try:
         # Not socket.recv_fds: it drops the flags.
@@ -113,15 +117,20 @@ def receive(sock: socket.socket, wait: bool = True) -> Packet | None:
         return None
     if not data:
         return None
-    kind, call, length, count = _HEAD.unpack_from(data)
-    body = data[_HEAD.size : _HEAD.size + length]
-    if not count:
-        return Packet(kind, call, body, [])
-    (memory,) = struct.unpack("i", beside[0][2])
+    memory = struct.unpack("i", beside[0][2])[0] if beside else None
     try:
+        kind, call, length, count = _HEAD.unpack_from(data)
+        body = data[_HEAD.size : _HEAD.size + length]
+        if not count:
+            return Packet(kind, call, body, [])
+        if memory is None:
+            raise NoPacket("no memory came with it")
         pieces = list(_map(memory, count))
+    except (struct.error, ValueError, OSError) as error:
+        raise NoPacket(str(error)) from error
     finally:
-        os.close(memory)
+        if memory is not None:
+            os.close(memory)
     return Packet(kind, call, body if length else pieces.pop(0), pieces)
 
 
@@ -144,6 +153,8 @@ def _map(memory: int, count: int) -> Iterator[memoryview]:
     at = _next(count * _LENGTH.size)
     for number in range(count):
         (length,) = _LENGTH.unpack_from(whole, number * _LENGTH.size)
+        if at + length > len(whole):
+            raise NoPacket("a piece is longer than what came")
         yield whole[at : at + length]
         at = _next(at + length)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from . import hook
+from . import hook, loggers
 
 Imported = Callable[[str], None]
 """Called with the name of a package that the program has just got."""
@@ -92,14 +92,18 @@ class Preloaded(importlib.abc.MetaPathFinder):
         self._brings: dict[str, list[str]] = {}
         """By package: what an import of it brings along, as far as it was hidden; itself last."""
         self._homes: dict[str, str | None] = {}
+        self._loggers = loggers.Loggers({}, {})
 
     def hide(self, before: Iterable[str]) -> None:
         """Take out all packages of others that were imported since `before`."""
-        seen = {_top(name) for name in before}
+        packages = {_top(name) for name in sys.modules} - {_top(name) for name in before}
+        # All are judged before one is gone: its parts could not be told from ours then.
+        of_others = {package for package in packages if _is_of_others(package)}
         for name, module in list(sys.modules.items()):
-            if _top(name) not in seen and _is_of_others(_top(name)):
+            if _top(name) in of_others:
                 self._homes.setdefault(name, _home(module))
                 self._hidden.setdefault(_top(name), {})[name] = sys.modules.pop(name)
+        self._loggers = loggers.hide(of_others)
         for package in self._hidden:
             brings = self._needs.all_of(package)
             self._brings[package] = [name for name in brings if name in self._hidden]
@@ -140,6 +144,7 @@ class Preloaded(importlib.abc.MetaPathFinder):
         """Put a package and all that it needs into `sys.modules`, as an import would."""
         names: list[str] = []
         for needed in self._brings[package]:
+            self._loggers.give_back(needed)
             for name, module in self._hidden.pop(needed, {}).items():
                 # One that the program has imported from elsewhere meanwhile is its own.
                 if sys.modules.setdefault(name, module) is module:

@@ -13,6 +13,7 @@ import functools
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,10 @@ class Reads:
     """Paths that were looked for in the current directory."""
     written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Variables that were set, by the package that has set them."""
+    filters: dict[str, list[tuple[Any, Callable[[], None]]]] = dataclasses.field(
+        default_factory=dict
+    )
+    """Filters of warnings by the package that has set them, each with a call that does so."""
 
     def set_by_imports(self) -> dict[str, str]:
         """Variables that imports have set, and to what: who has one has it from such an import."""
@@ -47,7 +52,8 @@ class Reads:
 
 @contextlib.contextmanager
 def traced() -> Iterator[Reads]:
-    """Note what is read in the body. Does not see what C code reads."""
+    """Note what is read in the body, and which filters of warnings are set, which are taken back.
+    Does not see what C code reads."""
     reads = Reads()
     environ: Any = type(os.environ)
     get = environ.__getitem__
@@ -67,7 +73,11 @@ def traced() -> Iterator[Reads]:
         put(self, name, value)
         reads.written.setdefault(_package(), {})[name] = value
 
+    filters = list(warnings.filters)
     with contextlib.ExitStack() as undo:
+        for name in ("filterwarnings", "simplefilter"):
+            noting = _noting_filters(getattr(warnings, name), reads)
+            undo.enter_context(_replaced(warnings, name, noting))
         undo.enter_context(_replaced(environ, "__getitem__", getitem))
         undo.enter_context(_replaced(environ, "__setitem__", setitem))
         for module, name in ((builtins, "open"), (io, "open"), (os, "stat"), (os, "open")):
@@ -76,6 +86,10 @@ def traced() -> Iterator[Reads]:
     for written in reads.written.values():
         for name in [name for name in written if name not in os.environ]:
             del written[name]  # It was there for the import only.
+    for package, added in reads.filters.items():
+        reads.filters[package] = [one for one in added if one[0] in warnings.filters]
+    warnings.resetwarnings()
+    warnings.filters[:] = filters  # type: ignore[index]
     reads.files = {path for path in reads.files if not _is_of_interpreter(path)}
     reads.local -= {"", "."}
 
@@ -89,8 +103,21 @@ def _noting(original: Callable[..., Any], reads: Reads) -> Callable[..., Any]:
     return opened
 
 
+def _noting_filters(original: Callable[..., None], reads: Reads) -> Callable[..., None]:
+    @functools.wraps(original)
+    def set_filter(*args: Any, **kwargs: Any) -> None:
+        before = list(warnings.filters)
+        original(*args, **kwargs)
+        again = functools.partial(original, *args, **kwargs)
+        for item in warnings.filters:
+            if item not in before:
+                reads.filters.setdefault(_package(), []).append((item, again))
+
+    return set_filter
+
+
 def _package() -> str:
-    """The package whose code is at work."""
+    """The package whose code is at work: the caller's caller, or whoever called that."""
     frame = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]

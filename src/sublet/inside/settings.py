@@ -26,16 +26,27 @@ class Settings:
     def __init__(self, reads: Reads, blas: list[str]) -> None:
         self._reads = reads
         self._blas = blas
+        self._loaded_with = {name: os.environ[name] for name in os.environ if self._counts(name)}
+        self._told: set[str] = set()
+        with contextlib.suppress(Exception):
+            _take_handlers(sys.modules["tensorflow.python.platform.tf_logging"])
 
     def imported(self, package: str) -> None:
         """The program has just imported this package."""
         for name, value in self._reads.written.get(package, {}).items():
             os.environ.setdefault(name, value)
+        for _, set_again in self._reads.filters.get(package, ()):
+            set_again()
         act: Callable[[], None] | None = getattr(self, f"_{package}", None)
         if act is not None:
             # A package of another version may have none of what is set here.
             with contextlib.suppress(Exception):
                 act()
+            self._warn()
+
+    def _absl(self) -> None:
+        if sys.version_info >= (3, 13) and os.isatty(0):
+            importlib.import_module("rlcompleter")  # As `pdb` does, which absl imports.
 
     def _numpy(self) -> None:
         threads.restore(self._blas, os.environ)
@@ -44,19 +55,13 @@ class Settings:
 
     def _tensorflow(self) -> None:
         logs.follow(os.environ)
+        # It gets a handler of its own only if the root has none at this moment.
         logger: Any = sys.modules["tensorflow.python.platform.tf_logging"]
-        if logger._logger is not None:
-            # It gets a handler of its own only if the root has none at that moment.
-            for handler in list(logger._logger.handlers):
-                logger._logger.removeHandler(handler)
-            logger._logger = None
-            logger.get_logger()
-        self._warn_of("TF_")
+        logger.get_logger()
 
     def _keras(self) -> None:
-        if self._changed("KERAS_"):
+        if any(name in os.environ for name in variables.AGAIN if name.startswith("KERAS_")):
             _execute_again(sys.modules["keras.src.backend.config"])
-        self._warn_of("KERAS_")
 
     def _matplotlib(self) -> None:
         matplotlib: Any = sys.modules["matplotlib"]
@@ -66,23 +71,29 @@ class Settings:
         if backend := os.environ.get("MPLBACKEND"):
             matplotlib.rcParams["backend"] = backend
 
-    def _changed(self, prefix: str) -> list[str]:
-        """The variables that are not as the import has found them."""
-        return [
-            name
-            for name, value in self._reads.variables.items()
-            if name.startswith(prefix) and os.environ.get(name, "") != (value or "")
-        ]
+    def _counts(self, name: str) -> bool:
+        """Whether packages were loaded with this variable, for good."""
+        if name in variables.AGAIN or name in variables.HARMLESS or name.startswith("PYTHON"):
+            return False
+        return variables.counts_when_loaded(name) or name in self._reads.variables
 
-    def _warn_of(self, prefix: str) -> None:
+    def _warn(self) -> None:
         """Say what the program has set too late, where nobody could see that before its start."""
-        for name in self._changed(prefix):
-            value = os.environ.get(name, "")
-            if variables.counts_when_loaded(name) and value != variables.DEFAULTS.get(name, ""):
+        for name, value in os.environ.items():
+            usual = self._loaded_with.get(name, variables.DEFAULTS.get(name, ""))
+            if value not in ("", usual) and name not in self._told and self._counts(name):
+                self._told.add(name)
                 say(
                     f"{name}={value} changes nothing: the package that reads it was loaded before "
                     "the program; `sublet run --cold` loads it anew"
                 )
+
+
+def _take_handlers(module: Any) -> None:
+    """Have TensorFlow set up its logger again, once the program has it."""
+    for handler in list(module._logger.handlers):
+        module._logger.removeHandler(handler)
+    module._logger = None
 
 
 def _execute_again(module: ModuleType) -> None:

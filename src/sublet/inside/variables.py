@@ -48,6 +48,8 @@ NATIVE_PREFIXES = (
 """The same, all that begin so."""
 PYTHON = frozenset(
     {
+        "ABSL_PYTHON_PROFILE_FILE",
+        "ABSL_RELOAD_DETECTOR",
         "HOME",
         "KERAS_BACKEND",
         "KERAS_HOME",
@@ -55,12 +57,24 @@ PYTHON = frozenset(
         "MATPLOTLIBRC",
         "MPLCONFIGDIR",
         "NPY_PROMOTION_STATE",
+        "PILLOW_ALIGNMENT",
+        "PILLOW_BLOCKS_MAX",
+        "PILLOW_BLOCK_SIZE",
         "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
+        "PYPARSINGENABLEALLWARNINGS",
+        "PY_SAX_PARSER",
+        "TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK",
         "TF_ENABLE_CONTROL_FLOW_V2",
+        "TF_FORWARD_COMPATIBILITY_DELTA_DAYS",
         "TF_FUNCTION_JIT_COMPILE_DEFAULT",
         "TF_JIT_COMPILE_REWRITE",
+        "TF_NP_CHECK_LINK",
+        "TF_NP_DOC_FORM",
+        "TF_NP_SIG_MISMATCH_IS_ERROR",
+        "TF_OPTIONALS_IN_GRADIENTS",
         "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
         "TF_USE_LEGACY_KERAS",
+        "TF_XLA_SHARDING_FOR_RESOURCE_VARIABLES",
         "WRAPT_DISABLE_EXTENSIONS",
         "XDG_CACHE_HOME",
         "XDG_CONFIG_HOME",
@@ -88,6 +102,7 @@ AGAIN = frozenset(
 HARMLESS = frozenset(
     {
         "COLUMNS",
+        "ENABLE_RUNTIME_UPTIME_TELEMETRY",
         "LINES",
         "OPENBLAS_MAIN_FREE",
         "PATH",
@@ -99,7 +114,8 @@ HARMLESS = frozenset(
         "TEST_TMPDIR",
     }
 )
-"""Read to find a program (`uname`), or for terminals and for TensorFlow's own tests only."""
+"""Read to find a program (`uname`), for terminals, for TensorFlow's own tests only, or set by the
+import whatever they were."""
 DEFAULTS = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 """What a variable says that is not set, where that is known."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from . import hook, kinds, onednn, pool
@@ -47,17 +48,30 @@ _context: Any = None
 def preload() -> str:
     """Import what programs need; returns TensorFlow's version."""
     global _context
-    tensorflow = importlib.import_module("tensorflow")
-    _context = sys.modules.get("tensorflow.python.eager.context")
-    hook.install()
-    for name in ("keras", *_FIRST_FIT, *_FIRST_CALL):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    with _without_readline():
+        tensorflow = importlib.import_module("tensorflow")
+        _context = sys.modules.get("tensorflow.python.eager.context")
+        hook.install()
+        for name in ("keras", *_FIRST_FIT, *_FIRST_CALL):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
     _fill_registries(tensorflow)
     kinds.settle()
     with contextlib.suppress(Exception):
         onednn.prepare()
     return str(tensorflow.__version__)
+
+
+@contextlib.contextmanager
+def _without_readline() -> Iterator[None]:
+    """Import nothing that makes `input()` edit its line, for the nursery's terminal, which is none.
+    From 3.13 on, `pdb` does, and absl has `pdb`; see `settings`."""
+    sys.modules["readline"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["readline"]
+        sys.modules.pop("rlcompleter", None)
 
 
 def _fill_registries(tensorflow: Any) -> None:

@@ -25,6 +25,8 @@ def lines(told: Explanation) -> list[str]:
     """The explanation, in lines of at most 80 columns."""
     lesson = learn(told.history)
     rows: list[tuple[str, str]] = [("lease", _lease(told))]
+    if told.waits:
+        rows.append(("waits", told.waits))
     if told.lease is not None:
         rows.append(("process", _process(told, lesson)))
     if told.ask == "auto":

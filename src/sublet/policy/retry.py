@@ -40,7 +40,7 @@ def again(job: Job, told: Outcome, larger: int | None) -> Again | None:
         return Again(f"asked to be started again (exit code {REQUEUE_CODE})", forgiven=True)
     if job.failures >= spec.retries:
         return None
-    delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0**job.failures)
+    delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(job.failures, 10))
     return Again(
         f"{ending(told)}, retry {job.failures + 1} of {spec.retries} in {format_seconds(delay)}",
         delay,

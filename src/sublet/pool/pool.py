@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
+from sublet import descriptors
 from sublet.client.request import choice
 from sublet.domain.asking import read_memory
 from sublet.errors import BadRequest
@@ -101,6 +102,7 @@ class Pool(Executor):
             on_oom=choice("on_oom", on_oom),
             cold=cold,
         )
+        descriptors.raise_limit()
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -297,8 +299,15 @@ class Pool(Executor):
                 seat.idle = False
                 seat.wake()
                 return
-        if len(self._seats) < self._seats_at_most:
+        if len(self._seats) >= self._seats_at_most:
+            return
+        try:
             self._add_seat(Seat(self, self._width, f"sublet-pool-{len(self._seats)}"))
+        except OSError:
+            # No descriptor is left: those that are there have to do.
+            if not self._seats:
+                self._waiting.pop()
+                raise
 
     def _add_seat(self, seat: Seat) -> None:
         self._seats.append(seat)

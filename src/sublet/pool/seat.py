@@ -11,10 +11,11 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sublet.errors import InternalError, SubletError, WorkerDied
+from sublet.errors import CallFailed, InternalError, SubletError, WorkerDied
 from sublet.inside import calls, parcels
 from sublet.pool.call import Call, death, failure
 from sublet.pool.worker import Worker
+from sublet.text import plain
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended
@@ -220,6 +221,8 @@ class Seat:
             return
         # A worker may say its last word and go: its answers come before the news of its end.
         self._hear_answers(worker)
+        if worker not in self._workers:
+            return
         if ended is not None:
             self._see_off(worker, ended)
             return
@@ -237,25 +240,37 @@ class Seat:
                 self._send(call, worker)
 
     def _hear_answers(self, worker: Worker) -> None:
-        while (packet := worker.receive_nowait()) is not None:
-            kind = packet.kind & ~calls.LAST
-            if packet.kind & calls.LAST:
-                worker.retire()
-            if kind == calls.TOLD:
-                print(f"sublet: {parcels.unpack(packet)}", file=sys.stderr, flush=True)
-                continue
-            worker.served += 1
-            call, _ = self._flights[packet.call]
-            if kind == calls.RESULT:
-                self._land(call)
-                call.answer(packet)
-                continue
-            told = parcels.unpack(packet)
-            if told["memory"] and worker.leaving:
-                self._told[call.number] = told
-            else:
-                self._land(call)
-                call.fail(failure(call, told))
+        try:
+            while (packet := worker.receive_nowait()) is not None:
+                self._hear_answer(worker, packet)
+        except parcels.NoPacket:
+            what = (
+                f"The worker of this call wrote to descriptor {calls.CHANNEL}, which is Sublet's."
+            )
+            self._lose(worker, CallFailed(what, "Have the function open descriptors of its own."))
+
+    def _hear_answer(self, worker: Worker, packet: parcels.Packet) -> None:
+        kind = packet.kind & ~calls.LAST
+        call, its = self._flights.get(packet.call, (None, None))
+        if kind != calls.TOLD and (call is None or its is not worker):
+            raise parcels.NoPacket(f"there is no call {packet.call}")
+        if packet.kind & calls.LAST:
+            worker.retire()
+        if kind == calls.TOLD:
+            print(f"sublet: {plain(str(parcels.unpack(packet)))}", file=sys.stderr, flush=True)
+            return
+        assert call is not None
+        worker.served += 1
+        if kind == calls.RESULT:
+            self._land(call)
+            call.answer(packet)
+            return
+        told = parcels.unpack(packet)
+        if told["memory"] and worker.leaving:
+            self._told[call.number] = told
+        else:
+            self._land(call)
+            call.fail(failure(call, told))
 
     def _see_off(self, worker: Worker, ended: "Ended") -> None:
         """A worker has ended; so have the calls that it had."""

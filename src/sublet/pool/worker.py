@@ -1,6 +1,7 @@
 """The client's side of one worker process: its job at the broker, and the channel to it."""
 
 import contextlib
+import errno
 import os
 import pickle
 import socket
@@ -10,15 +11,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from sublet import descriptors
 from sublet.client import request
 from sublet.client.following import Following
 from sublet.domain.job import POOL_PROGRAM
+from sublet.errors import WorldError
 from sublet.home import Home
 from sublet.inside import calls, parcels
 from sublet.inside.lease import say
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended, Granted, Retried, Started
+    from sublet.wire.pack import Tree
 
 
 class Terms(Struct, frozen=True):
@@ -77,9 +81,22 @@ class Worker:
         )
         # Calls are alike, so what balances their number balances the devices.
         spec["spread"] = True
-        self.channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            self._open(spec)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise WorldError(
+                f"This process may open no more than {descriptors.limit()} files, and another "
+                "worker needs some.",
+                "Use fewer workers at a time, or raise the limit (`ulimit -n`).",
+            ) from error
+
+    def _open(self, spec: "Tree") -> None:
+        self.channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._null = -1
+        try:
+            self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             streams = [self._null, 1, 2, self._theirs.fileno()]
             self._job = Following(spec, Home.find(), self, streams)
         except BaseException:

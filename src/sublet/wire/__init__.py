@@ -1,4 +1,4 @@
 """What clients and the broker say to each other."""
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Changed when an older client or broker could misunderstand."""

@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, WorldError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,23 +17,31 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct(">I")
 LARGEST = 16 << 20
+"""Bytes of a request."""
+LARGEST_REPLY = 1 << 30
 _MOST_DESCRIPTORS = 8
 
 
 class Frames:
-    """The two directions of one connection, as bytes."""
+    """The two directions of one connection, as bytes. `largest` is the longest message it reads."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, largest: int = LARGEST) -> None:
         self.sock = sock
         self.descriptors: list[int] = []
+        self._largest = largest
         self._in = bytearray()
         self._out = bytearray()
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the other end has not taken yet."""
+        return len(self._out)
+
     def fill(self) -> bool:
-        """Read once; False at the end of the stream."""
+        """Read once; False at the end of the stream. Raises if too many descriptors come along."""
         space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
         try:
-            data, ancillary, _, _ = self.sock.recvmsg(1 << 18, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self.sock.recvmsg(1 << 18, space, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return True
         except ConnectionError:
@@ -43,6 +51,13 @@ class Frames:
                 numbers = array.array("i")
                 numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
                 self.descriptors.extend(numbers)
+        if len(self.descriptors) > _MOST_DESCRIPTORS:
+            raise BadRequest(f"More than {_MOST_DESCRIPTORS} descriptors came with a request.")
+        if flags & socket.MSG_CTRUNC:
+            raise WorldError(
+                "The broker can take no more file descriptors.",
+                "End some of the commands that wait, then try again.",
+            )
         self._in += data
         return bool(data)
 
@@ -51,7 +66,7 @@ class Frames:
         if len(self._in) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._in)
-        if length > LARGEST:
+        if length > self._largest:
             raise BadRequest(f"A message of {length} bytes is more than Sublet takes.")
         end = _LENGTH.size + length
         if len(self._in) < end:
@@ -75,7 +90,13 @@ class Frames:
         return True
 
     def send(self, message: bytes, descriptors: list[int] | None = None) -> None:
-        """Send one message on a blocking socket; descriptors go with its first byte."""
+        """Send one request on a blocking socket; descriptors go with its first byte."""
+        if len(message) > LARGEST:
+            raise BadRequest(
+                f"The request has {len(message) >> 20} MiB; the broker takes at most "
+                f"{LARGEST >> 20} MiB.",
+                "Nothing was sent. Hand large data over in a file, not in arguments or variables.",
+            )
         data = _LENGTH.pack(len(message)) + message
         if descriptors:
             sent = socket.send_fds(self.sock, [data], descriptors)

@@ -5,10 +5,10 @@ the job has ended, and takes `Signal` in between; closing it ends the job.
 """
 
 import functools
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec, Outcome
@@ -16,12 +16,17 @@ from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
 from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""Of a job, as the ledger can hold it."""
+Numbers = Annotated[tuple[Number, ...], Meta(max_length=100_000)]
+Token = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]*$")]
+
 
 class Under(Struct, frozen=True):
     """The lease that a client runs under itself, and the secret that only its program knows."""
 
-    job: int
-    token: str
+    job: Number
+    token: Token
 
 
 class Run(Struct, frozen=True, tag="run"):
@@ -32,7 +37,7 @@ class Run(Struct, frozen=True, tag="run"):
     """
 
     spec: JobSpec
-    token: str
+    token: Token
     under: Under | None = None
     protocol: int = PROTOCOL
 
@@ -44,9 +49,9 @@ class Submit(Struct, frozen=True, tag="submit"):
     """
 
     spec: JobSpec
-    token: str
-    indexes: tuple[int, ...] = ()
-    at_once: int = 0
+    token: Token
+    indexes: tuple[Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)], ...] = ()
+    at_once: Number = 0
     protocol: int = PROTOCOL
 
 
@@ -58,32 +63,32 @@ class Lodge(Struct, frozen=True, tag="lodge"):
     """
 
     spec: JobSpec
-    token: str
+    token: Token
     protocol: int = PROTOCOL
 
 
 class GiveBack(Struct, frozen=True, tag="give back"):
     """I have written down that I do not want the lease I hold myself any more: look."""
 
-    job: int
-    token: str
+    job: Number
+    token: Token
     protocol: int = PROTOCOL
 
 
 class AskJobs(Struct, frozen=True, tag="jobs"):
     """These jobs; without numbers, the live ones and those that ended last."""
 
-    jobs: tuple[int, ...] = ()
-    live: int = 40
+    jobs: Numbers = ()
+    live: Number = 40
     """At most so many live ones."""
-    finished: int = 5
+    finished: Number = 5
     protocol: int = PROTOCOL
 
 
 class Watch(Struct, frozen=True, tag="watch"):
     """Tell me of these jobs, now and whenever one changes."""
 
-    jobs: tuple[int, ...]
+    jobs: Numbers
     protocol: int = PROTOCOL
 
 
@@ -94,7 +99,9 @@ class Act(Struct, frozen=True, tag="act"):
     """Do this to these jobs: to all of them or, if it cannot be done to one, to none."""
 
     verb: Verb
-    jobs: tuple[int, ...]
+    jobs: Numbers
+    environ: dict[bytes, bytes] = {}
+    """With `retry`: the environment for the jobs, whose own was forgotten when they had ended."""
     protocol: int = PROTOCOL
 
 
@@ -104,15 +111,15 @@ class Attach(Struct, frozen=True, tag="attach"):
     My three streams come along again.
     """
 
-    job: int
-    token: str
+    job: Number
+    token: Token
     protocol: int = PROTOCOL
 
 
 class Signal(Struct, frozen=True, tag="signal"):
     """Send this signal to the program of the job I am attached to."""
 
-    number: int
+    number: Annotated[int, Meta(ge=1, le=64)]
 
 
 class AskStatus(Struct, frozen=True, tag="status"):
@@ -131,7 +138,7 @@ class Down(Struct, frozen=True, tag="down"):
 class AskExplain(Struct, frozen=True, tag="explain"):
     """What does the size of this job's lease rest on?"""
 
-    job: int
+    job: Number
     protocol: int = PROTOCOL
 
 
@@ -308,7 +315,10 @@ def encode(message: Request | Reply) -> bytes:
 
 def decode_request(data: bytes) -> Request:
     """What a client asks; raises msgspec.MsgspecError for what is no request."""
-    return _requests().decode(data)
+    try:
+        return _requests().decode(data)
+    except (ValueError, RecursionError) as error:  # Text that is no UTF-8, lists a mile deep.
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def decode_reply(data: bytes) -> Reply:

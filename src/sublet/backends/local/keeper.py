@@ -15,7 +15,7 @@ All that concerns this module in spec.json beside the program and its surroundin
     service   "guaranteed" or "opportunistic"
     affinity  the processors that it may use; a broker may confine it to some of them for a while
     pids      the most processes and threads, where a control group can hold them
-    broker    the command that starts a broker
+    broker    {"command", "environ"} that start a broker
     logs      {"paths", "limit"}: files of its output to keep within so many bytes; null for none
 """
 
@@ -167,6 +167,7 @@ _WISHES: dict[str, Callable[[Any], bool]] = {
     "log": lambda value: isinstance(value, str),
 }
 """What a keeper may be asked, and which values make sense; all else is passed over."""
+_ROOT = 0
 _MOST_LINKS = 64
 """Brokers and others that may be connected at a time."""
 
@@ -397,7 +398,7 @@ class _Keeper:
         except OSError:
             return
         pid, user = packets.peer(sock)
-        if user != os.getuid() or len(self.links) >= _MOST_LINKS:
+        if user not in (os.getuid(), _ROOT) or len(self.links) >= _MOST_LINKS:
             sock.close()
             return
         link = packets.Link(sock)
@@ -443,15 +444,14 @@ class _Keeper:
 
     def _start_broker(self, home: str, log: str, descriptors: list[int]) -> None:
         """Our program needs a broker that is not part of our tree; it waits for the report."""
-        words = self.spec.get("broker", [])
-        environ = {**os.environ, "SUBLET_HOME": home}
-        wanted = {"start": words, "environ": environ, "log": log}
-        if packets.send(self.behind, wanted, descriptors):
-            return
-        # Our witness was killed, and our parent is nobody's witness.
+        started = self.spec.get("broker") or {}
+        words = started.get("command", [])
+        environ = {**started.get("environ", {}), "SUBLET_HOME": home}
         for report in descriptors:
             with contextlib.suppress(OSError, ValueError):
-                apart.start(words, environ, log, report)
+                if not witness.start_apart(self.behind, words, environ, log, report):
+                    # It was killed, and our parent is nobody's witness.
+                    apart.start(words, environ, log, report)
 
 
 def main() -> None:

@@ -272,7 +272,11 @@ class Nurseries:
         if nursery.warm:
             self._changed()
         elif nursery.tries < TRIES:
-            self._start(nursery.key).tries = nursery.tries + 1
+            try:
+                self._start(nursery.key).tries = nursery.tries + 1
+            except OSError as error:
+                nursery.failed_births = TRIES
+                self._off(nursery, f"the nursery cannot be started: {error.strerror}")
         else:
             self._off(nursery, "the nursery ended while warming up")
 

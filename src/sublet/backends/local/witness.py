@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
@@ -26,8 +27,7 @@ _DEAF_TO = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal
 def stand_behind() -> socket.socket:
     """Fork: returns in the child, which is to be the keeper, its line to its parent, the witness.
 
-    The keeper says whom it keeps (`keeps`: a worker, `directory`: of its attempt), and may ask for
-    a broker: `start`, its command; `environ`; `log`, a path; the descriptor for its report beside.
+    The keeper says whom it keeps: a worker (`keeps`) and its attempt's `directory`.
     """
     ours, theirs = packets.pair()
     keeper = os.fork()
@@ -38,6 +38,19 @@ def stand_behind() -> socket.socket:
             os._exit(0)
     ours.close()
     return theirs
+
+
+def start_apart(
+    line: socket.socket, words: list[str], environ: dict[str, str], log: str, report: int
+) -> bool:
+    """Have our witness start a program beside itself, as `apart` does; False if it is gone."""
+    wanted = os.memfd_create("sublet")  # There is no bound on environments.
+    try:
+        with open(wanted, "w", encoding="utf-8", closefd=False) as file:
+            json.dump({"words": words, "environ": environ, "log": log}, file)
+        return packets.send(line, {}, [wanted, report])
+    finally:
+        os.close(wanted)
 
 
 class _Witness:
@@ -94,9 +107,10 @@ class _Witness:
         packet, descriptors = heard
         if "keeps" in packet:
             self._keeps = packet
-        for report in descriptors:
+        if descriptors:
+            wanted, report = descriptors
             with contextlib.suppress(OSError, ValueError):
-                apart.start(packet["start"], packet["environ"], packet["log"], report)
+                apart.start(**json.loads(os.pread(wanted, 1 << 24, 0)), report=report)
         packets.close(descriptors)
         return True
 

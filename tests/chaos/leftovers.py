@@ -1,0 +1,44 @@
+"""What may not be there any more when all has ended."""
+
+import os
+from pathlib import Path
+
+from chaos.history import Event
+from sublet.backends.local import tree
+from sublet.backends.local.cgroup import _own
+from support.box import Box
+
+
+def after(box: Box, events: list[Event], keepers: set[int]) -> list[str]:
+    """Processes, control groups, directories and sockets of a home that was shut down."""
+    found = [f"process {pid}: {words}" for pid, words in box.processes().items()]
+    for one in events:
+        if one.kind == "child" and _is_child(one):
+            found.append(f"a child of {one.name}: process {one.facts['child']}")
+    base = _own()
+    for pid in keepers:
+        path = Path(base or "/nowhere") / f"sublet-{pid}"
+        # The number may be another process's by now, and the group that one's.
+        if path.exists() and tree.start_time(pid) is None:
+            inside = (path / "cgroup.procs").read_text().split()
+            found.append(f"control group {path} with processes {inside}")
+    for place in ("runs", "engines"):
+        found += [f"{path}" for path in sorted((box.home / place).glob("*"))]
+    if (box.home / "broker.sock").exists():
+        found.append("the broker's socket")
+    found += [f"partial file {path}" for path in box.home.rglob(".*.*") if path.is_file()]
+    return found
+
+
+def _is_child(one: Event) -> bool:
+    """Whether the process that a program has left is still there, and no other by its number."""
+    pid = int(one.facts["child"])
+    start = tree.start_time(pid)
+    if start is None or tree.name(pid) != "sleep":
+        return False
+    return abs(start / os.sysconf("SC_CLK_TCK") - _since_boot(one.at)) < 30
+
+
+def _since_boot(monotonic: float) -> float:
+    """Start times count from boot, and so does this clock while a machine is never suspended."""
+    return monotonic

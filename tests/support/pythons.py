@@ -1,0 +1,100 @@
+"""Runs the tests on every Python that README names.
+
+All tests run on the Python that this is started with. Those in `CHOSEN`, which touch what differs
+between interpreters (forks, signals, frames, imports), also run on the others, as far as they are
+on the PATH. The last lines say what ran where, and which tests were flaky.
+
+    PYTHONPATH=tests python -m support.pythons [options of pytest]
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VERSIONS = ("3.11", "3.12", "3.13")
+CHOSEN = (
+    "tests/faults/test_births.py",
+    "tests/faults/test_kills.py::test_a_program_outlives_its_nursery_and_the_next_starts_warm",
+    "tests/journeys/test_lease.py::test_tensorflow_is_held_to_the_lease_of_its_process",
+    "tests/journeys/test_queue.py::test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal",
+    "tests/journeys/test_queue.py::test_jobs_from_an_event_loop",
+    "tests/journeys/test_serve.py::test_models_are_called_by_name_and_version",
+    "tests/pool/test_isolation.py::test_threads_of_one_process_give_what_processes_give",
+    "tests/pool/test_pool.py::test_an_error_comes_with_the_traceback_of_its_worker",
+    "tests/pool/test_pool.py::test_each_call_has_a_process_of_its_own",
+    "tests/pool/test_pool.py::test_reused_workers_take_call_after_call",
+    "tests/process",
+)
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> int:
+    """Returns the exit code: 0 if all that ran has passed."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    others = {version: _interpreter(version) for version in VERSIONS if version != own}
+    with tempfile.TemporaryDirectory() as directory:
+        flaky = Path(directory) / "flaky"
+        flaky.touch()
+        results = {own: _told("all tests", _pytest(sys.executable, flaky))}
+        environments = _environments({version: path for version, path in others.items() if path})
+        for version in others:
+            if version not in environments:
+                results[version] = f"NOT RUN: no python{version} on the PATH runs"
+            elif environments[version] is None:
+                results[version] = "FAILED: the packages in constraints.txt cannot be installed"
+            else:
+                code = _pytest(str(environments[version]), flaky, *CHOSEN)
+                results[version] = _told("the chosen tests", code)
+        print()
+        for version in sorted(results):
+            print(f"Python {version}: {results[version]}")
+        print(flaky.read_text(), end="", flush=True)
+    return int(any(result.startswith("FAILED") for result in results.values()))
+
+
+def _interpreter(version: str) -> str:
+    """The path of this Python; empty if there is none that runs."""
+    show = "import sys; print(sys.executable)"
+    # pyenv puts a name on the PATH for every version, and runs those that it is told to.
+    for environ in (os.environ, {**os.environ, "PYENV_VERSION": version}):
+        try:
+            command = [f"python{version}", "-c", show]
+            ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        except OSError:
+            return ""
+        if ran.returncode == 0:
+            return ran.stdout.strip()
+    return ""
+
+
+def _environments(pythons: dict[str, str]) -> dict[str, Path | None]:
+    """Make a virtual environment for each, all at once. None where that fails."""
+    makes = {}
+    for version, python in pythons.items():
+        venv = f".venv-{version}"
+        words = [f"VENV={venv}", f"PYTHON={python}", "EXTRA=test", f"{venv}/.installed"]
+        makes[version] = subprocess.Popen(["make", *words], cwd=ROOT, env=_environ())
+    return {
+        version: ROOT / f".venv-{version}/bin/python" if make.wait() == 0 else None
+        for version, make in makes.items()
+    }
+
+
+def _pytest(python: str, flaky: Path, *tests: str) -> int:
+    command = [python, "-m", "pytest", *sys.argv[1:], "--name-flaky", str(flaky), *tests]
+    return subprocess.run(command, cwd=ROOT, env=_environ(), check=False).returncode
+
+
+def _environ() -> dict[str, str]:
+    """Ours, less what this was started with: tests find `support` by the settings of pytest."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def _told(what: str, code: int) -> str:
+    return f"{what} passed" if code == 0 else f"FAILED: {what}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

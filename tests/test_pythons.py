@@ -1,0 +1,47 @@
+"""Which Pythons the tests run on (`support.pythons`)."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import pythons
+
+
+@pytest.fixture
+def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `python3.12`, the only thing on the PATH beside a shell."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("PYENV_VERSION", raising=False)
+    path = tmp_path / "python3.12"
+    path.touch(mode=0o700)
+    return path
+
+
+def test_a_python_that_is_not_there_is_not_run(shim: Path) -> None:
+    assert pythons._interpreter("3.13") == ""
+
+
+def test_a_name_behind_which_there_is_no_python_is_not_run(shim: Path) -> None:
+    shim.write_text("#!/bin/sh\necho not installed >&2; exit 127\n")
+    assert pythons._interpreter("3.12") == ""
+
+
+def test_a_python_that_pyenv_has_is_run_though_it_is_not_its_chosen_one(shim: Path) -> None:
+    shim.write_text(f'#!/bin/sh\n[ "$PYENV_VERSION" = 3.12 ] && exec {sys.executable} "$@"\n')
+    assert pythons._interpreter("3.12") == sys.executable
+
+
+@pytest.mark.parametrize("name", pythons.CHOSEN)
+def test_a_chosen_test_exists(name: str) -> None:
+    path, _, function = name.partition("::")
+    assert (pythons.ROOT / path).exists()
+    assert not function or f"def {function}(" in (pythons.ROOT / path).read_text()
+
+
+def test_readme_names_the_pythons_that_are_run() -> None:
+    first, second, third = pythons.VERSIONS
+    readme = (pythons.ROOT / "README.md").read_text()
+    assert f"Python {first}, {second} and {third}" in readme
+    compatibility = (pythons.ROOT / "docs/compatibility.md").read_text()
+    assert all(f"| {version} | 2.21 |" in compatibility for version in pythons.VERSIONS)
