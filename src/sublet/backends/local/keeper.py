@@ -38,6 +38,7 @@ from .brake import Brake
 from .cgroup import Cgroup
 from .gauge import Gauge
 from .logs import LIMIT, Bound
+from .outsiders import Outsiders
 from .processors import Processors
 from .runtime import WHY, Runtime
 from .service import GUARANTEED, Service
@@ -204,7 +205,10 @@ class _Keeper:
         """How far the end of the tree has come: lingering, asked, forced; empty while it runs."""
         self.press_at = float("inf")
         self.brake = Brake(_descendants, group)
-        self.gauge = Gauge(lambda told: self.tell({"event": "sampled", **told}, "sampled"))
+        self.gauge = Gauge(
+            lambda told: self.tell({"event": "sampled", **told}, "sampled"),
+            Outsiders(worker).look,
+        )
         self.processors = Processors(_descendants, spec["affinity"])
         logs = spec.get("logs") or {}
         self.bound = Bound(logs.get("paths", []), logs.get("limit", LIMIT))
