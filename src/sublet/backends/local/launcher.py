@@ -262,6 +262,9 @@ class Launcher:
                 return False
         except OSError:
             return False
+        if kept.nursery is not None and self.nurseries.is_stopped(kept.nursery):
+            # It has the program's streams, and would keep them open.
+            self.nurseries.give_up(kept.nursery, stopped=True)
         kept.nursery = None  # Not that one's failure.
         self._unlink(kept)
         self._never_ran(kept, why)
