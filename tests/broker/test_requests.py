@@ -298,6 +298,16 @@ def test_a_foreground_job_cannot_be_done_again(office: Office) -> None:
     assert "foreground" in refusal(office.ask(say.Act("retry", (1,)))).message
 
 
+def test_an_environment_that_no_program_can_have_is_refused(office: Office) -> None:
+    office.submit()
+    office.run(1)
+    office.end(1, Outcome("exited", 3))
+    office.ask()
+    assert "null byte" in refusal(office.ask(say.Act("retry", (1,), {b"A": b"\0"}))).message
+    assert "MiB" in refusal(office.ask(say.Act("retry", (1,), {b"A": b"x" * (7 << 20)}))).message
+    assert isinstance(office.state(1), Finished)
+
+
 @pytest.mark.parametrize("jump", [-DAY, DAY])
 def test_a_wall_clock_that_is_set_decides_nothing(
     office: Office, clock: HandClock, jump: float

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from support.box import Box
 
 FAKE = """
@@ -17,6 +19,7 @@ os.register_at_fork(after_in_child=end)
 """
 
 
+@pytest.mark.every_python
 def test_programs_start_cold_where_every_fork_dies_and_say_why(
     new_box: Callable[..., Box], tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_what_a_killed_keeper_leaves_is_ended_with_its_program(new_box: NewBox) 
     assert not [words for words in box.processes().values() if "sleep" in words]
 
 
+@pytest.mark.every_python
 def test_a_program_outlives_its_nursery_and_the_next_starts_warm(new_box: NewBox) -> None:
     """The nursery comes back by itself."""
     box = new_box()

@@ -89,6 +89,17 @@ def test_the_telling_part_of_a_long_trace_is_kept() -> None:
     assert excerpt("OOM when allocating tensor" + trace).startswith("OOM when allocating tensor")
     graph = "Graph execution error:\n\nDetected at node dense/MatMul\n" + "OOM when allocating\nx"
     assert excerpt(graph) == "OOM when allocating\nx"
+
+
+def test_a_constant_for_which_there_was_no_memory_is_named() -> None:
+    """TensorFlow says that it could not read it, and prints it."""
+    sizes = "".join(f"  dim {{\n    size: {size}\n  }}\n" for size in (800, 1024))
+    told = f"dtype: DT_FLOAT\ntensor_shape {{\n{sizes}}}\nfloat_val: 1\n"
+    message = f"Graph execution error:\n\nNode: 'ones'\nCannot parse tensor from proto: x\n{told}"
+    assert excerpt(message) == (
+        "OOM when allocating tensor with shape[800,1024] and type float, a constant"
+    )
+    assert excerpt("Graph execution error:\nsomething else").startswith("Graph execution error")
     eager = "{{function_node __wrapped__Fill_device_/job:localhost/device:CPU:0}} "
     eager += "OOM when allocating tensor with shape[4] and type float by bfc [Op:Fill] name: "
     assert excerpt(eager) == "OOM when allocating tensor with shape[4] and type float by bfc"

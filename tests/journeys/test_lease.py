@@ -44,6 +44,7 @@ def kill_broker(box: Box) -> int:
     return pid
 
 
+@pytest.mark.every_python
 def test_tensorflow_is_held_to_the_lease_of_its_process(
     own_box: Box, resident: MakeResident
 ) -> None:

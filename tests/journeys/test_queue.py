@@ -61,6 +61,7 @@ def test_a_job_is_submitted_followed_and_waited_for(queue: Box) -> None:
     assert (now["state"], now["code"], now["cause"]) == ("finished", 0, "exited")
 
 
+@pytest.mark.every_python
 def test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal(box: Box) -> None:
     box.write("train.py", "import tensorflow as tf\nprint(float(tf.reduce_sum(tf.ones([2]))))")
     number = submit(box, "train.py")
@@ -437,6 +438,7 @@ def test_a_job_from_python(api: Box) -> None:
     assert second == sublet.Job(second.id)
 
 
+@pytest.mark.every_python
 def test_jobs_from_an_event_loop(api: Box) -> None:
     async def both() -> list[int | None]:
         jobs = sublet.submit_array(["sh", "-c", "exit {index}"], range(2), memory="64MiB")

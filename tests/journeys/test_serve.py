@@ -52,6 +52,7 @@ def test_it_says_only_what_concerns_its_user(server: Server) -> None:
     assert all(line.startswith(("sublet: ", " ")) for line in server.errors), server.errors
 
 
+@pytest.mark.every_python
 def test_models_are_called_by_name_and_version(server: Server) -> None:
     assert server.predict("half", [1.0, 2.0, 5.0]) == (200, {"predictions": [2.5, 3.0, 4.5]})
     assert server.predict("three", [1.0], "/versions/7") == (200, {"predictions": [3.5]})

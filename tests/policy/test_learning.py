@@ -259,6 +259,8 @@ def test_several_runs_with_other_arguments_are_believed_if_they_agree() -> None:
     assert (known.peak, known.same_arguments) == (502 * MiB, False)
     assert given_by(*seeds) < SHARE
     assert given_by(run(2 * GiB, likeness="other"), *seeds[:2], run(GiB, likeness="other")) == SHARE
+    # One that is odd shows that arguments matter, however well the others agree.
+    assert given_by(run(2 * GiB, likeness="other"), *seeds) == SHARE
 
 
 # What the process costs.

@@ -22,6 +22,7 @@ def multiply(number: int) -> tuple[float, bool]:
     return float(value), v1.get_default_session() is not None
 
 
+@pytest.mark.every_python
 @pytest.mark.slow
 def test_threads_of_one_process_give_what_processes_give(home: Box) -> None:
     with sublet.Pool(2, memory="256MiB") as pool:
@@ -55,6 +56,21 @@ def test_what_a_call_in_a_thread_does_ends_that_call_only(home: Box) -> None:
         with pytest.raises(sublet.LeaseExceeded, match="make_tensor"):
             large.result()
         assert pool.submit(functions.make_tensor, 1).result() == 2**18
+
+
+def ones(number: int) -> float:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    return float(v1.get_default_session().run(v1.reduce_sum(v1.ones([number, 1024, 1024]))))
+
+
+def test_a_session_that_runs_out_of_memory_names_the_tensor(home: Box) -> None:
+    """Also where that is a constant of its graph."""
+    with sublet.Pool(2, isolation="session", memory="64MiB") as pool:
+        with pytest.raises(sublet.LeaseExceeded, match=r"shape\[300,1024,1024\] and type float"):
+            pool.submit(ones, 300).result()
+        assert pool.submit(ones, 1).result() == 2**20
 
 
 def test_a_worker_of_threads_that_dies_takes_its_calls_along_and_another_follows(

@@ -19,6 +19,7 @@ from support import functions
 from support.box import Box, wait_for
 
 
+@pytest.mark.every_python
 def test_each_call_has_a_process_of_its_own(home: Box) -> None:
     """So the memory of each really returns."""
     with sublet.Pool(2, memory="64MiB") as pool:
@@ -62,6 +63,7 @@ def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: B
             assert right.result()
 
 
+@pytest.mark.every_python
 def test_an_error_comes_with_the_traceback_of_its_worker(home: Box) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         with pytest.raises(ValueError, match="too bad") as raised:
@@ -135,6 +137,7 @@ def test_a_result_larger_than_the_lease_comes_back(home: Box) -> None:
     assert result.sum() == 8 << 20
 
 
+@pytest.mark.every_python
 def test_reused_workers_take_call_after_call(home: Box) -> None:
     with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
         assert len(set(pool.map(functions.pid, range(20)))) == 1

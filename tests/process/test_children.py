@@ -35,6 +35,7 @@ def leaving(box: Box) -> Iterator[Box]:
             wait_for(lambda gone=pid: not lives(gone), "the child is gone")  # type: ignore[misc]
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("way", [[], ["--cold"]])
 def test_what_a_program_leaves_behind_is_ended_and_named(leaving: Box, way: list[str]) -> None:
     ran = leaving.sublet("run", *way, "train.py")
@@ -66,6 +67,7 @@ def test_a_child_that_may_go_on_outlives_its_program_and_the_lease(
     assert lives(pid)
 
 
+@pytest.mark.every_python
 def test_helpers_that_end_by_themselves_are_nobodys_children(box: Box) -> None:
     """Those of multiprocessing end a moment after their program."""
     box.write(

@@ -56,6 +56,7 @@ print(json.dumps(value, sort_keys=True))
 """
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("way", ["warm", "cold"])
 def test_a_program_finds_the_surroundings_it_would_find_without_us(box: Box, way: str) -> None:
     """argv, streams, environment, directory, mask, limits, signals: all as in a plain shell."""
@@ -93,6 +94,7 @@ def test_signals_ignored_by_the_shell_stay_ignored(box: Box) -> None:
     assert json.loads(ours)["signals"]["SIGHUP"] == str(json.loads(plain)["signals"]["SIGHUP"])
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize(
     ("script", "code"),
     [
@@ -140,6 +142,7 @@ def test_a_program_that_a_signal_ends_takes_the_command_with_it(box: Box, number
     assert box.sublet("run", "train.py").returncode == -number
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize(
     "words",
     [
@@ -203,6 +206,7 @@ def test_ps_shows_the_programs_own_command_line(box: Box) -> None:
     assert ours.strip().rstrip("|").endswith("train.py|--rate|0.1")
 
 
+@pytest.mark.every_python
 def test_numpy_has_its_threads_back(box: Box) -> None:
     """The nursery imports NumPy single-threaded; a program gets what it would have had."""
     box.write(

@@ -47,6 +47,7 @@ def same(drawn: list[dict[str, str]]) -> list[str]:
     return [name for name in drawn[0] if len({one[name] for one in drawn}) < len(drawn)]
 
 
+@pytest.mark.every_python
 def test_no_two_programs_draw_the_same_numbers(box: Box) -> None:
     """From any generator that a fresh interpreter seeds by chance."""
     box.write("drawing.py", DRAW + "print(json.dumps(draw()))")
@@ -63,6 +64,7 @@ def test_numbers_are_new_for_who_imports_a_part_of_numpy_only(box: Box) -> None:
     assert len({run.stdout for run in runs}) == 2
 
 
+@pytest.mark.every_python
 def test_what_is_drawn_after_seeding_is_what_python_draws(box: Box) -> None:
     """Also in a process that was forked."""
     script = "import keras\nkeras.utils.set_random_seed(7)\nprint(json.dumps(draw()))"
@@ -74,6 +76,7 @@ def test_what_is_drawn_after_seeding_is_what_python_draws(box: Box) -> None:
     assert {name for name in plain if plain[name] != ours[name]} <= by_chance
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize(
     "options",
     [{}, {"reuse": True}, {"isolation": "thread"}, {"isolation": "session"}],

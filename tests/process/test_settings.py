@@ -52,6 +52,7 @@ def script(box: Box) -> Box:
     return box
 
 
+@pytest.mark.every_python
 def test_what_one_program_sets_the_next_one_does_not_have(script: Box) -> None:
     """Not even if it was the one that brought the nursery."""
     assert shown(script, KERAS_MAX_EPOCHS="2", TZ="Asia/Tokyo")["epochs"] == 2
@@ -74,6 +75,7 @@ def test_variables_count_though_their_packages_are_loaded(script: Box) -> None:
     assert [row["pid"] for row in script.status()["nurseries"]] == before
 
 
+@pytest.mark.every_python
 def test_a_variable_that_the_program_sets_counts_for_what_it_imports(script: Box) -> None:
     """`os.environ` before the import, as in every guide."""
     sets = {"KERAS_MAX_EPOCHS": "4", "MPLBACKEND": "pdf", "KERAS_BACKEND": "tensorflow"}
@@ -148,6 +150,7 @@ print(json.dumps(sorted(read.variables)))
 """
 
 
+@pytest.mark.every_python
 def test_no_package_reads_a_variable_of_which_we_do_not_know(box: Box) -> None:
     """A script that sets it is seen to do so before its start. (If the shell sets it, what the
     nursery has traced is enough.)"""
@@ -191,6 +194,7 @@ char *secure_getenv(const char *name) {
 PYTHONS_OWN = ("PYTHON", "__PYVENV", "LC_", "LANG")
 
 
+@pytest.mark.every_python
 def test_no_library_reads_a_variable_of_which_we_do_not_know(tmp_path: Path) -> None:
     """What C code reads while the nursery imports is in the nursery's key, or is read again."""
     if shutil.which("cc") is None:

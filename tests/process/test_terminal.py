@@ -39,6 +39,7 @@ def _leases(box: Box) -> list[str]:
     return [row["name"] for row in box.status()["leases"]]
 
 
+@pytest.mark.every_python
 def test_a_program_has_the_terminal_for_its_own(box: Box) -> None:
     """It reads what is typed, and sees that it talks to a terminal."""
     box.write(
@@ -56,6 +57,7 @@ def test_a_program_has_the_terminal_for_its_own(box: Box) -> None:
     assert "lease" in terminal.screen
 
 
+@pytest.mark.every_python
 def test_ctrl_c_reaches_the_program_and_its_code_comes_back(box: Box) -> None:
     """As KeyboardInterrupt, once."""
     box.write("loop.py", LOOP)
@@ -83,6 +85,7 @@ def test_ctrl_c_ends_the_programs_children_too(box: Box) -> None:
     wait_for(lambda: _gone(child), "the child has ended")
 
 
+@pytest.mark.every_python
 def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
     """Job control of the shell works."""
     box.write(
@@ -108,6 +111,7 @@ def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
     assert terminal.wait() == 0
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("first", ["", "import tensorflow"])
 def test_a_line_is_typed_in_as_with_python(box: Box, first: str) -> None:
     """TensorFlow brings an editor of lines along, where Python does (3.13)."""
@@ -162,15 +166,24 @@ def test_ctrl_z_while_tensorflow_is_loaded_stops_the_program_too(
     assert (box.work / "ran").exists()
 
 
-@pytest.mark.parametrize("key", ["\x03", "\x1c"])
-def test_a_key_ends_a_command_at_once_while_tensorflow_is_loaded(
-    box: Box, slow_python: tuple[str, Path], key: str
+@pytest.mark.every_python
+@pytest.mark.parametrize("how", ["\x03", "\x1c", "TERM", "closed"])
+def test_a_command_ends_at_once_while_tensorflow_is_loaded(
+    box: Box, slow_python: tuple[str, Path], how: str
 ) -> None:
+    """By a key, by a signal, or because its terminal was closed."""
     box.write("train.py", "open('ran', 'w').close()")
     terminal = Terminal(box, "run", "--python", slow_python[0], "train.py")
     terminal.expect("being loaded")
-    terminal.type(key)
-    assert terminal.wait() == 128 + {"\x03": signal.SIGINT, "\x1c": signal.SIGQUIT}[key]
+    if how == "closed":
+        terminal.hang_up()
+        os.waitpid(terminal.pid, 0)
+    elif how == "TERM":
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.wait() == 128 + signal.SIGTERM
+    else:
+        terminal.type(how)
+        assert terminal.wait() == 128 + {"\x03": signal.SIGINT, "\x1c": signal.SIGQUIT}[how]
     wait_for(lambda: box.status()["waiting"] == [], "the job is withdrawn")
     slow_python[1].touch()  # So that the nursery, which nobody wants any more, is soon done.
     assert not (box.work / "ran").exists()
@@ -192,6 +205,7 @@ def test_a_resized_window_is_noticed(box: Box) -> None:
     assert terminal.wait() == 0
 
 
+@pytest.mark.every_python
 def test_closing_the_terminal_ends_the_program(box: Box) -> None:
     """It gets SIGHUP, as without us, and the lease ends."""
     box.write("loop.py", LOOP)

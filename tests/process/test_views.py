@@ -20,6 +20,7 @@ look()
 """
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("words", ["stack.py", '-c "$(cat stack.py)"', "package", "-m package"])
 def test_the_program_is_at_the_bottom_of_its_stack(box: Box, words: str) -> None:
     """For `inspect`, `traceback` and `faulthandler`. Modules have Python's own frames below."""
@@ -36,6 +37,7 @@ def test_the_program_is_at_the_bottom_of_its_stack(box: Box, words: str) -> None
         assert ours.stdout == plain
 
 
+@pytest.mark.every_python
 def test_the_debugger_shows_the_program_and_nothing_below_it(box: Box) -> None:
     """`w` in pdb."""
     box.write("train.py", "def f():\n    breakpoint()\nf()\n")
@@ -44,6 +46,7 @@ def test_the_debugger_shows_the_program_and_nothing_below_it(box: Box) -> None:
     assert "train.py(3)<module>()" in ours
 
 
+@pytest.mark.every_python
 def test_the_graph_errors_of_tensorflow_name_the_program_only(box: Box) -> None:
     """They tell where each operation was defined, down to the bottom of the stack."""
     box.write(
@@ -61,6 +64,7 @@ def test_the_graph_errors_of_tensorflow_name_the_program_only(box: Box) -> None:
     assert ours == "True False False\n"
 
 
+@pytest.mark.every_python
 def test_a_program_finds_no_package_that_it_has_not_imported(box: Box) -> None:
     """And gets with each what it brings along."""
     names = ("absl", "google", "h5py", "keras", "matplotlib", "numpy", "requests", "tensorflow")
@@ -119,6 +123,7 @@ def test_logging_is_set_up_as_if_tensorflow_came_when_it_is_imported(box: Box) -
         assert tidy(ours.stdout) == tidy(plain.stdout)
 
 
+@pytest.mark.every_python
 def test_logging_that_is_set_up_before_tensorflow_comes_silences_nothing(box: Box) -> None:
     """`dictConfig` disables the loggers that there are: those of imports to come are not."""
     box.write(
@@ -140,6 +145,7 @@ def test_logging_that_is_set_up_before_tensorflow_comes_silences_nothing(box: Bo
     assert ours == plain
 
 
+@pytest.mark.every_python
 def test_filters_of_warnings_are_as_if_packages_came_when_they_are_imported(box: Box) -> None:
     """A program's own filter comes before or after those of a package, as it has them in order."""
     box.write(
@@ -156,6 +162,7 @@ def test_filters_of_warnings_are_as_if_packages_came_when_they_are_imported(box:
     assert ours == plain
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("redirection", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("way", ["", "--cold"])
 def test_closed_streams_are_closed_in_the_program(box: Box, redirection: str, way: str) -> None:
@@ -183,6 +190,7 @@ def test_closed_streams_are_closed_in_the_program(box: Box, redirection: str, wa
     assert "sublet" not in ours.stdout
 
 
+@pytest.mark.every_python
 def test_a_users_sitecustomize_runs_once_in_each_program(box: Box) -> None:
     """Not in the nursery, and not twice in one that starts cold."""
     extra = box.work / "extra"
@@ -210,6 +218,7 @@ def test_a_sitecustomize_that_fails_is_reported_as_by_python(box: Box) -> None:
     assert_started("warm", ours)
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("way", ["", "--cold"])
 def test_the_command_line_is_the_programs_and_nothing_more(box: Box, way: str) -> None:
     """As /proc, ps and psutil show it."""
@@ -279,6 +288,7 @@ ENDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("script", ENDS)
 def test_a_program_is_taken_apart_in_pythons_order(box: Box, script: str) -> None:
     """Finalisers find what they find in Python, and print what they print there."""
@@ -297,6 +307,7 @@ def test_a_program_whose_output_nobody_reads_ends_as_with_python(box: Box) -> No
     assert tidy(ours.stderr) == tidy(plain.stderr)
 
 
+@pytest.mark.every_python
 def test_the_checkpoint_of_a_program_that_ends_is_not_a_logging_error(box: Box) -> None:
     """TensorFlow warns of values that were not used when an object is dropped, at the very end."""
     box.write(

@@ -1,8 +1,8 @@
 """Runs the tests on every Python that README names.
 
-All tests run on the Python that this is started with. Those in `CHOSEN`, which touch what differs
-between interpreters (forks, signals, frames, imports), also run on the others, as far as they are
-on the PATH. The last lines say what ran where, and which tests were flaky.
+All tests run on the Python that this is started with. Those with the mark `every_python`, which
+touch what differs between interpreters (forks, signals, frames, imports), also run on the others,
+as far as they are on the PATH. The last lines say what ran where, and which tests were flaky.
 
     PYTHONPATH=tests python -m support.pythons [options of pytest]
 """
@@ -14,19 +14,6 @@ import tempfile
 from pathlib import Path
 
 VERSIONS = ("3.11", "3.12", "3.13")
-CHOSEN = (
-    "tests/faults/test_births.py",
-    "tests/faults/test_kills.py::test_a_program_outlives_its_nursery_and_the_next_starts_warm",
-    "tests/journeys/test_lease.py::test_tensorflow_is_held_to_the_lease_of_its_process",
-    "tests/journeys/test_queue.py::test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal",
-    "tests/journeys/test_queue.py::test_jobs_from_an_event_loop",
-    "tests/journeys/test_serve.py::test_models_are_called_by_name_and_version",
-    "tests/pool/test_isolation.py::test_threads_of_one_process_give_what_processes_give",
-    "tests/pool/test_pool.py::test_an_error_comes_with_the_traceback_of_its_worker",
-    "tests/pool/test_pool.py::test_each_call_has_a_process_of_its_own",
-    "tests/pool/test_pool.py::test_reused_workers_take_call_after_call",
-    "tests/process",
-)
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,13 +32,20 @@ def main() -> int:
             elif environments[version] is None:
                 results[version] = "FAILED: the packages in constraints.txt cannot be installed"
             else:
-                code = _pytest(str(environments[version]), flaky, *CHOSEN)
-                results[version] = _told("the chosen tests", code)
+                chosen = ("-m", "every_python", *map(str, marked()))
+                code = _pytest(str(environments[version]), flaky, *chosen)
+                results[version] = _told("tests that depend on it", code)
         print()
         for version in sorted(results):
             print(f"Python {version}: {results[version]}")
         print(flaky.read_text(), end="", flush=True)
     return int(any(result.startswith("FAILED") for result in results.values()))
+
+
+def marked() -> list[Path]:
+    """The files with tests for every Python. The others may need packages that are not there."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [path for path in files if "@pytest.mark.every_python" in path.read_text()]
 
 
 def _interpreter(version: str) -> str:

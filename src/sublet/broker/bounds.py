@@ -29,7 +29,7 @@ def check(spec: JobSpec) -> None:
         raise _refusal("reason to start cold", f"has at most {_LONGEST_LINE} characters")
     program, around = spec.program, spec.surroundings
     words = (program.target, program.python, *program.args, *program.flags, around.cwd)
-    _check_text(chain(words, around.environ, around.environ.values()))
+    _check_text(chain(words, around.environ, around.environ.values(), around.forgotten))
     _check_surroundings(around)
     if spec.client is not None:
         _check_process(spec.client)

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from sublet.backends.local import tree
+from sublet.backends.local import leftovers, tree
 from sublet.broker import clients
 from sublet.broker.orders import mark
 from sublet.domain.job import Job, Paused, Running, Waiting
@@ -34,6 +34,7 @@ def take_over(broker: "Broker") -> None:
         else:
             await_client(broker, job)
     broker.nests.adopt()
+    leftovers.sweep(broker.home.runs, {job.run for job in broker.state.jobs()})
     _prune(broker)
 
 

@@ -30,6 +30,10 @@ _TENSOR = re.compile(
     r"(?: and type (\w+))?"
 )
 _BYTES = re.compile(r"[Oo]ut of memory[a-z ]* allocat(?:e|ing) (\d+) ?bytes")
+_CONSTANT = re.compile(
+    r"Cannot parse tensor from proto:.*?\ndtype: DT_(\w+)\s+tensor_shape \{\n(.*?)\n\}", re.DOTALL
+)
+"""How TensorFlow says that there was no memory for a constant of a graph."""
 _MARKS = re.compile(r"\{\{function_node __wrapped__[^{}]*\}\} ?| \[Op:\w+\](?: name: ?)?")
 _SIGNS = ("OOM when allocating", "ut of memory", "ailed to allocate")
 _WIDTHS = {
@@ -75,6 +79,10 @@ def excerpt(message: str) -> str:
     """From the line that tells on, for a trace of the graph may come first; without the marks of
     TensorFlow's own functions, which name nothing that is the program's."""
     told = min((at for at in map(message.find, _SIGNS) if at >= 0), default=0)
+    if not told and (constant := _CONSTANT.search(message)) is not None:
+        shape = ",".join(re.findall(r"size: (\d+)", constant[2]))
+        kind = constant[1].lower()
+        return f"OOM when allocating tensor with shape[{shape}] and type {kind}, a constant"
     begin = message.rfind("\n", 0, told) + 1
     if told - begin > _KEPT // 2:
         begin = told

@@ -75,6 +75,7 @@ PYTHON = frozenset(
         "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
         "TF_USE_LEGACY_KERAS",
         "TF_XLA_SHARDING_FOR_RESOURCE_VARIABLES",
+        "TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR",
         "WRAPT_DISABLE_EXTENSIONS",
         "XDG_CACHE_HOME",
         "XDG_CONFIG_HOME",
@@ -103,6 +104,8 @@ HARMLESS = frozenset(
     {
         "COLUMNS",
         "ENABLE_RUNTIME_UPTIME_TELEMETRY",
+        "IN_SPHINX_RUN",
+        "IPYTHON_TESTING_TIMEOUT_SCALE",
         "LINES",
         "OPENBLAS_MAIN_FREE",
         "PATH",
@@ -114,8 +117,8 @@ HARMLESS = frozenset(
         "TEST_TMPDIR",
     }
 )
-"""Read to find a program (`uname`), for terminals, for TensorFlow's own tests only, or set by the
-import whatever they were."""
+"""Read to find a program (`uname`), for terminals, for packages' own tests and pages only, or set by
+the import whatever they were."""
 DEFAULTS = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 """What a variable says that is not set, where that is known."""
 

@@ -155,7 +155,8 @@ def _from_probe(history: History) -> Lesson | None:
 def _from_others(history: History) -> Lesson | None:
     runs = _good(_alike(history.runs, "other"))
     peaks = [run.peak or 0 for run in runs]
-    if len(runs) < _OFTEN or _spread(peaks) > _AGREE:
+    # All of them: one that is odd among several shows that arguments matter.
+    if len(runs) < _OFTEN or max(peaks) > (1 + _AGREE) * min(peaks):
         return None
     margin = _margin(peaks) + _OTHER_ARGUMENTS
     return Lesson(Evidence(max(peaks), len(runs), False, margin=margin), tuple(runs))

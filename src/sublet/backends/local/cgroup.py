@@ -12,6 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 
+PREFIX = "sublet-"
+"""How the names of our groups begin; the number of the keeper and its start follow."""
+
 
 class Cgroup:
     """One group; `close` removes it once it is empty."""
@@ -25,7 +28,7 @@ class Cgroup:
         base = None if os.environ.get("SUBLET_NO_CGROUP") else _own()
         if base is None:
             return None
-        path = os.path.join(base, f"sublet-{name}")
+        path = os.path.join(base, f"{PREFIX}{name}")
         try:
             os.mkdir(path)
         except OSError:
@@ -39,7 +42,7 @@ class Cgroup:
     @classmethod
     def of(cls, path: object, pid: int, start: int) -> Cgroup | None:
         """The group at `path` if it is the one that this keeper has made."""
-        if not isinstance(path, str) or os.path.basename(path) != f"sublet-{pid}-{start}":
+        if not isinstance(path, str) or os.path.basename(path) != f"{PREFIX}{pid}-{start}":
             return None
         return cls(path) if path.startswith(f"{_mount()}/") and os.path.isdir(path) else None
 
@@ -109,3 +112,11 @@ def _mount() -> str | None:
             return next((row.split()[1] for row in file if row.split()[2] == "cgroup2"), None)
     except OSError:
         return None
+
+
+def all_groups() -> list[Cgroup]:
+    """Those below our own group, whoever has made them."""
+    base = _own()
+    if base is None:
+        return []
+    return [Cgroup(entry.path) for entry in os.scandir(base) if entry.name.startswith(PREFIX)]

@@ -21,9 +21,9 @@ MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
 LONGEST_WARM_UP = 120.0
 TRIES = 3
-"""Warm-ups, or births in a row, that may fail before programs are started cold instead."""
+"""Nurseries or births in a row that may come to nothing before programs are started cold."""
 REST = 300.0
-"""Seconds after which a nursery whose births have failed may try again."""
+"""Seconds after which it is tried again."""
 _GOODBYE = 3.0
 _LOOK = 0.5
 _BOOT = (
@@ -87,7 +87,6 @@ class Nursery:
         link: socket.socket,
     ) -> None:
         self.key = key
-        self.tries = 1
         self.pid = process.pid
         self.process = process
         self.link = link
@@ -95,6 +94,8 @@ class Nursery:
         self.why = ""
         self.tensorflow = ""
         self.holds = 0
+        self.useful = False
+        """A worker has come from it."""
         self.used = time.monotonic()
         self.packages: dict[str, int] = {}
         """The ages of what it imports from and of files that imports read, as it found them."""
@@ -137,6 +138,8 @@ class Nurseries:
         self._all: dict[NurseryKey, Nursery] = {}
         self._known: dict[str, Packages] = {}
         """By interpreter."""
+        self._useless: dict[NurseryKey, int] = {}
+        """How many in a row have ended before a worker came from them."""
 
     def key(self, python: str, environ: Mapping[str, str]) -> NurseryKey:
         """The nursery that a program in this environment needs."""
@@ -192,7 +195,8 @@ class Nurseries:
     def born(self, key: NurseryKey) -> None:
         """A worker from there has begun."""
         if (nursery := self._all.get(key)) is not None:
-            nursery.failed_births = 0
+            nursery.failed_births, nursery.useful = 0, True
+            self._useless.pop(key, None)
 
     def birth_failed(self, key: NurseryKey) -> None:
         """A worker from there has ended before it began. Of its own accord, as far as we know:
@@ -266,19 +270,20 @@ class Nurseries:
         self._known[python] = Packages(known.reads | counts, known.sets | written)
 
     def _gone(self, nursery: Nursery) -> None:
-        """It has ended. One that was warm is started again when it is wanted; one that was not
-        is tried again at once, a few times."""
+        """It has ended. One that was warm is started again when it is wanted, the others at once;
+        but not for ever, if none of them is of use."""
         self._drop(nursery)
+        if not nursery.useful:
+            self._useless[nursery.key] = ended = self._useless.get(nursery.key, 0) + 1
+            if ended >= TRIES:
+                when = "before a worker came from it" if nursery.warm else "while warming up"
+                nursery.failed_births = TRIES
+                self._off(nursery, f"the nursery ended {when}, again and again")
+                return
         if nursery.warm:
             self._changed()
-        elif nursery.tries < TRIES:
-            try:
-                self._start(nursery.key).tries = nursery.tries + 1
-            except OSError as error:
-                nursery.failed_births = TRIES
-                self._off(nursery, f"the nursery cannot be started: {error.strerror}")
         else:
-            self._off(nursery, "the nursery ended while warming up")
+            self._start(nursery.key)
 
     def _off(self, nursery: Nursery, why: str) -> None:
         """It lives and must not fork: keep the reason, not the process."""
@@ -290,6 +295,7 @@ class Nurseries:
 
     def _hurry(self, nursery: Nursery) -> None:
         if nursery.state == "warming up" and self._all.get(nursery.key) is nursery:
+            nursery.failed_births = TRIES
             self._off(nursery, f"not warm after {LONGEST_WARM_UP:.0f} s")
 
     def _drop(self, nursery: Nursery) -> None:

@@ -1,0 +1,39 @@
+"""What killed processes have left behind: directories of attempts, and control groups.
+
+Removed when a broker starts. Nothing goes in which somebody lives, or may: an attempt whose keeper
+or worker runs stays, though no ledger knows it, and so does a group with a process in it.
+"""
+
+import os
+import shutil
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+from sublet.backends.local import cgroup, records, tree
+
+
+def sweep(runs: Path, live: Set[str]) -> None:
+    """Remove the directories of attempts that are not among the `live` ones, and the groups of
+    keepers that are gone."""
+    for directory in runs.iterdir():
+        if directory.name not in live and not _is_inhabited(str(directory)):
+            shutil.rmtree(directory, ignore_errors=True)
+    for group in cgroup.all_groups():
+        pid, _, start = os.path.basename(group.path).removeprefix(cgroup.PREFIX).partition("-")
+        if not (_lives({"pid": pid, "start": start}) if start else os.path.exists(f"/proc/{pid}")):
+            group.close()
+
+
+def _is_inhabited(directory: str) -> bool:
+    worker = records.read(directory, "worker.json") or {}
+    owners = (records.read(directory, "claim"), worker, worker.get("keeper"))
+    return any(_lives(owner) for owner in owners)
+
+
+def _lives(process: Any) -> bool:
+    """Whether a process of this number and start runs; what is no process does not."""
+    try:
+        return tree.is_alive(int(process["pid"]), int(process["start"]))
+    except (LookupError, TypeError, ValueError):
+        return False

@@ -1,0 +1,82 @@
+"""What killed processes have left behind goes when a broker starts, and nothing else does."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublet.backends.local import leftovers, tree
+from sublet.backends.local.cgroup import Cgroup, all_groups
+from support.box import Box, wait_for
+from support.queue import reached, shell
+
+ME = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
+GONE = {"pid": os.getpid(), "start": 1}
+"""A process whose number is another's by now."""
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "stays"),
+    [
+        ("claim", ME, True),
+        ("claim", GONE, False),
+        ("claim", {"broker": os.getpid()}, False),
+        ("worker.json", ME | {"keeper": GONE}, True),
+        ("worker.json", GONE | {"keeper": ME}, True),
+        ("worker.json", GONE | {"keeper": GONE}, False),
+        ("worker.json", {"pid": "x", "start": None, "keeper": 3}, False),
+        ("spec.json", {}, False),
+    ],
+)
+def test_an_attempt_that_no_ledger_knows_stays_as_long_as_somebody_lives_in_it(
+    tmp_path: Path, name: str, record: dict[str, Any], stays: bool
+) -> None:
+    for run in ("7.1", "8.1"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / name).write_text(json.dumps(record))
+    leftovers.sweep(tmp_path, {"8.1"})
+    assert (tmp_path / "7.1").exists() == stays
+    assert (tmp_path / "8.1").exists()
+
+
+def test_groups_of_killed_keepers_go_and_others_stay(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    gone = ended.pid
+    names = (
+        f"{gone}",
+        f"{gone}-17",
+        f"{os.getpid()}-1",
+        str(ME["pid"]),
+        f"{ME['pid']}-{ME['start']}",
+    )
+    groups = [Cgroup.make(name) for name in names]
+    if None in groups:
+        pytest.skip("no control group can be made here")
+    try:
+        leftovers.sweep(tmp_path, set())
+        left = {group.path for group in all_groups()}
+        assert [group.path in left for group in groups if group] == [False] * 3 + [True] * 2
+    finally:
+        for group in groups:
+            if group is not None:
+                group.close()
+
+
+def test_what_a_killed_broker_has_left_is_gone_with_the_next(new_box: Callable[..., Box]) -> None:
+    box = new_box()
+    number = shell(box, "sleep 600")
+    reached(box, number, "running")
+    pid = box.status()["pid"]
+    left = box.home / "runs" / "99.1"
+    left.mkdir()
+    (left / "spec.json").write_text('{"environ": {"API_KEY": "x"}}')
+    os.kill(pid, 9)
+    wait_for(lambda: pid not in box.processes(), "the broker is gone")
+    reached(box, number, "running")
+    assert not left.exists()
+    assert (box.home / "runs" / "1.1").exists()

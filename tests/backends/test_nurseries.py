@@ -1,0 +1,120 @@
+"""Nurseries that come to nothing, with interpreters of our own."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sublet.backends.local import nurseries
+from sublet.backends.local.nurseries import Nurseries, Nursery, NurseryKey
+from sublet.hub import Hub
+from support.box import wait_for
+
+WARM = """
+import json, os, socket, sys
+link = socket.socket(fileno=int(sys.argv[3]))
+link.send(json.dumps({"event": "warm", "tensorflow": "0", "packages": {}, "variables": [],
+                      "written": {}}).encode())
+"""
+
+
+class Place:
+    """Nurseries of one interpreter, and how often it was started."""
+
+    def __init__(self, root: Path) -> None:
+        self.hub = Hub()
+        self.python = root / "python"
+        self.log = root / "log"
+        self.all = Nurseries(self.hub, self.log, str(root), lambda *_: None, lambda: None)
+        self.key = NurseryKey(str(self.python), ())
+
+    def runs(self, code: str) -> None:
+        """Let this be what the interpreter does, whatever it is told."""
+        text = f"#!{sys.executable}\nprint('began', flush=True)\n{code}"
+        self.python.write_text(text)
+        self.python.chmod(0o700)
+
+    def turn_until(self, condition: Callable[[], object], what: str) -> None:
+        self.hub.later(0.01, lambda: None)
+
+        def turned() -> object:
+            self.hub.later(0.01, lambda: None)
+            self.hub.turn()
+            return condition()
+
+        wait_for(turned, what)
+
+    def find(self) -> Nursery:
+        return self.all.find(self.key)
+
+    def began(self) -> int:
+        return self.log.read_text().count("began")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.all.close()
+    made.hub.close()
+
+
+def test_one_that_ends_while_warming_up_is_tried_a_few_times(place: Place) -> None:
+    place.runs("")
+    place.find()
+    place.turn_until(lambda: place.all.why_cold(place.key).startswith("the nursery ended"), "off")
+    assert "while warming up" in place.all.why_cold(place.key)
+    assert place.began() == nurseries.TRIES
+    place.find()
+    assert place.began() == nurseries.TRIES
+
+
+def test_one_that_is_killed_whenever_it_is_warm_is_done_without(place: Place) -> None:
+    """As by a kernel that is short of memory."""
+    place.runs(WARM)
+    for _ in range(nurseries.TRIES):
+        place.find()
+        place.turn_until(lambda: not _lives(place), "it has ended")
+    assert "before a worker came from it" in place.all.why_cold(place.key)
+    assert place.find().state == "off"
+    assert place.began() == nurseries.TRIES
+
+
+def test_one_that_was_of_use_is_always_replaced(place: Place) -> None:
+    place.runs(WARM + "link.recv(1)")
+    for _ in range(nurseries.TRIES + 1):
+        place.find()
+        place.turn_until(lambda: place.find().warm, "it is warm")
+        place.all.born(place.key)
+        place.find().process.kill()
+        place.turn_until(lambda: not _lives(place), "it has ended")
+    assert place.find().state == "warming up"
+
+
+def test_one_that_hangs_while_it_imports_is_not_awaited_for_ever(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nurseries, "LONGEST_WARM_UP", 0.1)
+    place.runs("import time; time.sleep(1000)")
+    process = place.find().process
+    place.turn_until(lambda: place.find().state == "off", "it is given up")
+    assert "not warm after" in place.all.why_cold(place.key)
+    process.returncode = None
+    process.wait()
+
+
+def test_one_that_has_come_to_nothing_may_try_again_later(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.runs("")
+    place.find()
+    place.turn_until(lambda: place.all.why_cold(place.key).startswith("the nursery ended"), "off")
+    monkeypatch.setattr(nurseries, "REST", 0.0)
+    place.runs(WARM + "link.recv(1)")
+    place.turn_until(lambda: place.find().warm, "it is warm")
+    place.all.born(place.key)
+
+
+def _lives(place: Place) -> bool:
+    return any(nursery.state != "off" for nursery in place.all.all())
