@@ -14,6 +14,7 @@ _OURS = (
     "broker.lock",
     "broker.log",
     "engines",
+    "ledger.commits",
     "ledger.sqlite",
     "ledger.sqlite-shm",
     "ledger.sqlite-wal",

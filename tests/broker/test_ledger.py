@@ -530,12 +530,11 @@ def test_nothing_of_an_environment_is_left_in_the_files_when_its_jobs_have_ended
     ledger.commit()
     assert _lies_in_files(ledger)
     for number in range(1, 4):
-        assert not ledger.unscrubbed
         ledger.save(_with_secret(number, DONE))
         ledger.commit()
-    assert ledger.unscrubbed
-    ledger.scrub()
-    assert not ledger.unscrubbed
+    assert ledger.in_journal
+    ledger.checkpoint()
+    assert not ledger.in_journal
     assert not _lies_in_files(ledger)
 
 

@@ -132,6 +132,27 @@ def test_calls_that_break_off_leave_nothing_behind(server: Server) -> None:
     assert server.predict("half", [1.0])[0] == 200
 
 
+def test_answers_that_nobody_took_leave_no_memory_behind(server: Server) -> None:
+    def private() -> int:
+        """Bytes of memory that is the front end's alone."""
+        (pid,) = server.children(_FRONT_END)
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(re.findall(r"RssAnon:\s+(\d+)", status)[0]) * 1024
+
+    message = predict(1 << 20)
+    with Caller(server) as caller:
+        caller.status(caller.call(message))
+    before = private()
+    with contextlib.ExitStack() as held:
+        for _ in range(60):
+            caller = held.enter_context(Caller(server))
+            # No answer may be sent before there is room for it.
+            caller.send(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 0}))
+            caller.call(message)
+        wait_for(lambda: private() > before + 200 * MiB, "the answers are there")
+    wait_for(lambda: private() < before + 64 * MiB, "their memory is given back")
+
+
 def test_large_requests_that_only_begin_take_no_descriptors_from_others(server: Server) -> None:
     """Each is announced with 1 GiB, and 2 KiB of it come."""
     before = descriptors(server)

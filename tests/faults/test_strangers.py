@@ -20,7 +20,7 @@ from sublet.errors import ServingError
 from sublet.serving.proto import inference, serving
 from support.box import Box, wait_for
 from support.h2client import POST, Client
-from support.queue import row
+from support.queue import reached, row
 from support.servers import BAD, HALF, MODELS, Server, place
 from support.strangers import GID, UID, as_stranger, needs_root
 
@@ -96,6 +96,51 @@ def test_a_stranger_cannot_have_its_own_model_run_nor_take_others_away(
     assert rest[0] == 501
     assert read[0] == 404
     assert half == (200, {"predictions": [2.5]})
+
+
+def test_a_stranger_reads_nothing_of_a_home_or_a_process(
+    new_box: Callable[..., Box], models: Path, tmp_path: Path
+) -> None:
+    token, key = "a-token-of-the-owner", "a-key-of-the-owner"
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "token").chmod(0o600)
+    box = new_box(API_KEY=key)
+    server = Server(box, str(models), "--auth_token_file", str(tmp_path / "token"))
+    try:
+        box.sublet("submit", "--", "sleep", "600", check=True)
+        reached(box, 1, "running")
+        box.home.parent.chmod(0o755)
+        files = [box.home, *box.home.rglob("*")]
+        pids = box.processes()
+        assert len(pids) >= 5
+        parts = ("environ", "mem", "maps", "fd", "cwd")
+        secret = [*files, *(Path(f"/proc/{pid}/{part}") for pid in pids for part in parts)]
+
+        def read() -> tuple[list[str], bytes]:
+            shown = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids)
+            return [
+                str(path) for path in secret if os.access(path, os.R_OK) and _opens(path)
+            ], shown
+
+        got, shown = as_stranger(read)
+        assert got == []
+        assert b"sublet" in shown
+        assert token.encode() not in shown
+        assert key.encode() not in shown
+    finally:
+        assert server.close() == 0
+
+
+def _opens(path: Path) -> bool:
+    """Whether it can be read: the kernel lets some files of a process be opened, and gives
+    nothing."""
+    try:
+        if path.is_dir():
+            return bool(os.listdir(path))
+        with path.open("rb") as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
 
 
 def test_a_stranger_learns_no_paths(server: Server, models: Path) -> None:

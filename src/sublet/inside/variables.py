@@ -117,7 +117,7 @@ HARMLESS = frozenset(
         "TEST_TMPDIR",
     }
 )
-"""Read to find a program (`uname`), for terminals, for packages' own tests and pages only, or set by
+"""Read to find a program (`uname`), for terminals, for packages' own tests and pages, or set by
 the import whatever they were."""
 DEFAULTS = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 """What a variable says that is not set, where that is known."""

@@ -24,6 +24,9 @@ _STARTING = 120.0
 """Seconds in which a new one has to take requests."""
 _TALLY_WAIT = 1.0
 _HEARING = 10.0
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+"""A front end gives large blocks back to the kernel when they are free. Otherwise the C library
+keeps them after the first few, and a client could have hundreds of MiB held for ever."""
 
 Reload = Callable[[bytes], Awaitable[tuple[int, str]]]
 Exposition = Callable[[], Awaitable[str]]
@@ -216,6 +219,7 @@ class _FrontEnd:
                 pass_fds=(theirs.fileno(), *opening.rest, *opening.grpc),
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
+                env=_MALLOC | os.environ,
             )
         one = cls(place, process, asked)
         one.link = await say.Link.over(ours, say.FromFrontEnd, one._heard, one._lost)
