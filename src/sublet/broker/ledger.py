@@ -181,8 +181,17 @@ class Ledger:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def _jobs(self, where: str, *values: object) -> list[Job]:
-        query = f"SELECT record, surroundings FROM jobs WHERE {where}"
-        return [self.common.put_together(*row) for row in self._db.execute(query, values)]
+        """Opening has read all live ones. A finished one whose record is damaged counts as
+        forgotten: it must not cost the others their broker."""
+        found = []
+        query = f"SELECT live, record, surroundings FROM jobs WHERE {where}"
+        for live, *row in self._db.execute(query, values):
+            try:
+                found.append(self.common.put_together(*row))
+            except (msgspec.MsgspecError, LookupError, TypeError):
+                if live:
+                    raise
+        return found
 
     def commit(self) -> None:
         """Everything saved so far is on disk when this returns. Raises Superseded, and changes
