@@ -94,7 +94,13 @@ class Story:
 class Bench:
     """Runs one program after another in a household of its own."""
 
-    def __init__(self, home: Household, templates: dict[bool, Path], copies: Path) -> None:
+    def __init__(
+        self,
+        home: Household,
+        templates: dict[bool, Path],
+        copies: Path,
+        import_log: frozenset[str],
+    ) -> None:
         self.home = home
         self.templates = templates
         self.copies = copies
@@ -102,7 +108,7 @@ class Bench:
         self.user = self.place / "home"
         self.source = home.directory / "source"
         self.env = _environment(home, self.user)
-        self.import_log: frozenset[str] = frozenset()
+        self.import_log = import_log
 
     def story(self, program: Program, ways: Sequence[str]) -> Story:
         """Run a program in every way, and compare."""
@@ -130,17 +136,6 @@ class Bench:
             found["second"].append("numbers that nothing seeds are the same in two runs")
         verdicts = {way: _verdict(run, found[way]) for way, run in ours.items()}
         return Story(program.name, base.code, base.seconds, len(plain), verdicts)
-
-    def note_import_log(self, program: Program) -> None:
-        """What TensorFlow's log says of its import alone: a warm program has that behind it."""
-        self._fresh(program, self.source)
-        words = [sys.executable, "-c", "import tensorflow, keras"]
-        ended = subprocess.run(words, env=self.env, capture_output=True, check=True)
-        heads = outputs.LOG_HEAD
-        self.import_log = frozenset(
-            heads.sub("", line).strip()
-            for line in ended.stderr.decode(errors="replace").splitlines()
-        )
 
     def _fresh(self, program: Program, source: Path) -> set[Path]:
         """The place as it is before every run; what is in it."""
@@ -260,9 +255,16 @@ def _verdict(run: Run, found: list[str]) -> Verdict:
     )
 
 
-def _templates(directory: Path) -> dict[bool, Path]:
-    """Homes with data of both sizes, and with what Keras and Matplotlib leave in a home."""
-    made = {full: directory / ("full" if full else "small") for full in (False, True)}
+def _import_log() -> frozenset[str]:
+    """What TensorFlow's log says of its import alone: a warm program has that behind it."""
+    words = [sys.executable, "-c", "import tensorflow, keras"]
+    told = subprocess.run(words, capture_output=True, check=True).stderr.decode(errors="replace")
+    return frozenset(outputs.LOG_HEAD.sub("", line).strip() for line in told.splitlines())
+
+
+def _templates(directory: Path, sizes: set[bool]) -> dict[bool, Path]:
+    """Homes with data of these sizes, and with what Keras and Matplotlib leave in a home."""
+    made = {full: directory / ("full" if full else "small") for full in sizes}
     for full, path in made.items():
         data.make(path, full)
         env = {"PATH": os.environ["PATH"], "HOME": str(path)}
@@ -338,9 +340,7 @@ def _all(chosen: Sequence[tuple[Program, Sequence[str]]], copies: Path, lanes: i
     stories: list[Story] = []
 
     def lane(home: Household) -> None:
-        bench = Bench(home, templates, copies)
-        bench.source.mkdir()
-        bench.note_import_log(chosen[0][0])
+        bench = Bench(home, templates, copies, import_log)
         with contextlib.suppress(queue.Empty):
             while True:
                 program, ways = work.get_nowait()
@@ -353,7 +353,9 @@ def _all(chosen: Sequence[tuple[Program, Sequence[str]]], copies: Path, lanes: i
 
     with contextlib.ExitStack() as stack:
         # The data are linked into the homes, so all are in one file system.
-        templates = _templates(stack.enter_context(household()).directory)
+        directory = stack.enter_context(household()).directory
+        templates = _templates(directory, {program.full for program, _ in chosen})
+        import_log = _import_log()
         homes = [stack.enter_context(household()) for _ in range(lanes)]
         threads = [threading.Thread(target=lane, args=(home,), daemon=True) for home in homes]
         for thread in threads:
