@@ -47,8 +47,6 @@ _AGAIN = 5
 """So often a program that draws numbers without a seed is asked again: chance does not last."""
 _BY_CHANCE = 3
 """In so many lines numbers are not the same by chance."""
-_LONGEST = 120.0
-"""A program that takes longer with plain Python is passed over."""
 _SHORT = {"KERAS_MAX_EPOCHS": "1", "KERAS_MAX_STEPS_PER_EPOCH": "3"}
 
 
@@ -100,6 +98,7 @@ class Bench:
         templates: dict[bool, Path],
         copies: Path,
         import_log: frozenset[str],
+        longest: float,
     ) -> None:
         self.home = home
         self.templates = templates
@@ -109,6 +108,7 @@ class Bench:
         self.source = home.directory / "source"
         self.env = _environment(home, self.user)
         self.import_log = import_log
+        self.longest = longest
 
     def story(self, program: Program, ways: Sequence[str]) -> Story:
         """Run a program in every way, and compare."""
@@ -146,7 +146,7 @@ class Bench:
         return set(self.place.rglob("*"))
 
     def _run(
-        self, program: Program, words: Sequence[str | Path], script: Path, longest: float = _LONGEST
+        self, program: Program, words: Sequence[str | Path], script: Path, longest: float = 0
     ) -> Run:
         before = self._fresh(program, self.source)
         told = self.home.directory / "report.json"
@@ -164,7 +164,7 @@ class Bench:
                 stderr=err,
                 start_new_session=True,
             )
-            code = _finish(child, longest)
+            code = _finish(child, longest or self.longest)
         seconds = time.monotonic() - began
         left = frozenset(
             re.sub(r"\d+", "#", str(path.relative_to(self.place)))
@@ -333,14 +333,16 @@ def _cell(verdict: Verdict | None) -> str:
     return f"{how} {f'≠{count}' if count else '='}".strip()
 
 
-def _all(chosen: Sequence[tuple[Program, Sequence[str]]], copies: Path, lanes: int) -> list[Story]:
+def _all(
+    chosen: Sequence[tuple[Program, Sequence[str]]], copies: Path, lanes: int, longest: float
+) -> list[Story]:
     work: queue.SimpleQueue[tuple[Program, Sequence[str]]] = queue.SimpleQueue()
     for one in chosen:
         work.put(one)
     stories: list[Story] = []
 
     def lane(home: Household) -> None:
-        bench = Bench(home, templates, copies, import_log)
+        bench = Bench(home, templates, copies, import_log, longest)
         with contextlib.suppress(queue.Empty):
             while True:
                 program, ways = work.get_nowait()
@@ -383,6 +385,9 @@ def main() -> int:
     parser.add_argument("--list", type=Path, default=LIST, help="the programs; default: ours")
     parser.add_argument("--only", default="", help="a regular expression in the name")
     parser.add_argument("--lanes", type=int, default=1, help="so many programs at a time")
+    parser.add_argument(
+        "--longest", type=float, default=120, help="seconds; who takes longer is passed over"
+    )
     asked = parser.parse_args()
     processes.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -394,7 +399,7 @@ def main() -> int:
     ]
     facts = machine.facts()
     print(f"== likeness == {machine.line(facts)}\n", flush=True)
-    found = result(_all(chosen, asked.corpus, asked.lanes))
+    found = result(_all(chosen, asked.corpus, asked.lanes, asked.longest))
     print(found.render())
     report.write(found.document(facts, bool(asked.only)))
     return int(bool(found.failures) or any(bar.met is False for bar in found.bars[1:]))
