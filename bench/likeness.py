@@ -21,6 +21,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -42,7 +43,7 @@ _EVERY = 6
 """Of so many programs, one runs in a pool as well."""
 _PLAIN = 5
 """So many plain runs are asked at most before a difference is believed."""
-_AGAIN = 2
+_AGAIN = 5
 """So often a program that draws numbers without a seed is asked again: chance does not last."""
 _BY_CHANCE = 3
 """In so many lines numbers are not the same by chance."""
@@ -255,7 +256,7 @@ def _verdict(run: Run, found: list[str]) -> Verdict:
         told.get("lease") or 0,
         told.get("peak") or 0,
         told.get("cause", ""),
-        tuple(found),
+        tuple(map(report.without_directories, found)),
     )
 
 
@@ -274,7 +275,11 @@ def result(stories: Sequence[Story]) -> report.Result:
     """The table and the bars."""
     ran = [story for story in stories if story.ways]
     rows = tuple(
-        (story.name, f"{story.seconds:.0f} s", *(_cell(story.ways.get(way)) for way in WAYS))
+        (
+            _label(story.name),
+            f"{story.seconds:.0f} s",
+            *(_cell(story.ways.get(way)) for way in WAYS),
+        )
         for story in ran
     )
     table = report.Table(
@@ -284,6 +289,7 @@ def result(stories: Sequence[Story]) -> report.Result:
         (
             "=: the same exit code, output and files. w: started warm, c: cold. first: nothing is"
             " known of the program; second: with a learned lease.",
+            *_started(ran),
         ),
     )
     verdicts = [verdict for story in ran for verdict in story.ways.values()]
@@ -302,6 +308,17 @@ def result(stories: Sequence[Story]) -> report.Result:
         if not story.ways
     )
     return report.Result("likeness", (table,), bars, {s.name: asdict(s) for s in ran}, failures)
+
+
+def _started(stories: Sequence[Story]) -> list[str]:
+    """How programs were started that nobody asked to be started cold, and why not warm."""
+    hows = Counter(story.ways[way].how for story in stories for way in ("first", "second"))
+    return [f"{count} runs: {how}" for how, count in hows.most_common()]
+
+
+def _label(name: str) -> str:
+    """Long enough to be found again."""
+    return "/".join(name.split("/")[-2:])
 
 
 def _cell(verdict: Verdict | None) -> str:

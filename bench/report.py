@@ -111,8 +111,13 @@ class Result:
             "tables": [dataclasses.asdict(table) for table in self.tables],
             "bars": [{**dataclasses.asdict(bar), "met": bar.met} for bar in self.bars],
             "samples": dict(self.samples),
-            "failures": [_ABSOLUTE.sub("", failure) for failure in self.failures],
+            "failures": [without_directories(failure) for failure in self.failures],
         }
+
+
+def without_directories(text: str) -> str:
+    """Paths by their last part only."""
+    return _ABSOLUTE.sub("", text)
 
 
 def write(document: Mapping[str, Any], directory: Path = RESULTS) -> Path:

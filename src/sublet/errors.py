@@ -6,6 +6,7 @@
     ├── WorldError          the world's: a disk, a socket, a process
     │   ├── BrokerGone      no broker answers and none could be started
     │   ├── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
+    │   ├── Superseded      another broker has taken the home over, or the home is gone
     │   └── TimedOut        no room in the time that was given; a TimeoutError, too
     ├── CallFailed          a call's in a pool: its function, or the worker it ran in
     │   ├── RemoteError     the function raised what cannot be had here
@@ -51,6 +52,10 @@ class BrokerGone(WorldError):
 
 class LedgerDamaged(WorldError):
     """The ledger cannot be read, and is never reset without being asked."""
+
+
+class Superseded(WorldError):
+    """This broker has its home no longer: it decides nothing any more, and ends."""
 
 
 class CallFailed(SubletError):

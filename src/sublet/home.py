@@ -15,6 +15,7 @@ _OURS = (
     "broker.lock",
     "broker.log",
     "engines",
+    "ledger.commits",
     "ledger.sqlite",
     "ledger.sqlite-shm",
     "ledger.sqlite-wal",

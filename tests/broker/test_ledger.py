@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -295,6 +295,24 @@ def test_a_live_job_that_cannot_be_read_is_damage_too(tmp_path: Path, healthy: b
     _is_refused_as_damaged(tmp_path, content)
 
 
+def test_a_finished_job_whose_record_is_damaged_counts_as_forgotten(tmp_path: Path) -> None:
+    """SQLite does not see that, and the others must not pay for it."""
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger.open(path)
+    for number in (1, 2):
+        ledger.save(job(number, Finished(2.0, Outcome("exited", 0))))
+    ledger.commit()
+    ledger.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE jobs SET record = X'7B227B' WHERE id = 1")
+        connection.commit()
+    opened = Ledger.open(path)
+    assert [one.id for one in opened.latest(10)] == [2]
+    assert opened.find(1) is None
+    assert opened.with_token("token-1") is None
+    opened.close()
+
+
 def test_a_healthy_ledger_is_not_taken_for_a_damaged_one(tmp_path: Path, healthy: bytes) -> None:
     path = tmp_path / "ledger.sqlite"
     path.write_bytes(healthy)
@@ -530,12 +548,11 @@ def test_nothing_of_an_environment_is_left_in_the_files_when_its_jobs_have_ended
     ledger.commit()
     assert _lies_in_files(ledger)
     for number in range(1, 4):
-        assert not ledger.unscrubbed
         ledger.save(_with_secret(number, DONE))
         ledger.commit()
-    assert ledger.unscrubbed
-    ledger.scrub()
-    assert not ledger.unscrubbed
+    assert ledger.in_journal
+    ledger.checkpoint()
+    assert not ledger.in_journal
     assert not _lies_in_files(ledger)
 
 

@@ -167,6 +167,7 @@ class Codes:
         self._end_names = {one.name: one for one in events if one.kind == "end"}
         self._killed = {one.pid for one in faults if one.how == "kill"}
         self._kinds = {one.kind for one in faults if one.how == "kill"}
+        self._kill_times = [one.at for one in faults if one.how == "kill"]
         self._full = [one for one in faults if one.how == "full disk"]
         self._jobs = jobs
         self._cancelled = cancelled
@@ -238,9 +239,10 @@ class Codes:
                 if one.code == 255 and "nobody saw its exit code" in one.said:
                     self.lost += 1
                     return "started cold" in one.said
-                if began is not None and began.pid in self._killed:
-                    # It dies as its program did.
-                    return one.code in (-9, 137)
+                # It dies as its program did. A worker that has not begun looks like its keeper.
+                if began.pid in self._killed if began else self._kills_during(one):
+                    done = (one.expected,) if ended else ()  # It was just about to end.
+                    return one.code in (-9, 137, *done)
                 return one.code == one.expected and ended is not None
             case "hold" if one.code == 3:
                 return True  # It has written down why.
@@ -256,6 +258,9 @@ class Codes:
                 # Of one that has ended, or was not paused, it says so.
                 return one.code == 0 or (one.code == 2 and "job" in one.said.lower())
         return False
+
+    def _kills_during(self, one: Asked) -> bool:
+        return any(one.began <= at <= one.ended for at in self._kill_times)
 
     def _worst(self, one: Asked) -> int:
         """What `sublet wait` ends with: the first code that is not 0."""

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from tempfile import mkdtemp
@@ -263,12 +264,11 @@ class Storm:
 
     def _log_words(self) -> list[str]:
         """Nobody of ours ended with a traceback, unless a full disk or a kill made it."""
-        found = []
+        found: Counter[str] = Counter()
         for path in self.box.home.glob("broker.log*"):
             text = path.read_text(errors="replace")
-            for part in text.split("Traceback (most recent call last)")[1:]:
-                found.append(f"{path.name}: Traceback{part[:1500]}")
-        return found
+            found.update(text.split("Traceback (most recent call last)")[1:])
+        return [f"the broker's log, {n} times: Traceback{text[:1500]}" for text, n in found.items()]
 
 
 def _sample(status: dict[str, Any]) -> Sample:

@@ -4,7 +4,7 @@ import pytest
 
 from fuzz import driver
 
-SECONDS = 3.0
+SECONDS = 2.0
 MOST = 3000
 
 

@@ -56,6 +56,7 @@ def test_no_two_programs_draw_the_same_numbers(box: Box) -> None:
     assert same([json.loads(run.stdout.splitlines()[-1]) for run in runs]) == []
 
 
+@pytest.mark.every_python
 def test_numbers_are_new_for_who_imports_a_part_of_numpy_only(box: Box) -> None:
     """The package around it counts as imported, too."""
     box.write("drawing.py", "from numpy.random import rand\nprint(rand())\n")

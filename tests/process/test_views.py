@@ -38,6 +38,36 @@ def test_the_program_is_at_the_bottom_of_its_stack(box: Box, words: str) -> None
 
 
 @pytest.mark.every_python
+@pytest.mark.parametrize("words", ["depth.py", "-c 'import depth'"])
+def test_a_program_can_recurse_as_deep_as_without_us(box: Box, words: str) -> None:
+    """Through Python's functions, and through C's, which count in Python 3.11."""
+    box.write(
+        "depth.py",
+        "import functools, sys\n"
+        "depth = 0\n"
+        "def deeper(again):\n"
+        "    global depth\n"
+        "    depth += 1\n"
+        "    again()\n"
+        "def measure(again):\n"
+        "    global depth\n"
+        "    depth = 0\n"
+        "    try: again()\n"
+        "    except RecursionError: print(depth, sys.getrecursionlimit())\n"
+        "plain = lambda: deeper(plain)\n"
+        "measure(plain)\n"
+        "through_c = functools.partial(lambda: deeper(through_c))\n"
+        "measure(through_c)\n"
+        "sys.setrecursionlimit(2000)\n"
+        "measure(plain)\n",
+    )
+    plain = shell(box, f"$PLAIN {words}")
+    ours = shell(box, f"$SUBLET -- $PLAIN {words}")
+    assert "started warm" in ours.stderr
+    assert ours.stdout == plain.stdout
+
+
+@pytest.mark.every_python
 def test_the_debugger_shows_the_program_and_nothing_below_it(box: Box) -> None:
     """`w` in pdb."""
     box.write("train.py", "def f():\n    breakpoint()\nf()\n")
@@ -87,6 +117,7 @@ def test_a_program_finds_no_package_that_it_has_not_imported(box: Box) -> None:
     assert ours == plain
 
 
+@pytest.mark.every_python
 def test_a_program_finds_no_part_of_a_package_that_it_has_not_imported(box: Box) -> None:
     """Nor any that was imported after the package itself."""
     parts = ("absl.flags", "google.protobuf", "matplotlib.pyplot", "numpy.random", "scipy.stats")

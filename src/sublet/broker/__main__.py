@@ -4,23 +4,27 @@ import contextlib
 import gc
 import os
 import signal
+import sqlite3
 import sys
 
 from sublet import descriptors
 from sublet.backends.local import parent
+from sublet.broker import log
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
-from sublet.broker.lock import only_broker
+from sublet.broker.lock import Lock, only_broker
 from sublet.broker.requests import Requests
 from sublet.broker.sessions import Door
 from sublet.clock import SystemClock
 from sublet.devices import Probe
-from sublet.errors import BadRequest, SubletError
+from sublet.errors import BadRequest, SubletError, Superseded, WorldError
 from sublet.home import Home
 from sublet.hub import Hub
 from sublet.units import parse_bytes
 
 _RARELY = (2_000, 100, 100)
+_LOOK = 2.0
+"""Seconds between looks whether the home is still there, and ours."""
 
 
 def main() -> int:
@@ -30,16 +34,35 @@ def main() -> int:
     home = Home.find()
     try:
         home.make()
-        with only_broker(home):
+        with only_broker(home) as lock:
             broker, door = _open(home)
             _report(report, "ready")
-            try:
-                broker.run()
-            finally:
-                door.close()
+            return _run(broker, door, lock)
     except SubletError as error:
         _report(report, f"{type(error).__name__}\n{error.message}\n{error.hint}")
+    except (OSError, sqlite3.Error) as error:
+        told = f"The state directory {home.path} cannot be used: {error}."
+        _report(report, f"{WorldError.__name__}\n{told}\nFree some space, or see {home.log}.")
+    return 1
+
+
+def _run(broker: Broker, door: Door, lock: Lock) -> int:
+    """Until it is told to end. A broker that has its home no longer ends at once, and touches
+    nothing: its workers and the socket may be another's by now."""
+
+    def look() -> None:
+        lock.check()
+        door.check()
+        broker.hub.later(_LOOK, look)
+
+    try:
+        look()
+        broker.run()
+    except Superseded as error:
+        log.note(str(error))
         return 1
+    finally:
+        door.close()
     return 0
 
 

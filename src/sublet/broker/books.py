@@ -29,6 +29,8 @@ class Books:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        # Before it is read: what an earlier broker commits is seen here, or refused there.
+        ledger.claim()
         self.state = State(ledger.live())
         self.changed = True
         """Whether there is a reason to plan again."""
@@ -40,11 +42,12 @@ class Books:
         self._decisions: list[Undo] = []
         self._effects: list[Effect] = []
         self._when_written: list[Effect] = []
+        self._asked: list[tuple[Effect, Callable[[sqlite3.Error], None]]] = []
 
     @property
     def news(self) -> bool:
         """Whether there is something to plan for or to write down."""
-        return self.changed or bool(self._unwritten)
+        return self.changed or bool(self._unwritten or self._asked)
 
     def happened(self, event: Event) -> Job:
         """Take in an event of the world; the job as it is now."""
@@ -76,6 +79,7 @@ class Books:
         unwritten, measured = dict(self._unwritten), len(self._measured)
         applied, decisions = len(self._applied), len(self._decisions)
         effects, when_written = len(self._effects), len(self._when_written)
+        asked = len(self._asked)
         try:
             yield
         except BaseException:
@@ -87,6 +91,7 @@ class Books:
             del self._decisions[decisions:]
             del self._effects[effects:]
             del self._when_written[when_written:]
+            del self._asked[asked:]
             raise
 
     def measured(
@@ -103,6 +108,11 @@ class Books:
     def when_written(self, effect: Effect) -> None:
         """Do this once all that has happened so far is on disk."""
         self._when_written.append(effect)
+
+    def answer(self, written: Effect, failed: Callable[[sqlite3.Error], None]) -> None:
+        """Somebody waits for an answer: `written` once all that has happened so far is on disk,
+        `failed` if the disk will not have it now."""
+        self._asked.append((written, failed))
 
     def take_touched(self) -> list[int]:
         """The jobs that have changed since this was last asked."""
@@ -130,13 +140,16 @@ class Books:
             self.ledger.commit()
         except sqlite3.Error as error:
             self.ledger.rollback()
+            asked, self._asked = self._asked, []
+            for _, failed in asked:
+                failed(error)
             return self._undo(), error
         self._unwritten.clear()
         self._measured.clear()
         self._applied.clear()
         self._decisions.clear()
-        effects = self._effects + self._when_written
-        self._effects, self._when_written = [], []
+        effects = [*self._effects, *self._when_written, *(written for written, _ in self._asked)]
+        self._effects, self._when_written, self._asked = [], [], []
         for effect in effects:
             effect()
         return [], None

@@ -49,6 +49,7 @@ from sublet.wire import messages as say
 
 _DOWN = "`sublet down --stop`"
 _RETRY_WRITING = 1.0
+_CHECKPOINT = 1.0
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
 
@@ -161,8 +162,8 @@ class Broker:
             self._once(_LOOK_AGAIN, self._look_again)
         if self._trimmer.watches(self.state.holding()):
             self._once(_LOOK_AGAIN, self._trim)
-        if self.books.ledger.unscrubbed:
-            self._once(_LOOK_AGAIN, self._scrub)
+        if self.books.ledger.in_journal:
+            self._once(_CHECKPOINT, self._checkpoint)
 
     def _once(self, seconds: float, act: Callable[[], None]) -> None:
         """Later, unless it is to be done by then anyway."""
@@ -190,10 +191,11 @@ class Broker:
         for job, ceiling in self._trimmer.look(whole, self.clock.now()):
             self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
 
-    def _scrub(self) -> None:
-        """Environments of jobs that have ended do not stay in the ledger's journal."""
+    def _checkpoint(self) -> None:
+        """What was accepted stays in the ledger's journal for a moment only; so do environments of
+        jobs that have ended."""
         with contextlib.suppress(sqlite3.Error):  # The disk is full; tried again after a turn.
-            self.books.ledger.scrub()
+            self.books.ledger.checkpoint()
 
     def _refuse(self, undone: list[Undo], error: sqlite3.Error) -> None:
         """Say to those whose jobs could not be written down that they were not accepted."""

@@ -3,6 +3,10 @@ store.
 
 What `save` was called with is on disk when `commit` returns. A damaged file is never reset:
 opening it raises, and `sublet recover` sets it aside.
+
+Every commit has a number, in the file and, once it is on disk, in a small file beside it. So a file
+that has lost commits, with its journal for example, is known for a damaged one. A broker that takes
+over counts the epoch up, and every commit looks whether it is still of the current one.
 """
 
 import contextlib
@@ -17,7 +21,7 @@ from sublet.broker import common, measurements
 from sublet.broker.common import Common
 from sublet.broker.measurements import Measurements
 from sublet.domain.job import Finished, Job
-from sublet.errors import LedgerDamaged, WorldError
+from sublet.errors import LedgerDamaged, Superseded, WorldError
 
 _MIGRATIONS = (
     # 1: jobs as records, live or finished; what programs were measured to use.
@@ -64,6 +68,11 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._db = connection
         self.path = path
+        self._identity = _identity(path)
+        self._epoch: str | None = None
+        self._counter = Counter(path)
+        self._in_journal = True
+        """Whether there are commits that are in the journal only."""
         self.measurements = Measurements(connection, self._begin)
         self.common = Common(connection, self._begin)
         self._unscrubbed = False
@@ -75,6 +84,8 @@ class Ledger:
         try:
             if path.exists():
                 _check(path)
+            elif Counter.read(path):
+                raise sqlite3.DatabaseError("the file is gone")
             else:
                 _create(path)
             connection = _connect(path)
@@ -87,6 +98,17 @@ class Ledger:
                 connection.close()
             raise _explain(error, path) from error
         return cls(connection, path)
+
+    def claim(self) -> None:
+        """Be the one who writes: who did so before cannot, from here on."""
+        self._epoch = None
+        try:
+            epoch = str(int(self.fact("epoch") or 0) + 1)
+            self.note("epoch", epoch)
+            self.commit()
+        except sqlite3.Error as error:
+            raise _explain(error, self.path) from error
+        self._epoch = epoch
 
     def live(self) -> list[Job]:
         """The jobs that have not finished, in the order they came."""
@@ -159,23 +181,53 @@ class Ledger:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def _jobs(self, where: str, *values: object) -> list[Job]:
-        query = f"SELECT record, surroundings FROM jobs WHERE {where}"
-        return [self.common.put_together(*row) for row in self._db.execute(query, values)]
+        """Opening has read all live ones. A finished one whose record is damaged counts as
+        forgotten: it must not cost the others their broker."""
+        found = []
+        query = f"SELECT live, record, surroundings FROM jobs WHERE {where}"
+        for live, *row in self._db.execute(query, values):
+            try:
+                found.append(self.common.put_together(*row))
+            except (msgspec.MsgspecError, LookupError, TypeError):
+                if live:
+                    raise
+        return found
 
     def commit(self) -> None:
-        """Everything saved so far is on disk when this returns."""
-        if self._db.in_transaction:
-            self._db.execute("COMMIT")
+        """Everything saved so far is on disk when this returns. Raises Superseded, and changes
+        nothing, if another broker has taken over."""
+        if not self._db.in_transaction:
+            return
+        if self._epoch is not None and (
+            self.fact("epoch") != self._epoch or _identity(self.path) != self._identity
+        ):
+            self.rollback()
+            raise Superseded(f"Another broker has taken {self.path.parent} over, or it is gone.")
+        number = self._count()
+        self._db.execute("COMMIT")
+        self._in_journal = True
+        self._counter.write(number)
+
+    def _count(self) -> int:
+        known = self.fact("commits")
+        number = int(known or 0) + 1
+        if known is None:
+            self.note("commits", str(number))
+        else:
+            # Not replaced: that would write one page more.
+            self._db.execute("UPDATE facts SET value = ? WHERE name = 'commits'", (str(number),))
+        return number
 
     @property
-    def unscrubbed(self) -> bool:
-        """Whether the journal may still have environments that were dropped."""
-        return self._unscrubbed and not self._db.in_transaction
+    def in_journal(self) -> bool:
+        """Whether there are commits that are in the journal only."""
+        return self._in_journal and not self._db.in_transaction
 
-    def scrub(self) -> None:
-        """Empty the journal, in which environments lie that were dropped."""
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._unscrubbed = False
+    def checkpoint(self) -> None:
+        """Bring all commits from the journal into the file itself, where nothing but damage to the
+        file can touch them. The journal is emptied if dropped environments may lie in it."""
+        self._db.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if self._unscrubbed else 'PASSIVE'})")
+        self._in_journal = self._unscrubbed = False
 
     def rollback(self) -> None:
         """Forget what was saved since the last commit."""
@@ -187,16 +239,74 @@ class Ledger:
     def close(self) -> None:
         """Close the file; what was not committed is lost."""
         self._db.close()
+        self._counter.close()
 
     def _begin(self) -> None:
         if not self._db.in_transaction:
             self._db.execute("BEGIN IMMEDIATE")
 
 
+class Counter:
+    """The number of the last commit that is known to be on disk, in a file beside the ledger.
+
+    It is written after the commit, so it is never ahead of a ledger that is whole. It is not
+    synchronized: after a loss of power it may say less than there is, which does no harm.
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        self._number: int | None = None
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            self._number = os.open(self.path(ledger), flags, 0o600)
+
+    @staticmethod
+    def path(ledger: Path) -> Path:
+        """Where it is."""
+        return ledger.with_suffix(".commits")
+
+    @classmethod
+    def read(cls, ledger: Path) -> int:
+        """The number that was written last; 0 if none was."""
+        try:
+            return int(cls.path(ledger).read_bytes().decode("ascii", "replace") or 0)
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            raise sqlite3.DatabaseError("the number of its last commit cannot be read") from None
+
+    @classmethod
+    def start(cls, ledger: Path, number: int) -> None:
+        """Begin anew with this number."""
+        cls.path(ledger).write_bytes(b"%020d\n" % number)
+
+    def write(self, number: int) -> None:
+        """This commit is on disk. A disk that has no room for its number keeps an older one."""
+        if self._number is not None:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._number, b"%020d\n" % number, 0)
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        if self._number is not None:
+            os.close(self._number)
+            self._number = None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells this file from a later one of the same name; None if it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    # Or it would need other files, in other directories.
+    connection.execute("PRAGMA temp_store = MEMORY")
     # What is deleted is overwritten, too.
     connection.execute("PRAGMA secure_delete = ON")
     return connection
@@ -221,10 +331,24 @@ def _check(path: Path) -> None:
             )
         if not version or not {"jobs", "peaks"} <= tables:
             raise sqlite3.DatabaseError("its tables are missing")
+        missing = missing_commits(connection, path)
+        if missing:
+            raise sqlite3.DatabaseError(
+                f"its last {missing} commits are missing, with its journal ({path.name}-wal)"
+            )
         apart = "surroundings" if version >= 3 else "NULL"
         shared = Common(connection, lambda: None)
         for row in connection.execute(f"SELECT record, {apart} FROM jobs WHERE live"):
             shared.put_together(*row)
+
+
+def missing_commits(connection: sqlite3.Connection, path: Path) -> int:
+    """How many commits of the ledger at `path` were on disk and are not in what can be read."""
+    (known,) = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE name = 'facts'"
+    ).fetchone()
+    row = known and connection.execute("SELECT value FROM facts WHERE name = 'commits'").fetchone()
+    return max(0, Counter.read(path) - (int(row[0]) if row else 0))
 
 
 def _create(path: Path) -> None:

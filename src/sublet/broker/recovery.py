@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sublet.broker.ledger import Ledger
+from sublet.broker.ledger import Counter, Ledger, missing_commits
 from sublet.broker.measurements import ALL_COLUMNS, FORECAST_COLUMNS
 from sublet.domain.job import Finished, Job, Outcome, Surroundings
 from sublet.errors import LedgerDamaged
@@ -33,6 +33,8 @@ class Recovered(Struct, frozen=True):
     jobs: int
     peaks: int
     running: int
+    missing: int = 0
+    """Commits that were on disk once, and are nowhere to be read."""
 
 
 def recover(home: Home) -> Recovered | None:
@@ -49,12 +51,14 @@ def recover(home: Home) -> Recovered | None:
         found = (list(_rows(copy, "peaks", columns)) for columns in ALL_COLUMNS)
         peaks = next((rows for rows in found if rows), [])
         running = {job.id: job for job in _running(home)}
+        missing, number = _commits(copy, home.ledger)
         mended = Path(directory) / "mended.sqlite"
         ledger = Ledger.open(mended)
         for job in (jobs | running).values():
             ledger.save(job)
         ledger.measurements.restore_peaks(peaks)
         ledger.measurements.restore_forecasts(list(_rows(copy, "forecasts", FORECAST_COLUMNS)))
+        ledger.note("commits", str(number))
         ledger.commit()
         ledger.close()
         aside = _keep(home.ledger)
@@ -63,7 +67,24 @@ def recover(home: Home) -> Recovered | None:
         for ending in ("-wal", "-shm"):
             Path(f"{home.ledger}{ending}").unlink(missing_ok=True)
         os.replace(mended, home.ledger)
-    return Recovered(aside, len(jobs), len(peaks), len(running))
+        # Last: killed before this, the new ledger has as many commits as the counter says.
+        Counter.start(home.ledger, number + 1)
+    return Recovered(aside, len(jobs), len(peaks), len(running), missing)
+
+
+def _commits(copy: Path, path: Path) -> tuple[int, int]:
+    """How many commits are missing, and the number of the last one there was."""
+    try:
+        number = Counter.read(path)
+    except sqlite3.Error:
+        number = 0
+    missing = 0
+    with (
+        contextlib.suppress(sqlite3.Error, ValueError),
+        contextlib.closing(sqlite3.connect(copy)) as connection,
+    ):
+        missing = missing_commits(connection, path)
+    return missing, number
 
 
 def _keep(path: Path) -> Path:
@@ -86,9 +107,10 @@ def _readable_copy(path: Path, directory: Path) -> Path:
     for ending in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
-    if copy.stat().st_size < 4096:
+    if not copy.exists() or copy.stat().st_size < 4096:
         # SQLite throws the journal of an empty file away, and all may be in there.
-        os.truncate(copy, 4096)
+        with copy.open("ab") as file:
+            file.truncate(4096)
     return copy
 
 

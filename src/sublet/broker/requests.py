@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _ENDS = (SIGINT, SIGTERM, SIGHUP, SIGQUIT)
 """Signals by which users end programs."""
+_SEE_TO_DISK = "See to its disk, then try again."
 MOST_TASKS = 100_000
 """The largest array."""
 
@@ -43,6 +44,8 @@ class Requests:
                 self._deal(session, request)
         except SubletError as error:
             session.refuse(error)
+        except sqlite3.Error as error:
+            session.refuse(WorldError(f"The ledger cannot be read: {error}.", _SEE_TO_DISK))
 
     def _deal(self, session: Session, request: say.Request) -> None:
         broker = self.broker
@@ -75,9 +78,20 @@ class Requests:
                 self._keep_forecast(session, spec, forecast)
             case say.Act(verb=verb, jobs=numbers, environ=environ):
                 done = say.Done(self._acts.act(verb, numbers, environ))
-                broker.books.when_written(lambda: session.reply(done))
+                broker.books.answer(
+                    lambda: session.reply(done),
+                    lambda error: session.refuse(self._unwritten(done, error)),
+                )
             case say.Down(stop=stop):
                 broker.down(session, stop)
+
+    def _unwritten(self, done: say.Done, error: sqlite3.Error) -> WorldError:
+        """The verb was obeyed all the same: it may be the way to have some space again."""
+        return WorldError(
+            f"{'; '.join(done.said)}. But the ledger cannot be written: {error}.",
+            f"Free some space for {self.broker.home.path}: a broker that ends before it is written "
+            "takes it for not done.",
+        )
 
     def left(self, session: Session) -> None:
         """A client that is gone takes its job with it, unless it has taken its lease itself."""

@@ -126,23 +126,42 @@ class Door:
         self._sessions: dict[Session, None] = {}
         """In the order they came."""
         self._spare = Spare()
+        self._open()
+
+    def _open(self) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        _remove(path)
+        _remove(self._path)
         before = os.umask(0o177)
         try:
-            at(path, self._sock.bind)
+            at(self._path, self._sock.bind)
         finally:
             os.umask(before)
+        self._file = os.stat(self._path)
         self._sock.listen(512)
         self._sock.setblocking(False)
-        hub.watch(self._sock, self._accept)
+        self._hub.watch(self._sock, self._accept)
+
+    def check(self) -> None:
+        """Somebody may have removed the socket's file: make another. Only for who has the lock."""
+        if not self._is_there():
+            with contextlib.suppress(OSError):
+                self._hub.unwatch(self._sock)
+                self._sock.close()
+                self._open()
 
     def close(self) -> None:
-        """Take the socket away; sessions stay."""
+        """Take the socket away, unless the name is another broker's by now; sessions stay."""
         self._hub.unwatch(self._sock)
         self._sock.close()
         self._spare.close()
-        _remove(self._path)
+        if self._is_there():
+            _remove(self._path)
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path), self._file)
+        except OSError:
+            return False
 
     def _accept(self) -> None:
         try:

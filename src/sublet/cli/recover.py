@@ -21,9 +21,15 @@ def command() -> int:
     if done is None:
         click.echo("the ledger is sound; nothing was changed")
         return 0
-    click.echo(f"the damaged ledger is now {done.aside}")
+    if done.aside.exists():
+        click.echo(f"the damaged ledger is now {done.aside}")
     click.echo(
         f"saved: {done.jobs} jobs, {done.peaks} measurements; "
         f"{done.running} programs were running and keep their leases"
     )
+    if done.missing:
+        click.echo(
+            f"missing: {done.missing} commits that were on disk are not in the file any more; jobs "
+            "that were accepted with them are lost: submit them again"
+        )
     return 0

@@ -14,30 +14,31 @@ from typing import Any
 class Loggers(dict[str, Any]):
     """The table of all loggers by name. Who asks for a hidden one by its name gets it."""
 
-    def __init__(self, listed: dict[str, Any], hidden: dict[str, Any]) -> None:
+    def __init__(self, listed: dict[str, Any], hidden: dict[str, dict[str, Any]]) -> None:
         super().__init__(listed)
         self._hidden = hidden
+        """By package, then by name."""
 
     def __contains__(self, name: object) -> bool:
-        if name in self._hidden:
-            self._list(str(name))
+        of_package = self._hidden.get(_package(str(name)), {})
+        if name in of_package:
+            self[str(name)] = of_package.pop(str(name))
         return super().__contains__(name)
 
     def give_back(self, package: str) -> None:
         """List the loggers of a package that the program has just imported."""
-        for name in [name for name in self._hidden if name.partition(".")[0] == package]:
-            self._list(name)
-
-    def _list(self, name: str) -> None:
-        self[name] = self._hidden.pop(name)
+        self.update(self._hidden.pop(package, {}))
 
 
 def hide(packages: Iterable[str]) -> Loggers:
     """Take the loggers of these packages out of the list."""
-    chosen = set(packages)
     listed: dict[str, Any] = {}
-    hidden: dict[str, Any] = {}
+    hidden: dict[str, dict[str, Any]] = {package: {} for package in packages}
     for name, logger in logging.root.manager.loggerDict.items():
-        (hidden if name.partition(".")[0] in chosen else listed)[name] = logger
+        hidden.get(_package(name), listed)[name] = logger
     logging.root.manager.loggerDict = found = Loggers(listed, hidden)
     return found
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]

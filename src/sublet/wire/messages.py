@@ -19,7 +19,7 @@ from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """Of a job, as the ledger can hold it."""
 Numbers = Annotated[tuple[Number, ...], Meta(max_length=100_000)]
-Token = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]*$")]
+Token = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[ -~]*$")]
 
 
 class Under(Struct, frozen=True):
