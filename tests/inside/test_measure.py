@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from sublet.inside import measure
 from sublet.inside.lease import Lease
 from sublet.inside.measure import Board, read_boards
 
@@ -47,3 +50,15 @@ def test_a_board_that_cannot_be_written_is_nothing_to_the_program(
     tmp_path: Path, on_cpu: Callable[..., Lease]
 ) -> None:
     Board(on_cpu(tmp_path / "gone"), os.getpid()).note(main_started_ns=5)
+
+
+def test_a_look_that_fails_is_nothing_to_the_program(
+    tmp_path: Path, on_cpu: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as at variables that another thread is just changing."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    monkeypatch.setattr(measure.environment, "too_late", fail)
+    measure._look(Board(on_cpu(tmp_path), os.getpid()))

@@ -188,6 +188,16 @@ def test_a_file_that_hides_a_library_is_found_first_as_with_python(box: Box) -> 
     assert plain == ours == "mine\n"
 
 
+def test_a_file_that_an_import_looks_for_in_vain_elsewhere_is_found_as_with_python(
+    box: Box,
+) -> None:
+    """TensorFlow's imports try `import python`, which is there for no program but this one."""
+    box.write("python.py", "print('mine')")
+    box.write("train.py", "import tensorflow; print('done')")
+    plain, ours = both(box, "RUN train.py", "cold")
+    assert plain == ours
+
+
 def test_pythonpath_is_searched_before_the_libraries(box: Box) -> None:
     """Also when it hides something that the nursery has."""
     extra = box.work / "extra"

@@ -194,11 +194,22 @@ def read_boards(directory: str) -> list[Reading]:
 def _sample(mine: Board) -> None:
     pauses = list(_FIRST_PAUSES)
     never = threading.Event()
-    while not never.wait(pauses.pop(0) if pauses else _PAUSE):
+    try:
+        while not never.wait(pauses.pop(0) if pauses else _PAUSE):
+            _look(mine)
+    except Exception:
+        return  # The interpreter is being taken apart, and this thread says nothing of it.
+
+
+def _look(mine: Board) -> None:
+    """Whatever fails here, the program goes on, and finds no word of it among its own."""
+    try:
         mine.note_usage()
         mine.follow_ceiling()
         _answer_late(mine.lease)
         _prune_dumps(mine.lease)
+    except Exception:
+        return
 
 
 def _last_reading(mine: Board) -> None:

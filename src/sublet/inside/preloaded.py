@@ -29,6 +29,8 @@ class Needs:
 
     def __init__(self) -> None:
         self._of: dict[str, set[str]] = {}
+        self.missing: set[str] = set()
+        """What imports have asked for in vain. A program may have it beside its script."""
 
     def note(self, importer: str, imported: str) -> None:
         self._of.setdefault(_top(importer), set()).add(_top(imported))
@@ -58,19 +60,30 @@ class Needs:
             importer = (globals or {}).get("__name__")
             if importer and not level:
                 self.note(str(importer), name)
-            return original(name, globals, locals, fromlist, level)
+            with self._noting_missing():
+                return original(name, globals, locals, fromlist, level)
 
         def noting_by_name(name: str, package: str | None = None) -> ModuleType:
             importer = sys._getframe(1).f_globals.get("__name__")
             if importer and not name.startswith("."):
                 self.note(str(importer), name)
-            return by_name(name, package)
+            with self._noting_missing():
+                return by_name(name, package)
 
         builtins.__import__, importlib.import_module = noting, noting_by_name
         try:
             yield
         finally:
             builtins.__import__, importlib.import_module = original, by_name
+
+    @contextlib.contextmanager
+    def _noting_missing(self) -> Iterator[None]:
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            if error.name and _top(error.name) not in sys.modules:
+                self.missing.add(_top(error.name))
+            raise
 
 
 def give_back_all() -> None:

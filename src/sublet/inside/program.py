@@ -61,7 +61,7 @@ class Interpreter:
 
     path: tuple[str, ...]
     tops: frozenset[str]
-    """Names of modules that are imported, without what is inside of packages."""
+    """Names of modules that are imported, or were asked for, without what is inside of packages."""
     local: frozenset[str]
     """Files that imports have looked for in the current directory."""
     backend: str
@@ -74,6 +74,7 @@ class Interpreter:
         """Hides from programs what they have not imported."""
         tops = {name for name in sys.modules if "." not in name} - set(sys.builtin_module_names)
         tops.remove("__main__")  # Nobody's: each program brings its own.
+        tops |= needs.missing
         ending = Ending.now()
         config = sys.modules.get("keras.src.backend.config")
         preloaded = Preloaded(needs, Settings(reads, threads.libraries()).imported)
