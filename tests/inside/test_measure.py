@@ -60,5 +60,5 @@ def test_a_look_that_fails_is_nothing_to_the_program(
     def fail(*_: object) -> None:
         raise RuntimeError("dictionary changed size during iteration")
 
-    monkeypatch.setattr(measure.environment, "too_late", fail)
+    monkeypatch.setattr("sublet.inside.measure.environment.too_late", fail)
     measure._look(Board(on_cpu(tmp_path), os.getpid()))
