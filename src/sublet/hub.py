@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Act = Callable[[], None]
+Act = Callable[[], object]
 
 
 class Hub:

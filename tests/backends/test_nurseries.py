@@ -26,7 +26,7 @@ class Place:
         self.hub = Hub()
         self.python = root / "python"
         self.log = root / "log"
-        self.all = Nurseries(self.hub, self.log, str(root), lambda *_: None, lambda: None)
+        self.all = Nurseries(self.hub, self.log, str(root), lambda: None)
         self.key = NurseryKey(str(self.python), ())
 
     def runs(self, code: str) -> None:

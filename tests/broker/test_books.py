@@ -1,5 +1,6 @@
 """State and ledger in step, on a disk that says no."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from sublet.broker.books import Books
 from sublet.broker.events import Granted, Held, Released, Submitted, Withdrawn
 from sublet.broker.ledger import Ledger
-from sublet.domain.job import Finished, Outcome, Waiting
+from sublet.domain.job import Finished, Outcome, Paused, Waiting
 from support.jobs import job, kept, lease
 
 
@@ -104,3 +105,45 @@ def test_a_job_is_found_as_it_is_now_and_not_as_it_was_written(books: Books) -> 
     books.write()
     assert books.find(1) == kept(found)
     assert books.find(2) is None
+
+
+def test_what_is_left_by_an_exception_was_never_taken_in(books: Books) -> None:
+    """Of a unit, nothing stays: not in the state, not for the disk, and no effect."""
+    books.decided(None, Submitted(job(1)))
+    books.decided(None, Submitted(job(2)))
+    books.write()
+    before = books.state.jobs()
+    effects: list[str] = []
+    books.happened(Held(1, 2.0))
+    with contextlib.suppress(ZeroDivisionError), books.unit():
+        books.decided(None, Submitted(job(3)), lambda: effects.append("accepted"))
+        books.happened(Released(1, 3.0, 3.0))
+        books.happened(Withdrawn(2, 2.0, Outcome("cancelled", 143)))
+        books.when_written(lambda: effects.append("forgotten"))
+        books.answer(lambda: effects.append("done"), lambda error: effects.append("failed"))
+        raise ZeroDivisionError
+    (one, two) = books.state.jobs()
+    assert isinstance(one.state, Paused)
+    assert two == before[1]
+    assert books.write() == ([], None)
+    assert books.ledger.live() == [one, two]
+    assert effects == []
+
+
+def test_who_waits_for_an_answer_gets_one_from_a_disk_that_is_full(books: Books) -> None:
+    books.decided(None, Submitted(job(1)))
+    books.write()
+    told: list[str] = []
+    _break(books)
+    books.happened(Held(1, 2.0))
+    books.answer(lambda: told.append("done"), lambda error: told.append(str(error)))
+    assert books.write()[1] is not None
+    assert len(told) == 1
+    assert "readonly" in told[0]
+    _mend(books)
+    assert books.write() == ([], None)
+    assert len(told) == 1
+    books.answer(lambda: told.append("done"), lambda error: told.append(str(error)))
+    assert books.news
+    books.write()
+    assert told[1:] == ["done"]

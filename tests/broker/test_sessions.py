@@ -1,13 +1,16 @@
 """Clients over real sockets, and what they do to the loop when they leave."""
 
+import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from sublet.broker.sessions import Session
+from sublet.broker import sessions
+from sublet.broker.sessions import Door, Session
 from sublet.hub import Hub
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
@@ -20,12 +23,17 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[say.Request] = []
         self.gone: list[Session] = []
+        self.broken = False
 
     def asked(self, session: Session, request: say.Request) -> None:
         self.heard.append(request)
+        if self.broken:
+            raise ZeroDivisionError("a bug")
 
     def left(self, session: Session) -> None:
         self.gone.append(session)
+        if self.broken:
+            raise ZeroDivisionError("another bug")
 
 
 class Hall:
@@ -146,3 +154,71 @@ def test_who_cannot_be_understood_is_told_so_and_let_go(hall: Hall, said: bytes)
     assert isinstance(refusal, say.Refused)
     assert hall.desk.heard == []
     assert hall.desk.gone == [session]
+
+
+def test_a_bug_in_dealing_with_one_client_ends_its_connection_and_is_told_to_both(
+    hall: Hall, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, other = hall.client()
+    session, client = hall.client()
+    hall.desk.broken = True
+    ask(client, say.AskStatus())
+    hall.turn_until(lambda: not session.open)
+    (refusal,) = replies(client, 2)
+    assert isinstance(refusal, say.Refused)
+    assert refusal.kind == "InternalError"
+    assert "a bug" in refusal.message
+    assert "Traceback" in capfd.readouterr().err
+    hall.desk.broken = False
+    ask(other, say.Down())
+    hall.turn_until(lambda: say.Down() in hall.desk.heard)
+
+
+def test_a_client_that_reads_nothing_is_let_go_before_the_replies_fill_the_memory(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_MOST_UNSENT", 4 << 20)
+    session, _ = hall.client()
+    for _ in range(20):
+        session.reply(LONG)
+    assert not session.open
+
+
+def test_when_all_places_are_taken_silent_clients_make_room_and_others_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_SESSIONS", 3)
+    hub, desk, path = Hub(), Listener(), str(tmp_path / "broker.sock")
+    door = Door(hub, path, desk)
+    clients: list[Frames] = []
+
+    def come(asks: bool) -> Frames:
+        sock = socket.socket(socket.AF_UNIX)
+        directory = os.open(tmp_path, os.O_RDONLY)
+        sock.connect(f"/proc/self/fd/{directory}/broker.sock")
+        os.close(directory)
+        clients.append(Frames(sock))
+        if asks:
+            ask(clients[-1], say.AskStatus())
+        before = len(desk.heard)
+        hub.turn()
+        while asks and len(desk.heard) == before and len(clients) <= 4:
+            hub.turn()
+        return clients[-1]
+
+    silent = come(asks=False)
+    for _ in range(2):
+        come(asks=True)
+    come(asks=True)
+    (told,) = replies(silent, 2)
+    assert isinstance(told, say.Refused)
+    (told,) = replies(come(asks=False), 2)
+    assert isinstance(told, say.Refused)
+    assert "as many clients as it can have" in told.message
+    assert len(desk.heard) == 3
+    for client in clients:
+        client.close()
+    while len(desk.gone) < 5:
+        hub.turn()
+    door.close()
+    hub.close()

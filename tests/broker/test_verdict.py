@@ -42,4 +42,6 @@ def test_an_end_without_evidence_is_what_it_looks_like(tmp_path: Path) -> None:
     """Exit codes and signals as a shell shows them; unseen is said to be so."""
     assert (_judge(tmp_path, _EXIT_1).cause, _judge(tmp_path, _EXIT_1).code) == ("exited", 1)
     assert (_judge(tmp_path, _SIGSEGV).cause, _judge(tmp_path, _SIGSEGV).code) == ("signalled", 139)
-    assert (_judge(tmp_path, None).cause, _judge(tmp_path, None).code) == ("lost", 255)
+    unseen = _judge(tmp_path, None)
+    assert (unseen.cause, unseen.code, unseen.unseen) == ("lost", 255, True)
+    assert "may have done its work" in unseen.message

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.box import Box
+from support.box import Box, wait_for
 
 FAKE = """
 import os
@@ -44,3 +44,28 @@ def test_programs_start_cold_where_every_fork_dies_and_say_why(
     assert row["python"] == python
     assert row["state"].startswith("off: 3 workers in a row")
     assert box.processes().keys() == {box.status()["pid"]}
+
+
+def test_programs_start_cold_where_every_nursery_dies_and_say_why(
+    new_box: Callable[..., Box], tmp_path: Path
+) -> None:
+    """Each of them as soon as it is warm, as if the kernel were short of memory."""
+    box = new_box(SUBLET_CPU_MEMORY="4GiB")
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "tensorflow.py").write_text(
+        "import os, signal\n__version__ = '0.0'\n"
+        "os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGKILL))\n"
+    )
+    box.write("train.py", "print('ran')")
+
+    def why() -> str:
+        ran = box.sublet("run", "--python", str(venv / "bin/python"), "train.py", check=True)
+        assert ran.stdout == "ran\n"
+        assert "started cold: " in ran.stderr
+        return str(ran.stderr)
+
+    wait_for(lambda: "came from it, again and again" in why(), "its nursery is done without")
+    (row,) = box.status()["nurseries"]
+    assert row["state"].startswith("off: the nursery ended before a worker came from it")

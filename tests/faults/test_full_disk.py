@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -145,3 +146,20 @@ def test_the_broker_lives_without_inodes_and_jobs_wait_for_them(small_box: Box) 
     assert said(box, second) == "second\n"
     assert "Traceback" not in log(box)
     assert os.path.exists(f"/proc/{pid}")
+
+
+def test_a_broker_that_can_write_nothing_says_so_in_one_line(new_box: NewBox) -> None:
+    """After a kill: what the last one had committed is found by the next that can."""
+    box = new_box(SUBLET_CPU_MEMORY="1GiB")
+    running = shell(box, f"{HOLD.format('go')}; exit 4")
+    reached(box, running, "running")
+    pid = box.status()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the broker is gone")
+    told = box.sublet("status", preexec_fn=lambda: write_nothing(0, True))
+    assert told.returncode == 2
+    assert "cannot be used" in told.stderr
+    assert "Free some space" in told.stderr
+    assert len(told.stderr.splitlines()) <= 2
+    box.write("go", "")
+    assert ended(box, running)[0]["code"] == 4

@@ -64,6 +64,15 @@ def test_what_is_no_failure_of_its_own_brings_it_back_at_once(told: Outcome) -> 
     assert again(submitted(requeue=False), told, None) is None
 
 
+def test_one_that_may_have_ended_well_is_done_again_only_where_that_was_asked_for() -> None:
+    """Nobody saw its end."""
+    told = Outcome("lost", 255, ran=LONG, unseen=True)
+    assert again(submitted(), told, None) is None
+    terms = again(submitted(retries=1), told, None)
+    assert terms is not None
+    assert not terms.forgiven
+
+
 def test_a_signal_whose_code_looks_like_42_asks_for_nothing() -> None:
     assert again(submitted(), Outcome("signalled", 42, ran=LONG), None) is None
 

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import sublet
 from sublet.inside import variables
 from support.box import Box
 
@@ -81,6 +83,35 @@ def test_a_variable_that_the_program_sets_counts_for_what_it_imports(script: Box
     sets = {"KERAS_MAX_EPOCHS": "4", "MPLBACKEND": "pdf", "KERAS_BACKEND": "tensorflow"}
     script.write("show.py", f"import os; os.environ.update({sets})\n" + SHOW)
     assert shown(script)["epochs"] == 4
+
+
+def settings() -> tuple[object, ...]:
+    """As a function in a worker finds them."""
+    import time
+
+    import keras
+    import matplotlib as mpl
+
+    return keras.config.max_epochs(), time.tzname, mpl.rcParams["backend"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"reuse": True}, {"isolation": "thread"}, {"isolation": "session"}],
+    ids=["process", "reuse", "thread", "session"],
+)
+def test_workers_of_a_pool_have_the_settings_of_their_client(
+    box: Box, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """And not those of the pool before."""
+    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    for epochs, zone, backend in (("2", "JST-9", "pdf"), ("3", "EST+5EDT", "svg")):
+        monkeypatch.setenv("KERAS_MAX_EPOCHS", epochs)
+        monkeypatch.setenv("TZ", zone)
+        monkeypatch.setenv("MPLBACKEND", backend)
+        names = {"JST-9": ("JST", "JST"), "EST+5EDT": ("EST", "EDT")}[zone]
+        with sublet.Pool(1, memory="128MiB", **options) as pool:
+            assert pool.submit(settings).result() == (int(epochs), names, backend)
 
 
 def test_settings_in_files_are_those_of_the_program(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.box import SUBLET, Box, wait_for
+from support.box import PATIENCE, SUBLET, Box, wait_for
 from support.terminal import Terminal
 
 LOOP = """
@@ -256,7 +256,7 @@ def test_a_pipe_closes_when_the_program_has_ended(box: Box) -> None:
     assert answer.stdout is not None
     assert answer.stdout.readline() == "0\n"
     assert answer.stdout.read().splitlines()[-1] == "99999"
-    assert answer.wait(30) == 0
+    assert answer.wait(PATIENCE) == 0
     assert answer.stderr is not None
     answer.stdout.close()
     answer.stderr.close()

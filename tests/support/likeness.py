@@ -4,7 +4,7 @@ import subprocess
 import sys
 from typing import Any
 
-from support.box import Box
+from support.box import PATIENCE, Box
 
 LOG = ("0000 00:00", "before absl::InitializeLog", "To enable the following instructions")
 """In lines of TensorFlow's own log."""
@@ -20,7 +20,7 @@ def shell(box: Box, command: str, **options: Any) -> "subprocess.CompletedProces
         env={**environ, "PLAIN": sys.executable},
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         **options,
     )
 

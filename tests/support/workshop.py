@@ -176,21 +176,32 @@ class Shift:
 
     def members(self) -> list[int]:
         """The processes of its tree that live."""
-        return tree.belonging({self.worker, self.keeper}, mark(self.shop.root, self.run))
+        processes = tree.everybody()
+        found = tree.related(processes, {self.worker, self.keeper})
+        return list(found | tree.marked(processes, mark(self.shop.root, self.run)))
 
     def stands(self) -> bool:
         """Whether nothing of its tree runs: stopped by signals, or frozen as a group."""
         programs = [pid for pid in self.members() if pid != self.keeper]
         return bool(programs) and (all(map(tree.stands, programs)) or self.frozen())
 
+    def group(self) -> str | None:
+        """Its control group, if it has one."""
+        return (records.read(self.directory, "worker.json") or {}).get("group")
+
     def frozen(self) -> bool:
-        group = (records.read(self.directory, "worker.json") or {}).get("group")
+        group = self.group()
         if group is None:
             return False
         try:
             return "frozen 1" in (Path(group) / "cgroup.events").read_text()
         except OSError:
             return False
+
+    @property
+    def witness(self) -> int:
+        """The parent of its keeper."""
+        return int((records.read(self.directory, "worker.json") or {})["witness"]["pid"])
 
     def kill_keeper(self) -> None:
         os.kill(self.keeper, signal.SIGKILL)
@@ -247,7 +258,8 @@ def main() -> None:
             for number in streams:
                 os.close(number)
         elif name == "adopt":
-            launcher.adopt(run, mark(root, run))
+            known = [Process(pid, tree.start_time(pid) or -1) if pid else None for pid in args]
+            launcher.adopt(run, mark(root, run), False, *known)
         else:
             getattr(launcher, name)(run, *args)
 

@@ -100,12 +100,15 @@ class Attempts:
         elif stopping and job.id not in broker.clients:
             # Its client lives, as that of a pool does, and has hung up on this job.
             broker.withdraw(job, clients.GONE)
+        elif run in broker.interrupted:
+            broker.withdraw(job, "its user ended it before it began")
         elif broker.closing:
             broker.withdraw(job, broker.DOWN_CAME_FIRST)
         elif not client_lives(job) and (job.id not in broker.clients or job.spec.lodger):
             broker.withdraw(job, clients.GONE)
         elif job.id not in broker.clients and job.spec.lodger:
             await_client(broker, job)
+        broker.interrupted.discard(run)
 
     def nurseries_changed(self) -> None:
         """What could not start may be able to now."""

@@ -2,12 +2,13 @@
 
 import secrets
 import sqlite3
-from signal import SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP
+from signal import SIGCONT, SIGTSTP
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from sublet.backends.local import tree
+from sublet.backends.local.launcher import ENDS
 from sublet.broker import bounds
 from sublet.broker.acts import Acts
 from sublet.broker.clients import GONE, close
@@ -23,8 +24,6 @@ from sublet.wire import messages as say
 if TYPE_CHECKING:
     from sublet.broker.broker import Broker
 
-_ENDS = (SIGINT, SIGTERM, SIGHUP, SIGQUIT)
-"""Signals by which users end programs."""
 _SEE_TO_DISK = "See to its disk, then try again."
 MOST_TASKS = 100_000
 """The largest array."""
@@ -264,7 +263,7 @@ class Requests:
         number = self.broker.clients.speaks_for(session)
         job = self.broker.state.get(number) if number is not None else None
         if job is not None and job.holds is not None:
-            if signal in _ENDS:
+            if signal in ENDS:
                 self.broker.interrupted.add(job.run)
             self.broker.launcher.signal(job.run, signal)
         elif job is not None and signal in (SIGTSTP, SIGCONT):

@@ -45,7 +45,14 @@ def _adopt(broker: "Broker", job: Job, rebooted: bool) -> None:
         broker.lodgers.adopt(job.run, job.spec.lodger, taken, rebooted)
         return
     broker.expect(job, job.holds.tick)
-    broker.launcher.adopt(job.run, mark(job), rebooted)
+    known = job.holds if isinstance(job.holds, Running) else None
+    broker.launcher.adopt(
+        job.run,
+        mark(job),
+        rebooted,
+        None if known is None else known.keeper,
+        None if known is None else known.worker,
+    )
     # The ledger decides: its keeper may have heard what was never written down, and not have heard
     # what was.
     broker.launcher.pause(job.run, isinstance(job.state, Paused))

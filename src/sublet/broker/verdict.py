@@ -14,6 +14,7 @@ _STOPPED: dict[str, Cause] = {
     "preempted": "preempted",
     "time limit": "time limit",
 }
+_UNSEEN = "nobody saw its exit code; it may have done its work"
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL)
 
 
@@ -37,6 +38,7 @@ def outcome(
     number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
     code = _shell_code(status)
     cause = _cause(ending, evidence, code, number)
+    unseen = cause == "lost" and not ending.rebooted
     ran = ending.ran
     if ran is None:
         ran = time.monotonic() - state.tick
@@ -49,7 +51,7 @@ def outcome(
         system_peak=ending.system_peak,
         asked=evidence.asked,
         failures=evidence.failures,
-        message=evidence.message or ending.stopped or ending.note,
+        message=evidence.message or ending.stopped or ending.note or (_UNSEEN if unseen else ""),
         tenants=tenants if cause == "lease exceeded" else (),
         waited=state.waited,
         startup=max(0.0, began / 1e9 - state.tick) if began else None,
@@ -57,6 +59,7 @@ def outcome(
         tensorflow=any(board.runtime_started_ns for board in boards),
         left=ending.left,
         by_user=interrupted and code != 0 and cause in ("exited", "signalled"),
+        unseen=unseen,
     )
 
 

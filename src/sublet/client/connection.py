@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import os
+import select
 import socket
+import struct
 import sys
 import time
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from sublet.wire.messages import Reply, Request
 
 _PATIENCE = 20.0
+ANSWERS_WITHIN = 60.0
+"""Seconds in which a broker answers a question, on a machine under any load."""
 _MOST_DEATHS = 5
 _LARGEST_LOG = 1 << 20
 _MOST_ENDS = 20
@@ -96,14 +100,29 @@ class Ends:
         time.sleep(min(0.01 * self._count, 0.2))
 
 
+def _silent(home: "Home") -> errors.BrokerGone:
+    """The broker is there and says nothing."""
+    pid = home.lock.read_text().strip() or "?"
+    return errors.BrokerGone(
+        f"The broker (process {pid}) does not answer.",
+        f"If somebody has stopped it, `kill -CONT {pid}` lets it go on. "
+        f"`kill -9 {pid}` ends it; programs go on, and the next command starts another.",
+    )
+
+
 def connect(home: "Home") -> Connection | None:
     """A connection to the broker that runs; None if none does."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # One that is stopped takes a few connections, and keeps the next ones waiting.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE), 0))
     try:
         at(home.socket, sock.connect)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
         sock.close()
         return None
+    except BlockingIOError:
+        sock.close()
+        raise _silent(home) from None
     except OSError as error:
         sock.close()
         if error.errno == errno.EMFILE:
@@ -138,10 +157,16 @@ def connect_or_start(home: "Home") -> Connection:
 
 @contextlib.contextmanager
 def conversation(home: "Home") -> "Iterator[Connection]":
-    """A connection for one question, started if need be and closed at the dedent."""
+    """A connection for one question, started if need be and closed at the dedent.
+
+    Raises BrokerGone if the answer takes too long.
+    """
     connection = connect_or_start(home)
+    connection.frames.sock.settimeout(ANSWERS_WITHIN)
     try:
         yield connection
+    except TimeoutError:
+        raise _silent(home) from None
     finally:
         connection.close()
 
@@ -170,6 +195,8 @@ def _start(home: "Home") -> bool:
         os.close(log)
     os.close(writing)
     with open(reading, encoding="utf-8", errors="replace") as pipe:
+        if not select.select([reading], [], [], ANSWERS_WITHIN)[0]:
+            raise _silent(home)
         report = pipe.read()
     kind, _, rest = report.partition("\n")
     message, _, hint = rest.partition("\n")

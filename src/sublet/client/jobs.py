@@ -214,6 +214,8 @@ def ask(question: Request | bytes) -> Reply:
             try:
                 connection.send(question)
                 reply = connection.receive()
+            except TimeoutError:
+                raise
             except OSError:
                 reply = None
         if reply is not None:

@@ -75,10 +75,15 @@ class _Foreground:
                 # What the broker has said comes first: the program may run already, and then the
                 # signal is meant for it.
                 if sock in ready and (ended := self.job.hear()) is not None:
+                    if ended.lease is None and (
+                        ends := [*filter(_GIVE_UP.__contains__, self.early)]
+                    ):
+                        raise GaveUp(ends[0])
                     return ended
-                early, self.early = self.early, []
-                for number in early:
-                    self._pass_on(number)
+                if self.job.program is not None or not self.job.granted:
+                    early, self.early = self.early, []
+                    for number in early:
+                        self._pass_on(number)
                 if self.wake in ready:
                     for number in os.read(self.wake, 4096):
                         self._pass_on(number)
@@ -88,7 +93,10 @@ class _Foreground:
     def _pass_on(self, number: int) -> None:
         job = self.job
         if job.program is None and job.granted:
-            # It may run already: the signal is the program's.
+            # It may run already, and then the signal is the program's. If not, the broker gives the
+            # start up, however long that would have taken.
+            if number in _GIVE_UP and number not in self.early:
+                job.signal(number)
             self.early.append(number)
             return
         if job.program is None:

@@ -176,6 +176,8 @@ class Outcome(Struct, frozen=True):
     """Processes that it left behind, and that were ended: names and numbers."""
     by_user: bool = False
     """Whether its user has ended it, by Ctrl-C for example: that is no failure."""
+    unseen: bool = False
+    """Whether nobody saw how it ended: it may have done all its work."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):

@@ -26,6 +26,9 @@ LEFT = "SUBLET_LEFT"
 """Repeats the limit of the CPU pool where that is below the ceiling for the moment, because the
 rest is lent. So nobody takes it for the user's wish."""
 
+_ENFORCING = (USE_BFC, BFC_LIMIT, VISIBLE, ORDER, GROWTH)
+"""What TensorFlow and CUDA read is the C library's environment. Code that is not Python's may have
+changed it, and `os.environ` does not show that."""
 _NO_GPU = ("", "-1")
 _CHOOSE = "`--device` or `gpu=` chooses another"
 
@@ -52,8 +55,10 @@ def impose(lease: Lease) -> list[str]:
     for name in [name for name in os.environ if name not in wanted]:
         del os.environ[name]
     for name, value in wanted.items():
-        if os.environ.get(name) != value:
+        if name in _ENFORCING or os.environ.get(name) != value:
             os.environ[name] = value
+    if lease.on_gpu and GPU_ALLOCATOR not in wanted:
+        os.unsetenv(GPU_ALLOCATOR)
     return notes
 
 

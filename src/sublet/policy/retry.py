@@ -31,9 +31,10 @@ def again(job: Job, told: Outcome, larger: int | None) -> Again | None:
         return Again(f"ran out of memory within {had}", 0.0, larger, forgiven=True)
     if spec.client is not None or loops(job, told):
         return None
-    if told.cause in ("preempted", "lost"):
+    if told.cause in ("preempted", "lost") and not told.unseen:
         return Again(told.message or told.cause, forgiven=True) if spec.requeue else None
-    if told.cause not in ("exited", "signalled") or told.code == 0:
+    # One whose end was not seen may have ended well: it is done again only if that was asked for.
+    if told.cause not in ("exited", "signalled", "lost") or told.code == 0:
         return None
     if told.code == REQUEUE_CODE and told.cause == "exited" and spec.requeue:
         return Again(f"asked to be started again (exit code {REQUEUE_CODE})", forgiven=True)

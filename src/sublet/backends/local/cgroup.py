@@ -1,10 +1,10 @@
 """A control group (version 2) around one worker's tree, where this user may make one.
 
-It ends or freezes the whole tree in one stroke, and bounds the number of its processes. Without
-one, the keeper's own watch over its descendants ends and stops the tree: nothing here is needed
-for that. Only the bound has no other way: RLIMIT_NPROC counts all processes of the user, so that
-a limit for one program would be a limit for all. SUBLET_NO_CGROUP=1 in the broker's environment
-turns all of it off.
+It lists the whole tree, however its processes have detached themselves, ends or freezes it in one
+stroke, and bounds the number of its processes. Without one, the keeper's own watch over its
+descendants ends and stops the tree. Only the bound has no other way: RLIMIT_NPROC counts all
+processes of the user, so that a limit for one program would be a limit for all. SUBLET_NO_CGROUP=1
+in the broker's environment turns all of it off.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import os
 
 PREFIX = "sublet-"
-"""How the names of our groups begin; the number of the keeper follows."""
+"""How the names of our groups begin; the number of the keeper and its start follow."""
 
 
 class Cgroup:
@@ -31,17 +31,28 @@ class Cgroup:
         path = os.path.join(base, f"{PREFIX}{name}")
         try:
             os.mkdir(path)
-        except FileExistsError:
-            pass
         except OSError:
             return None
         group = cls(path)
-        # One of the same number that was killed while frozen.
-        group.freeze(False)
         if not os.path.exists(os.path.join(path, "cgroup.kill")):
             group.close()
             return None
         return group
+
+    @classmethod
+    def of(cls, path: object, pid: int, start: int) -> Cgroup | None:
+        """The group at `path` if it is the one that this keeper has made."""
+        if not isinstance(path, str) or os.path.basename(path) != f"{PREFIX}{pid}-{start}":
+            return None
+        return cls(path) if path.startswith(f"{_mount()}/") and os.path.isdir(path) else None
+
+    def members(self) -> list[int]:
+        """The processes in the group; none if it is gone."""
+        try:
+            with open(os.path.join(self.path, "cgroup.procs"), encoding="ascii") as file:
+                return [int(line) for line in file if line.strip() != "0"]
+        except (OSError, ValueError):
+            return []
 
     def enter(self, pid: int) -> bool:
         """Move a process in; what it starts from then on is in, too."""
@@ -62,9 +73,8 @@ class Cgroup:
     def release(self) -> None:
         """Move everything out, to the group around this one."""
         around = Cgroup(os.path.dirname(self.path))
-        with contextlib.suppress(OSError), open(os.path.join(self.path, "cgroup.procs")) as file:
-            for pid in file.read().split():
-                around._write("cgroup.procs", pid)
+        for pid in self.members():
+            around.enter(pid)
 
     def close(self) -> None:
         """Remove the group if nothing is left in it."""
@@ -86,14 +96,22 @@ def _own() -> str | None:
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             relative = next((row.strip()[3:] for row in file if row.startswith("0::")), None)
-        with open("/proc/self/mounts", encoding="utf-8") as file:
-            mount = next((row.split()[1] for row in file if row.split()[2] == "cgroup2"), None)
     except OSError:
         return None
+    mount = _mount()
     if relative is None or mount is None:
         return None
     path = os.path.join(mount, relative.lstrip("/"))
     return path if os.access(path, os.W_OK) else None
+
+
+def _mount() -> str | None:
+    """Where the version-2 groups are."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8") as file:
+            return next((row.split()[1] for row in file if row.split()[2] == "cgroup2"), None)
+    except OSError:
+        return None
 
 
 def all_groups() -> list[Cgroup]:

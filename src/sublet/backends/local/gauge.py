@@ -31,15 +31,19 @@ class Pace:
 
 
 class Gauge:
-    """The gauge of the calling process's tree; `tell` hears each measurement.
+    """The gauge of the calling process's tree; `tell` hears each measurement, and `look` has a look
+    at the processes, too.
 
     `due` is when it wants its next `turn`.
     """
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, tell: Callable[[dict[str, Any]], None], look: Callable[[list[int]], None]
+    ) -> None:
         self.peak = 0
         self.due = time.monotonic() + _PAUSES[0]
         self._tell = tell
+        self._look = look
         self._pace = Pace()
         self._turns = 0
         self._own = 0
@@ -56,6 +60,7 @@ class Gauge:
         self.peak = max(self.peak, held)
         busy = self._pace.read(_worked(pids))
         self._tell({"now": held, "peak": self.peak, "pids": pids[:_MOST_NAMED], "busy": busy})
+        self._look(pids)
 
     def begin_anew(self) -> None:
         """A pause is over, and no part of what the tree does from now on."""

@@ -4,7 +4,7 @@ It owns the worker's process tree: everything the program starts, however it det
 below it. It ends that tree when it is asked to, when its time is up or when the job's client is
 gone; pauses it; keeps it in its class of service and on its processors, and its output within
 bounds; leaves an exit record on disk, and outlives both the broker and the nursery. It never
-decides about leases.
+decides about leases, and never waits for a broker to listen.
 
 All that concerns this module in spec.json beside the program and its surroundings:
 
@@ -33,11 +33,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import apart, packets, parent, records, tree
+from . import apart, packets, parent, records, tree, witness
 from .brake import Brake
 from .cgroup import Cgroup
 from .gauge import Gauge
 from .logs import LIMIT, Bound
+from .outsiders import Outsiders
 from .processors import Processors
 from .runtime import WHY, Runtime
 from .service import GUARANTEED, Service
@@ -81,6 +82,7 @@ def keep(
     worker does meanwhile.
     """
     gc.disable()
+    behind = witness.stand_behind()
     os.setsid()
     parent.adopt_orphans()
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"sublet-keeper", 0, 0, 0)
@@ -97,7 +99,7 @@ def keep(
         # Before the order comes: moving a process into a group takes the kernel a while.
         group = _enclose(worker)
         order = await_order()
-        if order is None or not _keep(order, worker, ours, group, how):
+        if order is None or not _keep(order, worker, ours, group, how, behind):
             # It ends by itself: the channel it waits on is closed.
             ours.close()
             os.waitpid(worker, 0)
@@ -112,7 +114,7 @@ def keep(
 
 
 def _enclose(worker: int) -> Cgroup | None:
-    group = Cgroup.make(str(os.getpid()))
+    group = Cgroup.make(f"{os.getpid()}-{tree.start_time(os.getpid())}")
     if group is None or group.enter(worker):
         return group
     group.close()
@@ -120,14 +122,20 @@ def _enclose(worker: int) -> Cgroup | None:
 
 
 def _keep(
-    order: Order, worker: int, channel: socket.socket, group: Cgroup | None, how: str
+    order: Order,
+    worker: int,
+    channel: socket.socket,
+    group: Cgroup | None,
+    how: str,
+    behind: socket.socket,
 ) -> bool:
     """Stay until the attempt's tree is gone; False if the attempt is not to be had any more."""
-    own = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
+    own = {**_identity(os.getpid()), "boot": tree.boot()}
     spec = records.read(order.directory, "spec.json")
     if spec is None or not records.claim(order.directory, own):
         return False
-    kept = _Keeper(order.directory, spec, own, worker, how, group, order.link)
+    kept = _Keeper(order.directory, spec, own, worker, how, group, order.link, behind)
+    packets.send(behind, {"keeps": worker, "directory": order.directory})
     kept.introduce()
     packets.send(channel, {"go": order.directory}, order.streams)
     channel.close()
@@ -139,6 +147,30 @@ def _keep(
 
 def _descendants() -> list[int]:
     return tree.descendants(os.getpid())
+
+
+def _identity(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "start": tree.start_time(pid) or 0}
+
+
+def _is_list_of_processors(value: object) -> bool:
+    return isinstance(value, list) and all(type(number) is int for number in value)
+
+
+_WISHES: dict[str, Callable[[Any], bool]] = {
+    "stop": lambda value: records.is_number(value, 0, 1e9),
+    "why": lambda value: isinstance(value, str),
+    "pause": lambda value: isinstance(value, bool),
+    "duty": lambda value: records.is_number(value, 0, 1),
+    "processors": _is_list_of_processors,
+    "signal": lambda value: type(value) is int and value in signal.valid_signals(),
+    "broker": lambda value: isinstance(value, str),
+    "log": lambda value: isinstance(value, str),
+}
+"""What a keeper may be asked, and which values make sense; all else is passed over."""
+_ROOT = 0
+_MOST_LINKS = 64
+"""Brokers and others that may be connected at a time."""
 
 
 class _Keeper:
@@ -153,14 +185,18 @@ class _Keeper:
         how: str,
         group: Cgroup | None,
         link: socket.socket,
+        behind: socket.socket,
     ) -> None:
+        self.behind = behind
         self.directory = directory
         self.spec = spec
         self.own = own
         self.worker = worker
         self.how = how
         self.group = group
-        self.links = [link]
+        self.links = [packets.Link(link)]
+        self.askers: set[packets.Link] = set()
+        """Links of processes of our own tree, which may ask for a broker and for nothing else."""
         self.began = time.monotonic()
         self.status: int | None = None
         self.children_left = True
@@ -169,7 +205,10 @@ class _Keeper:
         """How far the end of the tree has come: lingering, asked, forced; empty while it runs."""
         self.press_at = float("inf")
         self.brake = Brake(_descendants, group)
-        self.gauge = Gauge(lambda told: self.tell({"event": "sampled", **told}))
+        self.gauge = Gauge(
+            lambda told: self.tell({"event": "sampled", **told}, "sampled"),
+            Outsiders(worker).look,
+        )
         self.processors = Processors(_descendants, spec["affinity"])
         logs = spec.get("logs") or {}
         self.bound = Bound(logs.get("paths", []), logs.get("limit", LIMIT))
@@ -217,17 +256,21 @@ class _Keeper:
     def who(self) -> dict[str, Any]:
         """Whom we keep, and how it was started."""
         return {
-            "pid": self.worker,
-            "start": tree.start_time(self.worker) or 0,
+            **_identity(self.worker),
             "keeper": self.own,
+            "witness": _identity(os.getppid()),
             "how": self.how,
             "group": self.group.path if self.group is not None else None,
             "began": self.began,
         }
 
-    def tell(self, packet: dict[str, Any]) -> None:
-        """Say something to every broker that listens."""
-        self.links = [link for link in self.links if packets.send(link, packet)]
+    def tell(self, packet: dict[str, Any], slot: str = "") -> None:
+        """Say something to every broker; one that does not listen now hears it later, and of what
+        has the same slot only the last."""
+        for link in self.links:
+            if link not in self.askers:
+                # One that is gone may have said something that we have not heard yet.
+                link.put(packet, slot)
 
     def reap(self) -> None:
         """Collect what has ended; the tree is gone when there is nothing left to wait for."""
@@ -306,7 +349,8 @@ class _Keeper:
         directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         with contextlib.suppress(OSError):
             listener.bind(f"/proc/self/fd/{directory}/keeper.sock")
-            listener.listen(4)
+            listener.listen(16)
+            listener.setblocking(False)
         os.close(directory)
         return listener
 
@@ -334,60 +378,84 @@ class _Keeper:
             time.monotonic() + self.runtime.left() if not self.ending else float("inf"),
         )
         poll = select.poll()
-        sources: dict[int, socket.socket] = {link.fileno(): link for link in self.links}
-        sources[self.listener.fileno()] = self.listener
-        for number in (wake, *sources, *([] if client is None else [client])):
+        links = {link.fileno(): link for link in self.links}
+        for number, link in links.items():
+            poll.register(number, select.POLLIN | (select.POLLOUT if link.waiting else 0))
+        for number in (wake, self.listener.fileno(), *([] if client is None else [client])):
             poll.register(number, select.POLLIN)
-        for number, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        for number, events in poll.poll(max(0.0, until - time.monotonic()) * 1000):
             if number == wake:
                 if signal.SIGTERM in os.read(wake, 4096):
                     self.stop("its keeper was told to", GRACE)
             elif number == self.listener.fileno():
                 self._greet()
-            elif number in sources:
-                self._hear(sources[number])
+            elif number in links:
+                if events & select.POLLOUT:
+                    links[number].flush()
+                if events & ~select.POLLOUT:
+                    self._hear(links[number])
 
     def _greet(self) -> None:
-        """A later broker has found us: tell it where things stand."""
-        from sublet.channel.peers import is_ours  # Rarely needed, and not free.
-
-        link, _ = self.listener.accept()
-        if not is_ours(link):
-            link.close()
+        """A later broker has found us: tell it where things stand. Or our program wants one."""
+        try:
+            sock, _ = self.listener.accept()
+        except OSError:
             return
+        pid, user = packets.peer(sock)
+        if user not in (os.getuid(), _ROOT) or len(self.links) >= _MOST_LINKS:
+            sock.close()
+            return
+        link = packets.Link(sock)
         self.links.append(link)
-        packets.send(link, {"event": "kept", **self.who()})
+        if pid in _descendants():
+            self.askers.add(link)
+        else:
+            link.put({"event": "kept", **self.who()})
 
-    def _hear(self, link: socket.socket) -> None:
-        heard = packets.receive(link)
+    def _hear(self, link: packets.Link) -> None:
+        heard = link.receive()
         if heard is None:
             self.links.remove(link)
+            self.askers.discard(link)
             link.close()
             return
         packet, descriptors = heard
-        if "broker" in packet:
-            self._start_broker(packet["broker"], packet["log"], descriptors)
-        if "stop" in packet:
-            self.stop(str(packet.get("why", "it was told to")), float(packet["stop"]))
-        if "pause" in packet:
-            self.pause(bool(packet["pause"]))
-        if "duty" in packet and not self.ending:
-            self.brake.duty(float(packet["duty"]))
-        if "processors" in packet:
-            self.processors.confine(packet["processors"])
-        if "signal" in packet and self.status is None:
+        wishes = {
+            name: packet[name]
+            for name, makes_sense in _WISHES.items()
+            if name in packet and makes_sense(packet[name])
+        }
+        if "broker" in wishes and "log" in wishes:
+            self._start_broker(wishes["broker"], wishes["log"], descriptors)
+        packets.close(descriptors)
+        if link not in self.askers:
+            self._follow(wishes)
+
+    def _follow(self, wishes: dict[str, Any]) -> None:
+        """Do what a broker wants."""
+        if "stop" in wishes:
+            self.stop(wishes.get("why", "it was told to"), wishes["stop"])
+        if "pause" in wishes:
+            self.pause(wishes["pause"])
+        if "duty" in wishes and not self.ending:
+            self.brake.duty(wishes["duty"])
+        if "processors" in wishes:
+            self.processors.confine(wishes["processors"])
+        if "signal" in wishes and self.status is None:
             # Not reaped yet, so the number cannot have gone to another group.
             with contextlib.suppress(OSError):
-                os.killpg(self.worker, int(packet["signal"]))
+                os.killpg(self.worker, wishes["signal"])
 
     def _start_broker(self, home: str, log: str, descriptors: list[int]) -> None:
         """Our program needs a broker that is not part of our tree; it waits for the report."""
-        command = self.spec["broker"]["command"]
-        environ = {**self.spec["broker"]["environ"], "SUBLET_HOME": home}
+        started = self.spec.get("broker") or {}
+        words = started.get("command", [])
+        environ = {**started.get("environ", {}), "SUBLET_HOME": home}
         for report in descriptors:
-            with contextlib.suppress(OSError):
-                apart.start(command, environ, log, report)
-            os.close(report)
+            with contextlib.suppress(OSError, ValueError):
+                if not witness.start_apart(self.behind, words, environ, log, report):
+                    # It was killed, and our parent is nobody's witness.
+                    apart.start(words, environ, log, report)
 
 
 def main() -> None:

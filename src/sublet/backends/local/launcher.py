@@ -1,29 +1,38 @@
 """The broker's side of local workers: starts them, hears of them, ends them.
 
 It reports to the broker through `Reports` and keeps no lease. An attempt's fate is read from its
-directory (see `records`), so that a broker that comes later finds the same truth.
+directory (see `records`), so that a broker that comes later finds the same truth. That an attempt
+has ended is believed of its keeper alone, or when none of its processes is left.
 """
 
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from sublet.backends.local import keeper, packets, parent, records, tree
+from msgspec.structs import replace
+
+from sublet.backends.local import keeper, packets, parent, records, tree, witness
 from sublet.backends.local.cgroup import Cgroup
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
-from sublet.backends.local.reports import Ending, Reports, own_status
+from sublet.backends.local.reports import Ending, Reports, own_status, read_ending
 from sublet.backends.local.runtime import WHY
-from sublet.channel.peers import is_ours
 from sublet.domain.job import Process
 from sublet.hub import Hub
 
 _PACKAGE = str(Path(__file__).parents[3])
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals by which users end programs."""
+_LONGEST_START = 20.0
+"""Seconds from an order to the word that its program runs; it takes 10 ms, if nobody hangs."""
+_TRIES = 50
+"""Looks in a row, ever farther apart, after which a keeper or a record is not awaited any more."""
 
 
 class _Kept:
@@ -33,9 +42,10 @@ class _Kept:
         self.run = run
         self.directory = directory
         self.mark = mark
-        self.link: socket.socket | None = None
+        self.link: packets.Link | None = None
         self.keeper: Process | None = None
         self.worker: Process | None = None
+        self.witness: Process | None = None
         self.stopped = ""
         self.grace = keeper.GRACE
         self.peak = 0
@@ -54,7 +64,7 @@ class Launcher:
         self.hub = hub
         self.runs = runs
         self.reports = reports
-        self.nurseries = Nurseries(hub, log, _PACKAGE, self._reaped, reports.nurseries_changed)
+        self.nurseries = Nurseries(hub, log, _PACKAGE, reports.nurseries_changed)
         self._log = log
         self._kept: dict[str, _Kept] = {}
         self._statuses: dict[int, int] = {}
@@ -87,26 +97,44 @@ class Launcher:
             del self._kept[run]
             raise
 
-    def adopt(self, run: str, mark: str, rebooted: bool = False) -> None:
+    def adopt(
+        self,
+        run: str,
+        mark: str,
+        rebooted: bool = False,
+        keeper: Process | None = None,
+        worker: Process | None = None,
+    ) -> None:
         """Take over an attempt that an earlier broker had started, or may have.
 
-        `rebooted`: since then the machine was restarted, so none of its processes lives.
+        `rebooted`: since then the machine was restarted, so none of its processes lives. `keeper`
+        and `worker` as that broker knew them; None if it had not heard of them yet.
         """
         kept = _Kept(run, str(self.runs / run), mark)
+        kept.keeper, kept.worker = keeper, worker
         self._kept[run] = kept
-        if rebooted and records.read(kept.directory, "exit.json") is None:
-            self._ended(kept, {"status": None, "note": "the machine was restarted"})
+        if rebooted:
+            record = records.read(kept.directory, "exit.json")
+            lost = Ending(None, note="the machine was restarted", rebooted=True)
+            self._ended(kept, read_ending(record) or lost)
         else:
             self._settle(kept)
 
     def signal(self, run: str, number: int) -> None:
-        """Send a signal to the program and what shares its process group."""
+        """Send a signal to the program and what shares its process group.
+
+        An attempt that has not begun is given up, if the signal ends programs and there is time.
+        """
         kept = self._kept.get(run)
         if kept is None:
             return
-        if kept.link is not None:
-            packets.send(kept.link, {"signal": number})
-        elif kept.worker is not None and tree.is_alive(kept.worker.pid, kept.worker.start):
+        if kept.worker is None:
+            if number in ENDS:
+                self.hub.later(0.0, lambda: self._give_up(kept, "its user ended it"))
+        elif kept.link is not None:
+            self._tell(kept, {"signal": number})
+            self._wake(kept)
+        elif tree.is_alive(kept.worker.pid, kept.worker.start):
             os.killpg(kept.worker.pid, number)
 
     def stop(self, run: str, why: str, grace: float = keeper.GRACE) -> None:
@@ -116,7 +144,10 @@ class Launcher:
             return
         kept.stopped, kept.grace = why, grace
         if kept.link is not None:
-            packets.send(kept.link, {"stop": grace, "why": why})
+            self._tell(kept, {"stop": grace, "why": why}, "stop")
+            self._wake(kept)
+            if kept.worker is None:
+                self.hub.later(0.0, lambda: self._give_up(kept, why))
         elif kept.orphan is not None:
             kept.orphan.stop(grace)
 
@@ -143,7 +174,7 @@ class Launcher:
             return
         kept.wishes[name] = value
         if kept.link is not None:
-            packets.send(kept.link, {name: value})
+            self._tell(kept, {name: value}, name)
         elif kept.orphan is not None:
             kept.orphan.hear({name: value})
 
@@ -171,6 +202,7 @@ class Launcher:
         if sent:
             kept.nursery = key
             self._link(kept, ours)
+            self._expect_start(kept)
         else:
             ours.close()
         return sent
@@ -197,115 +229,195 @@ class Launcher:
         finally:
             theirs.close()
         self._link(kept, ours)
+        self._expect_start(kept)
 
-    def _link(self, kept: _Kept, link: socket.socket) -> None:
-        kept.link = link
-        self.hub.watch(link, lambda: self._hear(kept))
+    def _expect_start(self, kept: _Kept, waited: float = 0.0) -> None:
+        """See to it that an attempt begins, or that another one can."""
+        pause = _LONGEST_START / 4
+        self.hub.later(pause, lambda: self._look_for_start(kept, waited + pause))
+
+    def _look_for_start(self, kept: _Kept, waited: float) -> None:
+        if self._kept.get(kept.run) is not kept or kept.worker is not None or kept.link is None:
+            return
+        stopped = kept.nursery is not None and self.nurseries.is_stopped(kept.nursery)
+        if not stopped and waited < _LONGEST_START:
+            self._expect_start(kept, waited)
+            return
+        if kept.nursery is not None:
+            self.nurseries.give_up(kept.nursery, stopped)
+        if self._give_up(kept, "it did not begin in time"):
+            return
+        # Its keeper has come and gets no further; without it, the attempt's directory tells more.
+        owner = _owner(kept.directory)
+        if owner is not None:
+            tree.send_exactly({owner.pid: owner.start}, signal.SIGKILL)
+        self._expect_start(kept, waited)
+
+    def _give_up(self, kept: _Kept, why: str) -> bool:
+        """End an attempt that nobody has claimed; False if it may begin any moment."""
+        if self._kept.get(kept.run) is not kept or kept.worker is not None:
+            return False
+        try:
+            if not records.claim(kept.directory, {"broker": os.getpid()}):
+                return False
+        except OSError:
+            return False
+        if kept.nursery is not None and self.nurseries.is_stopped(kept.nursery):
+            # It has the program's streams, and would keep them open.
+            self.nurseries.give_up(kept.nursery, stopped=True)
+        kept.nursery = None  # Not that one's failure.
+        self._unlink(kept)
+        self._never_ran(kept, why)
+        return True
+
+    def _link(self, kept: _Kept, sock: socket.socket) -> None:
+        kept.link = packets.Link(sock)
+        self.hub.watch(sock, lambda: self._hear(kept))
 
     def _unlink(self, kept: _Kept) -> None:
         if kept.link is not None:
-            self.hub.unwatch(kept.link)
+            self.hub.unwatch(kept.link.sock)
             kept.link.close()
             kept.link = None
 
+    def _tell(self, kept: _Kept, packet: dict[str, Any], slot: str = "") -> None:
+        """Say something to the keeper, now or when it listens again."""
+        if kept.link is not None:
+            kept.link.put(packet, slot)
+            self._write(kept)
+
+    def _write(self, kept: _Kept) -> None:
+        if kept.link is not None:
+            kept.link.flush()
+            waits = kept.link.waiting
+            self.hub.when_writable(kept.link.sock, (lambda: self._write(kept)) if waits else None)
+
+    @staticmethod
+    def _wake(kept: _Kept) -> None:
+        """What a keeper is told that cannot wait wakes it, if somebody has stopped it."""
+        if kept.keeper is not None:
+            tree.send_exactly({kept.keeper.pid: kept.keeper.start}, signal.SIGCONT)
+
     def _hear(self, kept: _Kept) -> None:
         assert kept.link is not None
-        heard = packets.receive(kept.link)
+        heard = kept.link.receive()
         if heard is None:
             self._unlink(kept)
             self._settle(kept)
             return
-        packet, _ = heard
+        packet, descriptors = heard
+        packets.close(descriptors)
         match packet.get("event"):
             case "started" | "kept":
                 self._know(kept, packet)
             case "sampled":
-                kept.peak = packet["peak"]
-                told = (packet["now"], packet["peak"], packet["pids"], packet["busy"])
-                self.reports.sampled(kept.run, *told)
-            case "ended":
-                self._ended(kept, packet)
+                self._sampled(kept, packet)
+            case "ended" if (ending := read_ending(packet)) is not None:
+                self._ended(kept, ending)
 
-    def _know(self, kept: _Kept, packet: dict[str, Any]) -> None:
-        """We have heard who the worker is."""
+    def _sampled(self, kept: _Kept, packet: dict[str, Any]) -> None:
+        now, peak, pids, busy = (packet.get(name) for name in ("now", "peak", "pids", "busy"))
+        if type(now) is int and type(peak) is int and isinstance(pids, list):
+            kept.peak = peak
+            self.reports.sampled(kept.run, now, peak, pids, float(busy or 0.0))
+
+    def _know(self, kept: _Kept, who: dict[str, Any]) -> bool:
+        """We have heard who the worker is; False if that makes no sense."""
+        if not records.is_process(who) or not records.is_process(who.get("keeper")):
+            return False
         first = kept.worker is None
-        if packet.get("group"):
-            kept.group = Cgroup(packet["group"])
-        kept.worker = Process(packet["pid"], packet["start"] or 0)
-        kept.keeper = Process(packet["keeper"]["pid"], packet["keeper"]["start"] or 0)
+        kept.worker = kept.worker or Process(who["pid"], who["start"])
+        kept.keeper = kept.keeper or Process(who["keeper"]["pid"], who["keeper"]["start"])
+        kept.group = Cgroup.of(who.get("group"), kept.keeper.pid, kept.keeper.start)
+        if records.is_process(behind := who.get("witness", {})):
+            kept.witness = Process(behind["pid"], behind["start"])
         if kept.nursery is not None:
             self.nurseries.born(kept.nursery)
         if first:
-            self.reports.started(kept.run, kept.keeper, kept.worker, packet["how"])
-        if kept.stopped and kept.link is not None:
-            packets.send(kept.link, {"stop": kept.grace, "why": kept.stopped})
+            self.reports.started(kept.run, kept.keeper, kept.worker, str(who.get("how")))
+        if kept.stopped:
+            self._tell(kept, {"stop": kept.grace, "why": kept.stopped}, "stop")
+        return True
 
-    def _ended(self, kept: _Kept, record: dict[str, Any]) -> None:
+    def _ended(self, kept: _Kept, ending: Ending) -> None:
         self._unlink(kept)
         self._forget(kept)
-        self.reports.ended(
-            kept.run,
-            Ending(
-                record["status"],
-                record.get("stopped", ""),
-                record.get("system_peak") or None,
-                record.get("ran"),
-                record.get("note", ""),
-                tuple(record.get("left", ())),
-            ),
-        )
+        self.reports.ended(kept.run, ending)
 
-    def _settle(self, kept: _Kept) -> None:
-        """No keeper is linked to this attempt: read from its directory how it stands."""
-        directory = kept.directory
-        record = records.read(directory, "exit.json")
-        if record is not None:
-            if kept.worker is None and (who := records.read(directory, "worker.json")):
-                self._know(kept, who)
-            self._ended(kept, record)
+    def _settle(self, kept: _Kept, tries: int = 0) -> None:
+        """No keeper is linked to this attempt: find it, or read how the attempt stands."""
+        try:
+            if kept.keeper is None and not self._is_claimed(kept):
+                return
+        except OSError:  # A full disk: it could still be claimed.
+            self._settle_later(kept, tries)
             return
-        if not os.path.isdir(directory) or records.claim(directory, {"broker": os.getpid()}):
-            self._never_ran(kept, "its keeper never came")
+        owner = kept.keeper or _owner(kept.directory)
+        if owner is None and tries < _TRIES:
+            self._settle_later(kept, tries)  # It is being written.
             return
-        if self._connect(kept):
+        if owner is not None and tree.is_alive(owner.pid, owner.start):
+            # It does not listen yet, or dies just now, or cannot be reached any more.
+            if not self._connect(kept, owner):
+                if kept.stopped and tries > _TRIES:
+                    tree.send_exactly({owner.pid: owner.start}, signal.SIGTERM)
+                self._settle_later(kept, tries)
             return
-        owner = records.read(directory, "claim") or {}
-        if "broker" in owner:
-            self._never_ran(kept, "an earlier broker had given it up")
-            return
-        if not owner or tree.is_alive(owner.get("pid", 0), owner.get("start") or 0):
-            # It has claimed the attempt and does not listen yet, or dies just now.
-            self.hub.later(0.02, lambda: self._settle_again(kept))
-            return
-        who = records.read(directory, "worker.json")
-        if who is None:
+        who = records.read(kept.directory, "worker.json")
+        if who is not None:
+            self._know(kept, who)
+        if kept.worker is None:
+            # The keeper says who its worker is before it lets it go.
             self._never_ran(kept, "its keeper was killed")
             return
-        kept.link = None
-        self._know(kept, who)
+        ending = read_ending(records.read(kept.directory, "exit.json"))
+        worker = kept.worker
+        if ending is not None and not tree.is_alive(worker.pid, worker.start):
+            spec = records.read(kept.directory, "spec.json") or {}
+            if spec.get("leave_children") is True:
+                self._ended(kept, ending)
+                return
         self._watch_orphan(kept)
 
-    def _settle_again(self, kept: _Kept) -> None:
-        if self._kept.get(kept.run) is kept and kept.link is None:
-            self._settle(kept)
+    def _is_claimed(self, kept: _Kept) -> bool:
+        """Whether a keeper has come for an attempt of which we know nothing; if not, it is over."""
+        directory = kept.directory
+        if not os.path.isdir(directory) or records.claim(directory, {"broker": os.getpid()}):
+            self._never_ran(kept, "its keeper never came")
+            return False
+        if "broker" in (records.read(directory, "claim") or {}):
+            self._never_ran(kept, "an earlier broker had given it up")
+            return False
+        return True
 
-    def _connect(self, kept: _Kept) -> bool:
-        """Find the keeper through its socket."""
+    def _settle_later(self, kept: _Kept, tries: int) -> None:
+        def again() -> None:
+            if self._kept.get(kept.run) is kept and kept.link is None and kept.orphan is None:
+                self._settle(kept, tries + 1)
+
+        self.hub.later(min(1.0, 0.02 * 1.1**tries), again)
+
+    def _connect(self, kept: _Kept, owner: Process) -> bool:
+        """Find the keeper through its socket; False if that is not its own, or it does not listen
+        at the moment."""
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        directory = os.open(kept.directory, os.O_RDONLY | os.O_DIRECTORY)
+        link.setblocking(False)
         try:
-            link.connect(f"/proc/self/fd/{directory}/keeper.sock")
+            directory = os.open(kept.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                link.connect(f"/proc/self/fd/{directory}/keeper.sock")
+            finally:
+                os.close(directory)
+            if packets.peer(link) != (owner.pid, os.getuid()):
+                raise PermissionError("another process listens there")
         except OSError:
             link.close()
             return False
-        finally:
-            os.close(directory)
-        if not is_ours(link):
-            link.close()
-            return False
         self._link(kept, link)
-        if kept.wishes:
-            packets.send(link, kept.wishes)
+        for name, value in kept.wishes.items():
+            self._tell(kept, {name: value}, name)
+        if kept.stopped:
+            self._tell(kept, {"stop": kept.grace, "why": kept.stopped}, "stop")
         return True
 
     def _never_ran(self, kept: _Kept, why: str) -> None:
@@ -320,14 +432,15 @@ class Launcher:
         del self._kept[kept.run]
 
     def _watch_orphan(self, kept: _Kept) -> None:
-        """The keeper was killed: see to the rest of its tree ourselves."""
-        assert kept.keeper is not None
+        """The keeper is gone: see to the rest of its tree ourselves."""
         assert kept.worker is not None
+        if kept.witness is not None and tree.name(kept.witness.pid) != witness.NAME:
+            kept.witness = None
         kept.orphan = Orphan(
             self.hub,
             kept.directory,
-            kept.keeper,
             kept.worker,
+            kept.witness,
             kept.mark,
             kept.group,
             late=lambda grace: self.stop(kept.run, WHY, grace),
@@ -339,19 +452,50 @@ class Launcher:
             kept.orphan.stop(kept.grace)
         kept.orphan.watch()
 
-    def _orphan_gone(self, kept: _Kept) -> None:
-        assert kept.worker is not None
-        if not records.has_run(kept.directory):
+    def _orphan_gone(self, kept: _Kept, tries: int = 0) -> None:
+        """No process of the tree is left. What is known of its end?"""
+        worker = kept.worker
+        assert worker is not None
+        if self._kept.get(kept.run) is not kept:
+            return
+        ending = read_ending(records.read(kept.directory, "exit.json"))
+        if ending is None and os.path.isdir(kept.directory) and not records.has_run(kept.directory):
             self._never_ran(kept, "its keeper was killed")
             return
         # It may have ended before we knew it for an orphan, and wait to be collected.
         self.reap()
-        status = self._statuses.pop(kept.worker.pid, None)
+        status = self._statuses.pop(worker.pid, None)
         if status is None:
-            status = own_status(kept.directory, kept.worker.pid)
-        self._ended(kept, {"status": status, "stopped": kept.stopped, "system_peak": kept.peak})
+            status = records.read_reaped(kept.directory, worker.pid)
+        if status is None and ending is not None:
+            status = ending.status
+        behind = kept.witness
+        if status is None and behind is not None and tries < _TRIES:
+            if tree.is_alive(behind.pid, behind.start):
+                # It writes it down just now.
+                self.hub.later(0.05, lambda: self._orphan_gone(kept, tries + 1))
+                return
+            status = records.read_reaped(kept.directory, worker.pid)
+        if status is None:
+            status = own_status(kept.directory, worker.pid)
+        found = ending or Ending(status, system_peak=kept.peak or None)
+        stopped = found.stopped or kept.stopped
+        self._ended(kept, replace(found, status=status, stopped=stopped))
 
     def _reaped(self, pid: int, status: int) -> None:
-        """Remember the status of what fell to us or a nursery; only orphans' will be asked for."""
-        if any(kept.worker is not None and kept.worker.pid == pid for kept in self._kept.values()):
-            self._statuses[pid] = status
+        """Note the status of a worker that fell to us."""
+        for kept in self._kept.values():
+            if kept.worker is not None and kept.worker.pid == pid:
+                self._statuses[pid] = status
+                records.write_reaped(kept.directory, pid, status)
+
+
+def _owner(directory: str) -> Process | None:
+    """The keeper that has claimed an attempt; None if it cannot be read, or not yet.
+
+    One of an earlier boot is no process of this one, whatever has its number.
+    """
+    claim = records.read(directory, "claim") or {}
+    if not records.is_process(claim):
+        return None
+    return Process(claim["pid"], claim["start"] if claim.get("boot") == tree.boot() else -1)

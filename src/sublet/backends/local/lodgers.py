@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sublet.backends.local import records, tree
 from sublet.backends.local.gauge import Pace
-from sublet.backends.local.reports import Ending, Reports, own_status
+from sublet.backends.local.reports import Ending, Reports, own_status, read_ending
 from sublet.domain.job import Process
 from sublet.hub import Hub
 
@@ -78,7 +78,7 @@ class Lodgers:
         lodger = self._lodgers.get(run)
         if lodger is None:
             return
-        if records.read(lodger.directory, "exit.json") is not None:
+        if read_ending(records.read(lodger.directory, "exit.json")) is not None:
             self._end(lodger)
             return
         if lodger.taken:
@@ -161,16 +161,12 @@ class Lodgers:
 
     def _end(self, lodger: _Lodger, note: str = "") -> None:
         self._forget(lodger)
-        record = records.read(lodger.directory, "exit.json") or {}
-        status = record.get("status")
+        found = read_ending(records.read(lodger.directory, "exit.json")) or Ending(None)
+        status = found.status
         if status is None:
             status = own_status(lodger.directory, lodger.process.pid)
-        note = (
-            record.get("note") or note or ("" if status is not None else "it ended without a word")
-        )
-        self._reports.ended(
-            lodger.run, Ending(status, system_peak=lodger.peak or None, note=str(note))
-        )
+        note = found.note or note or ("" if status is not None else "it ended without a word")
+        self._reports.ended(lodger.run, Ending(status, system_peak=lodger.peak or None, note=note))
 
     def _forget(self, lodger: _Lodger) -> None:
         del self._lodgers[lodger.run]

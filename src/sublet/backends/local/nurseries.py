@@ -129,13 +129,11 @@ class Nurseries:
         hub: Hub,
         log: Path,
         package: str,
-        reaped: Callable[[int, int], None],
         changed: Callable[[], None],
     ) -> None:
         self._hub = hub
         self._log = log
         self._package = package
-        self._reaped = reaped
         self._changed = changed
         self._all: dict[NurseryKey, Nursery] = {}
         self._known: dict[str, Packages] = {}
@@ -174,6 +172,25 @@ class Nurseries:
             return False
         nursery.used = time.monotonic()
         return packets.send(nursery.link, order, descriptors)
+
+    def is_stopped(self, key: NurseryKey) -> bool:
+        """Whether somebody has stopped it."""
+        nursery = self._all.get(key)
+        return nursery is not None and nursery.warm and tree.is_stopped(nursery.pid)
+
+    def give_up(self, key: NurseryKey, stopped: bool) -> None:
+        """A start that was ordered there has not come. One that somebody has stopped is replaced;
+        one that hangs is not tried again for a while."""
+        nursery = self._all.get(key)
+        if nursery is None or not nursery.warm:
+            return
+        nursery.process.kill()
+        if stopped:
+            self._drop(nursery)
+            self._changed()
+        else:
+            nursery.failed_births = TRIES
+            self._off(nursery, f"it did not answer; see {self._log}")
 
     def born(self, key: NurseryKey) -> None:
         """A worker from there has begun."""
@@ -244,8 +261,6 @@ class Nurseries:
             case "off":
                 nursery.packages = packet.get("packages", {})
                 self._off(nursery, packet["why"])
-            case "reaped":
-                self._reaped(packet["pid"], packet["status"])
 
     def _know(self, python: str, read: list[str], written: dict[str, str]) -> None:
         """Take in which variables count for programs of this interpreter."""

@@ -78,7 +78,6 @@ def _serve(link: socket.socket, prepare: Callable[[], None]) -> Spec | None:
     whose broker is gone."""
     wake = parent.wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent.adopt_orphans()
     ready: socket.socket | None = None
     pause = 0.0
     while True:
@@ -86,8 +85,8 @@ def _serve(link: socket.socket, prepare: Callable[[], None]) -> Spec | None:
         if wake.reading in awake:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake.reading, 4096)
-            for pid, status in parent.collect():
-                packets.send(link, {"event": "reaped", "pid": pid, "status": status})
+            for _ in parent.collect():
+                pass
         if ready is None and (not awake or link.fileno() in awake):
             unsafe = census()
             if unsafe:

@@ -33,31 +33,34 @@ class Orphan:
         self,
         hub: Hub,
         directory: str,
-        keeper: Process,
         worker: Process,
+        witness: Process | None,
         mark: str,
         group: Cgroup | None,
         late: Callable[[float], None],
         gone: Callable[[], None],
     ) -> None:
-        spec = records.read(directory, "spec.json") or {}
-        began = (records.read(directory, "worker.json") or {}).get("began", time.monotonic())
-        logs = spec.get("logs") or {}
+        spec = _read_spec(directory)
+        began = (records.read(directory, "worker.json") or {}).get("began", -1.0)
+        if not records.is_number(began, 0, time.monotonic()):
+            began = time.monotonic()
         self._hub = hub
         self._directory = directory
-        self._keeper = keeper
         self._worker = worker
+        self._witness = witness
+        self._known = {worker.pid: worker.start}
+        """The processes of the tree that were found last."""
         self._mark = mark
         self._group = group
         self._late = late
         self._gone = gone
-        self._grace = float(spec.get("grace", GRACE))
+        self._grace = spec["grace"]
         self._pidfd: int | None = None
         self._closed = False
-        self._runtime = Runtime.resume(directory, spec.get("time"), began)
+        self._runtime = Runtime.resume(directory, spec["time"], began)
         self._brake = brake.Brake(self._members, group)
-        self._processors = Processors(self._members, spec.get("affinity", ()))
-        self._bound = Bound(logs.get("paths", []), logs.get("limit", LIMIT))
+        self._processors = Processors(self._members, spec["affinity"])
+        self._bound = Bound(spec["paths"], spec["limit"])
         self._chores = (self._brake, self._processors, self._bound)
         if self._runtime.paused:
             self._brake.pause(True)
@@ -123,31 +126,64 @@ class Orphan:
     def _ask_to_end(self) -> None:
         """SIGTERM to all; what stands is woken, so that it can act on it."""
         self._brake.let_go()
-        members = self._members()
-        tree.send(members, signal.SIGTERM)
-        brake.release(members, self._group)
+        self._members()
+        tree.send_exactly(self._known, signal.SIGTERM)
+        if self._group is not None:
+            self._group.freeze(False)
+        tree.send_exactly(self._known, signal.SIGCONT)
 
     def _press(self) -> None:
         """Kill what is left, until nothing is."""
         if self._closed:
             return
-        if left := self._members():
-            tree.send(left, signal.SIGKILL)
+        if self._members():
+            if self._group is not None:
+                self._group.kill()
+            tree.send_exactly(self._known, signal.SIGKILL)
             self._hub.later(_AGAIN, self._press)
         else:
             self._gone()
 
     def _members(self) -> list[int]:
-        # A number whose process is another one by now is not our session any more.
-        sessions = {
-            process.pid
-            for process in (self._keeper, self._worker)
-            if tree.start_time(process.pid) in (None, process.start)
+        """The processes of the tree: what the control group lists, what is below the witness or
+        was found before, and what is related to it. Where there is no group, those that have the
+        mark of the attempt, too."""
+        processes = tree.everybody()
+        known = {
+            pid
+            for pid, start in self._known.items()
+            if pid in processes and processes[pid].start == start
         }
-        return tree.belonging(sessions, self._mark)
+        witness = self._witness
+        if witness is not None and tree.is_alive(witness.pid, witness.start):
+            known |= {pid for pid, now in processes.items() if now.parent == witness.pid}
+        if self._group is not None:
+            known.update(self._group.members())
+        found = tree.related(processes, known)
+        if self._group is None:
+            found |= tree.marked(processes, self._mark)
+        found -= {os.getpid(), 0 if witness is None else witness.pid}
+        self._known = {pid: processes[pid].start for pid in found}
+        return list(found)
 
     def _unwatch(self) -> None:
         if self._pidfd is not None:
             self._hub.unwatch(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
+
+
+def _read_spec(directory: str) -> dict[str, Any]:
+    """What of spec.json concerns us; defaults where it is not as the broker wrote it."""
+    spec = records.read(directory, "spec.json") or {}
+    logs = spec["logs"] if isinstance(spec.get("logs"), dict) else {}
+    paths = logs["paths"] if isinstance(logs.get("paths"), list) else []
+    affinity = spec["affinity"] if isinstance(spec.get("affinity"), list) else []
+    time_limit, grace, limit = spec.get("time"), spec.get("grace"), logs.get("limit")
+    return {
+        "time": time_limit if records.is_number(time_limit, 0, 1e12) else None,
+        "grace": grace if records.is_number(grace, 0, 1e9) else GRACE,
+        "limit": limit if type(limit) is int and limit > 0 else LIMIT,
+        "paths": [path for path in paths if isinstance(path, str) and "\0" not in path],
+        "affinity": [cpu for cpu in affinity if type(cpu) is int],
+    }

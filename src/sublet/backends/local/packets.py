@@ -1,16 +1,26 @@
 """Small JSON messages over a SOCK_SEQPACKET socket, with descriptors.
 
-Between the broker, its nurseries and its keepers: all are Sublet's own processes.
+Between the broker, its nurseries and its keepers. Any of them may be stopped or hang, so none
+waits for another to read: `send` gives up at once, and a `Link` keeps what was not read yet, within
+a bound. What cannot be read as a message is dropped.
 """
 
 from __future__ import annotations
 
+import array
+import contextlib
 import json
 import os
 import socket
+import struct
+from collections import deque
 from typing import Any
 
 _LARGEST = 1 << 16
+_MOST_DESCRIPTORS = 8
+_CREDENTIALS = struct.Struct("3i")
+MOST_WAITING = 64
+"""Packets that a link keeps for an end that does not read; later ones are dropped."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -18,30 +28,107 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
+def peer(sock: socket.socket) -> tuple[int, int]:
+    """The process and the user that have made the other end."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(data)
+    return pid, uid
+
+
 def send(sock: socket.socket, packet: dict[str, Any], descriptors: list[int] | None = None) -> bool:
-    """Send one packet; False if the other end is gone."""
+    """Send one packet; False if the other end is gone, or has too much to read already."""
     data = json.dumps(packet).encode()
+    beside = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors or []))
     try:
-        if descriptors:
-            socket.send_fds(sock, [data], descriptors)
-        else:
-            sock.send(data)
+        # Not socket.send_fds: it drops the flags.
+        sock.sendmsg([data], [beside] if descriptors else [], socket.MSG_DONTWAIT)
     except OSError:
         return False
     return True
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next packet and its descriptors; None when the other end is gone."""
+    """The next packet and its descriptors; None when the other end is gone.
+
+    A packet that is no message is empty; descriptors that came with it are closed.
+    """
     try:
-        data, descriptors, _, _ = socket.recv_fds(sock, _LARGEST, 8)
+        try:
+            received = socket.recv_fds(sock, _LARGEST, _MOST_DESCRIPTORS)
+        except ConnectionResetError:
+            # The other end is gone without having read all. What it has said itself comes next.
+            received = socket.recv_fds(sock, _LARGEST, _MOST_DESCRIPTORS)
     except BlockingIOError:
         return {}, []
     except OSError:
         return None
+    data, descriptors, flags, _ = received
     if not data:
+        close(descriptors)
         return None
     for number in descriptors:
         os.set_inheritable(number, False)
-    packet = json.loads(data)
-    return (packet if isinstance(packet, dict) else {}), descriptors
+    packet: object = None
+    if not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        with contextlib.suppress(ValueError, RecursionError):
+            packet = json.loads(data)
+    if not isinstance(packet, dict):
+        close(descriptors)
+        return {}, []
+    return packet, descriptors
+
+
+def close(descriptors: list[int]) -> None:
+    """Close descriptors that nobody will use."""
+    for number in descriptors:
+        os.close(number)
+
+
+class Link:
+    """One end of a connection whose other end may not read for a while.
+
+    Packets keep their order. Of those with the same `slot` only the last one waits; beyond
+    MOST_WAITING, packets are dropped. Whoever owns it calls `flush` when the socket can be written
+    while `waiting`.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._waiting: deque[tuple[str, bytes]] = deque()
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something could not be sent yet."""
+        return bool(self._waiting)
+
+    def put(self, packet: dict[str, Any], slot: str = "") -> bool:
+        """Send a packet, now or later; False if the other end is gone."""
+        if slot:
+            self._waiting = deque(entry for entry in self._waiting if entry[0] != slot)
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append((slot, json.dumps(packet).encode()))
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what waits, as far as it is taken; False if the other end is gone."""
+        while self._waiting:
+            try:
+                self.sock.send(self._waiting[0][1])
+            except BlockingIOError:
+                return True
+            except OSError:
+                self._waiting.clear()
+                return False
+            self._waiting.popleft()
+        return True
+
+    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        """As the function of this name; an empty packet if there is none."""
+        return receive(self.sock)
+
+    def close(self) -> None:
+        self.sock.close()

@@ -7,18 +7,26 @@
     fresh.json    why a worker that was forked warm has become a fresh interpreter
     ran           made by the worker just before its program's first line
     exit.json     how it ended, written after the last process of the tree was seen to end
+    reaped.json   how the worker ended, by whoever collected it after its keeper was killed
     keeper.sock   where a later broker finds the keeper
 
 An attempt without `ran` whose processes are gone has not run a line of the program.
+
+The program can write here, too. So whoever reads a record takes nothing for granted: one that is
+not as it should be counts as not there, and none of them says that a process has ended which lives.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 from typing import Any
 
 Record = dict[str, Any]
+_LARGEST = 64 << 20
+"""Bytes of a record: a job's whole environment is in the largest."""
 FRESH = "fresh.json"
 """As in `inside.program`, which needs nothing of this package."""
 
@@ -36,13 +44,30 @@ def claim(directory: str, owner: Record) -> bool:
 
 
 def read(directory: str, name: str) -> Record | None:
-    """One of the records; None if it is not there or not whole."""
+    """One of the records; None if it is not there, not whole, or anything else but a record."""
     try:
-        with open(os.path.join(directory, name), encoding="utf-8") as file:
-            record = json.load(file)
-    except (OSError, ValueError):
+        # Without waiting, as the open of a pipe would.
+        descriptor = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+                return None
+            record = json.loads(file.read(_LARGEST))
+    except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def is_number(value: Any, least: float, most: float) -> bool:
+    """Whether a value from a record or a packet is such a number."""
+    return type(value) in (int, float) and least <= value <= most
+
+
+def is_process(value: object) -> bool:
+    """Whether it names a process: its number and its start."""
+    return isinstance(value, dict) and all(
+        type(value.get(name)) is int and 0 <= value[name] < 1 << 63 for name in ("pid", "start")
+    )
 
 
 def write(directory: str, name: str, record: Record, sync: bool = False) -> None:
@@ -54,6 +79,24 @@ def write(directory: str, name: str, record: Record, sync: bool = False) -> None
             file.flush()
             os.fsync(file.fileno())
     os.replace(partial, os.path.join(directory, name))
+
+
+def write_reaped(directory: str, pid: int, status: int) -> None:
+    """Note how a worker ended that has no keeper any more, for whoever asks later."""
+    with contextlib.suppress(OSError):
+        write(directory, "reaped.json", {"pid": pid, "status": status}, sync=True)
+
+
+def read_reaped(directory: str, pid: int) -> int | None:
+    """How this worker ended, as waitpid says it; None if nobody has noted it."""
+    record = read(directory, "reaped.json") or {}
+    status = record.get("status")
+    return status if record.get("pid") == pid and is_status(status) else None
+
+
+def is_status(value: object) -> bool:
+    """Whether a value could come from waitpid."""
+    return type(value) is int and 0 <= value < 1 << 16
 
 
 def mark_run(directory: str) -> None:

@@ -21,6 +21,26 @@ class Ending(Struct, frozen=True):
     """What more is known of it."""
     left: tuple[str, ...] = ()
     """Processes that the program left behind, and that were ended."""
+    rebooted: bool = False
+    """Whether it ended with the machine."""
+
+
+def read_ending(record: records.Record | None) -> Ending | None:
+    """An exit record, or what a keeper says of an end; None if it is not as a keeper makes it."""
+    if record is None or "status" not in record:
+        return None
+    status, ran, peak = record["status"], record.get("ran"), record.get("system_peak")
+    stopped, note, left = (record.get(name) for name in ("stopped", "note", "left"))
+    if status is not None and not records.is_status(status):
+        return None
+    return Ending(
+        status,
+        stopped if isinstance(stopped, str) else "",
+        peak if type(peak) is int and peak > 0 else None,
+        ran if records.is_number(ran, 0, 1e12) else None,
+        note if isinstance(note, str) else "",
+        tuple(one for one in left if isinstance(one, str)) if isinstance(left, list) else (),
+    )
 
 
 class Reports(Protocol):

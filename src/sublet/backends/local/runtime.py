@@ -27,12 +27,14 @@ class Runtime:
     @classmethod
     def resume(cls, directory: str, limit: float | None, began: float) -> Runtime:
         """The count that a killed keeper has left; from `began` on if it never changed its pace."""
-        record = records.read(directory, _RECORD)
-        if record is None:
-            return cls(limit, spent=max(0.0, time.monotonic() - began))
-        found = cls(limit, bool(record["paused"]), float(record["spent"]))
+        record = records.read(directory, _RECORD) or {}
+        spent, at = record.get("spent", -1), record.get("at", -1)
+        now = time.monotonic()
+        if not records.is_number(spent, 0, now) or not records.is_number(at, 0, now):
+            return cls(limit, spent=max(0.0, now - began))
+        found = cls(limit, record.get("paused") is True, spent)
         if not found.paused:
-            found._spent += max(0.0, time.monotonic() - float(record["at"]))
+            found._spent += now - at
         return found
 
     def spent(self) -> float:

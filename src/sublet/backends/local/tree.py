@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import NamedTuple
 
 _OWN_CHILDREN = "/proc/thread-self/children"
 
@@ -32,6 +33,12 @@ def name(pid: int) -> str:
             return "".join(one if one.isprintable() else "?" for one in file.read().strip())
     except OSError:
         return "a process"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still because of a signal or a debugger."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in ("T", "t")
 
 
 def is_alive(pid: int, start: int) -> bool:
@@ -66,23 +73,45 @@ def stands(pid: int) -> bool:
     return all(fields is None or fields[0] in ("T", "t", "Z", "X") for fields in states)
 
 
-def belonging(sessions: set[int], mark: str) -> list[int]:
-    """The processes of a tree that has lost its keeper.
+class Stat(NamedTuple):
+    """What the kernel knows of a process."""
 
-    They are in a session that the keeper or the worker made, or were started with `mark` in
-    their environment.
-    """
-    needle = mark.encode()
-    found = []
+    parent: int
+    session: int
+    start: int
+
+
+def everybody() -> dict[int, Stat]:
+    """All living processes, zombies left out."""
+    found = {}
     for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        fields = _stat(int(entry))
-        if fields is None or fields[0] in ("Z", "X"):
-            continue
-        if int(fields[3]) in sessions or needle in _environ(int(entry)):
-            found.append(int(entry))
+        if entry.isdigit() and (fields := _stat(int(entry))) and fields[0] not in ("Z", "X"):
+            found[int(entry)] = Stat(int(fields[1]), int(fields[3]), int(fields[19]))
     return found
+
+
+def related(processes: dict[int, Stat], known: set[int]) -> set[int]:
+    """These processes of a tree, and those that can be found through them.
+
+    What is below a process of the tree is in the tree. So is its session: the worker has made one
+    of its own, and a process can leave its session only for a new one. The number of a session is
+    nobody else's as long as a process is in it; that of one that is empty may be anybody's.
+    """
+    found = known & processes.keys()
+    while True:
+        sessions = {processes[pid].session for pid in found}
+        more = {
+            pid for pid, now in processes.items() if now.parent in found or now.session in sessions
+        }
+        if more <= found:
+            return found
+        found |= more
+
+
+def marked(processes: dict[int, Stat], mark: str) -> set[int]:
+    """Those of these processes that were started with `mark` in their environment."""
+    needle = mark.encode()
+    return {pid for pid in processes if needle in _environ(pid)}
 
 
 def added_memory(pids: list[int]) -> int:
@@ -125,6 +154,22 @@ def send(pids: list[int], number: int) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
+
+
+def send_exactly(processes: dict[int, int], number: int) -> None:
+    """Signal processes by number and start time: never one that has got such a number since."""
+    for pid, start in processes.items():
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            if is_alive(pid, start):
+                signal.pidfd_send_signal(descriptor, number)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
 
 
 def end(root: int, number: int) -> None:

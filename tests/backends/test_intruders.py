@@ -1,0 +1,235 @@
+"""Files and sockets of an attempt are in reach of its program: what is put there harms nobody."""
+
+import array
+import contextlib
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublet.backends.local import records, tree
+from sublet.backends.local.reports import read_ending
+from support.box import wait_for
+from support.workshop import Shift, Workshop
+
+WAIT = """
+import os, sys, time
+print("up", flush=True)
+while not os.path.exists("go"): time.sleep(0.02)
+sys.exit(7)
+"""
+FORGED: dict[str, Any] = {
+    "an end": {"status": 0, "stopped": ""},
+    "an end that nobody saw": {"status": None},
+    "no status": {"foo": 1},
+    "a status of another type": {"status": "0"},
+    "a status that waitpid cannot give": {"status": 1 << 40},
+    "lists": {"status": [], "left": 5, "ran": {}, "system_peak": "x", "stopped": 3},
+    "no object": [1, 2],
+}
+
+
+def _write(path: Path, what: str) -> None:
+    match what:
+        case "not JSON":
+            path.write_bytes(b"\xff{")
+        case "nested":
+            path.write_text("[" * 200_000)
+        case "huge":
+            with path.open("wb") as file:
+                file.truncate(1 << 33)
+        case "a directory":
+            path.mkdir()
+        case "a pipe":
+            os.mkfifo(path)
+        case "a loop of links":
+            path.symlink_to(path)
+        case _:
+            path.write_text(json.dumps(FORGED[what]))
+
+
+STRANGE = [*FORGED, "not JSON", "nested", "huge", "a directory", "a pipe", "a loop of links"]
+
+
+def _end(shift: Shift) -> int:
+    """Let it end; its own exit code."""
+    (shift.shop.work / "go").touch()
+    return os.waitstatus_to_exitcode(shift.ended()["status"])
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_no_exit_record_ends_a_program_that_runs(shop: Workshop, what: str) -> None:
+    """Not for the broker that comes next, and not when the keeper is killed."""
+    shift = shop.start("1.1", WAIT)
+    shift.says("up")
+    _write(Path(shift.directory) / "exit.json", what)
+    shop.fire()
+    shop.hire()
+    shop.call("adopt", "1.1", shift.keeper, shift.worker)
+    shift.call("pause", True)
+    wait_for(shift.stands, "it hears of its keeper")
+    shift.call("pause", False)
+    shift.kill_keeper()
+    shift.call("pause", True)
+    wait_for(shift.stands, "it hears of its broker")
+    shift.call("pause", False)
+    assert tree.start_time(shift.worker) is not None
+    assert _end(shift) == 7 if what != "an end" else _end(shift) in (0, 7)
+
+
+@pytest.mark.parametrize(
+    "name", ["worker.json", "claim", "spec.json", "runtime.json", "reaped.json"]
+)
+@pytest.mark.parametrize("what", ["an end", "lists", "a pipe"])
+def test_no_other_record_harms_a_broker(shop: Workshop, name: str, what: str) -> None:
+    """It knows keeper and worker from its ledger."""
+    shift = shop.start("1.1", WAIT)
+    shift.says("up")
+    shop.fire()
+    path = Path(shift.directory) / name
+    path.unlink(missing_ok=True)
+    _write(path, what)
+    shift.kill_keeper()
+    shop.hire()
+    shop.call("adopt", "1.1", shift.keeper, shift.worker)
+    shift.call("pause", True)
+    wait_for(lambda: tree.stands(shift.worker) or shift.frozen(), "it stands")
+    shift.call("pause", False)
+    assert _end(shift) == 7
+
+
+def test_a_program_that_removes_its_directory_is_not_started_again(shop: Workshop) -> None:
+    """Neither is its lease taken from it while it runs."""
+    directory = shop.runs / "1.1"
+    shift = shop.start("1.1", f"import shutil\nshutil.rmtree({str(directory)!r})\n" + WAIT)
+    shift.says("up")
+    shop.fire()
+    shop.hire()
+    shop.call("adopt", "1.1", shift.keeper, shift.worker)
+    (shop.work / "go").touch()
+    told = shift.ended()
+    assert told["status"] is None  # It has taken the place where its code would be.
+    assert "never ran" not in [one["event"] for one in shop.heard]
+
+
+def _packets() -> list[bytes]:
+    wrong: list[object] = [
+        [],
+        "stop",
+        {"stop": "now"},
+        {"stop": None},
+        {"stop": float("nan")},
+        {"stop": -1},
+        {"stop": 1e400},
+        {"pause": "yes"},
+        {"duty": "all"},
+        {"duty": [1]},
+        {"processors": 3},
+        {"processors": ["x"]},
+        {"processors": None},
+        {"signal": "INT"},
+        {"signal": 1 << 40},
+        {"signal": -9},
+        {"broker": 5, "log": 6},
+        {"broker": "/x"},
+        {"broker": "\0", "log": "\0"},
+    ]
+    return [
+        b"{",
+        b"\xff\xfe",
+        b"[" * 60_000,
+        b'{"stop": ' + b"9" * 5000 + b"}",
+        *(json.dumps(packet).encode() for packet in wrong),
+    ]
+
+
+def _connect(directory: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        sock.connect(f"/proc/self/fd/{number}/keeper.sock")
+    finally:
+        os.close(number)
+    return sock
+
+
+def test_packets_that_make_no_sense_do_not_harm_a_keeper(shop: Workshop) -> None:
+    """Nor do descriptors that come with them: they are closed."""
+    shift = shop.start("1.1", WAIT)
+    shift.says("up")
+    before = len(os.listdir(f"/proc/{shift.keeper}/fd"))
+    null = os.open(os.devnull, os.O_RDONLY)
+    beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 7))]
+    for packet in _packets():
+        with contextlib.closing(_connect(shift.directory)) as sock:
+            sock.sendmsg([packet], beside)
+            sock.send(packet)
+    os.close(null)
+    with contextlib.closing(_connect(shift.directory)) as sock:
+        # It hears one after the other, so it has heard them all when it stands.
+        sock.send(b'{"pause": true}')
+        wait_for(shift.stands, "it stands")
+        sock.send(b'{"pause": false}')
+    wait_for(lambda: len(os.listdir(f"/proc/{shift.keeper}/fd")) <= before, "all are closed")
+    assert _end(shift) == 7
+
+
+def test_a_program_cannot_command_its_keeper(shop: Workshop) -> None:
+    """It may ask for a broker, and for nothing else."""
+    code = (
+        "import os, socket\n"
+        "sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "os.chdir(os.environ['ATTEMPT'])\n"
+        "sock.connect('keeper.sock')\n"
+        "os.chdir(os.environ['WORK'])\n"
+        'sock.send(b\'{"stop": 0.0, "why": "preempted"}\')\n'
+    )
+    environ = {**os.environ, "ATTEMPT": str(shop.runs / "1.1"), "WORK": str(shop.work)}
+    environ |= {"SUBLET_SHOP": str(shop.root)}
+    shift = shop.start("1.1", code + WAIT, environ=environ)
+    shift.says("up")
+    shift.call("pause", True)
+    wait_for(shift.stands, "its keeper has heard what came before")
+    shift.call("pause", False)
+    (shop.work / "go").touch()
+    told = shift.ended()
+    assert (os.waitstatus_to_exitcode(told["status"]), told["stopped"]) == (7, "")
+
+
+def test_who_listens_in_the_place_of_a_keeper_is_not_believed(shop: Workshop) -> None:
+    """It says that the program has ended."""
+    code = (
+        "import os, socket, threading\n"
+        "os.chdir(os.environ['ATTEMPT'])\n"
+        "while not os.path.exists('keeper.sock'): pass\n"
+        "os.unlink('keeper.sock')\n"
+        "liar = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "liar.bind('keeper.sock')\n"
+        "liar.listen(8)\n"
+        "os.chdir(os.environ['WORK'])\n"
+        "def lie():\n"
+        "    while True:\n"
+        "        link, _ = liar.accept()\n"
+        "        print('asked', flush=True)\n"
+        '        try: link.send(b\'{"event": "ended", "status": 0}\')\n'
+        "        except OSError: pass\n"
+        "threading.Thread(target=lie, daemon=True).start()\n"
+    )
+    environ = {**os.environ, "ATTEMPT": str(shop.runs / "1.1"), "WORK": str(shop.work)}
+    environ |= {"SUBLET_SHOP": str(shop.root)}
+    shift = shop.start("1.1", code + WAIT, environ=environ)
+    shift.says("up")
+    shop.fire()
+    shop.hire()
+    shop.call("adopt", "1.1", shift.keeper, shift.worker)
+    shift.says("asked")
+    assert _end(shift) == 7
+
+
+@pytest.mark.parametrize("what", ["no status", "a status of another type", "no object"])
+def test_an_exit_record_that_makes_no_sense_is_none(tmp_path: Path, what: str) -> None:
+    _write(tmp_path / "exit.json", what)
+    assert read_ending(records.read(str(tmp_path), "exit.json")) is None

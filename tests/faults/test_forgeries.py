@@ -1,0 +1,65 @@
+"""A program that writes records of its own into its attempt's directory."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sublet.backends.local import records, tree
+from support.box import Box, wait_for
+
+NewBox = Callable[..., Box]
+
+FORGES = """
+import json, os, sys, time
+place = json.loads(os.environ["SUBLET_LEASE"])["dir"]
+with open(os.path.join(place, "exit.json"), "w") as file: file.write(sys.argv[1])
+open("forged", "w").close()
+while not os.path.exists("go"): time.sleep(0.02)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("record", ['{"foo": 1}', '{"status": 0}', "no record"])
+def test_a_forged_exit_record_neither_bricks_the_home_nor_ends_a_lease(
+    new_box: NewBox, record: str
+) -> None:
+    box = new_box()
+    box.write("forges.py", FORGES)
+    client = box.start("run", "--cold", "forges.py", record)
+    wait_for((box.work / "forged").exists, "it has forged its record")
+    client.send_signal(signal.SIGSTOP)  # So that it starts no broker meanwhile.
+    before = box.status()
+    tree.send([before["pid"]], signal.SIGKILL)
+    wait_for(lambda: tree.start_time(before["pid"]) is None, "the broker is dead")
+    sound = box.sublet("recover", check=True)
+    assert "the ledger is sound" in sound.stdout
+    after = box.status()
+    assert [row["pid"] for row in after["leases"]] == [row["pid"] for row in before["leases"]]
+    client.send_signal(signal.SIGCONT)
+    box.write("go", "")
+    _, said = client.communicate(timeout=60)
+    assert client.returncode == 7, said
+    assert box.status()["leases"] == []
+
+
+def test_a_job_that_ended_well_is_not_done_again_when_nobody_is_left_who_saw_it(
+    new_box: NewBox,
+) -> None:
+    """Broker, keeper and witness are killed, and the program ends after them."""
+    box = new_box()
+    script = "echo x >> began; while [ ! -e go ]; do sleep 0.02; done; echo x >> ended"
+    box.sublet("submit", "-m", "64MiB", "sh", "-c", script, check=True)
+    wait_for((box.work / "began").exists, "it has begun")
+    status = box.status()
+    (lease,) = status["leases"]
+    kept = records.read(str(box.home / "runs" / "1.1"), "worker.json")
+    assert kept is not None
+    tree.send([status["pid"], kept["witness"]["pid"], kept["keeper"]["pid"]], signal.SIGKILL)
+    box.write("go", "")
+    wait_for(lambda: tree.start_time(lease["pid"]) is None, "the program has ended")
+    waited = box.sublet("wait", "--json", "1")
+    assert '"lost"' in waited.stdout
+    assert "it may have done its work" in waited.stdout
+    assert Path(box.work / "began").read_text() == "x\n"

@@ -1,0 +1,150 @@
+"""Somebody is stopped and answers nobody: the others go on, and what waits for it has a bound."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sublet.backends.local import packets, tree
+from sublet.client import connection, jobs
+from sublet.errors import BrokerGone
+from support.box import Box, wait_for
+from support.queue import HOLD, ended, reached, shell, submit
+
+NewBox = Callable[..., Box]
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Have a process stand still."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: tree.is_stopped(pid), "it stands still")
+    try:
+        yield
+    finally:
+        tree.send([pid], signal.SIGCONT)
+
+
+def nursery(box: Box) -> int:
+    (found,) = box.status()["nurseries"]
+    return int(found["pid"])
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+HOLD_IT = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+
+
+def _holds(box: Box) -> bool:
+    """Whether a lease was granted; its program cannot run as long as the nursery stands still."""
+    return bool(box.status()["leases"])
+
+
+def test_a_stopped_nursery_is_replaced_and_programs_start(new_box: NewBox) -> None:
+    box = new_box()
+    box.warm()
+    box.write("hello.py", "print('hello')")
+    before = nursery(box)
+    with stopped(before):
+        ran = box.sublet("run", "hello.py", check=True)
+        assert ran.stdout == "hello\n"
+        assert nursery(box) != before
+        wait_for(lambda: tree.start_time(before) is None, "the old one has gone")
+    assert box.status()["leases"] == []
+
+
+def test_ctrl_c_ends_a_start_that_hangs(new_box: NewBox) -> None:
+    """And the lease is free."""
+    box = new_box()
+    box.warm()
+    box.write("hold.py", HOLD_IT)
+    with stopped(nursery(box)):
+        client = box.start("run", "hold.py")
+        wait_for(lambda: _holds(box), "it is being started")
+        client.send_signal(signal.SIGINT)
+        _, said = client.communicate(timeout=60)
+        assert client.returncode == -signal.SIGINT, said
+        wait_for(lambda: not _holds(box), "the lease has ended")
+
+
+def test_a_job_whose_start_hangs_can_be_cancelled(new_box: NewBox) -> None:
+    box = new_box()
+    box.warm()
+    box.write("hold.py", HOLD_IT)
+    with stopped(nursery(box)):
+        number = submit(box, "hold.py")
+        wait_for(lambda: _holds(box), "it is being started")
+        box.sublet("cancel", str(number), check=True)
+        assert ended(box, number)[0]["cause"] == "cancelled"
+        assert not _holds(box)
+
+
+def test_a_job_whose_keeper_is_stopped_can_be_cancelled(new_box: NewBox) -> None:
+    box = new_box()
+    number = shell(box, HOLD.format("go"))
+    with stopped(_parent(reached(box, number, "running")["pid"])):
+        box.sublet("cancel", str(number), check=True)
+        assert ended(box, number)[0]["cause"] == "cancelled"
+
+
+def test_a_stopped_keeper_hangs_nobody_else(
+    new_box: NewBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much it is told."""
+    box = new_box()
+    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    number = shell(box, f"{HOLD.format('go')}; exit 4")
+    with stopped(_parent(reached(box, number, "running")["pid"])):
+        for _ in range(300):
+            jobs.act("pause", [number])
+            jobs.act("resume", [number])
+        later = shell(box, "exit 5")
+        assert ended(box, later)[0]["code"] == 5
+    box.write("go", "")
+    assert ended(box, number)[0]["code"] == 4
+
+
+def test_who_asks_a_stopped_broker_is_told_so(
+    new_box: NewBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = new_box()
+    broker = box.status()["pid"]
+    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    monkeypatch.setattr(connection, "ANSWERS_WITHIN", 0.5)
+    with stopped(broker), pytest.raises(BrokerGone, match=f"process {broker}.* does not answer"):
+        jobs.listing()
+    assert jobs.listing().rows == ()
+
+
+def test_a_link_never_waits_and_keeps_what_counts() -> None:
+    """Of what says the same the last, of the rest the first, in their order."""
+    ours, theirs = packets.pair()
+    link = packets.Link(ours)
+    assert link.put({"event": "started"})
+    for number in range(5000):
+        assert link.put({"sample": number, "pids": list(range(500))}, "sampled")
+    assert link.put({"event": "ended"})
+    for number in range(5000):
+        assert link.put({"signal": number})
+    heard = []
+    theirs.setblocking(False)
+    while True:
+        link.flush()
+        packet, _ = packets.receive(theirs) or ({}, [])
+        if not packet:
+            break
+        heard.append(packet)
+    assert heard[0] == {"event": "started"}
+    assert [one["sample"] for one in heard if "sample" in one][-1] == 4999
+    assert {"event": "ended"} in heard
+    signals = [one["signal"] for one in heard if "signal" in one]
+    assert signals == list(range(len(signals)))
+    assert not link.waiting
+    theirs.close()
+    assert not link.put({"event": "ended"})
+    ours.close()

@@ -1,0 +1,48 @@
+"""Ways around a lease: those that are closed, and those that are told of."""
+
+import pytest
+
+from support.box import Box, wait_for
+from support.queue import ended, said, submit
+
+BY_C = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.setenv(b"TF_CPU_BFC_MEM_LIMIT_IN_MB", b"4096", 1)
+libc.setenv(b"TF_CPU_ALLOCATOR_USE_BFC", b"0", 1)
+import tensorflow as tf
+try:
+    tf.ones([400 * 1024 * 256])
+except tf.errors.ResourceExhaustedError:
+    print("refused")
+"""
+OUTSIDE = """
+import subprocess, sys
+child = '''
+import os, time
+import tensorflow as tf
+tf.zeros(1)
+while not os.path.exists("go"): time.sleep(0.02)
+'''
+subprocess.run([sys.executable, "-c", child], env={}, check=True)
+"""
+
+
+@pytest.mark.parametrize("way", [[], ["--cold"]], ids=["warm", "cold"])
+def test_an_environment_that_was_changed_behind_pythons_back_changes_no_ceiling(
+    box: Box, way: list[str]
+) -> None:
+    box.write("train.py", BY_C)
+    ran = box.sublet("run", *way, "--memory", "128MiB", "train.py")
+    assert ran.stdout == "refused\n", ran.stderr
+
+
+@pytest.mark.parametrize("way", [[], ["--cold"]], ids=["warm", "cold"])
+def test_tensorflow_in_a_child_without_an_environment_is_named(box: Box, way: list[str]) -> None:
+    """It is not held to the ceiling, and its user is told so."""
+    box.write("train.py", OUTSIDE)
+    number = submit(box, *way, "train.py", memory="256MiB")
+    wait_for(lambda: "uses TensorFlow outside of this lease" in said(box, number), "it is named")
+    box.write("go", "")
+    assert ended(box, number)[0]["code"] == 0
+    assert said(box, number).count("outside of this lease") == 1
