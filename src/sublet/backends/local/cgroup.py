@@ -91,6 +91,15 @@ class Cgroup:
         return True
 
 
+def leave() -> None:
+    """Move this process out of the group of a worker, if it is in one: what a broker starts is
+    part of nobody's tree, also if a program had to start the broker itself."""
+    path = _own()
+    while path is not None and os.path.basename(path).startswith(PREFIX):
+        path = os.path.dirname(path)
+        Cgroup(path).enter(os.getpid())
+
+
 def _own() -> str | None:
     """The directory of the version-2 group this process is in."""
     try:
