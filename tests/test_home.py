@@ -75,6 +75,17 @@ def test_what_another_user_has_made_in_a_home_is_refused(tmp_path: Path, planted
 
 
 @needs_root
+def test_another_users_link_to_a_directory_of_ours_is_no_home(tmp_path: Path) -> None:
+    ours, link = tmp_path / "ours", tmp_path / "home"
+    ours.mkdir(mode=0o700)
+    link.symlink_to(ours)
+    Home(link).make()
+    os.chown(link, UID, GID, follow_symlinks=False)
+    with pytest.raises(WorldError, match="belongs to another user"):
+        Home(link).make()
+
+
+@needs_root
 def test_jobs_of_another_users_ledger_do_not_run(new_box: NewBox) -> None:
     box = new_box()
     home = Home(box.home)

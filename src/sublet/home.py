@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
+_ROOT = 0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OURS = (
     "broker.lock",
@@ -93,10 +94,11 @@ class Home:
     def _check(self, path: "Path") -> None:
         """Nobody else may have made this or be able to change it: we would run what it says."""
         try:
-            found = path.stat() if path == self.path else path.lstat()
+            entry = path.lstat()
+            found = path.stat() if path == self.path else entry
         except FileNotFoundError:
             return
-        if found.st_uid != os.getuid():
+        if found.st_uid != os.getuid() or entry.st_uid not in (os.getuid(), _ROOT):
             raise WorldError(
                 f"{path} belongs to another user.",
                 "Set SUBLET_HOME to a directory of your own.",

@@ -11,7 +11,7 @@ import pytest
 from sublet.backends.local import packets, tree
 from sublet.client import connection, jobs
 from sublet.errors import BrokerGone
-from support.box import Box, wait_for
+from support.box import PATIENCE, Box, wait_for
 from support.queue import HOLD, ended, reached, shell, submit
 
 NewBox = Callable[..., Box]
@@ -58,18 +58,20 @@ def test_a_stopped_nursery_is_replaced_and_programs_start(new_box: NewBox) -> No
     assert box.status()["leases"] == []
 
 
-def test_ctrl_c_ends_a_start_that_hangs(new_box: NewBox) -> None:
-    """And the lease is free."""
+@pytest.mark.every_python
+def test_a_start_that_hangs_is_ended_by_its_user(new_box: NewBox) -> None:
+    """By Ctrl-C, Ctrl-\\, `kill` and a closed terminal. And the lease is free."""
     box = new_box()
-    box.warm()
     box.write("hold.py", HOLD_IT)
-    with stopped(nursery(box)):
-        client = box.start("run", "hold.py")
-        wait_for(lambda: _holds(box), "it is being started")
-        client.send_signal(signal.SIGINT)
-        _, said = client.communicate(timeout=60)
-        assert client.returncode == -signal.SIGINT, said
-        wait_for(lambda: not _holds(box), "the lease has ended")
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        box.warm()
+        with stopped(nursery(box)):
+            client = box.start("run", "hold.py")
+            wait_for(lambda: _holds(box), "it is being started")
+            client.send_signal(number)
+            _, said = client.communicate(timeout=PATIENCE)
+            assert client.returncode == -number, said
+            wait_for(lambda: not _holds(box), "the lease has ended")
 
 
 def test_a_job_whose_start_hangs_can_be_cancelled(new_box: NewBox) -> None:

@@ -1,7 +1,9 @@
 """Names and errors of models reach the terminal as text: none moves a cursor or forges a line."""
 
+import http.client
 import http.server
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -74,6 +77,21 @@ def test_what_a_server_shows_and_says(serving: Showing) -> None:
     harmless(serving.said["stderr"])
     assert "evil" in serving.said["stdout"]
     assert "is not served" in serving.said["stderr"]
+
+
+def test_what_clients_send_and_tensorflow_quotes(serving: Showing) -> None:
+    address = re.findall(r"REST on http://(\S+)", serving.said["stdout"])[0]
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+    sent = "\x1b]0;sent by a client\x07\nsublet: all is well"
+    body = json.dumps({"signature_name": "regress_x_to_y", "inputs": [sent]})
+    connection.request("POST", f"/v1/models/{quote(EVIL)}:predict", body)
+    answer = connection.getresponse()
+    assert answer.status == 400, answer.read()
+    connection.close()
+    wait_for(lambda: "]0;sent by a client" in serving.said["stderr"], "TensorFlow has logged it")
+    wait_for(lambda: "all is well" in serving.said["stderr"], "all of it was said")
+    assert not set(serving.said["stderr"]) & set("\x1b\x07")
+    assert not [one for one in serving.said["stderr"].split("\n") if one.startswith("sublet: all")]
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

@@ -19,6 +19,8 @@ NAMES = {"/srv/my models/a": "a", "/srv/my models/a-large": "a-large", "/home/u/
         ('File "/usr/lib/python3/x.py", line 3', 'File "[path]", line 3'),
         ("failed: /a/b; /c/d.", "failed: [path]; [path]."),
         ("file:///etc/passwd is no model", "[path] is no model"),
+        ("no such file:/etc/passwd", "no such file:[path]"),
+        ("ram:///etc/passwd, see https://a.org/b", "[path], see https://a.org/b"),
         ("see /home/u/.sublet/engines/1.sock", "see [path]/engines/1.sock"),
         ("on /job:localhost/replica:0/device:CPU:0", "on /job:localhost/replica:0/device:CPU:0"),
         ("node model/dense/MatMul, 3/4, and/or", "node model/dense/MatMul, 3/4, and/or"),

@@ -16,7 +16,7 @@ from sublet.broker.events import Submitted
 from sublet.broker.orders import mark
 from sublet.broker.sessions import Session
 from sublet.domain.history import Forecast
-from sublet.domain.job import Finished, Job, JobSpec, Running, Task, Waiting
+from sublet.domain.job import Finished, Job, JobSpec, Running, Starting, Task, Waiting
 from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.text import plain
 from sublet.wire import messages as say
@@ -62,6 +62,8 @@ class Requests:
                 self._give_back(session, number, token)
             case say.Attach(job=number, token=token):
                 self._attach(session, number, token)
+            case say.Signal(number=number, early=True):
+                self._give_up_start(session)
             case say.Signal(number=number):
                 self._signal(session, number)
             case say.AskStatus():
@@ -258,6 +260,13 @@ class Requests:
             session.reply(say.Granted(held.lease, job.attempt))
             if isinstance(held, Running):
                 session.reply(say.Started(held.worker.pid, held.how))
+
+    def _give_up_start(self, session: Session) -> None:
+        number = self.broker.clients.speaks_for(session)
+        job = self.broker.state.get(number) if number is not None else None
+        if job is not None and isinstance(job.holds, Starting):
+            self.broker.interrupted.add(job.run)
+            self.broker.launcher.give_up(job.run, "its user ended it")
 
     def _signal(self, session: Session, signal: int) -> None:
         number = self.broker.clients.speaks_for(session)

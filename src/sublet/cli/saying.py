@@ -4,7 +4,6 @@ A name is made plain where it is put into a line, so that it cannot make up line
 that is said goes through here once more, so that nothing is missed.
 """
 
-import json
 import sys
 from typing import Any
 
@@ -27,6 +26,8 @@ def tell(text: str) -> None:
 
 def say_json(document: Any, indent: int | None = None) -> None:
     """For programs, and for terminals too: in ASCII."""
+    import json
+
     import msgspec
 
     # By way of msgspec, which knows our records, and has null for what JSON has no number for.

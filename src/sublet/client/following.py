@@ -112,10 +112,11 @@ class Following:
             self._reconnect()
         return None
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the program."""
+    def signal(self, number: int, early: bool = False) -> None:
+        """Send a signal to the program; an `early` one only has its start given up, if it has not
+        begun yet."""
         with contextlib.suppress(OSError):
-            self._connection.send(pack({"type": "signal", "number": number}))
+            self._connection.send(pack({"type": "signal", "number": number, "early": early}))
 
     def close(self) -> None:
         """Hang up; a job that has not ended does so now."""

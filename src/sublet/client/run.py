@@ -96,7 +96,7 @@ class _Foreground:
             # It may run already, and then the signal is the program's. If not, the broker gives the
             # start up, however long that would have taken.
             if number in _GIVE_UP and number not in self.early:
-                job.signal(number)
+                job.signal(number, early=True)
             self.early.append(number)
             return
         if job.program is None:

@@ -34,7 +34,9 @@ class Settings:
     def imported(self, package: str) -> None:
         """The program has just imported this package."""
         for name, value in self._reads.written.get(package, {}).items():
-            os.environ.setdefault(name, value)
+            # What it has read before, it has set only where nothing was set.
+            if name not in self._reads.variables or name not in os.environ:
+                os.environ[name] = value
         for _, set_again in self._reads.filters.get(package, ()):
             set_again()
         act: Callable[[], None] | None = getattr(self, f"_{package}", None)

@@ -30,6 +30,7 @@ from sublet.inside.serving.notes import Notes
 from sublet.inside.serving.options import OPTIONS
 from sublet.serving.calls import Signatures, arrange, result
 from sublet.serving.place import Place
+from sublet.serving.relay import Relay
 from sublet.text import plain
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Worker:
     """An engine's process: a job in the foreground that is followed by a thread.
 
     `line` is the owner's channel; it may be used once `wait` has returned. `ended` is called once,
-    in the thread that follows, when the process is gone. `notes` then say what it ran.
+    in the thread that follows, when the process is gone. `notes` then say what it ran. It writes to
+    `output`, or else where its owner does.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Worker:
         told: Callable[[str], None] | None = None,
         ended: Callable[["Ended | None"], None] | None = None,
         notes: Notes | None = None,
+        output: Relay | None = None,
     ) -> None:
         home = Home.find()
         self._place = Place(home)
@@ -76,6 +79,7 @@ class Worker:
         """What it waits for, while it does."""
         self.outcome: Ended | None = None
         self.error: SubletError | None = None
+        self._output = output
         self._told = told
         self._on_end = ended
         self._state = threading.Condition()
@@ -92,7 +96,8 @@ class Worker:
         words = [sys.executable, "-m", "sublet.inside.serving.engine", self.path, str(slots)]
         try:
             spec = request.job(words, memory, device=device, name=name or "engine", cold=cold)
-            streams = [self._null, 1, 2, self._theirs.fileno()]
+            out, err = (1, 2) if output is None else (output.writing, output.writing)
+            streams = [self._null, out, err, self._theirs.fileno()]
             self._job = Following(spec, home, self, streams)
         except BaseException:
             self._close_streams()
@@ -212,6 +217,8 @@ class Worker:
         for number in (self._null, self._wake):
             with contextlib.suppress(OSError):
                 os.close(number)
+        if self._output is not None:
+            self._output.close()
         self._place.close()
 
     def _forget_process(self) -> None:

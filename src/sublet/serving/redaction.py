@@ -18,9 +18,10 @@ Names = Mapping[str, str]
 
 HIDDEN = "[path]"
 # An absolute path, up to what cannot well be part of one. TensorFlow's names of devices and the
-# insides of words (a/b) are none.
+# insides of words (a/b) are none, nor are addresses (https://a/b).
 _PATH = re.compile(
-    r"""(?<![\w.:/\\\]-])(?:file://)?/(?!job:)[^\s'"`,;()<>\[\]{}]*[^\s'"`,;()<>\[\]{}.:!?]"""
+    r"""(?:(?<![\w.:/\\\]-])(?:\w+://)?|(?<=:)(?!//))"""
+    r"""/(?!job:)[^\s'"`,;()<>\[\]{}]*[^\s'"`,;()<>\[\]{}.:!?]"""
 )
 
 

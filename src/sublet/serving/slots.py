@@ -19,6 +19,7 @@ from sublet.serving.host import EngineLost
 from sublet.serving.lives import Life
 from sublet.serving.metrics import Row
 from sublet.serving.pulse import Pulse
+from sublet.serving.relay import Relay
 from sublet.serving.stock import Stock
 from sublet.serving.watchdog import Patience
 
@@ -234,15 +235,21 @@ class Slot:
                 loop.call_soon_threadsafe(life.end, outcome)
 
         def start() -> Worker:
-            worker = self._worker = Worker(
-                self._memory,
-                self._device,
-                self._batches,
-                name=self._name,
-                told=self._waits,
-                ended=ended,
-                notes=life.notes,
-            )
+            output = Relay()
+            try:
+                worker = self._worker = Worker(
+                    self._memory,
+                    self._device,
+                    self._batches,
+                    name=self._name,
+                    told=self._waits,
+                    ended=ended,
+                    notes=life.notes,
+                    output=output,
+                )
+            except BaseException:
+                output.close()
+                raise
             if self._closed:
                 worker.close()  # Whoever closed this slot has not seen it.
             return worker

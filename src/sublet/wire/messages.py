@@ -120,6 +120,8 @@ class Signal(Struct, frozen=True, tag="signal"):
     """Send this signal to the program of the job I am attached to."""
 
     number: Annotated[int, Meta(ge=1, le=64)]
+    early: bool = False
+    """The program has not begun, as far as I know: if so, give its start up, else do nothing."""
 
 
 class AskStatus(Struct, frozen=True, tag="status"):

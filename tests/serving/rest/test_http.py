@@ -502,6 +502,17 @@ def test_a_draining_server_finishes_what_runs_and_what_comes_on_open_connections
         assert drained.result(60) is True
 
 
+def test_a_drain_ends_what_takes_longer() -> None:
+    with house() as ending, ending.client() as busy:
+        ending.do(lambda: setattr(ending.desk, "holding", True))
+        busy.send(ASK)
+        ending.wait(lambda: len(ending.desk.held) == 1)
+        assert ending.spawn(ending.server.drain(0.05)).result(60) is False
+        assert not ending.server.connections
+        assert busy.ended()
+        ending.wait(lambda: ending.desk.held[0].cancelled())
+
+
 def test_idle_connections_do_not_hold_a_draining_server() -> None:
     with house(Limits(linger=0.05, sweep=0.02)) as ending, ending.client() as idle:
         assert idle.post(PREDICT, BODY).json == GOOD

@@ -5,6 +5,7 @@ directory (see `records`), so that a broker that comes later finds the same trut
 has ended is believed of its keeper alone, or when none of its processes is left.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -29,7 +30,8 @@ from sublet.hub import Hub
 _PACKAGE = str(Path(__file__).parents[3])
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals by which users end programs."""
-_LONGEST_START = 20.0
+_LOOK = 5.0
+_LONGEST_START = 60.0
 """Seconds from an order to the word that its program runs; it takes 10 ms, if nobody hangs."""
 _TRIES = 50
 """Looks in a row, ever farther apart, after which a keeper or a record is not awaited any more."""
@@ -121,21 +123,21 @@ class Launcher:
             self._settle(kept)
 
     def signal(self, run: str, number: int) -> None:
-        """Send a signal to the program and what shares its process group.
-
-        An attempt that has not begun is given up, if the signal ends programs and there is time.
-        """
+        """Send a signal to the program and what shares its process group."""
         kept = self._kept.get(run)
         if kept is None:
             return
-        if kept.worker is None:
-            if number in ENDS:
-                self.hub.later(0.0, lambda: self._give_up(kept, "its user ended it"))
-        elif kept.link is not None:
+        if kept.link is not None:
             self._tell(kept, {"signal": number})
             self._wake(kept)
-        elif tree.is_alive(kept.worker.pid, kept.worker.start):
-            os.killpg(kept.worker.pid, number)
+        elif kept.worker is not None and tree.is_alive(kept.worker.pid, kept.worker.start):
+            with contextlib.suppress(OSError):
+                os.killpg(kept.worker.pid, number)
+
+    def give_up(self, run: str, why: str) -> None:
+        """End an attempt that has not begun, if there is time; `never_ran` is reported then."""
+        if (kept := self._kept.get(run)) is not None:
+            self.hub.later(0.0, lambda: self._give_up(kept, why))
 
     def stop(self, run: str, why: str, grace: float = keeper.GRACE) -> None:
         """Ask a tree to end; `ended` is reported when it has."""
@@ -233,8 +235,7 @@ class Launcher:
 
     def _expect_start(self, kept: _Kept, waited: float = 0.0) -> None:
         """See to it that an attempt begins, or that another one can."""
-        pause = _LONGEST_START / 4
-        self.hub.later(pause, lambda: self._look_for_start(kept, waited + pause))
+        self.hub.later(_LOOK, lambda: self._look_for_start(kept, waited + _LOOK))
 
     def _look_for_start(self, kept: _Kept, waited: float) -> None:
         if self._kept.get(kept.run) is not kept or kept.worker is not None or kept.link is None:

@@ -54,7 +54,8 @@ class Server:
         self._door.open(sockets, _BACKLOG, secure)
 
     async def drain(self, seconds: float) -> bool:
-        """Take no new connections, finish what runs. Says whether all of it ended in time."""
+        """Take no new connections, finish what runs; what takes longer than that is ended. Says
+        whether all of it ended in time."""
         self.draining = True
         self._shut()
         for connection in self.connections:
@@ -62,7 +63,9 @@ class Server:
         until = time.monotonic() + seconds
         while self.connections and time.monotonic() < until:
             await asyncio.sleep(0.02)
-        return not self.connections
+        in_time = not self.connections
+        await self.close()
+        return in_time
 
     def change(self, ready: bool) -> None:
         """Nobody watches: whoever wants to know asks."""
