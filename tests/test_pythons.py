@@ -43,3 +43,29 @@ def test_readme_names_the_pythons_that_are_run() -> None:
     assert f"Python {first}, {second} and {third}" in readme
     compatibility = (pythons.ROOT / "docs/compatibility.md").read_text()
     assert all(f"| {version} | 2.21 |" in compatibility for version in pythons.VERSIONS)
+
+
+def test_the_last_lines_say_what_ran_where_and_what_was_flaky(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Python that is missing fails nothing; tests that fail on any of them do."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    first, second = (version for version in pythons.VERSIONS if version != own)
+    there = {first: f"/bin/python{first}", second: ""}
+    failing = set[str]()
+
+    def run(python: str, flaky: Path, *tests: str) -> int:
+        flaky.write_text("FLAKY tests/test_it.py::test_it\n")
+        return int(python in failing)
+
+    monkeypatch.setattr(pythons, "_interpreter", there.__getitem__)
+    monkeypatch.setattr(pythons, "_environments", lambda found: {v: Path(found[v]) for v in found})
+    monkeypatch.setattr(pythons, "_pytest", run)
+    assert pythons.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"Python {second}: NOT RUN: no python{second} on the PATH runs" in lines
+    assert f"Python {own}: all tests passed" in lines
+    assert lines[-1] == "FLAKY tests/test_it.py::test_it"
+    failing.add(there[first])
+    assert pythons.main() == 1
+    assert f"Python {first}: FAILED: tests that depend on it" in capsys.readouterr().out

@@ -2,13 +2,14 @@
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 
 import pytest
 
 from support.box import PATIENCE, Box, wait_for
-from support.queue import HOLD, ended, row, said, shell, submit
+from support.queue import HOLD, ended, reached, row, said, shell, submit
 
 NewBox = Callable[..., Box]
 
@@ -52,6 +53,27 @@ def test_a_program_in_the_foreground_waits_for_a_directory_that_is_away(new_box:
     out, err = client.communicate(timeout=PATIENCE)
     assert (client.returncode, out) == (0, "ran\n")
     assert "it cannot be started: No such file or directory" in err
+
+
+def test_a_keeper_that_had_no_room_for_its_socket_listens_as_soon_as_it_can(
+    new_box: NewBox,
+) -> None:
+    """And the next broker finds it."""
+    box = new_box(SUBLET_CPU_MEMORY="512MiB")
+    first = shell(box, HOLD.format("first"))
+    number = shell(box, f"{HOLD.format('go')}; exit 4", "--after", str(first))
+    sock = box.home / "runs" / f"{number}.1" / "keeper.sock"
+    sock.parent.mkdir()
+    sock.touch()
+    box.write("first", "")
+    reached(box, number, "running")
+    assert not sock.is_socket()
+    sock.unlink()
+    wait_for(sock.is_socket, "it listens")
+    pid = box.status()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    box.write("go", "")
+    assert ended(box, number)[0]["code"] == 4
 
 
 def test_a_job_whose_interpreter_has_gone_ends_and_the_broker_lives(new_box: NewBox) -> None:

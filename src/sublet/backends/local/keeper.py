@@ -195,6 +195,7 @@ class _Keeper:
         self.how = how
         self.group = group
         self.links = [packets.Link(link)]
+        self.listener: socket.socket | None = None
         self.askers: set[packets.Link] = set()
         """Links of processes of our own tree, which may ask for a broker and for nothing else."""
         self.began = time.monotonic()
@@ -233,7 +234,6 @@ class _Keeper:
 
     def run(self) -> None:
         """Stay until the last process of the tree has ended."""
-        self.listener = self._listen()
         wake = parent.wake_on(signal.SIGCHLD, signal.SIGTERM).reading
         client = self._watch_client()
         while self.children_left:
@@ -344,15 +344,21 @@ class _Keeper:
             records.write(self.directory, "exit.json", record, sync=True)
         self.tell({"event": "ended", **record})
 
-    def _listen(self) -> socket.socket:
+    def _listen(self) -> None:
+        """Where the next broker finds us. A disk that is full has no room for it: tried again."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):
-            listener.bind(f"/proc/self/fd/{directory}/keeper.sock")
+        try:
+            directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                listener.bind(f"/proc/self/fd/{directory}/keeper.sock")
+            finally:
+                os.close(directory)
             listener.listen(16)
             listener.setblocking(False)
-        os.close(directory)
-        return listener
+        except OSError:
+            listener.close()
+            return
+        self.listener = listener
 
     def _watch_client(self) -> int | None:
         client = self.spec.get("client")
@@ -381,13 +387,17 @@ class _Keeper:
         links = {link.fileno(): link for link in self.links}
         for number, link in links.items():
             poll.register(number, select.POLLIN | (select.POLLOUT if link.waiting else 0))
-        for number in (wake, self.listener.fileno(), *([] if client is None else [client])):
-            poll.register(number, select.POLLIN)
+        if self.listener is None:
+            self._listen()
+        listening = -1 if self.listener is None else self.listener.fileno()
+        for number in (wake, listening, -1 if client is None else client):
+            if number >= 0:
+                poll.register(number, select.POLLIN)
         for number, events in poll.poll(max(0.0, until - time.monotonic()) * 1000):
             if number == wake:
                 if signal.SIGTERM in os.read(wake, 4096):
                     self.stop("its keeper was told to", GRACE)
-            elif number == self.listener.fileno():
+            elif number == listening:
                 self._greet()
             elif number in links:
                 if events & select.POLLOUT:
@@ -397,6 +407,7 @@ class _Keeper:
 
     def _greet(self) -> None:
         """A later broker has found us: tell it where things stand. Or our program wants one."""
+        assert self.listener is not None
         try:
             sock, _ = self.listener.accept()
         except OSError:
