@@ -47,8 +47,6 @@ _AGAIN = 5
 """So often a program that draws numbers without a seed is asked again: chance does not last."""
 _BY_CHANCE = 3
 """In so many lines numbers are not the same by chance."""
-_LONGEST = 120.0
-"""A program that takes longer with plain Python is passed over."""
 _SHORT = {"KERAS_MAX_EPOCHS": "1", "KERAS_MAX_STEPS_PER_EPOCH": "3"}
 
 
@@ -94,7 +92,14 @@ class Story:
 class Bench:
     """Runs one program after another in a household of its own."""
 
-    def __init__(self, home: Household, templates: dict[bool, Path], copies: Path) -> None:
+    def __init__(
+        self,
+        home: Household,
+        templates: dict[bool, Path],
+        copies: Path,
+        import_log: frozenset[str],
+        longest: float,
+    ) -> None:
         self.home = home
         self.templates = templates
         self.copies = copies
@@ -102,7 +107,8 @@ class Bench:
         self.user = self.place / "home"
         self.source = home.directory / "source"
         self.env = _environment(home, self.user)
-        self.import_log: frozenset[str] = frozenset()
+        self.import_log = import_log
+        self.longest = longest
 
     def story(self, program: Program, ways: Sequence[str]) -> Story:
         """Run a program in every way, and compare."""
@@ -131,17 +137,6 @@ class Bench:
         verdicts = {way: _verdict(run, found[way]) for way, run in ours.items()}
         return Story(program.name, base.code, base.seconds, len(plain), verdicts)
 
-    def note_import_log(self, program: Program) -> None:
-        """What TensorFlow's log says of its import alone: a warm program has that behind it."""
-        self._fresh(program, self.source)
-        words = [sys.executable, "-c", "import tensorflow, keras"]
-        ended = subprocess.run(words, env=self.env, capture_output=True, check=True)
-        heads = outputs.LOG_HEAD
-        self.import_log = frozenset(
-            heads.sub("", line).strip()
-            for line in ended.stderr.decode(errors="replace").splitlines()
-        )
-
     def _fresh(self, program: Program, source: Path) -> set[Path]:
         """The place as it is before every run; what is in it."""
         shutil.rmtree(self.place, ignore_errors=True)
@@ -151,7 +146,7 @@ class Bench:
         return set(self.place.rglob("*"))
 
     def _run(
-        self, program: Program, words: Sequence[str | Path], script: Path, longest: float = _LONGEST
+        self, program: Program, words: Sequence[str | Path], script: Path, longest: float = 0
     ) -> Run:
         before = self._fresh(program, self.source)
         told = self.home.directory / "report.json"
@@ -169,7 +164,7 @@ class Bench:
                 stderr=err,
                 start_new_session=True,
             )
-            code = _finish(child, longest)
+            code = _finish(child, longest or self.longest)
         seconds = time.monotonic() - began
         left = frozenset(
             re.sub(r"\d+", "#", str(path.relative_to(self.place)))
@@ -260,9 +255,16 @@ def _verdict(run: Run, found: list[str]) -> Verdict:
     )
 
 
-def _templates(directory: Path) -> dict[bool, Path]:
-    """Homes with data of both sizes, and with what Keras and Matplotlib leave in a home."""
-    made = {full: directory / ("full" if full else "small") for full in (False, True)}
+def _import_log() -> frozenset[str]:
+    """What TensorFlow's log says of its import alone: a warm program has that behind it."""
+    words = [sys.executable, "-c", "import tensorflow, keras"]
+    told = subprocess.run(words, capture_output=True, check=True).stderr.decode(errors="replace")
+    return frozenset(outputs.LOG_HEAD.sub("", line).strip() for line in told.splitlines())
+
+
+def _templates(directory: Path, sizes: set[bool]) -> dict[bool, Path]:
+    """Homes with data of these sizes, and with what Keras and Matplotlib leave in a home."""
+    made = {full: directory / ("full" if full else "small") for full in sizes}
     for full, path in made.items():
         data.make(path, full)
         env = {"PATH": os.environ["PATH"], "HOME": str(path)}
@@ -331,16 +333,16 @@ def _cell(verdict: Verdict | None) -> str:
     return f"{how} {f'≠{count}' if count else '='}".strip()
 
 
-def _all(chosen: Sequence[tuple[Program, Sequence[str]]], copies: Path, lanes: int) -> list[Story]:
+def _all(
+    chosen: Sequence[tuple[Program, Sequence[str]]], copies: Path, lanes: int, longest: float
+) -> list[Story]:
     work: queue.SimpleQueue[tuple[Program, Sequence[str]]] = queue.SimpleQueue()
     for one in chosen:
         work.put(one)
     stories: list[Story] = []
 
     def lane(home: Household) -> None:
-        bench = Bench(home, templates, copies)
-        bench.source.mkdir()
-        bench.note_import_log(chosen[0][0])
+        bench = Bench(home, templates, copies, import_log, longest)
         with contextlib.suppress(queue.Empty):
             while True:
                 program, ways = work.get_nowait()
@@ -353,7 +355,9 @@ def _all(chosen: Sequence[tuple[Program, Sequence[str]]], copies: Path, lanes: i
 
     with contextlib.ExitStack() as stack:
         # The data are linked into the homes, so all are in one file system.
-        templates = _templates(stack.enter_context(household()).directory)
+        directory = stack.enter_context(household()).directory
+        templates = _templates(directory, {program.full for program, _ in chosen})
+        import_log = _import_log()
         homes = [stack.enter_context(household()) for _ in range(lanes)]
         threads = [threading.Thread(target=lane, args=(home,), daemon=True) for home in homes]
         for thread in threads:
@@ -381,6 +385,9 @@ def main() -> int:
     parser.add_argument("--list", type=Path, default=LIST, help="the programs; default: ours")
     parser.add_argument("--only", default="", help="a regular expression in the name")
     parser.add_argument("--lanes", type=int, default=1, help="so many programs at a time")
+    parser.add_argument(
+        "--longest", type=float, default=120, help="seconds; who takes longer is passed over"
+    )
     asked = parser.parse_args()
     processes.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -392,7 +399,7 @@ def main() -> int:
     ]
     facts = machine.facts()
     print(f"== likeness == {machine.line(facts)}\n", flush=True)
-    found = result(_all(chosen, asked.corpus, asked.lanes))
+    found = result(_all(chosen, asked.corpus, asked.lanes, asked.longest))
     print(found.render())
     report.write(found.document(facts, bool(asked.only)))
     return int(bool(found.failures) or any(bar.met is False for bar in found.bars[1:]))
