@@ -128,4 +128,6 @@ def all_groups() -> list[Cgroup]:
     base = _own()
     if base is None:
         return []
-    return [Cgroup(entry.path) for entry in os.scandir(base) if entry.name.startswith(PREFIX)]
+    return [
+        Cgroup(os.path.join(base, name)) for name in os.listdir(base) if name.startswith(PREFIX)
+    ]
