@@ -202,7 +202,9 @@ class Codes:
             case "lost" if self._nobody_saw and (killed or not how.startswith("warm")):
                 self.lost += 1
                 return []
-            case "stopped" | "signalled" if self._was_left(job) and told.code == _TERMINATED:
+            case "stopped" if self._was_left(job) or (job.spec.client and began is None):
+                return []  # Who waited is told, and its own code is looked at.
+            case "signalled" if self._was_left(job) and told.code == _TERMINATED:
                 return []
             case "cancelled" if job.id in self._cancelled:
                 return []
