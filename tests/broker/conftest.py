@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sublet.broker.ledger import Ledger
+from support.ledgers import close_all
 
 
 @pytest.fixture
@@ -14,3 +15,4 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     opened = Ledger.open(tmp_path / "ledger.sqlite")
     yield opened
     opened.close()
+    close_all()

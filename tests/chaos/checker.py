@@ -166,7 +166,9 @@ class Codes:
         self._by_name = {one.name: one for one in events if one.kind == "start"}
         self._end_names = {one.name: one for one in events if one.kind == "end"}
         self._killed = {one.pid for one in faults if one.how == "kill"}
-        self._kinds = {one.kind for one in faults if one.how == "kill"}
+        kinds = {one.kind for one in faults if one.how == "kill"}
+        self._nobody_saw = kinds >= {"keeper", "witness", "broker"}
+        """Whether all were killed who could have seen an end."""
         self._kill_times = [one.at for one in faults if one.how == "kill"]
         self._full = [one for one in faults if one.how == "full disk"]
         self._jobs = jobs
@@ -197,10 +199,12 @@ class Codes:
                 # Killed between the fork and the first line: our list has processes only that
                 # have said that they run, and keepers and brokers.
                 return []
-            case "lost" if "keeper" in self._kinds and not how.startswith("warm"):
+            case "lost" if self._nobody_saw and (killed or not how.startswith("warm")):
                 self.lost += 1
                 return []
-            case "stopped" | "signalled" if self._was_left(job) and told.code == _TERMINATED:
+            case "stopped" if self._was_left(job) or (job.spec.client and began is None):
+                return []  # Who waited is told, and its own code is looked at.
+            case "signalled" if self._was_left(job) and told.code == _TERMINATED:
                 return []
             case "cancelled" if job.id in self._cancelled:
                 return []
@@ -238,7 +242,8 @@ class Codes:
             case "run":
                 if one.code == 255 and "nobody saw its exit code" in one.said:
                     self.lost += 1
-                    return "started cold" in one.said
+                    killed = began is not None and began.pid in self._killed
+                    return self._nobody_saw and (killed or "started cold" in one.said)
                 # It dies as its program did. A worker that has not begun looks like its keeper.
                 if began.pid in self._killed if began else self._kills_during(one):
                     done = (one.expected,) if ended else ()  # It was just about to end.

@@ -101,6 +101,9 @@ class Faults:
         self.list: list[Fault] = []
         self.keepers: set[int] = set()
         """All keepers that were seen."""
+        self.loading = 0.0
+        """Seconds that TensorFlow takes to load here."""
+        self._calm_until = 0.0
         self._load = load
         self._history = history
         self._disk = disk
@@ -156,7 +159,7 @@ class Faults:
         there = self.census()
         # Not among those who are there: when little runs, the broker would be hurt all the time.
         kind = self._dice.choices(list(VICTIMS), list(VICTIMS.values()))[0]
-        if not there[kind]:
+        if not there[kind] or (kind in ("broker", "nursery") and not self._may_load_anew()):
             return
         pid = self._dice.choice(sorted(there[kind]))
         start, now = tree.start_time(pid), time.monotonic()
@@ -169,6 +172,15 @@ class Faults:
         # Written down first: what it leads to may be seen at once.
         self.list.append(Fault(how, kind, pid, now, until))
         tree.send([pid], signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+
+    def _may_load_anew(self) -> bool:
+        """A nursery goes with its broker. If TensorFlow takes longer to load than both live, little
+        would run but brokers: most times, they are left alone for as long as it takes."""
+        now = time.monotonic()
+        if now < self._calm_until and self._dice.random() < 0.8:
+            return False
+        self._calm_until = now + self.loading
+        return True
 
     def census(self) -> dict[str, list[int]]:
         """Who is there, by kind."""
@@ -191,7 +203,9 @@ class Faults:
             elif "sublet.inside.serving" in words:
                 found["engine"].append(pid)
             elif "sublet serve " in words:
-                found["server"].append(pid)
+                # One that starts takes longer under this load than it takes until its turn comes.
+                if self._load.server is not None:
+                    found["server"].append(pid)
             elif pid in started and pid not in found["client"]:
                 found["worker"].append(pid)
         return found

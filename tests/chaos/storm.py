@@ -62,7 +62,9 @@ class Storm:
 
     def run(self, seconds: float, every: float = 1.0) -> list[str]:
         """Hurt the load for so long, let it come to its end, and look."""
+        began = time.monotonic()
         self.box.warm()
+        self.faults.loading = time.monotonic() - began
         watching = [
             threading.Thread(target=self._sample_ledger, daemon=True),
             threading.Thread(target=self._sample_status, daemon=True),

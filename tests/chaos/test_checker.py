@@ -148,7 +148,8 @@ def test_codes_that_faults_explain_are_not_reported() -> None:
     ended[2] = replace(ended[2], spec=replace(ended[2].spec, after_ok=(1,)))
     assert checker.Codes(events, [], ended, {1}).of_jobs() == []
     assert codes.of_commands([asked(code=137), asked(code=-9)]) == []
-    lost = checker.Codes(GOOD, [kill(7, "keeper")], {1: job(told=Outcome("lost", 255), how="cold")})
+    all_three = [kill(7, kind) for kind in ("keeper", "witness", "broker")]
+    lost = checker.Codes(GOOD, all_three, {1: job(told=Outcome("lost", 255), how="cold")})
     assert lost.of_jobs() == []
     assert lost.lost == 1
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from fuzz import targets
 
 CORPUS = Path(__file__).parent / "corpus"
-PATIENCE = 20.0
-"""Seconds that one input may take: more than that is a hang."""
+PATIENCE = 60.0
+"""Seconds that one input may take, on a machine under any load: more than that is a hang."""
 
 Random = random.Random
 

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 
 from sublet import descriptors
-from sublet.backends.local import parent
+from sublet.backends.local import cgroup, parent
 from sublet.broker import log
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
@@ -70,6 +70,7 @@ def _open(home: Home) -> tuple[Broker, Door]:
     probe = Probe.open(_cpu_memory())
     ledger = Ledger.open(home.ledger)
     parent.adopt_orphans()
+    cgroup.leave()
     hub = Hub()
     broker = Broker(hub, home, ledger, probe, SystemClock())
     collect_rarely()

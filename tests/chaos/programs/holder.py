@@ -6,6 +6,7 @@ import time
 import note
 
 import sublet
+from sublet.inside.lease import current
 
 name, seconds = sys.argv[1:]
 try:
@@ -13,6 +14,8 @@ try:
 except sublet.SubletError as error:
     note.write("refused", name, said=f"{type(error).__name__}: {error}")
     sys.exit(3)
-note.begin(name, {"job": mine.job, "attempt": 1})
+held = current()
+assert held is not None
+note.begin(name, {"job": mine.job, "attempt": held.attempt})
 time.sleep(float(seconds))
-note.write("end", name, code=0, job=mine.job, attempt=1)
+note.write("end", name, code=0, job=mine.job, attempt=held.attempt)

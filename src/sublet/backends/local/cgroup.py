@@ -91,6 +91,15 @@ class Cgroup:
         return True
 
 
+def leave() -> None:
+    """Move this process out of the group of a worker, if it is in one: what a broker starts is
+    part of nobody's tree, also if a program had to start the broker itself."""
+    path = _own()
+    while path is not None and os.path.basename(path).startswith(PREFIX):
+        path = os.path.dirname(path)
+        Cgroup(path).enter(os.getpid())
+
+
 def _own() -> str | None:
     """The directory of the version-2 group this process is in."""
     try:
@@ -119,4 +128,6 @@ def all_groups() -> list[Cgroup]:
     base = _own()
     if base is None:
         return []
-    return [Cgroup(entry.path) for entry in os.scandir(base) if entry.name.startswith(PREFIX)]
+    return [
+        Cgroup(os.path.join(base, name)) for name in os.listdir(base) if name.startswith(PREFIX)
+    ]

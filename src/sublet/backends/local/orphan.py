@@ -19,6 +19,7 @@ from sublet.backends.local.keeper import GRACE
 from sublet.backends.local.logs import LIMIT, Bound
 from sublet.backends.local.processors import Processors
 from sublet.backends.local.runtime import Runtime
+from sublet.backends.local.witness import NAME
 from sublet.domain.job import Process
 from sublet.hub import Hub
 
@@ -156,9 +157,13 @@ class Orphan:
         }
         witness = self._witness
         if witness is not None and tree.is_alive(witness.pid, witness.start):
-            known |= {pid for pid, now in processes.items() if now.parent == witness.pid}
+            below = {pid for pid, now in processes.items() if now.parent == witness.pid}
+            known |= {pid for pid in below if tree.name(pid) != NAME}
         if self._group is not None:
             known.update(self._group.members())
+        # If a program had to start a broker itself, that one is below the witness, and so are the
+        # witnesses of others once it has ended: they are no part of the tree.
+        known.discard(os.getpid())
         found = tree.related(processes, known)
         if self._group is None:
             found |= tree.marked(processes, self._mark)
