@@ -247,7 +247,7 @@ def _verdict(run: Run, found: list[str]) -> Verdict:
     told = run.told
     return Verdict(
         run.code,
-        told.get("how", ""),
+        report.without_directories(told.get("how", "")),
         told.get("lease") or 0,
         told.get("peak") or 0,
         told.get("cause", ""),
