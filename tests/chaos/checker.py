@@ -199,6 +199,9 @@ class Codes:
                 # Killed between the fork and the first line: our list has processes only that
                 # have said that they run, and keepers and brokers.
                 return []
+            case "lost" if ended is not None and self._was_full(ended.at):
+                self.lost += 1
+                return []  # Its keeper could not write it down, and the broker was killed.
             case "lost" if self._nobody_saw and (killed or not how.startswith("warm")):
                 self.lost += 1
                 return []
@@ -243,7 +246,8 @@ class Codes:
                 if one.code == 255 and "nobody saw its exit code" in one.said:
                     self.lost += 1
                     killed = began is not None and began.pid in self._killed
-                    return self._nobody_saw and (killed or "started cold" in one.said)
+                    full = ended is not None and self._was_full(ended.at)
+                    return full or (self._nobody_saw and (killed or "started cold" in one.said))
                 # It dies as its program did. A worker that has not begun looks like its keeper.
                 if began.pid in self._killed if began else self._kills_during(one):
                     done = (one.expected,) if ended else ()  # It was just about to end.
@@ -258,11 +262,15 @@ class Codes:
             case "wait":
                 return one.code == self._worst(one)
             case "serve":
-                return False  # Nobody told it to.
+                # Nobody told it to end; but one whose engine is killed does not start.
+                return bool(self._kill_times) and "The engine ended before it was ready" in one.said
             case "act" | "resume":
                 # Of one that has ended, or was not paused, it says so.
                 return one.code == 0 or (one.code == 2 and "job" in one.said.lower())
         return False
+
+    def _was_full(self, at: float) -> bool:
+        return any(fault.at <= at <= fault.until for fault in self._full)
 
     def _kills_during(self, one: Asked) -> bool:
         return any(one.began <= at <= one.ended for at in self._kill_times)

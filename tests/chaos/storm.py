@@ -173,6 +173,9 @@ class Storm:
 
     def _drain(self) -> None:
         """The queue runs empty, but for the server's engine."""
+        # A `resume` may have been refused, for a full disk.
+        if paused := [str(row["id"]) for row in self._rows() if row["state"] == "paused"]:
+            self.box.sublet("resume", *paused)
         until = time.monotonic() + _DRAIN
         while time.monotonic() < until:
             live = [row for row in self._rows() if row["state"] != "finished"]
