@@ -45,6 +45,15 @@ def test_readme_names_the_pythons_that_are_run() -> None:
     assert all(f"| {version} | 2.21 |" in compatibility for version in pythons.VERSIONS)
 
 
+def test_the_run_of_all_tests_knows_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tests are named there, so nothing but the directory leads pytest to its settings."""
+    monkeypatch.setattr(sys, "argv", ["pythons", "--rerun-failed"])
+    (flaky := tmp_path / "flaky").touch()
+    assert pythons._pytest(sys.executable, flaky, "--version") == 0
+
+
 def test_the_last_lines_say_what_ran_where_and_what_was_flaky(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,7 +77,8 @@ def _environments(pythons: dict[str, str]) -> dict[str, Path | None]:
 
 
 def _pytest(python: str, flaky: Path, *tests: str) -> int:
-    command = [python, "-m", "pytest", *sys.argv[1:], "--name-flaky", str(flaky), *tests]
+    # In one word: pytest would look for its settings beside a path that stands alone.
+    command = [python, "-m", "pytest", *sys.argv[1:], f"--name-flaky={flaky}", *tests]
     return subprocess.run(command, cwd=ROOT, env=_environ(), check=False).returncode
 
 
