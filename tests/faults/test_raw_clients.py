@@ -190,7 +190,9 @@ def test_silent_clients_make_room_and_those_that_wait_are_not_disturbed(new_box:
         told: say.Reply | None = None
         for _ in range(200):
             frames = asking.enter_context(connected(box))
-            frames.send(say.encode(say.AskStatus()))
+            # One that is refused may be hung up on before it has asked.
+            with contextlib.suppress(ConnectionError):
+                frames.send(say.encode(say.AskStatus()))
             told = answer(frames)
             if isinstance(told, say.Refused):
                 break

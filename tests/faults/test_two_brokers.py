@@ -153,9 +153,10 @@ def journaled(box: Box) -> bool:
     copy = box.work / "copy.sqlite"
     shutil.copyfile(box.home / "ledger.sqlite", copy)
     with sqlite3.connect(copy) as file:
-        (value,) = file.execute("SELECT value FROM facts WHERE name = 'commits'").fetchone()
+        row = file.execute("SELECT value FROM facts WHERE name = 'commits'").fetchone()
     file.close()
-    return int(value) < Counter.read(box.home / "ledger.sqlite")
+    # No row: no checkpoint has brought a commit into the file yet.
+    return row is None or int(row[0]) < Counter.read(box.home / "ledger.sqlite")
 
 
 @pytest.mark.parametrize("harm", ["deleted", "flipped", "cut"])
