@@ -1,5 +1,6 @@
 """What hangs, or is stopped, while models are served: it is noticed, said and replaced."""
 
+import http.client
 import os
 import signal
 from collections.abc import Iterator
@@ -66,6 +67,18 @@ def ready(server: Server) -> int:
         return reply.status
     finally:
         connection.close()
+
+
+def was_read(connection: http.client.HTTPConnection) -> bool:
+    """Whether the other end has taken the connection, and all that was sent, as the kernel says."""
+    own, other = (
+        sock[1] for sock in (connection.sock.getsockname(), connection.sock.getpeername())
+    )
+    for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, _, _, _, _, inode, *_ = row.split()
+        if (int(local[-4:], 16), int(remote[-4:], 16)) == (other, own):
+            return inode != "0" and queues.endswith(":00000000")
+    return False
 
 
 def said(server: Server) -> str:
@@ -143,6 +156,7 @@ def test_a_server_whose_engine_is_stopped_ends(box: Box, models: Path, signals: 
     os.kill(pid, signal.SIGSTOP)
     connection = server.connection()
     connection.request("POST", "/v1/models/half:predict", '{"instances": [1.0]}')
+    wait_for(lambda: was_read(connection), "the front end has the request")
     for _ in range(signals):
         server.signal(signal.SIGTERM)
         if signals > 1:
