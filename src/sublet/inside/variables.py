@@ -119,8 +119,14 @@ HARMLESS = frozenset(
 )
 """Read to find a program (`uname`), for terminals, for packages' own tests and pages, or set by
 the import whatever they were."""
-DEFAULTS = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
-"""What a variable says that is not set, where that is known."""
+DEFAULTS = {
+    "HDF5_PLUGIN_PATH": "disable",
+    "KERAS_BACKEND": "tensorflow",
+    "KMP_INIT_AT_FORK": "FALSE",
+    "TF_USE_LEGACY_KERAS": "0",
+}
+"""What a variable says that is not set, where that is known, or what imports set it to: programs have
+those from a parent that has imported TensorFlow."""
 
 
 def counts_when_loaded(name: str) -> bool:
