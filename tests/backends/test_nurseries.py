@@ -118,3 +118,9 @@ def test_one_that_has_come_to_nothing_may_try_again_later(
 
 def _lives(place: Place) -> bool:
     return any(nursery.state != "off" for nursery in place.all.all())
+
+
+def test_what_imports_of_a_parent_have_set_brings_no_nursery_of_its_own() -> None:
+    """Also before any nursery has told what its imports set."""
+    inherited = {"HDF5_PLUGIN_PATH": "disable", "KMP_INIT_AT_FORK": "FALSE", "TF2_BEHAVIOR": "1"}
+    assert NurseryKey.of(sys.executable, inherited) == NurseryKey.of(sys.executable, {})

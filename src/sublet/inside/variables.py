@@ -125,8 +125,8 @@ DEFAULTS = {
     "KMP_INIT_AT_FORK": "FALSE",
     "TF_USE_LEGACY_KERAS": "0",
 }
-"""What a variable says that is not set, where that is known, or what imports set it to: programs have
-those from a parent that has imported TensorFlow."""
+"""What a variable says that is not set, where that is known, or what imports set it to: programs
+have those from a parent that has imported TensorFlow."""
 
 
 def counts_when_loaded(name: str) -> bool:
