@@ -160,6 +160,7 @@ class Storm:
             f"{self.faults.count('clock')} clock jumps; "
             f"{asked} commands, {sum(self.load.answers.values())} REST answers, "
             f"{self.load.servers} servers; {len(self.load.wrong)} odd"
+            + "".join(f"\n         {wrong}" for wrong in self.load.wrong[-1:])
         )
 
     # Afterwards.
