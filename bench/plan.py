@@ -9,9 +9,9 @@ from bench import figures
 from bench.report import Bar, Result, Table
 from sublet.domain.device import Device
 from sublet.policy.admission import plan
-from sublet.policy.line import Candidate, Line, Offer, Priority
-from sublet.policy.reasons import Reasons
-from sublet.policy.rooms import Holding, Room
+from sublet.policy.capacity import Capacity, Holding
+from sublet.policy.wait_queue import Candidate, Offer, Priority, WaitQueue
+from sublet.policy.wait_reasons import Reasons
 from sublet.units import GiB, MiB
 
 SIZES = (1_000, 10_000, 100_000)
@@ -81,13 +81,13 @@ def result(samples: Samples) -> Result:
 
 def _steps(size: int, times: int) -> dict[str, list[float]]:
     alike, mixed = _waiting(size, mixed=False), _waiting(size, mixed=True)
-    line, other = Line(alike), Line(mixed)
+    line, other = WaitQueue(alike), WaitQueue(mixed)
     some, full, ending = _rooms(3 * GiB), _rooms(0), _rooms(8 * GiB, end=_BETWEEN + 60)
-    passing = Line(_crowd(size))
+    passing = WaitQueue(_crowd(size))
     passing.led = {0: 0.0}
     asked = [alike[size // 2].job]
     return {
-        "build": _timed(lambda: Line(alike), times),
+        "build": _timed(lambda: WaitQueue(alike), times),
         "plan": _timed(lambda: plan(some, line, _NOW), times),
         "nothing fits": _timed(lambda: plan(full, line, _NOW), times),
         "mixed": _timed(lambda: plan(some, other, _NOW), times),
@@ -98,7 +98,7 @@ def _steps(size: int, times: int) -> dict[str, list[float]]:
     }
 
 
-def _explain(rooms: tuple[Room, ...], line: Line, waiting: Sequence[Candidate]) -> None:
+def _explain(rooms: tuple[Capacity, ...], line: WaitQueue, waiting: Sequence[Candidate]) -> None:
     reasons = Reasons(rooms, line, _NOW, usual=600.0)
     for one in waiting:
         reasons.why(one.job)
@@ -114,7 +114,7 @@ def _timed(step: Callable[[], object], times: int) -> list[float]:
     return taken
 
 
-def _rooms(free: int, end: float | None = None) -> tuple[Room, ...]:
+def _rooms(free: int, end: float | None = None) -> tuple[Capacity, ...]:
     rooms = []
     for number in range(4):
         name = f"gpu{number}"
@@ -124,7 +124,7 @@ def _rooms(free: int, end: float | None = None) -> tuple[Room, ...]:
             Holding(-1 - 4 * number - n, each, "train.py", since=_NOW - 600, end=end)
             for n in range(4)
         )
-        rooms.append(Room(device, free, holdings=held))
+        rooms.append(Capacity(device, free, holdings=held))
     return tuple(rooms)
 
 

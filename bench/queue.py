@@ -23,7 +23,7 @@ from sublet.clock import SystemClock
 from sublet.devices import Probe
 from sublet.domain.job import Outcome
 from sublet.home import Home
-from sublet.hub import Hub
+from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
 
 _MB = 1e6
@@ -169,7 +169,7 @@ def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]
     copy.make()
     shutil.copyfile(Path(home.env["SUBLET_HOME"]) / copy.ledger.name, copy.ledger)
     ledger = Ledger.open(copy.ledger)
-    broker = _Still(Hub(), copy, ledger, Probe.open(_CAPACITY), SystemClock())
+    broker = _Still(Reactor(), copy, ledger, Probe.open(_CAPACITY), SystemClock())
     before = gc.get_threshold()
     collect_rarely()
     try:

@@ -133,7 +133,7 @@ def _engine(home: Household) -> int:
     found = [
         one.pid
         for one in processes.tree(home.status()["pid"])
-        if "sublet.inside.serving.engine" in " ".join(one.cmdline())
+        if "sublet.engine.engine" in " ".join(one.cmdline())
     ]
     if len(found) != 1:
         raise processes.Failed(f"{len(found)} engines")

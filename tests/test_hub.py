@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sublet.hub import Hub
+from sublet.reactor import Reactor
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    made = Hub()
+def hub() -> Iterator[Reactor]:
+    made = Reactor()
     yield made
     made.close()
 
@@ -24,12 +24,12 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(writing)
 
 
-def turn_until(hub: Hub, condition: Callable[[], bool]) -> None:
+def turn_until(hub: Reactor, condition: Callable[[], bool]) -> None:
     while not condition():
         hub.turn()
 
 
-def test_timers_fire_in_the_order_of_their_moments_and_each_once(hub: Hub) -> None:
+def test_timers_fire_in_the_order_of_their_moments_and_each_once(hub: Reactor) -> None:
     fired: list[str] = []
     hub.later(0.02, lambda: fired.append("third"))
     hub.later(0.0, lambda: fired.append("first"))
@@ -41,7 +41,7 @@ def test_timers_fire_in_the_order_of_their_moments_and_each_once(hub: Hub) -> No
 
 
 def test_timers_of_the_same_moment_fire_in_the_order_they_were_set(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    hub: Reactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
     fired: list[int] = []
@@ -51,7 +51,7 @@ def test_timers_of_the_same_moment_fire_in_the_order_they_were_set(
     assert fired == [0, 1, 2, 3, 4]
 
 
-def test_a_timer_can_set_the_next_one(hub: Hub) -> None:
+def test_a_timer_can_set_the_next_one(hub: Reactor) -> None:
     fired: list[int] = []
 
     def again() -> None:
@@ -63,7 +63,9 @@ def test_a_timer_can_set_the_next_one(hub: Hub) -> None:
     turn_until(hub, lambda: len(fired) == 3)
 
 
-def test_a_source_is_called_for_as_long_as_it_can_be_read(hub: Hub, pipe: tuple[int, int]) -> None:
+def test_a_source_is_called_for_as_long_as_it_can_be_read(
+    hub: Reactor, pipe: tuple[int, int]
+) -> None:
     reading, writing = pipe
     heard: list[bytes] = []
     hub.watch(reading, lambda: heard.append(os.read(reading, 1)))
@@ -72,7 +74,7 @@ def test_a_source_is_called_for_as_long_as_it_can_be_read(hub: Hub, pipe: tuple[
 
 
 def test_a_source_that_is_not_watched_any_more_is_not_called(
-    hub: Hub, pipe: tuple[int, int]
+    hub: Reactor, pipe: tuple[int, int]
 ) -> None:
     reading, writing = pipe
     heard: list[str] = []
@@ -84,7 +86,7 @@ def test_a_source_that_is_not_watched_any_more_is_not_called(
     assert heard == ["timer"]
 
 
-def test_a_source_that_was_unwatched_earlier_in_the_turn_is_not_called(hub: Hub) -> None:
+def test_a_source_that_was_unwatched_earlier_in_the_turn_is_not_called(hub: Reactor) -> None:
     one, other = os.pipe(), os.pipe()
     called: list[int] = []
 
@@ -103,7 +105,7 @@ def test_a_source_that_was_unwatched_earlier_in_the_turn_is_not_called(hub: Hub)
         os.close(number)
 
 
-def test_a_source_that_gives_up_while_it_writes_is_not_read_in_the_same_turn(hub: Hub) -> None:
+def test_a_source_that_gives_up_while_it_writes_is_not_read_in_the_same_turn(hub: Reactor) -> None:
     one, other = socket.socketpair()
     happened: list[str] = []
 
@@ -120,14 +122,16 @@ def test_a_source_that_gives_up_while_it_writes_is_not_read_in_the_same_turn(hub
     assert happened == ["write"]
 
 
-def test_unwatching_what_is_not_watched_is_no_error(hub: Hub, pipe: tuple[int, int]) -> None:
+def test_unwatching_what_is_not_watched_is_no_error(hub: Reactor, pipe: tuple[int, int]) -> None:
     hub.unwatch(pipe[0])
     closed = socket.socket()
     closed.close()
     hub.unwatch(closed)
 
 
-def test_a_source_can_unwatch_itself_and_be_watched_again(hub: Hub, pipe: tuple[int, int]) -> None:
+def test_a_source_can_unwatch_itself_and_be_watched_again(
+    hub: Reactor, pipe: tuple[int, int]
+) -> None:
     reading, writing = pipe
     heard: list[str] = []
 
@@ -142,7 +146,9 @@ def test_a_source_can_unwatch_itself_and_be_watched_again(hub: Hub, pipe: tuple[
     turn_until(hub, lambda: heard == ["once", "again"])
 
 
-def test_a_busy_source_does_not_keep_a_timer_from_firing(hub: Hub, pipe: tuple[int, int]) -> None:
+def test_a_busy_source_does_not_keep_a_timer_from_firing(
+    hub: Reactor, pipe: tuple[int, int]
+) -> None:
     reading, writing = pipe
     fired: list[str] = []
     hub.watch(reading, lambda: None)
@@ -152,7 +158,7 @@ def test_a_busy_source_does_not_keep_a_timer_from_firing(hub: Hub, pipe: tuple[i
 
 
 def test_a_source_that_waits_to_write_is_still_heard_and_is_called_no_more_once_it_is_done(
-    hub: Hub,
+    hub: Reactor,
 ) -> None:
     one, other = socket.socketpair()
     happened: list[str] = []

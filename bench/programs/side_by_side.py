@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sublet.inside.crew import Crew, Outcome
+from sublet.inside.isolation.thread_runner import CallOutcome, ThreadRunner
 
 Kept = Any
 _DOUBLE = struct.calcsize("d")
@@ -70,12 +70,12 @@ def in_turn(kind: str, count: int) -> Kept:
 def in_threads(kind: str, count: int) -> Kept:
     kept: list[Kept] = []
 
-    def done(number: int, outcome: Outcome) -> None:
+    def done(number: int, outcome: CallOutcome) -> None:
         if outcome.error is not None:
             raise outcome.error
         kept.append(outcome.value)
 
-    crew = Crew("thread", count, done)
+    crew = ThreadRunner("thread", count, done)
     for number in range(count):
         crew.start(number, KINDS[kind])
     crew.close()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     )
     from sublet.pool.pool import Pool
     from sublet.pool.task import task
-    from sublet.serving.connect import Model, connect
-    from sublet.serving.engine import Engine
+    from sublet.serving.client.connect import Model, connect
+    from sublet.serving.client.engine import Engine
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,10 +47,10 @@ __all__ = [
 
 _HOMES = {
     "CallFailed": "sublet.errors",
-    "Engine": "sublet.serving.engine",
-    "Model": "sublet.serving.connect",
+    "Engine": "sublet.serving.client.engine",
+    "Model": "sublet.serving.client.connect",
     "ServingError": "sublet.errors",
-    "connect": "sublet.serving.connect",
+    "connect": "sublet.serving.client.connect",
     "LeaseExceeded": "sublet.errors",
     "Pool": "sublet.pool.pool",
     "RemoteError": "sublet.errors",

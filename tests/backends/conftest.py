@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local.cgroup import Cgroup
+from sublet.keeper.cgroup import Cgroup
 from support.workshop import Workshop
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sublet.backends.local import records, tree
 from sublet.backends.local.reports import read_ending
+from sublet.formats import attempt_files
+from sublet.keeper import process_tree
 from support.box import wait_for
 from support.workshop import Shift, Workshop
 
@@ -76,7 +77,7 @@ def test_no_exit_record_ends_a_program_that_runs(shop: Workshop, what: str) -> N
     shift.call("pause", True)
     wait_for(shift.stands, "it hears of its broker")
     shift.call("pause", False)
-    assert tree.start_time(shift.worker) is not None
+    assert process_tree.start_time(shift.worker) is not None
     assert _end(shift) == 7 if what != "an end" else _end(shift) in (0, 7)
 
 
@@ -96,7 +97,7 @@ def test_no_other_record_harms_a_broker(shop: Workshop, name: str, what: str) ->
     shop.hire()
     shop.call("adopt", "1.1", shift.keeper, shift.worker)
     shift.call("pause", True)
-    wait_for(lambda: tree.stands(shift.worker) or shift.frozen(), "it stands")
+    wait_for(lambda: process_tree.stands(shift.worker) or shift.frozen(), "it stands")
     shift.call("pause", False)
     assert _end(shift) == 7
 
@@ -232,4 +233,4 @@ def test_who_listens_in_the_place_of_a_keeper_is_not_believed(shop: Workshop) ->
 @pytest.mark.parametrize("what", ["no status", "a status of another type", "no object"])
 def test_an_exit_record_that_makes_no_sense_is_none(tmp_path: Path, what: str) -> None:
     _write(tmp_path / "exit.json", what)
-    assert read_ending(records.read(str(tmp_path), "exit.json")) is None
+    assert read_ending(attempt_files.read(str(tmp_path), "exit.json")) is None

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from sublet.backends.local import leftovers, tree
-from sublet.backends.local.cgroup import Cgroup, all_groups
+from sublet.backends.local import leftovers
+from sublet.keeper import process_tree
+from sublet.keeper.cgroup import Cgroup, all_groups
 from support.box import Box, wait_for
 from support.queue import reached, shell
 
-ME = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
+ME = {"pid": os.getpid(), "start": process_tree.start_time(os.getpid())}
 GONE = {"pid": os.getpid(), "start": 1}
 """A process whose number is another's by now."""
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import records, tree
-from sublet.backends.local.lodgers import Lodgers
+from sublet.backends.local.in_process_leases import InProcessLeases
 from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
-from sublet.hub import Hub
+from sublet.formats import attempt_files
+from sublet.keeper import process_tree
+from sublet.reactor import Reactor
 
 RUN = "7.1"
 
@@ -21,12 +22,12 @@ class House:
     """Lodgers, and what they report."""
 
     def __init__(self, runs: Path) -> None:
-        self.hub = Hub()
+        self.hub = Reactor()
         self.directory = str(runs / RUN)
         self.heard: list[str] = []
         self.ending: Ending | None = None
         self.pids: list[int] = []
-        self.lodgers = Lodgers(self.hub, runs, self)
+        self.lodgers = InProcessLeases(self.hub, runs, self)
 
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
         assert keeper == worker
@@ -55,7 +56,7 @@ class House:
 
     def takes(self) -> bool:
         """As the lodger does it."""
-        return records.claim(self.directory, {"pid": 1})
+        return attempt_files.claim(self.directory, {"pid": 1})
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def identity(process: "subprocess.Popen[bytes]") -> Process:
-    return Process(process.pid, tree.start_time(process.pid) or 0)
+    return Process(process.pid, process_tree.start_time(process.pid) or 0)
 
 
 def test_a_lease_that_is_taken_holds_until_the_process_ends(
@@ -169,7 +170,7 @@ def test_what_is_given_back_has_ended_though_the_process_goes_on(
     house.lodgers.offer(RUN, b"{}", identity(process))
     house.takes()
     house.lodgers.settle(RUN)
-    records.write(house.directory, "exit.json", {"status": 0, "note": "given back"})
+    attempt_files.write(house.directory, "exit.json", {"status": 0, "note": "given back"})
     house.lodgers.settle(RUN)
     assert house.heard == ["started", "ended"]
     assert house.ending is not None

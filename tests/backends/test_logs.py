@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import logs
 from sublet.client.logs import Log
+from sublet.keeper import output_files
 from support.box import wait_for
 from support.workshop import Workshop
 
@@ -45,7 +45,7 @@ def _can_punch(directory: Path) -> bool:
     path = directory / "probe"
     path.write_bytes(b"x" * MiB)
     with path.open("r+b") as file:
-        return logs.punch(file.fileno(), 0, MiB)
+        return output_files.punch(file.fileno(), 0, MiB)
 
 
 def test_both_streams_of_a_job_come_in_one_file_in_their_order(shop: Workshop) -> None:
@@ -67,7 +67,7 @@ def test_a_directory_that_is_not_there_is_an_error_and_leaks_nothing(tmp_path: P
     gc.collect()  # What earlier tests have left open is not to be closed just now.
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
-        logs.open_streams(str(tmp_path / "none"), "1.1", split=True)
+        output_files.open_streams(str(tmp_path / "none"), "1.1", split=True)
     assert set(os.listdir("/proc/self/fd")) <= set(before)
 
 
@@ -125,8 +125,8 @@ def test_a_hole_that_was_made_in_part_is_made_whole_by_the_next(tmp_path: Path) 
     path = tmp_path / "1.1.log"
     path.write_bytes(b"x" * (32 * MiB))
     with path.open("rb+") as file:
-        logs.punch(file.fileno(), 16 * MiB, 4 * MiB)
-    bound = logs.Bound([str(path)], 24 * MiB)
+        output_files.punch(file.fileno(), 16 * MiB, 4 * MiB)
+    bound = output_files.SizeLimit([str(path)], 24 * MiB)
     bound.turn(bound.due)
     bound.close()
     assert _on_disk(path) <= 24 * MiB
@@ -159,8 +159,8 @@ def test_a_full_disk_costs_the_program_its_write_and_nothing_else(tmp_path: Path
     if mounted.returncode != 0:
         pytest.skip("a small file system cannot be mounted here: " + mounted.stderr.decode())
     try:
-        streams = logs.open_streams(str(small), "1.1", split=False)
-        bound = logs.Bound(logs.paths(str(small), "1.1", split=False), MiB // 2)
+        streams = output_files.open_streams(str(small), "1.1", split=False)
+        bound = output_files.SizeLimit(output_files.paths(str(small), "1.1", split=False), MiB // 2)
         code = (
             "import os, sys, errno\n"
             "try:\n"
@@ -193,7 +193,7 @@ def test_who_bounds_it_later_goes_on_from_the_hole(tmp_path: Path) -> None:
         written += piece
         with path.open("ab") as file:
             file.write(piece)
-        bound = logs.Bound([str(path)], 4 * MiB)
+        bound = output_files.SizeLimit([str(path)], 4 * MiB)
         bound.turn(bound.due)
         bound.close()
     data, missing = _whole(path)
@@ -209,7 +209,7 @@ def test_where_no_holes_can_be_made_the_first_part_stays_and_the_loss_is_told(
 ) -> None:
     path = tmp_path / "1.1.log"
     path.write_bytes(b"a" * (3 * MiB))
-    bound = logs.Bound([str(path)], MiB, hole=lambda *_: False)
+    bound = output_files.SizeLimit([str(path)], MiB, hole=lambda *_: False)
     bound.turn(bound.due)
     with path.open("ab") as file:
         file.write(b"later")
@@ -219,7 +219,7 @@ def test_where_no_holes_can_be_made_the_first_part_stays_and_the_loss_is_told(
 
 
 def test_a_file_that_was_removed_is_no_error(tmp_path: Path) -> None:
-    bound = logs.Bound([str(tmp_path / "gone")], MiB)
+    bound = output_files.SizeLimit([str(tmp_path / "gone")], MiB)
     assert bound.due == float("inf")
     bound.close()
 
@@ -230,7 +230,7 @@ def test_a_follower_never_reads_a_hole_as_output_while_it_is_made(tmp_path: Path
         pytest.skip("this file system makes no holes")
     path = tmp_path / "1.1.log"
     path.write_bytes(b"x" * (8 * MiB))
-    bound = logs.Bound([str(path)], 4 * MiB)
+    bound = output_files.SizeLimit([str(path)], 4 * MiB)
     data, missing = 0, 0
     with Log.open(path) as log:
         for number, piece in enumerate(log.read()):

@@ -8,7 +8,7 @@ import pytest
 
 from sublet.backends.local import nurseries
 from sublet.backends.local.nurseries import Nurseries, Nursery, NurseryKey
-from sublet.hub import Hub
+from sublet.reactor import Reactor
 from support.box import wait_for
 
 WARM = """
@@ -23,7 +23,7 @@ class Place:
     """Nurseries of one interpreter, and how often it was started."""
 
     def __init__(self, root: Path) -> None:
-        self.hub = Hub()
+        self.hub = Reactor()
         self.python = root / "python"
         self.log = root / "log"
         self.all = Nurseries(self.hub, self.log, str(root), lambda: None)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import tree
 from sublet.backends.local.orphan import Orphan
 from sublet.domain.job import Process
-from sublet.hub import Hub
+from sublet.keeper import process_tree
+from sublet.reactor import Reactor
 from support.box import wait_for
 from support.workshop import Shift, Workshop
 
@@ -46,9 +46,9 @@ def test_a_daemon_with_an_empty_environment_ends_with_its_job(any_shop: Workshop
         shift.kill_keeper()
         (any_shop.work / "go").touch()
         assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 7
-        assert tree.start_time(daemon) is None
+        assert process_tree.start_time(daemon) is None
     finally:
-        tree.send([daemon], signal.SIGKILL)
+        process_tree.send([daemon], signal.SIGKILL)
 
 
 def test_a_later_broker_finds_the_daemon_too(any_shop: Workshop) -> None:
@@ -62,9 +62,9 @@ def test_a_later_broker_finds_the_daemon_too(any_shop: Workshop) -> None:
         any_shop.await_report("started", "1.1")
         shift.call("stop", "cancelled", 1.0)
         shift.ended()
-        assert tree.start_time(daemon) is None
+        assert process_tree.start_time(daemon) is None
     finally:
-        tree.send([daemon], signal.SIGKILL)
+        process_tree.send([daemon], signal.SIGKILL)
 
 
 def test_a_control_group_knows_its_tree_without_a_witness(shop: Workshop) -> None:
@@ -77,9 +77,9 @@ def test_a_control_group_knows_its_tree_without_a_witness(shop: Workshop) -> Non
         shift.kill_keeper()
         shift.call("stop", "cancelled", 1.0)
         shift.ended()
-        assert tree.start_time(daemon) is None
+        assert process_tree.start_time(daemon) is None
     finally:
-        tree.send([daemon], signal.SIGKILL)
+        process_tree.send([daemon], signal.SIGKILL)
 
 
 def test_a_session_that_has_got_the_number_of_a_dead_process_is_left_alone(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_session_that_has_got_the_number_of_a_dead_process_is_left_alone(tmp_p
     assert stranger.stdout is not None
     session, member = map(int, stranger.stdout.readline().split())
     stranger.wait()
-    hub, gone = Hub(), []
+    hub, gone = Reactor(), []
     try:
         worker = Process(session, 1)
         orphan = Orphan(
@@ -115,20 +115,20 @@ def test_a_session_that_has_got_the_number_of_a_dead_process_is_left_alone(tmp_p
             hub.turn()
         orphan.close()
         assert gone
-        assert tree.start_time(member) is not None
+        assert process_tree.start_time(member) is not None
     finally:
-        tree.send([member], signal.SIGKILL)
+        process_tree.send([member], signal.SIGKILL)
         stranger.stdout.close()
         hub.close()
 
 
 def test_a_signal_goes_to_the_process_that_was_meant_or_to_nobody() -> None:
     child = subprocess.Popen(["sleep", "1000"])
-    start = tree.start_time(child.pid)
+    start = process_tree.start_time(child.pid)
     assert start is not None
-    tree.send_exactly({child.pid: start + 1}, signal.SIGKILL)
+    process_tree.send_exactly({child.pid: start + 1}, signal.SIGKILL)
     assert child.poll() is None
-    tree.send_exactly({child.pid: start}, signal.SIGKILL)
+    process_tree.send_exactly({child.pid: start}, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
 
 
@@ -155,7 +155,7 @@ def test_the_exit_code_is_seen_though_broker_and_keeper_are_killed(
         shop.fire()
         shift.kill_keeper()
     (shop.work / "go").touch()
-    wait_for(lambda: tree.start_time(shift.worker) is None, "the program has ended")
+    wait_for(lambda: process_tree.start_time(shift.worker) is None, "the program has ended")
     shop.hire()
     shop.call("adopt", "1.1")
     assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 7
@@ -167,7 +167,7 @@ def test_a_signal_that_ends_an_orphan_is_seen(shop: Workshop) -> None:
     shop.fire()
     shift.kill_keeper()
     os.kill(shift.worker, signal.SIGSEGV)
-    wait_for(lambda: tree.start_time(shift.worker) is None, "the program has ended")
+    wait_for(lambda: process_tree.start_time(shift.worker) is None, "the program has ended")
     shop.hire()
     shop.call("adopt", "1.1")
     assert os.waitstatus_to_exitcode(shift.ended()["status"]) == -signal.SIGSEGV
@@ -180,4 +180,4 @@ def test_a_witness_ends_with_its_tree(shop: Workshop) -> None:
     killed.kill_keeper()
     (shop.work / "go").touch()
     kept.ended()
-    wait_for(lambda: not any(map(tree.start_time, witnesses)), "both have ended")
+    wait_for(lambda: not any(map(process_tree.start_time, witnesses)), "both have ended")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import records, tree
-from sublet.backends.local.brake import Brake
+from sublet.formats import attempt_files
+from sublet.keeper import process_tree
+from sublet.keeper.pausing import Pause
 from support.box import wait_for
 from support.workshop import Shift, Workshop
 
@@ -53,7 +54,7 @@ def _pause(shift: Shift) -> None:
 
 
 def _paused(shift: Shift) -> bool:
-    return bool((records.read(shift.directory, "runtime.json") or {}).get("paused"))
+    return bool((attempt_files.read(shift.directory, "runtime.json") or {}).get("paused"))
 
 
 @pytest.fixture(params=["group", "signals"])
@@ -110,10 +111,10 @@ def sleeper() -> Iterator[int]:
 def test_a_child_that_moves_up_the_tree_during_a_look_is_not_missed(sleeper: int) -> None:
     """Its parent ends just then: the look finds neither."""
     looks: Iterator[list[int]] = iter([[]])
-    brake = Brake(lambda: next(looks, [sleeper]), None)
+    brake = Pause(lambda: next(looks, [sleeper]), None)
     brake.pause(True)
     brake.turn(time.monotonic())
-    wait_for(lambda: tree.stands(sleeper), "it stands after this one turn")
+    wait_for(lambda: process_tree.stands(sleeper), "it stands after this one turn")
 
 
 def test_what_others_have_stopped_stays_stopped_after_a_pause(any_shop: Workshop) -> None:
@@ -189,13 +190,13 @@ def test_in_turns_a_program_stands_and_runs_until_they_are_over(shop: Workshop) 
 
 
 def test_a_turn_is_divided_as_it_was_asked(sleeper: int) -> None:
-    brake = Brake(lambda: [sleeper], None)
+    brake = Pause(lambda: [sleeper], None)
     brake.duty(0.2)
     brake.turn(10.0)
-    wait_for(lambda: tree.stands(sleeper), "it stands")
+    wait_for(lambda: process_tree.stands(sleeper), "it stands")
     assert brake.due == pytest.approx(10.08)
     brake.turn(11.0)
-    wait_for(lambda: not tree.stands(sleeper), "it runs")
+    wait_for(lambda: not process_tree.stands(sleeper), "it runs")
     assert brake.due == pytest.approx(11.02)
 
 

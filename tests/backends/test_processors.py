@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from sublet.backends.local import tree
-from sublet.backends.local.processors import Processors
-from sublet.policy.service import WORKS
+from sublet.keeper import process_tree
+from sublet.keeper.affinity import Affinity
+from sublet.policy.opportunistic import WORKS
 from support.box import wait_for
 from support.workshop import Shift, Workshop
 
@@ -31,7 +31,9 @@ pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="a part needs two processor
 
 def _stands(shift: Shift, where: list[int]) -> bool:
     members = [pid for pid in shift.members() if pid != shift.keeper]
-    found = {frozenset(os.sched_getaffinity(t)) for pid in members for t in tree.threads(pid)}
+    found = {
+        frozenset(os.sched_getaffinity(t)) for pid in members for t in process_tree.threads(pid)
+    }
     return found == {frozenset(where)}
 
 
@@ -98,7 +100,7 @@ def test_a_keeper_tells_how_many_processors_its_tree_keeps_busy(shop: Workshop) 
 def test_what_a_thread_chose_within_its_part_is_left_alone() -> None:
     """On the threads of this very process: they are put back afterwards."""
     me = os.getpid()
-    held = Processors(lambda: [me], ALL)
+    held = Affinity(lambda: [me], ALL)
     try:
         held.confine(ALL[:1])
         assert sorted(os.sched_getaffinity(0)) == ALL[:1]
@@ -110,13 +112,13 @@ def test_what_a_thread_chose_within_its_part_is_left_alone() -> None:
         held.confine(ALL[:1])
         assert sorted(os.sched_getaffinity(0)) == ALL[:1]
     finally:
-        for thread in tree.threads(me):
+        for thread in process_tree.threads(me):
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(thread, ALL)
 
 
 def test_processors_that_are_not_its_own_confine_nothing() -> None:
-    held = Processors(list, ALL)
+    held = Affinity(list, ALL)
     held.confine([max(ALL) + 1])
     assert held.part == held.whole
     assert held.due == float("inf")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import service, tree
+from sublet.keeper import process_tree, scheduling
 from support.box import wait_for
 from support.workshop import Shift, Workshop
 
@@ -29,7 +29,9 @@ sleep()
 
 def _policies(shift: Shift) -> set[int]:
     members = [pid for pid in shift.members() if pid != shift.keeper]
-    return {os.sched_getscheduler(thread) for pid in members for thread in tree.threads(pid)}
+    return {
+        os.sched_getscheduler(thread) for pid in members for thread in process_tree.threads(pid)
+    }
 
 
 def _weights(shift: Shift) -> set[str]:
@@ -102,10 +104,10 @@ def test_where_the_idle_class_is_refused_nice_takes_its_place(
 
     def body() -> None:
         me = threading.get_native_id()
-        monkeypatch.setattr(service, "_weigh", lambda _: True)
-        monkeypatch.setattr(tree, "threads", lambda _: [me])
+        monkeypatch.setattr(scheduling, "_weigh", lambda _: True)
+        monkeypatch.setattr(process_tree, "threads", lambda _: [me])
         monkeypatch.setattr(os, "sched_setscheduler", refuse)
-        service.Service(lambda: [1], service.OPPORTUNISTIC).turn(0.0)
+        scheduling.SchedulingClass(lambda: [1], scheduling.OPPORTUNISTIC).turn(0.0)
         found.append(os.getpriority(os.PRIO_PROCESS, me))
 
     thread = threading.Thread(target=body)

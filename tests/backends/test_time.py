@@ -3,8 +3,8 @@
 import os
 import signal
 
-from sublet.backends.local import records
-from sublet.backends.local.runtime import Runtime
+from sublet.formats import attempt_files
+from sublet.keeper.time_limit import TimeLimit
 from support.box import wait_for
 from support.workshop import Workshop
 
@@ -44,7 +44,7 @@ def test_one_that_does_not_listen_is_killed_with_all_it_started(shop: Workshop) 
 def test_the_limit_holds_while_no_broker_runs(shop: Workshop) -> None:
     shift = shop.start("1.1", SAVE, time=1.5, grace=60.0)
     shop.fire()
-    told = wait_for(lambda: records.read(shift.directory, "exit.json"), "there is a record")
+    told = wait_for(lambda: attempt_files.read(shift.directory, "exit.json"), "there is a record")
     assert told["stopped"] == "time limit"
     assert told["ran"] >= 1.5
 
@@ -64,7 +64,7 @@ def test_a_pause_does_not_count(shop: Workshop) -> None:
     shift.says("up")
     shift.call("pause", True)
     wait_for(shift.stands, "it stands")
-    paused = records.read(shift.directory, "runtime.json")
+    paused = attempt_files.read(shift.directory, "runtime.json")
     assert paused is not None
     counter = shop.start("2.1", f"import time; time.sleep({ENOUGH + 0.5})")
     counter.ended()
@@ -72,13 +72,13 @@ def test_a_pause_does_not_count(shop: Workshop) -> None:
     shift.call("pause", False)
     told = shift.ended()
     assert told["stopped"] == "time limit"
-    resumed = records.read(shift.directory, "runtime.json")
+    resumed = attempt_files.read(shift.directory, "runtime.json")
     assert resumed is not None
     assert resumed["spent"] == paused["spent"] < ENOUGH
 
 
 def test_a_program_that_is_paused_has_no_end_of_time() -> None:
-    paused = Runtime(1.0, paused=True, spent=0.9)
+    paused = TimeLimit(1.0, paused=True, spent=0.9)
     assert paused.left() == float("inf")
-    assert Runtime(None).left() == float("inf")
-    assert Runtime(1.0, spent=2.0).left() <= 0
+    assert TimeLimit(None).left() == float("inf")
+    assert TimeLimit(1.0, spent=2.0).left() <= 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local.cgroup import Cgroup
+from sublet.keeper.cgroup import Cgroup
 from support.box import wait_for
 from support.workshop import Workshop
 

@@ -5,28 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from sublet.broker.books import Books
 from sublet.broker.events import Granted, Held, Released, Submitted, Withdrawn
 from sublet.broker.ledger import Ledger
+from sublet.broker.unit_of_work import UnitOfWork
 from sublet.domain.job import Finished, Outcome, Paused, Waiting
 from support.jobs import job, kept, lease
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Books:
-    return Books(Ledger.open(tmp_path / "ledger.sqlite"))
+def books(tmp_path: Path) -> UnitOfWork:
+    return UnitOfWork(Ledger.open(tmp_path / "ledger.sqlite"))
 
 
-def _break(books: Books) -> None:
+def _break(books: UnitOfWork) -> None:
     """No write gets through from here on."""
     books.ledger._db.execute("PRAGMA query_only = 1")
 
 
-def _mend(books: Books) -> None:
+def _mend(books: UnitOfWork) -> None:
     books.ledger._db.execute("PRAGMA query_only = 0")
 
 
-def test_effects_of_a_decision_come_after_it_is_on_disk(books: Books, tmp_path: Path) -> None:
+def test_effects_of_a_decision_come_after_it_is_on_disk(books: UnitOfWork, tmp_path: Path) -> None:
     """Another reader of the file already sees what they rest on."""
     seen: list[int] = []
 
@@ -41,7 +41,7 @@ def test_effects_of_a_decision_come_after_it_is_on_disk(books: Books, tmp_path: 
     assert seen == [1]
 
 
-def test_decisions_that_cannot_be_written_are_undone_and_have_no_effect(books: Books) -> None:
+def test_decisions_that_cannot_be_written_are_undone_and_have_no_effect(books: UnitOfWork) -> None:
     """Also two about the same job in one turn."""
     one = job(1)
     effects: list[str] = []
@@ -58,7 +58,9 @@ def test_decisions_that_cannot_be_written_are_undone_and_have_no_effect(books: B
     assert books.ledger.live() == []
 
 
-def test_what_has_happened_stays_true_and_is_written_when_the_disk_is_back(books: Books) -> None:
+def test_what_has_happened_stays_true_and_is_written_when_the_disk_is_back(
+    books: UnitOfWork,
+) -> None:
     """What waits for it waits as long."""
     books.decided(None, Submitted(job(1)))
     books.write()
@@ -77,7 +79,7 @@ def test_what_has_happened_stays_true_and_is_written_when_the_disk_is_back(books
 
 
 def test_what_has_happened_to_a_job_is_written_though_a_decision_about_it_was_undone(
-    books: Books,
+    books: UnitOfWork,
 ) -> None:
     """Both in one turn, on a full disk."""
     books.decided(None, Submitted(job(1)))
@@ -95,7 +97,7 @@ def test_what_has_happened_to_a_job_is_written_though_a_decision_about_it_was_un
     assert written.state == Waiting(1.0, 3.0)
 
 
-def test_a_job_is_found_as_it_is_now_and_not_as_it_was_written(books: Books) -> None:
+def test_a_job_is_found_as_it_is_now_and_not_as_it_was_written(books: UnitOfWork) -> None:
     books.decided(None, Submitted(job(1)))
     books.write()
     books.happened(Withdrawn(1, 2.0, Outcome("cancelled", 143)))
@@ -107,7 +109,7 @@ def test_a_job_is_found_as_it_is_now_and_not_as_it_was_written(books: Books) -> 
     assert books.find(2) is None
 
 
-def test_what_is_left_by_an_exception_was_never_taken_in(books: Books) -> None:
+def test_what_is_left_by_an_exception_was_never_taken_in(books: UnitOfWork) -> None:
     """Of a unit, nothing stays: not in the state, not for the disk, and no effect."""
     books.decided(None, Submitted(job(1)))
     books.decided(None, Submitted(job(2)))
@@ -130,7 +132,7 @@ def test_what_is_left_by_an_exception_was_never_taken_in(books: Books) -> None:
     assert effects == []
 
 
-def test_who_waits_for_an_answer_gets_one_from_a_disk_that_is_full(books: Books) -> None:
+def test_who_waits_for_an_answer_gets_one_from_a_disk_that_is_full(books: UnitOfWork) -> None:
     books.decided(None, Submitted(job(1)))
     books.write()
     told: list[str] = []

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sublet.broker.clients import Clients
-from sublet.hub import Hub
+from sublet.broker.job_clients import JobClients
+from sublet.reactor import Reactor
 from sublet.wire import messages as say
 from support.client import Client
 
@@ -18,7 +18,7 @@ Connect = Callable[[], Client]
 @pytest.fixture
 def connect() -> Iterator[Connect]:
     """A client more."""
-    hub = Hub()
+    hub = Reactor()
     made: list[Client] = []
 
     def one() -> Client:
@@ -33,7 +33,7 @@ def connect() -> Iterator[Connect]:
 
 def test_a_reason_is_told_once_until_something_else_was_said(connect: Connect) -> None:
     """A job whose attempt never ran waits again, perhaps for the same reason."""
-    clients, client = Clients(), connect()
+    clients, client = JobClients(), connect()
     clients.join(1, client.session, [])
     started = say.Started(7, "warm")
     clients.tell_news(1, FULL)
@@ -44,7 +44,7 @@ def test_a_reason_is_told_once_until_something_else_was_said(connect: Connect) -
 
 
 def test_a_client_that_comes_back_hears_the_reason_again(connect: Connect) -> None:
-    clients, first, second = Clients(), connect(), connect()
+    clients, first, second = JobClients(), connect(), connect()
     clients.join(1, first.session, [])
     clients.tell_news(1, FULL)
     clients.join(1, second.session, [])

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from sublet.broker.nests import PATIENCE, Nests
-from sublet.broker.rooms import Sample, rooms
+from sublet.broker.device_usage import UsageSample, rooms
+from sublet.broker.nested_leases import PATIENCE, NestedLeases
 from sublet.broker.state import State
 from sublet.domain.device import Holder
 from sublet.domain.job import Job, Process
-from sublet.inside import trim
-from sublet.inside.lease import Lease as InsideLease
-from sublet.inside.measure import Board
+from sublet.formats import trim
+from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.inside.measure import UsageWriter
 from sublet.policy.admission import plan
-from sublet.policy.line import Line
-from sublet.policy.rooms import Room, eligible
+from sublet.policy.capacity import Capacity, eligible
+from sublet.policy.wait_queue import WaitQueue
 from sublet.units import GiB, MiB
 from support.jobs import device, facts, job, lease, running
 from support.world import candidate, offer
@@ -42,10 +42,10 @@ def waiter(number: int, within: int) -> Job:
 
 def rooms_of(
     holding: list[Job], used: dict[int, int] | None = None, taken: dict[int, int] | None = None
-) -> dict[str, Room]:
+) -> dict[str, Capacity]:
     """On an idle CPU; in MiB: what trees hold, and what TensorFlow has taken in programs that
     others are within."""
-    samples = {f"{n}.1": Sample(mib * MiB, 0, ()) for n, mib in (used or {}).items()}
+    samples = {f"{n}.1": UsageSample(mib * MiB, 0, ()) for n, mib in (used or {}).items()}
     lenders = {n: mib * MiB for n, mib in (taken or {}).items()}
     made = rooms({"cpu": facts(CPU)}, holding, samples, 0, lenders=lenders)
     return {room.device.id: room for room in made}
@@ -122,18 +122,18 @@ def inside(runs: Path, ceiling: int = GiB) -> InsideLease:
 
 def test_the_outer_program_is_told_what_is_left_for_it(runs: Path) -> None:
     outer, inner = holder(1, 1024), holder(2, 256, within=1)
-    nests = Nests(State([outer, inner]), runs)
+    nests = NestedLeases(State([outer, inner]), runs)
     nests.settle(1)
     assert trim.asked(inside(runs)) == GiB - 256 * MiB - BESIDE
-    nests = Nests(State([outer]), runs)
+    nests = NestedLeases(State([outer]), runs)
     nests.settle(1)
     assert trim.asked(inside(runs)) == GiB
 
 
 def test_the_next_broker_tells_it_anew(runs: Path) -> None:
     """One was within when the last broker died, and has ended since."""
-    Nests(State([holder(1, 1024), holder(2, 256, within=1)]), runs).settle(1)
-    Nests(State([holder(1, 1024), holder(3, 64)]), runs).adopt()
+    NestedLeases(State([holder(1, 1024), holder(2, 256, within=1)]), runs).settle(1)
+    NestedLeases(State([holder(1, 1024), holder(3, 64)]), runs).adopt()
     assert trim.asked(inside(runs)) == GiB
     assert not trim.is_asked(str(runs / "3.1"))
 
@@ -141,7 +141,7 @@ def test_the_next_broker_tells_it_anew(runs: Path) -> None:
 def test_the_most_that_was_lent_is_remembered_until_the_end(runs: Path) -> None:
     outer = holder(1, 1024)
     state = State([outer, holder(2, 256, within=1)])
-    nests = Nests(state, runs)
+    nests = NestedLeases(state, runs)
     assert not nests.has_lent(outer)
     nests.settle(1)
     assert nests.has_lent(outer)
@@ -151,11 +151,11 @@ def test_the_most_that_was_lent_is_remembered_until_the_end(runs: Path) -> None:
 
 def test_only_boards_of_processes_that_live_count(runs: Path) -> None:
     for pid, peak in ((os.getpid(), 100 * MiB), (2**22 + 1, 500 * MiB)):
-        Board(inside(runs), pid).note(runtime_started_ns=1, peak=peak)
-    nests = Nests(State([holder(1, 1024), waiter(2, 1)]), runs)
+        UsageWriter(inside(runs), pid).note(runtime_started_ns=1, peak=peak)
+    nests = NestedLeases(State([holder(1, 1024), waiter(2, 1)]), runs)
     assert nests.lenders() == {1: 100 * MiB}
-    assert Nests(State([holder(1, 1024)]), runs).lenders() == {}
-    assert Nests(State([holder(1, 1024)]), runs).lenders(1, 9) == {1: 100 * MiB}
+    assert NestedLeases(State([holder(1, 1024)]), runs).lenders() == {}
+    assert NestedLeases(State([holder(1, 1024)]), runs).lenders(1, 9) == {1: 100 * MiB}
 
 
 def test_one_that_waits_for_what_its_outer_program_holds_is_given_up_after_a_while(
@@ -163,8 +163,8 @@ def test_one_that_waits_for_what_its_outer_program_holds_is_given_up_after_a_whi
 ) -> None:
     """That program may wait for it in turn."""
     holding = [holder(1, 1024), holder(3, 256, within=1)]
-    nests = Nests(State([*holding, waiter(2, 1)]), runs)
-    line = Line([candidate(2, offer(512, "the lease of #1"))])
+    nests = NestedLeases(State([*holding, waiter(2, 1)]), runs)
+    line = WaitQueue([candidate(2, offer(512, "the lease of #1"))])
     full = tuple(rooms_of(holding, taken={1: 600}).values())
     half = tuple(rooms_of(holding, taken={1: 500}).values())
     assert list(nests.cramped(full, line, 0.0)) == []
@@ -186,10 +186,10 @@ class Nesting(RuleBasedStateMachine):
         self.next = 1
         self.holding: dict[int, Job] = {}
         self.waiting: dict[int, Job] = {}
-        self.line = Line()
+        self.line = WaitQueue()
         self.used: dict[int, int] = {}
 
-    def rooms(self) -> tuple[Room, ...]:
+    def rooms(self) -> tuple[Capacity, ...]:
         taken = {number: self.used.get(number, 0) for number in self.holding}
         return tuple(rooms_of(list(self.holding.values()), self.used, taken).values())
 

@@ -10,9 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sublet.broker.appraisal import Appraiser
-from sublet.broker.books import Books
 from sublet.broker.dependencies import Dependencies
+from sublet.broker.device_usage import rooms
 from sublet.broker.events import (
     AttemptEnded,
     Event,
@@ -27,12 +26,13 @@ from sublet.broker.events import (
 )
 from sublet.broker.ledger import Ledger
 from sublet.broker.queue import Queue
-from sublet.broker.rooms import rooms
+from sublet.broker.size_estimates import SizeEstimator
+from sublet.broker.unit_of_work import UnitOfWork
 from sublet.domain.job import Again, Finished, Job, Outcome, Paused, Starting, Task, Waiting
 from sublet.domain.memory import Exactly
 from sublet.errors import BadRequest
-from sublet.policy.line import Candidate
-from sublet.policy.rooms import Room
+from sublet.policy.capacity import Capacity
+from sublet.policy.wait_queue import Candidate
 from sublet.units import GiB, MiB
 from support.jobs import KEEPER, WORKER, device, facts, job, lease
 
@@ -46,7 +46,7 @@ class Desk:
 
     def __init__(self, path: Path) -> None:
         self.now = 1000.0
-        self.books = Books(Ledger.open(path))
+        self.books = UnitOfWork(Ledger.open(path))
         self.state = self.books.state
         self.dependencies = Dependencies(self.books)
         self.queue = self._queue(self.dependencies)
@@ -57,10 +57,10 @@ class Desk:
         return self._queue(Dependencies(self.books))
 
     def _queue(self, dependencies: Dependencies) -> Queue:
-        self.appraiser = Appraiser(self.books.ledger, {"cpu": CPU})
+        self.appraiser = SizeEstimator(self.books.ledger, {"cpu": CPU})
         return Queue(self.state, self.appraiser, dependencies, lambda one: "", lambda: self.now)
 
-    def rooms(self) -> tuple[Room, ...]:
+    def rooms(self) -> tuple[Capacity, ...]:
         return rooms({"cpu": facts(CPU)}, self.state.holding(), {}, 0)
 
     def submit(

@@ -7,14 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sublet.backends.local import tree
 from sublet.backends.local.reports import Ending
 from sublet.broker.broker import Broker
 from sublet.broker.events import AttemptEnded, Granted, Submitted, Withdrawn, WorkerStarted
 from sublet.broker.ledger import Ledger
-from sublet.broker.orders import mark
 from sublet.broker.requests import Requests
 from sublet.broker.state import State
+from sublet.broker.worker_spec import mark
 from sublet.devices import Probe
 from sublet.domain.job import (
     POOL_PROGRAM,
@@ -30,7 +29,8 @@ from sublet.domain.job import (
 )
 from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
 from sublet.home import Home
-from sublet.hub import Hub
+from sublet.keeper import process_tree
+from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
 from sublet.wire import messages as say
 from support.client import Client
@@ -60,7 +60,7 @@ class Office:
         home = Home(root)
         home.make()
         self.clock = clock
-        self.hub = Hub()
+        self.hub = Reactor()
         self.broker = Broker(self.hub, home, Ledger.open(home.ledger), Probe.open(2 * GiB), clock)
         self.desk = Requests(self.broker)
         self.client = Client(self.hub)
@@ -399,7 +399,7 @@ def test_a_job_whose_client_hung_up_while_it_was_started_does_not_wait_again(
     office: Office,
 ) -> None:
     """Though the client lives: a pool lets go of one worker and goes on."""
-    living = Process(os.getpid(), tree.start_time(os.getpid()) or 0)
+    living = Process(os.getpid(), process_tree.start_time(os.getpid()) or 0)
     client = Client(office.hub)
     office.guests.append(client)
     client.session.frames.descriptors = [os.dup(0) for _ in range(3)]

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.broker.rooms import SETTLING, Sample, Strangers, in_use, rooms
+from sublet.broker.device_usage import SETTLING, Strangers, UsageSample, in_use, rooms
 from sublet.domain.device import Device, DeviceFacts, Holder
 from sublet.domain.job import Job, Process, Starting, Tenant
-from sublet.policy.rooms import Holding, Room
+from sublet.policy.capacity import Capacity, Holding
 from sublet.units import GiB, MiB
 from support.jobs import device, facts, job, lease, running
 
@@ -22,20 +22,20 @@ def holder(number: int, on: str = "cpu", ceiling: int = 512 * MiB) -> Job:
 def room_of(
     fact: DeviceFacts,
     holding: list[Job] | None = None,
-    samples: dict[str, Sample] | None = None,
+    samples: dict[str, UsageSample] | None = None,
     standing: int = 0,
-) -> Room:
+) -> Capacity:
     (only,) = rooms({fact.device.id: fact}, holding or [], samples or {}, standing)
     return only
 
 
 def test_an_idle_device_is_all_free() -> None:
     for one in (CPU, GPU):
-        assert room_of(facts(one)) == Room(one, one.capacity)
+        assert room_of(facts(one)) == Capacity(one, one.capacity)
 
 
 def test_a_lease_counts_with_its_charge_as_long_as_less_is_in_use() -> None:
-    samples = {"1.1": Sample(100 * MiB, 100 * MiB, (1001,))}
+    samples = {"1.1": UsageSample(100 * MiB, 100 * MiB, (1001,))}
     room = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
     assert room.tenants == (Tenant("train.py", 640 * MiB, 1),)
     assert room.free == 2 * GiB - 640 * MiB
@@ -43,7 +43,7 @@ def test_a_lease_counts_with_its_charge_as_long_as_less_is_in_use() -> None:
 
 
 def test_a_lease_counts_with_what_it_holds_where_that_is_more_than_its_charge() -> None:
-    samples = {"1.1": Sample(900 * MiB, 950 * MiB, (1001,))}
+    samples = {"1.1": UsageSample(900 * MiB, 950 * MiB, (1001,))}
     room = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
     assert room.tenants == (Tenant("train.py", 900 * MiB, 1),)
     assert room.free == 2 * GiB - 900 * MiB
@@ -55,7 +55,7 @@ def test_a_lease_counts_from_its_grant_on() -> None:
 
 
 def test_the_sample_of_an_older_attempt_says_nothing_of_this_one() -> None:
-    old = {"1.1": Sample(GiB, GiB, (1001,))}
+    old = {"1.1": UsageSample(GiB, GiB, (1001,))}
     again = job(1, running(lease()), attempt=2)
     assert in_use(again, facts(CPU), old) is None
     assert room_of(facts(CPU, available=30 * GiB), [again], old).tenants[0].bytes == 640 * MiB
@@ -67,10 +67,12 @@ def test_memory_that_is_missing_from_the_machine_belongs_to_strangers() -> None:
 
 
 def test_what_our_own_hold_is_not_taken_for_strangers_memory() -> None:
-    samples = {"1.1": Sample(640 * MiB, 640 * MiB, (1001,))}
+    samples = {"1.1": UsageSample(640 * MiB, 640 * MiB, (1001,))}
     left = 2 * GiB - 640 * MiB - 200 * MiB
     room = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB)
-    assert room == Room(CPU, left, 200 * MiB, 0, (Holding(1, 640 * MiB, "train.py", since=7.0),))
+    assert room == Capacity(
+        CPU, left, 200 * MiB, 0, (Holding(1, 640 * MiB, "train.py", since=7.0),)
+    )
 
 
 def test_nurseries_are_charged_to_the_cpu_and_not_to_a_gpu() -> None:
@@ -92,7 +94,7 @@ def test_a_gpus_memory_that_is_not_ours_belongs_to_strangers() -> None:
 
 def test_the_children_of_a_worker_hold_for_their_job() -> None:
     seen = (Holder(1001, "train.py", 500 * MiB), Holder(1500, "child", 700 * MiB))
-    samples = {"1.1": Sample(0, 0, (1001, 1500))}
+    samples = {"1.1": UsageSample(0, 0, (1001, 1500))}
     room = room_of(facts(GPU, used=1200 * MiB, holders=seen), [holder(1, "gpu0")], samples)
     assert (room.strangers, room.tenants[0].bytes) == (0, 1200 * MiB)
 
@@ -111,7 +113,7 @@ def test_a_gpu_that_shows_our_process_and_not_its_bytes_counts_the_lease_once() 
 
 def test_a_gpu_that_shows_a_child_of_ours_without_bytes_counts_the_lease_once() -> None:
     fact = facts(GPU, used=600 * MiB, holders=(Holder(1500, "child", None),))
-    samples = {"1.1": Sample(0, 0, (1001, 1500))}
+    samples = {"1.1": UsageSample(0, 0, (1001, 1500))}
     assert room_of(fact, [holder(1, "gpu0")], samples).strangers == 0
 
 
@@ -155,7 +157,7 @@ def test_what_is_free_and_what_is_held_add_up_to_the_capacity(
 ) -> None:
     holding = [holder(n, one.id, ceiling) for n, (ceiling, _) in enumerate(held, start=1)]
     samples = {
-        f"{n}.1": Sample(now, now, (1000 + n,))
+        f"{n}.1": UsageSample(now, now, (1000 + n,))
         for n, (_, now) in enumerate(held, start=1)
         if now is not None
     }

@@ -9,28 +9,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sublet.broker import sessions
-from sublet.broker.sessions import Door, Session
-from sublet.hub import Hub
+from sublet.broker import connections
+from sublet.broker.connections import ClientConnection, Listener
+from sublet.reactor import Reactor
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
 from sublet.wire.frames import Frames
 
 
-class Listener:
+class Recorder:
     """A desk that writes everything down."""
 
     def __init__(self) -> None:
         self.heard: list[say.Request] = []
-        self.gone: list[Session] = []
+        self.gone: list[ClientConnection] = []
         self.broken = False
 
-    def asked(self, session: Session, request: say.Request) -> None:
+    def asked(self, session: ClientConnection, request: say.Request) -> None:
         self.heard.append(request)
         if self.broken:
             raise ZeroDivisionError("a bug")
 
-    def left(self, session: Session) -> None:
+    def left(self, session: ClientConnection) -> None:
         self.gone.append(session)
         if self.broken:
             raise ZeroDivisionError("another bug")
@@ -40,15 +40,15 @@ class Hall:
     """A loop, a desk, and clients."""
 
     def __init__(self) -> None:
-        self.hub = Hub()
-        self.desk = Listener()
-        self._sessions: list[Session] = []
+        self.hub = Reactor()
+        self.desk = Recorder()
+        self._sessions: list[ClientConnection] = []
         self._clients: list[Frames] = []
 
-    def client(self) -> tuple[Session, Frames]:
+    def client(self) -> tuple[ClientConnection, Frames]:
         here, there = socket.socketpair()
         here.setblocking(False)
-        self._sessions.append(Session(self.hub, here, self.desk))
+        self._sessions.append(ClientConnection(self.hub, here, self.desk))
         self._clients.append(Frames(there))
         return self._sessions[-1], self._clients[-1]
 
@@ -177,7 +177,7 @@ def test_a_bug_in_dealing_with_one_client_ends_its_connection_and_is_told_to_bot
 def test_a_client_that_reads_nothing_is_let_go_before_the_replies_fill_the_memory(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_MOST_UNSENT", 4 << 20)
+    monkeypatch.setattr(connections, "_MOST_UNSENT", 4 << 20)
     session, _ = hall.client()
     for _ in range(20):
         session.reply(LONG)
@@ -187,9 +187,9 @@ def test_a_client_that_reads_nothing_is_let_go_before_the_replies_fill_the_memor
 def test_when_all_places_are_taken_silent_clients_make_room_and_others_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "MOST_SESSIONS", 3)
-    hub, desk, path = Hub(), Listener(), str(tmp_path / "broker.sock")
-    door = Door(hub, path, desk)
+    monkeypatch.setattr(connections, "MOST_SESSIONS", 3)
+    hub, desk, path = Reactor(), Recorder(), str(tmp_path / "broker.sock")
+    door = Listener(hub, path, desk)
     clients: list[Frames] = []
 
     def come(asks: bool) -> Frames:

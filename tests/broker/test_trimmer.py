@@ -10,9 +10,9 @@ from sublet.broker.state import State
 from sublet.broker.trimmer import Trimmer
 from sublet.domain.job import Job, Running
 from sublet.domain.memory import Grow
-from sublet.inside import trim
-from sublet.inside.lease import Lease as InsideLease
-from sublet.inside.measure import Board
+from sublet.formats import trim
+from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.inside.measure import UsageWriter
 from sublet.units import GiB, MiB
 from support.jobs import job, lease, running
 
@@ -24,11 +24,11 @@ def growing() -> Job:
     return replace(one, spec=replace(one.spec, memory=Grow()))
 
 
-def board(runs: Path, one: Job, pid: int = 0) -> Board:
+def board(runs: Path, one: Job, pid: int = 0) -> UsageWriter:
     directory = runs / one.run
     directory.mkdir(exist_ok=True)
     held = InsideLease(1, 1, "token", "cpu", "cpu", None, CEILING, 16 * GiB, str(directory))
-    made = Board(held, pid or os.getpid())
+    made = UsageWriter(held, pid or os.getpid())
     made.note(runtime_started_ns=1, limit=CEILING, current=100 * MiB, peak=200 * MiB)
     return made
 

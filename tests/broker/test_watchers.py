@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sublet.broker.watchers import Watchers
-from sublet.hub import Hub
+from sublet.broker.subscriptions import Subscriptions
+from sublet.reactor import Reactor
 from sublet.wire.messages import Jobs
 from sublet.wire.rows import JobRow
 from support.client import Client
@@ -13,7 +13,7 @@ from support.client import Client
 
 @pytest.fixture
 def clients() -> Iterator[tuple[Client, Client]]:
-    hub = Hub()
+    hub = Reactor()
     made = Client(hub), Client(hub)
     yield made
     for one in made:
@@ -32,7 +32,7 @@ def row(number: int) -> JobRow:
 
 def test_each_hears_of_its_own_jobs_in_one_message(clients: tuple[Client, Client]) -> None:
     one, two = clients
-    watchers = Watchers()
+    watchers = Subscriptions()
     watchers.watch(one.session, (1, 2))
     watchers.watch(two.session, (2, 3))
     watchers.tell([1, 2, 9], row)
@@ -43,7 +43,7 @@ def test_each_hears_of_its_own_jobs_in_one_message(clients: tuple[Client, Client
 def test_a_row_is_only_made_for_a_job_that_somebody_watches(
     clients: tuple[Client, Client],
 ) -> None:
-    watchers = Watchers()
+    watchers = Subscriptions()
     watchers.watch(clients[0].session, (1,))
     watchers.watch(clients[1].session, (1,))
     made: list[int] = []
@@ -60,7 +60,7 @@ def test_who_has_left_or_asked_for_others_hears_nothing_more(
     clients: tuple[Client, Client],
 ) -> None:
     one, two = clients
-    watchers = Watchers()
+    watchers = Subscriptions()
     watchers.watch(one.session, (1, 2))
     watchers.watch(two.session, (1,))
     watchers.watch(one.session, (3,))

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from sublet.channel import records
+from sublet.channel.async_client import AsyncClient
+from sublet.channel.client_protocol import ClientProtocol
 from sublet.channel.codes import Code
 from sublet.channel.inbox import Packet
-from sublet.channel.line import Line, Unsent
 from sublet.channel.outbox import Outbox, Outgoing
-from sublet.channel.port import Port
 from sublet.channel.segments import Segments
-from sublet.channel.session import Session
+from sublet.channel.sync_client import SyncClient, Unsent
 from sublet.errors import ServingError
 from support.box import PATIENCE, wait_for
 from support.numbers import NumbersEngine, floats, numbers_engine
@@ -144,7 +144,7 @@ def test_threads_and_futures_share_a_line(engine: NumbersEngine, size: int) -> N
 
 def test_calls_of_one_turn_of_the_loop_travel_together(engine: NumbersEngine) -> None:
     async def main() -> list[float]:
-        port = await Port.open(engine.path)
+        port = await AsyncClient.open(engine.path)
         calls = [port.run("sizes", 1, "serving_default", {"x": floats([[n]])}) for n in range(16)]
         sizes = [(await one).outputs["y"].item() for one in calls]
         port.close()
@@ -156,7 +156,7 @@ def test_calls_of_one_turn_of_the_loop_travel_together(engine: NumbersEngine) ->
 
 def test_a_port_asks_and_is_told_what_went_wrong(engine: NumbersEngine) -> None:
     async def main() -> None:
-        port = await Port.open(engine.path)
+        port = await AsyncClient.open(engine.path)
         assert (await port.ask({"ask": "describe", "model": "double"}))["version"] == 1
         with pytest.raises(ServingError, match="Servable not found"):
             await port.run("none", 1, "serving_default", {"x": floats([[1]])})
@@ -175,7 +175,7 @@ def test_a_port_asks_and_is_told_what_went_wrong(engine: NumbersEngine) -> None:
 def test_a_call_to_an_engine_that_is_gone_can_be_sent_to_another(way: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.close()
-    line = Line(ours)
+    line = SyncClient(ours)
     call = line.run if way == "run" else lambda *all: line.submit(*all).result(PATIENCE)
     with pytest.raises(Unsent):
         call("double", 1, "serving_default", {"x": floats([[1]])})
@@ -185,7 +185,7 @@ def test_a_call_to_an_engine_that_is_gone_can_be_sent_to_another(way: str) -> No
 
 def test_a_cancelled_call_leaves_the_queue(engine: NumbersEngine) -> None:
     async def main() -> None:
-        port = await Port.open(engine.path)
+        port = await AsyncClient.open(engine.path)
         calls = [port.run("held", 1, "serving_default", {"x": floats([[1, n]])}) for n in range(2)]
         await asyncio.to_thread(
             wait_for, lambda: engine.model("held")["running"] == 1, "the first ones run"
@@ -210,13 +210,13 @@ def test_a_cancelled_call_leaves_the_queue(engine: NumbersEngine) -> None:
 
 def test_no_engine_is_an_answer(tmp_path: Path) -> None:
     with pytest.raises(ServingError) as raised:
-        asyncio.run(Port.open(str(tmp_path / "nothing.sock")))
+        asyncio.run(AsyncClient.open(str(tmp_path / "nothing.sock")))
     assert raised.value.code == Code.UNAVAILABLE
 
 
 def test_a_port_whose_engine_ends_fails_its_calls(tmp_path: Path) -> None:
     async def main(engine: NumbersEngine) -> None:
-        port = await Port.open(engine.path)
+        port = await AsyncClient.open(engine.path)
         lost = asyncio.Event()
         port.lost = lost.set
         call = port.run("held", 1, "serving_default", {"x": floats([[1]])})
@@ -269,7 +269,7 @@ def test_what_cannot_be_sent_is_the_callers_mistake(engine: NumbersEngine) -> No
 
 def test_a_line_is_closed_when_nobody_has_it_any_more() -> None:
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line = Line(mine)
+    line = SyncClient(mine)
     del line, mine
     gc.collect()
     theirs.settimeout(PATIENCE)
@@ -283,7 +283,7 @@ LARGE = np.zeros((1 << 20, 1), np.float32)
 @pytest.mark.parametrize("deadline", [3.6e11, 1e300, float("inf"), float("nan"), 2.0**64, 1e9])
 def test_a_deadline_that_no_record_can_hold_is_none(deadline: float) -> None:
     sent: list[Outgoing] = []
-    session = Session(sent.append)
+    session = ClientProtocol(sent.append)
     session.call(object(), "m", 1, "s", {"x": LARGE}, deadline=deadline)
     assert len(session) == 1
     head = bytes(sent[-1].pieces[0])
@@ -294,7 +294,7 @@ class _Full(Exception):
     pass
 
 
-def _fails(session: Session, act: Any) -> None:
+def _fails(session: ClientProtocol, act: Any) -> None:
     """It fails, and leaves no call, no memory and nothing that waits for an answer."""
     with pytest.raises((TypeError, _Full)):
         act()
@@ -312,7 +312,7 @@ def test_a_call_that_cannot_be_sent_leaves_nothing_behind() -> None:
         if full:
             raise _Full
 
-    session = Session(put)
+    session = ClientProtocol(put)
     deep = LARGE.reshape((1,) * 40 + (-1,))
     for _ in range(100):
         _fails(session, lambda: session.call(object(), "m", 1, "s", {"x": deep}))
@@ -332,7 +332,7 @@ def test_a_call_that_cannot_be_sent_leaves_nothing_behind() -> None:
 
 
 def test_what_was_given_up_counts_until_the_engine_is_done_with_it() -> None:
-    session = Session(lambda record: None)
+    session = ClientProtocol(lambda record: None)
     number = session.call(object(), "m", 1, "s", {"x": LARGE})
     assert session.abandoned == 0
     assert session.cancel(number)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chaos.history import Fault
 from chaos.load import Load
-from sublet.backends.local import tree
+from sublet.keeper import process_tree
 
 VICTIMS = {
     "broker": 4,
@@ -142,8 +142,8 @@ class Faults:
         for due, pid, start in list(self._stopped):
             if now >= due:
                 self._stopped.remove((due, pid, start))
-                if tree.start_time(pid) == start:
-                    tree.send([pid], signal.SIGCONT)
+                if process_tree.start_time(pid) == start:
+                    process_tree.send([pid], signal.SIGCONT)
         if self._full_until is not None and now >= self._full_until:
             self._disk.free()
             self._full_until = None
@@ -162,7 +162,7 @@ class Faults:
         if not there[kind] or (kind in ("broker", "nursery") and not self._may_load_anew()):
             return
         pid = self._dice.choice(sorted(there[kind]))
-        start, now = tree.start_time(pid), time.monotonic()
+        start, now = process_tree.start_time(pid), time.monotonic()
         if start is None:
             return
         until = now
@@ -171,7 +171,7 @@ class Faults:
             self._stopped.append((until, pid, start))
         # Written down first: what it leads to may be seen at once.
         self.list.append(Fault(how, kind, pid, now, until))
-        tree.send([pid], signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        process_tree.send([pid], signal.SIGKILL if how == "kill" else signal.SIGSTOP)
 
     def _may_load_anew(self) -> bool:
         """A nursery goes with its broker. If TensorFlow takes longer to load than both live, little
@@ -188,7 +188,7 @@ class Faults:
         found["client"] = [*self._load.clients()]
         started = self._started()
         for pid, words in self._load.box.processes().items():
-            name = tree.name(pid)
+            name = process_tree.name(pid)
             if name == "sublet-witness":
                 found["witness"].append(pid)
             elif name == "sublet-keeper":
@@ -198,9 +198,9 @@ class Faults:
                 found["broker"].append(pid)
             elif "import nursery" in words:
                 found["nursery"].append(pid)
-            elif "sublet.serving.frontend" in words:
+            elif "sublet.serving.frontend.process" in words:
                 found["front end"].append(pid)
-            elif "sublet.inside.serving" in words:
+            elif "sublet.engine" in words:
                 found["engine"].append(pid)
             elif "sublet serve " in words:
                 # One that starts takes longer under this load than it takes until its turn comes.

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from chaos.history import Event
-from sublet.backends.local import tree
-from sublet.backends.local.cgroup import _own
+from sublet.keeper import process_tree
+from sublet.keeper.cgroup import _own
 from support.box import Box
 
 
@@ -18,7 +18,7 @@ def after(box: Box, events: list[Event], keepers: set[int]) -> list[str]:
     for path in Path(_own() or "/nowhere").glob("sublet-*"):
         pid = int(path.name.split("-")[1])
         # The number may be another process's by now, and the group that one's.
-        if pid in keepers and tree.start_time(pid) is None:
+        if pid in keepers and process_tree.start_time(pid) is None:
             inside = (path / "cgroup.procs").read_text().split()
             found.append(f"control group {path} with processes {inside}")
     for place in ("runs", "engines"):
@@ -32,8 +32,8 @@ def after(box: Box, events: list[Event], keepers: set[int]) -> list[str]:
 def _is_child(one: Event) -> bool:
     """Whether the process that a program has left is still there, and no other by its number."""
     pid = int(one.facts["child"])
-    start = tree.start_time(pid)
-    if start is None or tree.name(pid) != "sleep":
+    start = process_tree.start_time(pid)
+    if start is None or process_tree.name(pid) != "sleep":
         return False
     return abs(start / os.sysconf("SC_CLK_TCK") - _since_boot(one.at)) < 30
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.cli.numbers import read_indexes, read_number, read_numbers
+from sublet.cli.job_numbers import read_indexes, read_number, read_numbers
 from sublet.errors import BadRequest
 
 

@@ -8,7 +8,7 @@ import pytest
 from sublet.cli.serve import command
 from sublet.cli.serve import settings as read
 from sublet.errors import BadRequest
-from sublet.serving.config import Settings
+from sublet.serving.control.config import Settings
 
 
 def settings(*words: str) -> Settings:

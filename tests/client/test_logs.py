@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from sublet.backends.local import logs
-from sublet.backends.local.logs import Gap
 from sublet.client.logs import JobLogs, Log, Output
 from sublet.errors import BadRequest
+from sublet.keeper import output_files
+from sublet.keeper.output_files import Gap
 
 MiB = 1 << 20
 READER = """
@@ -74,7 +74,7 @@ def test_the_tail_is_the_last_lines_whatever_they_hold(
 def test_a_tail_never_reaches_over_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "7.1.log"
     path.write_bytes(b"old\n" * MiB + b"x" * MiB + b"\nnew\n")
-    bound = logs.Bound([str(path)], MiB)
+    bound = output_files.SizeLimit([str(path)], MiB)
     bound.turn(bound.due)
     bound.close()
     with Log.open(path) as log:
@@ -161,7 +161,7 @@ def test_the_command_writes_any_bytes_unharmed(tmp_path: Path, reader: Any) -> N
 def test_the_command_says_how_much_is_left_out(tmp_path: Path, reader: Any) -> None:
     path = tmp_path / "logs" / "7.1.log"
     path.write_bytes(b"x" * (8 * MiB))
-    bound = logs.Bound([str(path)], 4 * MiB)
+    bound = output_files.SizeLimit([str(path)], 4 * MiB)
     bound.turn(bound.due)
     bound.close()
     out, said = reader("7").communicate(b"")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sublet.client import request
+from sublet.client import job_request
 from sublet.domain.job import JobSpec
 from sublet.wire.pack import pack
 
@@ -23,7 +23,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def job_spec(words: list[str], **options: Any) -> JobSpec:
     """As the broker understands it."""
-    return msgspec.msgpack.decode(pack(request.job(words, **options)), type=JobSpec)
+    return msgspec.msgpack.decode(pack(job_request.job(words, **options)), type=JobSpec)
 
 
 def sent(spec: JobSpec) -> JobSpec:

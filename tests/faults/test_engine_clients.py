@@ -180,8 +180,9 @@ def test_a_client_that_never_reads_is_given_up(engine: NumbersEngine) -> None:
 
 def test_a_client_that_is_killed_in_mid_call_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys, numpy as np; from sublet.channel import port; from sublet.channel.line import "
-        "Line; line = Line(port.connect(sys.argv[1])); x = np.ones((1000, 1000), np.float32); "
+        "import sys, numpy as np; from sublet.channel.async_client import connect; "
+        "from sublet.channel.sync_client import SyncClient; "
+        "line = SyncClient(connect(sys.argv[1])); x = np.ones((1000, 1000), np.float32); "
         "[line.submit('held', 1, 'serving_default', {'x': x}) for _ in range(3)]; "
         "line.run('held', 1, 'serving_default', {'x': x})"
     )
@@ -201,11 +202,11 @@ def test_a_client_that_is_killed_in_mid_call_leaves_nothing(tmp_path: Path) -> N
 
 def test_an_engine_that_lies_is_hung_up_on() -> None:
     """A client does not trust what it hears either."""
-    from sublet.channel.line import Line
+    from sublet.channel.sync_client import SyncClient
 
     for answer in (b"garbage!", records.plain(records.ANSWER, call=99), records.plain(200)):
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line = Line(mine)
+        line = SyncClient(mine)
         future = line.submit("m", 1, "s", {"x": floats([1])})
         theirs.send(answer)
         error = future.exception(PATIENCE)

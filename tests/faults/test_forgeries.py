@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import records, tree
+from sublet.formats import attempt_files
+from sublet.keeper import process_tree
 from support.box import Box, wait_for
 
 NewBox = Callable[..., Box]
@@ -31,8 +32,8 @@ def test_a_forged_exit_record_neither_bricks_the_home_nor_ends_a_lease(
     wait_for((box.work / "forged").exists, "it has forged its record")
     client.send_signal(signal.SIGSTOP)  # So that it starts no broker meanwhile.
     before = box.status()
-    tree.send([before["pid"]], signal.SIGKILL)
-    wait_for(lambda: tree.start_time(before["pid"]) is None, "the broker is dead")
+    process_tree.send([before["pid"]], signal.SIGKILL)
+    wait_for(lambda: process_tree.start_time(before["pid"]) is None, "the broker is dead")
     sound = box.sublet("recover", check=True)
     assert "the ledger is sound" in sound.stdout
     after = box.status()
@@ -54,11 +55,13 @@ def test_a_job_that_ended_well_is_not_done_again_when_nobody_is_left_who_saw_it(
     wait_for((box.work / "began").exists, "it has begun")
     status = box.status()
     (lease,) = status["leases"]
-    kept = records.read(str(box.home / "runs" / "1.1"), "worker.json")
+    kept = attempt_files.read(str(box.home / "runs" / "1.1"), "worker.json")
     assert kept is not None
-    tree.send([status["pid"], kept["witness"]["pid"], kept["keeper"]["pid"]], signal.SIGKILL)
+    process_tree.send(
+        [status["pid"], kept["witness"]["pid"], kept["keeper"]["pid"]], signal.SIGKILL
+    )
     box.write("go", "")
-    wait_for(lambda: tree.start_time(lease["pid"]) is None, "the program has ended")
+    wait_for(lambda: process_tree.start_time(lease["pid"]) is None, "the program has ended")
     waited = box.sublet("wait", "--json", "1")
     assert '"lost"' in waited.stdout
     assert "it may have done its work" in waited.stdout

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sublet.backends.local import packets, tree
 from sublet.client import connection, jobs
 from sublet.errors import BrokerGone
+from sublet.formats import packets
+from sublet.keeper import process_tree
 from support.box import PATIENCE, Box, wait_for
 from support.queue import HOLD, ended, reached, shell, submit
 
@@ -21,11 +22,11 @@ NewBox = Callable[..., Box]
 def stopped(pid: int) -> Iterator[None]:
     """Have a process stand still."""
     os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: tree.is_stopped(pid), "it stands still")
+    wait_for(lambda: process_tree.is_stopped(pid), "it stands still")
     try:
         yield
     finally:
-        tree.send([pid], signal.SIGCONT)
+        process_tree.send([pid], signal.SIGCONT)
 
 
 def nursery(box: Box) -> int:
@@ -54,7 +55,7 @@ def test_a_stopped_nursery_is_replaced_and_programs_start(new_box: NewBox) -> No
         ran = box.sublet("run", "hello.py", check=True)
         assert ran.stdout == "hello\n"
         assert nursery(box) != before
-        wait_for(lambda: tree.start_time(before) is None, "the old one has gone")
+        wait_for(lambda: process_tree.start_time(before) is None, "the old one has gone")
     assert box.status()["leases"] == []
 
 

@@ -13,15 +13,15 @@ import grpc
 import numpy as np
 import pytest
 
-from sublet.serving.grpc import frames, hpack
-from sublet.serving.proto import serving, tensors
+from sublet.serving.frontend.grpc import frames, hpack
+from sublet.serving.frontend.proto import serving, tensors
 from support.box import PATIENCE, Box, wait_for
 from support.h2client import POST, Client
 from support.servers import HALF, Server, place
 
 MiB = 1 << 20
-_FRONT_END = "sublet.serving.frontend"
-_ENGINE = "sublet.inside.serving"
+_FRONT_END = "sublet.serving.frontend.process"
+_ENGINE = "sublet.engine"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import sublet
-from sublet.backends.local import tree
 from sublet.client import jobs
 from sublet.client.connection import connect
-from sublet.client.request import job_without_client
+from sublet.client.job_request import job_without_client
 from sublet.home import Home
+from sublet.keeper import process_tree
 from sublet.wire import PROTOCOL
 from sublet.wire.messages import Queued
 from sublet.wire.pack import pack
@@ -36,7 +36,7 @@ def brokers(box: Box) -> list[int]:
 def kill_broker(box: Box) -> None:
     """The one that runs now; clients may start the next one at once."""
     killed = brokers(box)
-    tree.send(killed, signal.SIGKILL)
+    process_tree.send(killed, signal.SIGKILL)
     wait_for(lambda: not {*killed} & {*brokers(box)}, "the broker is dead")
 
 
@@ -139,7 +139,7 @@ def test_a_reboot_requeues_what_ran_and_keeps_what_waited_or_was_paused(
     wait_for(lambda: count(box, "ran") == 2, "both have begun")
     box.sublet("pause", str(paused), check=True)
     kill_broker(box)  # First, so that it sees nobody else die.
-    tree.send(list(box.processes()), signal.SIGKILL)
+    process_tree.send(list(box.processes()), signal.SIGKILL)
     wait_for(lambda: not box.processes(), "nothing lives")
     ledger = sqlite3.connect(box.home / "ledger.sqlite")
     ledger.execute("UPDATE facts SET value = 'another boot' WHERE name = 'boot'")
@@ -205,7 +205,7 @@ def test_a_broker_that_a_program_without_a_keeper_had_to_start_outlives_it(
     worker = reached(box, first, "running")["pid"]
     broker = brokers(box)
     keeper = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
-    tree.send([keeper, *broker], signal.SIGKILL)
+    process_tree.send([keeper, *broker], signal.SIGKILL)
     wait_for(lambda: not {keeper, *broker} & {*box.processes()}, "both are dead")
     box.write("go", "")
     wait_for((box.work / "found").exists, "it has started another")
@@ -326,7 +326,7 @@ def test_a_submission_from_python_survives_a_broker_that_dies_over_it(
     monkeypatch.chdir(box.work)
     made = []
     for _ in range(3):
-        tree.send(brokers(box), signal.SIGKILL)
+        process_tree.send(brokers(box), signal.SIGKILL)
         made.append(sublet.submit(["sh", "-c", "echo x >> ran"], memory="64MiB"))
     assert [job.wait().code for job in made] == [0, 0, 0]
     assert count(box, "ran") == 3

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import sublet
-from sublet.client import request
+from sublet.client import job_request
 from sublet.errors import BadRequest
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
@@ -60,7 +60,7 @@ def refused(box: Box, message: bytes, descriptors: list[int] | None = None) -> s
 
 def submission(**changes: Any) -> bytes:
     """A job to be submitted, with something about it that no client of ours would send."""
-    spec = request.job_without_client(["true"], "64MiB")
+    spec = job_request.job_without_client(["true"], "64MiB")
     for name, value in changes.items():
         inner, _, field = name.rpartition("__")
         (spec[inner] if inner else spec)[field] = value
@@ -125,7 +125,7 @@ def test_a_message_that_is_none_ends_its_own_connection_only(shared_box: Box, wh
 
 
 def test_a_signal_that_there_is_not_reaches_no_program(box: Box) -> None:
-    spec = request.job(["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"], "64MiB")
+    spec = job_request.job(["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"], "64MiB")
     spec["surroundings"]["cwd"] = os.fsencode(box.work)
     run = {"type": "run", "spec": spec, "token": os.urandom(8).hex(), "protocol": PROTOCOL}
     null = os.open(os.devnull, os.O_RDWR)

@@ -15,8 +15,8 @@ LOOPING = MODELS.parent / "models" / "looping" / "1"
 READER = MODELS.parent / "models" / "reader" / "1"
 LOOPS = ("loop0", "loop1", "loop2", "loop3")
 """One for each place of an engine: each runs one batch at a time."""
-_FRONT_END = "sublet.serving.frontend"
-_ENGINE = "sublet.inside.serving"
+_FRONT_END = "sublet.serving.frontend.process"
+_ENGINE = "sublet.engine"
 WORDS = (
     *("--watchdog", "9s", "--rest_api_timeout_in_ms", "1000"),
     *("--file_system_poll_wait_seconds", "0.1", "--load_retry_interval_micros", "3600000000"),

@@ -64,13 +64,13 @@ def test_a_killed_keeper_costs_no_request(server: Server) -> None:
 
 
 def test_a_killed_front_end_is_replaced_and_its_port_never_closes(server: Server) -> None:
-    before = server.children("sublet.serving.frontend")
+    before = server.children("sublet.serving.frontend.process")
     for pid in before:
         os.kill(pid, signal.SIGKILL)
     # Whoever connects now waits for the next front end.
     assert answers(server, "half")
     wait_for(
-        lambda: len(set(server.children("sublet.serving.frontend")) - set(before)) == 2,
+        lambda: len(set(server.children("sublet.serving.frontend.process")) - set(before)) == 2,
         "both were replaced",
     )
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from sublet.channel import port, records
+from sublet.channel import async_client, records
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.proto import inference, serving
+from sublet.serving.frontend.proto import inference, serving
 from support.box import Box, wait_for
 from support.h2client import POST, Client
 from support.queue import reached, row
@@ -208,7 +208,7 @@ def test_a_strangers_socket_is_not_taken_for_an_engine() -> None:
         os.read(begun, 1)  # Until it listens.
         os.close(begun)
         with pytest.raises(ServingError, match="of another user") as wrong:
-            port.connect(path)
+            async_client.connect(path)
         assert wrong.value.code == Code.PERMISSION_DENIED
         os.waitpid(child, 0)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import sublet
+from sublet.broker.connections import Listener
 from sublet.broker.ledger import Counter, Ledger
-from sublet.broker.sessions import Door
 from sublet.errors import Superseded
-from sublet.hub import Hub
+from sublet.reactor import Reactor
 from support.box import Box, wait_for
 from support.jobs import job
 from support.queue import HOLD, ended, reached, shell, submit
@@ -59,9 +59,9 @@ def test_nothing_is_committed_to_a_ledger_that_has_lost_its_name(
 
 def test_the_socket_of_another_broker_is_left_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "broker.sock")
-    hub = Hub()
-    older = Door(hub, path, None)  # type: ignore[arg-type]
-    newer = Door(hub, path, None)  # type: ignore[arg-type]
+    hub = Reactor()
+    older = Listener(hub, path, None)  # type: ignore[arg-type]
+    newer = Listener(hub, path, None)  # type: ignore[arg-type]
     older.close()
     assert os.path.exists(path)
     os.unlink(path)

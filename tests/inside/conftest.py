@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sublet.inside.environment import leased_environment
-from sublet.inside.evidence import Evidence, read_evidence
-from sublet.inside.lease import MIB, Lease
-from sublet.inside.measure import Reading, read_boards
+from sublet.formats.lease import MIB, LeaseTerms
+from sublet.formats.lease_environment import leased_environment
+from sublet.formats.oom_evidence import OomEvidence, read_evidence
+from sublet.formats.usage_file import Reading, read_usage
 
 PLAIN = {
     name: value
@@ -38,10 +38,10 @@ class Ended:
 
     @property
     def boards(self) -> list[Reading]:
-        return read_boards(self.dir)
+        return read_usage(self.dir)
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> OomEvidence:
         return read_evidence(self.dir)
 
 
@@ -57,21 +57,21 @@ class Program:
         return Ended(self.process.returncode, out, err, self.dir)
 
 
-def cpu_lease(directory: Path | str, mib: int = 64) -> Lease:
-    return Lease(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, 2048 * MIB, str(directory))
+def cpu_lease(directory: Path | str, mib: int = 64) -> LeaseTerms:
+    return LeaseTerms(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, 2048 * MIB, str(directory))
 
 
-def gpu_lease(directory: Path | str = "/run/a1", mib: int = 1024, of: int = 8192) -> Lease:
-    return Lease(7, 1, "t0ken", "gpu0", "gpu", "GPU-aa", mib * MIB, of * MIB, str(directory))
+def gpu_lease(directory: Path | str = "/run/a1", mib: int = 1024, of: int = 8192) -> LeaseTerms:
+    return LeaseTerms(7, 1, "t0ken", "gpu0", "gpu", "GPU-aa", mib * MIB, of * MIB, str(directory))
 
 
 @pytest.fixture(scope="session")
-def on_cpu() -> Callable[..., Lease]:
+def on_cpu() -> Callable[..., LeaseTerms]:
     return cpu_lease
 
 
 @pytest.fixture(scope="session")
-def on_gpu() -> Callable[..., Lease]:
+def on_gpu() -> Callable[..., LeaseTerms]:
     return gpu_lease
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sublet.formats.lease import LeaseTerms
 from sublet.inside.config import bound
-from sublet.inside.lease import Lease
 
 config_pb2 = pytest.importorskip("tensorflow.core.protobuf.config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
@@ -115,7 +115,7 @@ def parsed(text: str) -> Any:
 
 @pytest.mark.parametrize(("asked", "given", "notes"), CASES)
 def test_gpu_lease_makes_of_this_proto_that_one(
-    asked: str, given: str, notes: list[str], on_gpu: Callable[..., Lease]
+    asked: str, given: str, notes: list[str], on_gpu: Callable[..., LeaseTerms]
 ) -> None:
     config = parsed(asked)
     assert bound(config, on_gpu()) == notes
@@ -123,7 +123,9 @@ def test_gpu_lease_makes_of_this_proto_that_one(
 
 
 @pytest.mark.parametrize("asked", [case[0] for case in CASES])
-def test_a_proto_within_its_lease_stays_as_it_is(asked: str, on_gpu: Callable[..., Lease]) -> None:
+def test_a_proto_within_its_lease_stays_as_it_is(
+    asked: str, on_gpu: Callable[..., LeaseTerms]
+) -> None:
     config = parsed(asked)
     bound(config, on_gpu())
     again = parsed("")
@@ -134,7 +136,7 @@ def test_a_proto_within_its_lease_stays_as_it_is(asked: str, on_gpu: Callable[..
 
 @pytest.mark.parametrize("asked", [case[0] for case in CASES])
 def test_a_proto_is_left_alone_where_no_gpu_is_seen(
-    asked: str, on_gpu: Callable[..., Lease], on_cpu: Callable[..., Lease]
+    asked: str, on_gpu: Callable[..., LeaseTerms], on_cpu: Callable[..., LeaseTerms]
 ) -> None:
     config = parsed(asked)
     assert bound(config, on_gpu(), gpus=0) == []

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sublet.inside import errand
-from sublet.inside.crew import Crew, Outcome
+from sublet.inside.isolation import call_context
+from sublet.inside.isolation.thread_runner import CallOutcome, ThreadRunner
 
 LIMIT = 60
 """Seconds that a test waits before it has failed; never what it waits when it passes."""
@@ -23,11 +23,11 @@ class Ends:
     """Where a crew reports, and where a test waits for it."""
 
     def __init__(self) -> None:
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, CallOutcome] = {}
         self.lines: list[str] = []
         self._change = threading.Condition()
 
-    def done(self, number: int, outcome: Outcome) -> None:
+    def done(self, number: int, outcome: CallOutcome) -> None:
         with self._change:
             self.outcomes[number] = outcome
             self._change.notify_all()
@@ -53,7 +53,7 @@ def ends() -> Ends:
 
 
 def run(ends: Ends, *functions: Callable[[], Any], threads: int = 4) -> list[Any]:
-    crew = Crew("thread", threads, ends.done, told=ends.told)
+    crew = ThreadRunner("thread", threads, ends.done, told=ends.told)
     for number, function in enumerate(functions):
         crew.start(number, function, (), {})
     crew.close()
@@ -83,7 +83,7 @@ def test_calls_begin_in_order_of_arrival_and_so_many_at_a_time(ends: Ends) -> No
 
 
 def test_arguments_reach_the_function_and_its_value_comes_back(ends: Ends) -> None:
-    crew = Crew("thread", 1, ends.done)
+    crew = ThreadRunner("thread", 1, ends.done)
     crew.start(7, divmod, (17, 5), {})
     crew.start(8, sorted, ([3, 1, 2],), {"reverse": True})
     crew.close()
@@ -97,20 +97,20 @@ def test_whatever_a_call_raises_ends_that_call_and_no_other(
     def fail() -> None:
         raise error
 
-    crew = Crew("thread", 1, ends.done)
+    crew = ThreadRunner("thread", 1, ends.done)
     crew.start(0, fail)
     crew.start(1, sys.exit, ("bye",))
     crew.start(2, lambda: "alive")
     crew.close()
     assert ends.outcomes[0].error is error
     assert isinstance(ends.outcomes[1].error, SystemExit)
-    assert ends.outcomes[2] == Outcome("alive")
+    assert ends.outcomes[2] == CallOutcome("alive")
 
 
 def test_close_returns_when_all_calls_have_ended_and_refuses_the_next(ends: Ends) -> None:
     """Also those that had not begun when it was asked."""
     go = threading.Event()
-    crew = Crew("thread", 1, ends.done)
+    crew = ThreadRunner("thread", 1, ends.done)
     for number in range(3):
         crew.start(number, go.wait, (LIMIT,))
     closer = threading.Thread(target=crew.close)
@@ -126,12 +126,12 @@ def test_a_report_that_fails_is_told_and_costs_no_thread() -> None:
     lines: list[str] = []
     ended: list[int] = []
 
-    def done(number: int, outcome: Outcome) -> None:
+    def done(number: int, outcome: CallOutcome) -> None:
         if number == 0:
             raise OSError("the line is dead")
         ended.append(number)
 
-    crew = Crew("thread", 1, done, told=lines.append)
+    crew = ThreadRunner("thread", 1, done, told=lines.append)
     crew.start(0, len, ("",))
     crew.start(1, len, ("",))
     crew.close()
@@ -148,7 +148,7 @@ def test_a_report_that_fails_is_told_and_costs_no_thread() -> None:
 )
 def test_what_a_crew_cannot_be_is_said(isolation: str, threads: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Crew(isolation, threads, lambda number, outcome: None)
+        ThreadRunner(isolation, threads, lambda number, outcome: None)
 
 
 def test_a_call_finds_nothing_that_an_earlier_one_left_in_its_thread(ends: Ends) -> None:
@@ -165,15 +165,15 @@ def test_a_call_finds_nothing_that_an_earlier_one_left_in_its_thread(ends: Ends)
 def test_a_thread_that_a_call_starts_works_for_that_call(ends: Ends) -> None:
     def call() -> tuple[str, str]:
         seen: list[str] = []
-        thread = threading.Thread(target=lambda: seen.append(str(errand.current())))
+        thread = threading.Thread(target=lambda: seen.append(str(call_context.current())))
         thread.start()
         thread.join()
-        return str(errand.current()), seen[0]
+        return str(call_context.current()), seen[0]
 
     for own, handed_on in run(ends, call, call):
         assert own == handed_on
         assert own.startswith("call ")
-    assert errand.current() is None
+    assert call_context.current() is None
 
 
 def drawing(seed: int, both: threading.Barrier) -> list[float]:
@@ -227,7 +227,7 @@ def test_a_call_that_does_not_move_is_told_again_and_again_and_one_that_does_is_
             steps += 1
         return steps
 
-    crew = Crew("thread", 2, ends.done, stuck_after=1.0, told=ends.told)
+    crew = ThreadRunner("thread", 2, ends.done, stuck_after=1.0, told=ends.told)
     crew.start(0, stand)
     crew.start(1, walk)
     ends.wait_for(lambda: len(ends.lines) == 2)

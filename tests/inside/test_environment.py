@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sublet.inside.environment import SITE, leased_environment, too_late
-from sublet.inside.lease import MIB, Lease
+from sublet.formats.lease import MIB, LeaseTerms
+from sublet.formats.lease_environment import SITE, leased_environment, too_late
 
 CHOOSE = "`--device` or `gpu=` chooses another"
 CPU = {
@@ -93,7 +93,7 @@ def test_cpu_lease_gives_this_environment(
     environ: dict[str, str],
     changed: dict[str, str],
     notes: list[str],
-    on_cpu: Callable[..., Lease],
+    on_cpu: Callable[..., LeaseTerms],
 ) -> None:
     lease = on_cpu("/run/a1")
     golden = {**CPU, **changed, "SUBLET_LEASE": lease.to_json()}
@@ -105,7 +105,7 @@ def test_gpu_lease_gives_this_environment(
     environ: dict[str, str],
     changed: dict[str, str],
     notes: list[str],
-    on_gpu: Callable[..., Lease],
+    on_gpu: Callable[..., LeaseTerms],
 ) -> None:
     lease = on_gpu("/run/a1")
     golden = {**GPU, **changed, "SUBLET_LEASE": lease.to_json()}
@@ -114,7 +114,7 @@ def test_gpu_lease_gives_this_environment(
 
 @pytest.mark.parametrize("environ", [case[0] for case in CPU_CASES])
 def test_an_environment_that_is_leased_already_stays_as_it_is(
-    environ: dict[str, str], on_cpu: Callable[..., Lease]
+    environ: dict[str, str], on_cpu: Callable[..., LeaseTerms]
 ) -> None:
     lease = on_cpu("/run/a1")
     once, _ = leased_environment(lease, environ)
@@ -122,7 +122,7 @@ def test_an_environment_that_is_leased_already_stays_as_it_is(
 
 
 def test_a_lease_asked_for_inside_a_lease_is_not_narrowed_by_the_outer_one(
-    on_cpu: Callable[..., Lease], on_gpu: Callable[..., Lease]
+    on_cpu: Callable[..., LeaseTerms], on_gpu: Callable[..., LeaseTerms]
 ) -> None:
     outer, _ = leased_environment(on_cpu("/run/a1", mib=64), {"HOME": "/home/ada"})
     lease = on_gpu("/run/a2")
@@ -131,7 +131,7 @@ def test_a_lease_asked_for_inside_a_lease_is_not_narrowed_by_the_outer_one(
 
 
 def test_what_is_left_of_an_outer_lease_for_the_moment_is_nobodys_wish(
-    on_cpu: Callable[..., Lease], on_gpu: Callable[..., Lease]
+    on_cpu: Callable[..., LeaseTerms], on_gpu: Callable[..., LeaseTerms]
 ) -> None:
     """Neither for a lease within it nor for a child that starts when it is whole again."""
     whole, _ = leased_environment(on_cpu("/run/a1"), {})
@@ -156,8 +156,8 @@ def test_naming_other_devices_after_the_start_is_noticed(
     named: str | None,
     cpu: bool,
     gpu: bool,
-    on_cpu: Callable[..., Lease],
-    on_gpu: Callable[..., Lease],
+    on_cpu: Callable[..., LeaseTerms],
+    on_gpu: Callable[..., LeaseTerms],
 ) -> None:
     environ = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
     assert (too_late(on_cpu("/run/a1"), environ) is not None) == cpu
@@ -165,9 +165,9 @@ def test_naming_other_devices_after_the_start_is_noticed(
 
 
 def test_ceiling_is_rounded_down_to_whole_mebibytes_but_never_to_none(
-    on_cpu: Callable[..., Lease],
+    on_cpu: Callable[..., LeaseTerms],
 ) -> None:
-    half = Lease(1, 1, "t", "cpu", "cpu", None, MIB // 2, 9 * MIB, "/run/a1")
-    more = Lease(1, 1, "t", "cpu", "cpu", None, 3 * MIB - 1, 9 * MIB, "/run/a1")
+    half = LeaseTerms(1, 1, "t", "cpu", "cpu", None, MIB // 2, 9 * MIB, "/run/a1")
+    more = LeaseTerms(1, 1, "t", "cpu", "cpu", None, 3 * MIB - 1, 9 * MIB, "/run/a1")
     assert leased_environment(half, {})[0]["TF_CPU_BFC_MEM_LIMIT_IN_MB"] == "1"
     assert leased_environment(more, {})[0]["TF_CPU_BFC_MEM_LIMIT_IN_MB"] == "2"

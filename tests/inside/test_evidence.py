@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sublet.inside.evidence import Evidence, read_evidence
-from sublet.inside.lease import Lease
-from sublet.inside.measure import Board
+from sublet.formats.lease import LeaseTerms
+from sublet.formats.oom_evidence import OomEvidence, read_evidence
+from sublet.inside.measure import UsageWriter
 from sublet.inside.oom import asked, excerpt, is_oom
 
-NOTHING = Evidence(0, None, None, None, None, uncaught=False, unheard=False)
+NOTHING = OomEvidence(0, None, None, None, None, uncaught=False, unheard=False)
 
 
 def record(message: str, uncaught: bool, time: float, asked: int = 8) -> str:
@@ -31,22 +31,22 @@ def test_the_error_that_ended_the_program_is_told_rather_than_a_later_one_that_w
 ) -> None:
     (tmp_path / "oom-1.json").write_text(record("fatal", True, 10.0, asked=99))
     (tmp_path / "oom-2.json").write_text(record("caught", False, 20.0))
-    assert read_evidence(str(tmp_path)) == Evidence(
+    assert read_evidence(str(tmp_path)) == OomEvidence(
         2, 99, 64, 60, "fatal", uncaught=True, unheard=False
     )
 
 
 def test_a_dump_after_the_last_error_is_a_failure_that_nobody_heard_of(
-    tmp_path: Path, on_cpu: Callable[..., Lease]
+    tmp_path: Path, on_cpu: Callable[..., LeaseTerms]
 ) -> None:
-    board = Board(on_cpu(tmp_path), 1)
+    board = UsageWriter(on_cpu(tmp_path), 1)
     board.note(limit=64, peak=60)
     board.note_failure(8)
     (tmp_path / "oom-1.json").write_text(record("caught", False, 10.0))
     (tmp_path / "dump_GPU_0_bfc.9000000").write_bytes(b"")
     assert not read_evidence(str(tmp_path)).unheard
     (tmp_path / "dump_GPU_0_bfc.11000000").write_bytes(b"")
-    assert read_evidence(str(tmp_path)) == Evidence(
+    assert read_evidence(str(tmp_path)) == OomEvidence(
         2, 8, 64, 60, "caught", uncaught=False, unheard=True
     )
 

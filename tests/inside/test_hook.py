@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sublet.inside.environment import SITE, leased_environment
-from sublet.inside.lease import MIB, Lease
+from sublet.formats.lease import MIB, LeaseTerms
+from sublet.formats.lease_environment import SITE, leased_environment
 
 
 def python(code: str, environ: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
@@ -32,12 +32,13 @@ def test_a_child_that_never_needs_tensorflow_imports_next_to_nothing_for_us() ->
     ended = python(code, {"PYTHONPATH": SITE})
     assert ended.stderr == ""
     added = set(ended.stdout.splitlines()) - plain
-    assert "_sublet_inside.hook" in added
+    assert "_sublet.inside.hook" in added
     assert added <= {
         f"path={SITE}",
         "__future__",
-        "_sublet_inside",
-        "_sublet_inside.hook",
+        "_sublet",
+        "_sublet.inside",
+        "_sublet.inside.hook",
         "importlib",
         "importlib._bootstrap",
         "importlib._bootstrap_external",
@@ -96,7 +97,7 @@ def test_without_a_lease_the_patches_do_nothing() -> None:
 
 
 def test_a_programs_own_gpu_settings_are_answered_within_its_lease(
-    tmp_path: Path, on_gpu: Callable[..., Lease]
+    tmp_path: Path, on_gpu: Callable[..., LeaseTerms]
 ) -> None:
     """Up to the ConfigProto, with a GPU that is only listed: no call raises, no limit is passed."""
     code = """
@@ -181,7 +182,7 @@ def test_a_programs_own_gpu_settings_are_answered_within_its_lease(
 
 
 def test_a_lease_given_after_the_fork_holds_in_the_child(
-    tmp_path: Path, on_cpu: Callable[..., Lease]
+    tmp_path: Path, on_cpu: Callable[..., LeaseTerms]
 ) -> None:
     """As a nursery does it: TensorFlow imported and patched before there is any lease."""
     code = """
@@ -201,8 +202,8 @@ def test_a_lease_given_after_the_fork_holds_in_the_child(
             measure.mark_exit(3)
             sys.exit(3)
         """
-    from sublet.inside.evidence import read_evidence
-    from sublet.inside.measure import read_boards
+    from sublet.formats.oom_evidence import read_evidence
+    from sublet.formats.usage_file import read_usage
 
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -213,7 +214,7 @@ def test_a_lease_given_after_the_fork_holds_in_the_child(
         check=False,
     )
     assert ended.returncode == 3, ended.stderr
-    (board,) = read_boards(str(tmp_path))
+    (board,) = read_usage(str(tmp_path))
     assert board.exit_code == 3
     assert 0 < board.main_started_ns < board.runtime_started_ns < board.updated_ns
     assert 16 * MIB <= board.peak < 56 * MIB

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from sublet.inside.lease import Lease
+from sublet.formats.lease import LeaseTerms
 
 
-def test_lease_survives_its_way_through_the_environment(on_gpu: Callable[..., Lease]) -> None:
+def test_lease_survives_its_way_through_the_environment(on_gpu: Callable[..., LeaseTerms]) -> None:
     lease = on_gpu("/run/a1")
-    assert Lease.from_environ({"SUBLET_LEASE": lease.to_json()}) == lease
+    assert LeaseTerms.from_environ({"SUBLET_LEASE": lease.to_json()}) == lease
 
 
 def test_no_lease_is_no_lease(capsys: pytest.CaptureFixture[str]) -> None:
-    assert Lease.from_environ({}) is None
+    assert LeaseTerms.from_environ({}) is None
     assert capsys.readouterr().err == ""
 
 
@@ -37,8 +37,8 @@ def test_no_lease_is_no_lease(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lease_that_cannot_be_read_is_none_and_said_in_one_line(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sublet.inside.lease._said", set())
-    assert Lease.from_environ({"SUBLET_LEASE": text}) is None
+    monkeypatch.setattr("sublet.formats.lease._said", set())
+    assert LeaseTerms.from_environ({"SUBLET_LEASE": text}) is None
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("sublet: SUBLET_LEASE cannot be read")

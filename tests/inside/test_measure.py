@@ -8,30 +8,33 @@ from pathlib import Path
 
 import pytest
 
+from sublet.formats.lease import LeaseTerms
+from sublet.formats.usage_file import read_usage
 from sublet.inside import measure
-from sublet.inside.lease import Lease
-from sublet.inside.measure import Board, read_boards
+from sublet.inside.measure import UsageWriter
 
 
-def test_what_is_noted_is_read(tmp_path: Path, on_cpu: Callable[..., Lease]) -> None:
-    board = Board(on_cpu(tmp_path), 41)
+def test_what_is_noted_is_read(tmp_path: Path, on_cpu: Callable[..., LeaseTerms]) -> None:
+    board = UsageWriter(on_cpu(tmp_path), 41)
     board.note(main_started_ns=5)
     board.note_failure(1000)
     board.note_failure(0)
     board.note(exit_code=0)
-    (reading,) = read_boards(str(tmp_path))
+    (reading,) = read_usage(str(tmp_path))
     assert reading == board.reading
     assert (reading.pid, reading.main_started_ns, reading.exit_code) == (41, 5, 0)
     assert (reading.failures, reading.asked) == (2, 1000)
 
 
-def test_exit_is_unknown_until_it_is_noted(tmp_path: Path, on_cpu: Callable[..., Lease]) -> None:
-    Board(on_cpu(tmp_path), 41).note(main_started_ns=5)
-    assert read_boards(str(tmp_path))[0].exit_code is None
+def test_exit_is_unknown_until_it_is_noted(
+    tmp_path: Path, on_cpu: Callable[..., LeaseTerms]
+) -> None:
+    UsageWriter(on_cpu(tmp_path), 41).note(main_started_ns=5)
+    assert read_usage(str(tmp_path))[0].exit_code is None
 
 
-def test_junk_is_passed_over(tmp_path: Path, on_cpu: Callable[..., Lease]) -> None:
-    Board(on_cpu(tmp_path), 41).note(main_started_ns=5)
+def test_junk_is_passed_over(tmp_path: Path, on_cpu: Callable[..., LeaseTerms]) -> None:
+    UsageWriter(on_cpu(tmp_path), 41).note(main_started_ns=5)
     (tmp_path / "inside-1").write_bytes(b"")
     (tmp_path / "inside-2").write_bytes(b"\x01" * 79)
     (tmp_path / "inside-3").write_bytes(b"\xff" * 80)
@@ -39,21 +42,21 @@ def test_junk_is_passed_over(tmp_path: Path, on_cpu: Callable[..., Lease]) -> No
     (tmp_path / "inside-x").write_bytes((tmp_path / "inside-41").read_bytes())
     (tmp_path / "inside-5").mkdir()
     (tmp_path / "outside-6").write_bytes((tmp_path / "inside-41").read_bytes())
-    assert [reading.pid for reading in read_boards(str(tmp_path))] == [41]
+    assert [reading.pid for reading in read_usage(str(tmp_path))] == [41]
 
 
 def test_no_directory_is_no_board(tmp_path: Path) -> None:
-    assert read_boards(str(tmp_path / "gone")) == []
+    assert read_usage(str(tmp_path / "gone")) == []
 
 
 def test_a_board_that_cannot_be_written_is_nothing_to_the_program(
-    tmp_path: Path, on_cpu: Callable[..., Lease]
+    tmp_path: Path, on_cpu: Callable[..., LeaseTerms]
 ) -> None:
-    Board(on_cpu(tmp_path / "gone"), os.getpid()).note(main_started_ns=5)
+    UsageWriter(on_cpu(tmp_path / "gone"), os.getpid()).note(main_started_ns=5)
 
 
 def test_a_look_that_fails_is_nothing_to_the_program(
-    tmp_path: Path, on_cpu: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, on_cpu: Callable[..., LeaseTerms], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as at variables that another thread is just changing."""
 
@@ -61,4 +64,4 @@ def test_a_look_that_fails_is_nothing_to_the_program(
         raise RuntimeError("dictionary changed size during iteration")
 
     monkeypatch.setattr("sublet.inside.measure.environment.too_late", fail)
-    measure._look(Board(on_cpu(tmp_path), os.getpid()))
+    measure._look(UsageWriter(on_cpu(tmp_path), os.getpid()))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from sublet.inside import environment, pool
-from sublet.inside.lease import MIB, Lease
+from sublet.formats import lease_environment
+from sublet.formats.lease import MIB, LeaseTerms
+from sublet.inside import allocator
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from sublet.inside.lease import MIB, Lease
 def test_a_pool_has_a_small_region_and_a_large_one_where_that_costs_little(
     monkeypatch: pytest.MonkeyPatch, ceiling: int, roomy: bool, primed: list[int]
 ) -> None:
-    lease = Lease(1, 1, "t", "cpu", "cpu", None, ceiling * MIB, 64 << 30, "/nowhere", roomy)
-    monkeypatch.setenv(environment.USE_BFC, "1")
-    monkeypatch.setenv(environment.BFC_LIMIT, str(ceiling))
-    assert pool._primed_mib(lease) == primed
+    lease = LeaseTerms(1, 1, "t", "cpu", "cpu", None, ceiling * MIB, 64 << 30, "/nowhere", roomy)
+    monkeypatch.setenv(lease_environment.USE_BFC, "1")
+    monkeypatch.setenv(lease_environment.BFC_LIMIT, str(ceiling))
+    assert allocator._primed_mib(lease) == primed

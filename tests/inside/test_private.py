@@ -40,9 +40,9 @@ except tf.errors.ResourceExhaustedError:
     print("refused")
 """
 
-# What a leased program has of Sublet is the package `_sublet_inside`.
+# What a leased program has of Sublet is the package `_sublet.inside`.
 UNPATCHED = """
-from _sublet_inside import patches
+from _sublet.inside import patches
 
 patches._patch_session = lambda session: session.no_such_thing
 import tensorflow as tf

@@ -20,7 +20,7 @@ COMMON = """
     import keras
     import tensorflow as tf
     from sublet.inside import errand
-    from sublet.inside.crew import Crew
+    from sublet.inside.isolation.thread_runner import Crew
 
     LIMIT = 120
 

@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from sublet.inside import errand
-from sublet.inside.errand import Errand
-from sublet.inside.turn import TURN, FunctionLock, Turn
+from sublet.inside.isolation import call_context
+from sublet.inside.isolation.build_lock import TURN, BuildLock, FunctionLock
+from sublet.inside.isolation.call_context import CallContext
 
 LIMIT = 60
 
 
-def in_thread(call: Errand | None, work: Callable[[], Any]) -> threading.Thread:
+def in_thread(call: CallContext | None, work: Callable[[], Any]) -> threading.Thread:
     def run() -> None:
-        with errand.working_for(call):
+        with call_context.working_for(call):
             work()
 
     thread = threading.Thread(target=run, daemon=True)
@@ -24,14 +24,14 @@ def in_thread(call: Errand | None, work: Callable[[], Any]) -> threading.Thread:
 
 
 def test_a_call_has_the_turn_again_and_in_all_its_threads() -> None:
-    turn, call = Turn(), Errand(1, "one")
+    turn, call = BuildLock(), CallContext(1, "one")
     helped = threading.Event()
 
     def help_out() -> None:
         with turn:
             helped.set()
 
-    with errand.working_for(call), turn, turn:
+    with call_context.working_for(call), turn, turn:
         in_thread(call, help_out).join(LIMIT)
         assert turn.held()
     assert helped.is_set()
@@ -39,14 +39,14 @@ def test_a_call_has_the_turn_again_and_in_all_its_threads() -> None:
 
 
 def test_another_call_waits_for_its_turn_and_says_for_whom() -> None:
-    turn, first, second = Turn(), Errand(1, "one"), Errand(2, "two")
+    turn, first, second = BuildLock(), CallContext(1, "one"), CallContext(2, "two")
     order: list[str] = []
 
     def build() -> None:
         with turn:
             order.append("second")
 
-    with errand.working_for(first), turn:
+    with call_context.working_for(first), turn:
         thread = in_thread(second, build)
         while not second.waits_for:
             assert thread.is_alive()
@@ -87,6 +87,6 @@ def test_steps_of_others_go_on_while_somebody_builds() -> None:
         with lock:
             stepped.set()
 
-    with errand.working_for(Errand(1, "builder")), TURN:
-        in_thread(Errand(2, "stepper"), step)
+    with call_context.working_for(CallContext(1, "builder")), TURN:
+        in_thread(CallContext(2, "stepper"), step)
         assert stepped.wait(LIMIT)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sublet.inside import onednn
+from sublet.nursery import onednn
 
 LOOK = """
 import json, os, random, sys, threading, warnings

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublet.backends.local import tree
+from sublet.keeper import process_tree
 from sublet.units import MiB, format_bytes
 from support.box import Box, wait_for
 
@@ -113,7 +113,7 @@ def test_what_a_killed_program_has_started_goes_with_it(new_box: NewBox) -> None
     assert client.returncode == -signal.SIGKILL
     wait_for(lambda: not box.status()["leases"], "no lease is left")
     wait_for(lambda: not box.status()["waiting"], "nobody waits")
-    assert all(tree.start_time(row["pid"]) is None for row in leases)
+    assert all(process_tree.start_time(row["pid"]) is None for row in leases)
 
 
 def test_leases_stay_within_each_other_when_the_broker_is_killed(new_box: NewBox) -> None:
@@ -123,7 +123,7 @@ def test_leases_stay_within_each_other_when_the_broker_is_killed(new_box: NewBox
     before = rows(box, 3)
     broker = box.status()["pid"]
     os.kill(broker, signal.SIGKILL)
-    wait_for(lambda: tree.start_time(broker) is None, "the broker is dead")
+    wait_for(lambda: process_tree.start_time(broker) is None, "the broker is dead")
     after = rows(box, 3)
     assert [(row["job"], row["within"]) for row in after] == [
         (row["job"], row["within"]) for row in before
@@ -159,7 +159,7 @@ os.rename("draft", "told")
     told = box.work / "told"
     wait_for(told.exists, "the program has a new broker")
     program, broker = map(int, told.read_text().split())
-    wait_for(lambda: tree.start_time(program) is None, "the program has ended")
+    wait_for(lambda: process_tree.start_time(program) is None, "the program has ended")
     assert b"SUBLET_LEASE" not in Path(f"/proc/{broker}/environ").read_bytes()
     (lease,) = rows(box, 1)
     assert lease["name"] == "other.py"

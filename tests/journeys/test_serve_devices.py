@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sublet.channel.line import Line
-from sublet.channel.port import connect
+from sublet.channel.async_client import connect
+from sublet.channel.sync_client import SyncClient
 from support.box import Box, wait_for
 from support.servers import ENDLESS, HALF, THREE, Load, Server, failed_to_start, place
 
@@ -125,7 +125,7 @@ def engine(server: Server, name: str) -> int:
     """The process that has this model, and is the only one."""
     rows = json.loads(server.box.sublet("models", "--json", check=True).stdout)
     (stem,) = [row["engine"] for row in rows if row["model"] == name]
-    line = Line(connect(str(server.box.home / "engines" / f"{stem}.sock")))
+    line = SyncClient(connect(str(server.box.home / "engines" / f"{stem}.sock")))
     try:
         return int(line.ask({"ask": "hello"})["pid"])
     finally:

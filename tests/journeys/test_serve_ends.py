@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sublet.serving.rollcall import roll_call
+from sublet.serving.client.model_listing import roll_call
 from support.box import PATIENCE, Box, wait_for
 from support.servers import ENDLESS, HALF, Load, Server
 
@@ -102,7 +102,7 @@ def test_draining_takes_no_longer_than_it_may(box: Box, slow: list[str]) -> None
 
 def test_a_signal_before_it_is_ready_ends_it(box: Box) -> None:
     server = Server(box, str(ENDLESS.parent), ready=False)
-    wait_for(lambda: server.children("sublet.inside.serving"), "an engine is being started")
+    wait_for(lambda: server.children("sublet.engine"), "an engine is being started")
     server.signal(signal.SIGTERM)
     assert server.close() == 128 + signal.SIGTERM
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sublet.client import request
+from sublet.client import job_request
 from sublet.client.connection import Connection, connect_or_start
 from sublet.home import Home
 from sublet.wire import PROTOCOL
@@ -28,7 +28,7 @@ def speak(new_box: Callable[..., Box], monkeypatch: pytest.MonkeyPatch) -> Itera
     connections: list[Connection] = []
 
     def submit(words: list[str], **changed: Any) -> int:
-        spec = request.job_without_client(words, "64MiB") | {"name": f"a{EVIL}"} | changed
+        spec = job_request.job_without_client(words, "64MiB") | {"name": f"a{EVIL}"} | changed
         connection = connect_or_start(Home.find())
         connections.append(connection)
         tree = {"type": "submit", "spec": spec, "token": f"t{len(connections)}"}

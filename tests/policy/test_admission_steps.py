@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from sublet.policy.line import AGEING, Priority
-from sublet.policy.rooms import Service
+from sublet.policy.capacity import Service
+from sublet.policy.wait_queue import AGEING, Priority
 from support.world import World, candidate, offer
 
 CAPACITIES = {"gpu0": 64, "gpu1": 100, "cpu": 48}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublet.policy.batches import read_batch
+from sublet.policy.batch_argument import read_batch
 
 
 @pytest.mark.parametrize(

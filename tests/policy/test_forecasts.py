@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.policy.forecasts import Pass, forecast
+from sublet.policy.probe_forecast import Pass, forecast
 from sublet.units import GiB, MiB
 
 bases = st.integers(MiB, GiB)

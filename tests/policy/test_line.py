@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sublet.policy.line import NEVER, Candidate, Lane, Line, Priority, Reach
+from sublet.policy.wait_queue import NEVER, Candidate, Lane, Priority, Reach, WaitQueue
 from sublet.units import MiB
 from support.world import candidate, offer
 
@@ -54,12 +54,12 @@ def test_the_order_does_not_depend_on_who_was_put_first() -> None:
     expected = [one.job for one in sorted(waiting, key=lambda one: one.place)]
     for seed in range(3):
         shuffled = random.Random(seed).sample(waiting, len(waiting))
-        assert [one.job for one in Line(shuffled)] == expected
+        assert [one.job for one in WaitQueue(shuffled)] == expected
 
 
 def test_a_job_that_comes_back_finds_its_place() -> None:
     waiting = [candidate(job, offer(5)) for job in range(50)]
-    line = Line(waiting)
+    line = WaitQueue(waiting)
     line.take(7)
     assert 7 not in line
     line.put(waiting[7])
@@ -67,7 +67,7 @@ def test_a_job_that_comes_back_finds_its_place() -> None:
 
 
 def test_what_is_known_of_a_job_can_change_and_move_it() -> None:
-    line = Line([candidate(1, offer(5)), candidate(2, offer(5))])
+    line = WaitQueue([candidate(1, offer(5)), candidate(2, offer(5))])
     line.put(candidate(1, offer(5, "gpu1"), priority="low"))
     assert [one.job for one in line] == [2, 1]
     assert len(line) == 2
@@ -75,7 +75,7 @@ def test_what_is_known_of_a_job_can_change_and_move_it() -> None:
 
 def test_keep_makes_the_line_be_of_exactly_these() -> None:
     waiting = [candidate(job, offer(5)) for job in range(5)]
-    line = Line(waiting)
+    line = WaitQueue(waiting)
     line.led[0] = line.led[3] = 1.0
     line.promised[0] = "gpu0"
     line.keep([*waiting[2:], candidate(9, offer(1))])

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
-from sublet.policy.line import Offer
+from sublet.policy.capacity import Capacity, eligible, most_ever
 from sublet.policy.offers import never, offers
-from sublet.policy.rooms import Room, eligible, most_ever
 from sublet.policy.sizing import SMALLEST
+from sublet.policy.wait_queue import Offer
 from sublet.units import GiB, MiB
 from support.jobs import asks, device
 
 OVERHEAD = {"cpu": 128 * MiB, "gpu0": 256 * MiB, "gpu1": 256 * MiB}
 
 
-def room(name: str, free: int = 2 * GiB, standing: int = 0) -> Room:
-    return Room(device(name, 2 * GiB), free, standing)
+def room(name: str, free: int = 2 * GiB, standing: int = 0) -> Capacity:
+    return Capacity(device(name, 2 * GiB), free, standing)
 
 
 ROOMS = (room("gpu0"), room("gpu1"), room("cpu", standing=200 * MiB))
@@ -28,7 +28,7 @@ def test_devices_that_give_the_same_share_an_offer() -> None:
 
 
 def test_a_share_is_of_each_device() -> None:
-    rooms = (Room(device("gpu0", GiB), 0), Room(device("gpu1", 2 * GiB), 0))
+    rooms = (Capacity(device("gpu0", GiB), 0), Capacity(device("gpu1", 2 * GiB), 0))
     sizes = {one.devices: one.ceiling for one in offers(Share(0.5), None, rooms, OVERHEAD, {})}
     assert sizes == {("gpu0",): 512 * MiB, ("gpu1",): GiB}
 
@@ -46,7 +46,7 @@ def test_an_offer_always_fits_the_empty_device_and_hangs_on_nobody_there(
     ask: MemoryAsk, on: str | None, least: int
 ) -> None:
     found = offers(ask, on, ROOMS, OVERHEAD, {}, least)
-    full = tuple(Room(one.device, -GiB, one.standing, GiB) for one in ROOMS)
+    full = tuple(Capacity(one.device, -GiB, one.standing, GiB) for one in ROOMS)
     assert offers(ask, on, full, OVERHEAD, {}, least) == found
     by_name = {one.device.id: one for one in ROOMS}
     for one in found:

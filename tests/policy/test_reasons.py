@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.policy.admission import Room, plan
-from sublet.policy.forecast import forecast, in_turn
-from sublet.policy.line import Candidate, Line
-from sublet.policy.reasons import Reasons
-from sublet.policy.rooms import Holding
+from sublet.policy.admission import Capacity, plan
+from sublet.policy.capacity import Holding
+from sublet.policy.start_times import forecast, in_turn
+from sublet.policy.wait_queue import Candidate, WaitQueue
+from sublet.policy.wait_reasons import Reasons
 from sublet.units import MiB
 from support.jobs import device
 from support.world import RULES, candidate, offer
 
 
-def room(*holdings: Holding, name: str = "gpu0", strangers: int = 0) -> Room:
+def room(*holdings: Holding, name: str = "gpu0", strangers: int = 0) -> Capacity:
     free = (100 - strangers) * MiB - sum(one.charge for one in holdings)
-    return Room(device(name, 100 * MiB), free, 0, strangers * MiB, holdings)
+    return Capacity(device(name, 100 * MiB), free, 0, strangers * MiB, holdings)
 
 
 def held(job: int, size: int, end: float | None = None, since: float | None = None) -> Holding:
@@ -23,14 +23,14 @@ def held(job: int, size: int, end: float | None = None, since: float | None = No
 
 
 def starts(
-    rooms: list[Room], *waiting: Candidate, usual: float | None = None
+    rooms: list[Capacity], *waiting: Candidate, usual: float | None = None
 ) -> list[float | None]:
-    told = forecast(rooms, in_turn(Line(waiting)), 0.0, {one.job for one in waiting}, usual)
+    told = forecast(rooms, in_turn(WaitQueue(waiting)), 0.0, {one.job for one in waiting}, usual)
     return [told[one.job] for one in waiting]
 
 
 def test_a_reason_says_what_is_needed_what_is_free_who_is_ahead_and_how_long() -> None:
-    line = Line([candidate(1, offer(60), expected=60.0), candidate(2, offer(60, beside=5))])
+    line = WaitQueue([candidate(1, offer(60), expected=60.0), candidate(2, offer(60, beside=5))])
     reasons = Reasons([room(held(8, 50, end=720.0), strangers=10)], line, 0.0)
     by = "held by #8 train.py 50.0 MiB, other programs 10.0 MiB"
     assert reasons.why(1) == (
@@ -45,10 +45,10 @@ def test_a_reason_says_what_is_needed_what_is_free_who_is_ahead_and_how_long() -
 
 
 def test_a_reason_within_a_lease_names_that_lease_and_its_program() -> None:
-    lent = Room(
+    lent = Capacity(
         device("the lease of #8", 100 * MiB), 30 * MiB, 0, 20 * MiB, (held(9, 50),), within=8
     )
-    line = Line([candidate(10, offer(60, "the lease of #8", beside=5))])
+    line = WaitQueue([candidate(10, offer(60, "the lease of #8", beside=5))])
     assert Reasons([lent], line, 0.0).why(10) == (
         "needs 60.0 MiB + 5.0 MiB for its process, 30.0 MiB free of the 100 MiB that #8 holds; "
         "held by #9 train.py 50.0 MiB, #8 itself 20.0 MiB"
@@ -57,13 +57,13 @@ def test_a_reason_within_a_lease_names_that_lease_and_its_program() -> None:
 
 def test_the_three_largest_holders_are_named() -> None:
     holdings = [held(job, size) for job, size in ((1, 5), (2, 30), (3, 20), (4, 10))]
-    why = Reasons([room(*holdings)], Line([candidate(9, offer(90))]), 0.0).why(9)
+    why = Reasons([room(*holdings)], WaitQueue([candidate(9, offer(90))]), 0.0).why(9)
     assert "#2 train.py 30.0 MiB, #3 train.py 20.0 MiB, #4 train.py 10.0 MiB" in why
     assert "#1" not in why
 
 
 def test_a_held_job_says_why_and_is_ahead_of_nobody() -> None:
-    line = Line([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
+    line = WaitQueue([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
     reasons = Reasons([room(held(8, 50))], line, 0.0)
     assert reasons.why(1) == "paused"
     assert "ahead" not in reasons.why(2)
@@ -71,7 +71,7 @@ def test_a_held_job_says_why_and_is_ahead_of_nobody() -> None:
 
 def test_who_is_passed_over_by_nobody_any_more_is_told_so_and_so_are_the_others() -> None:
     rooms = [room(held(8, 50))]
-    line = Line([candidate(1, offer(80)), candidate(2, offer(20))])
+    line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
     line.led[1] = 0.0
     line.follow(plan(rooms, line, 100.0, RULES), 100.0)
     reasons = Reasons(rooms, line, 100.0)
@@ -81,13 +81,13 @@ def test_who_is_passed_over_by_nobody_any_more_is_told_so_and_so_are_the_others(
 
 def test_who_waits_for_others_to_stop_is_told_so() -> None:
     rooms = [room(Holding(8, 90 * MiB, "sweep.py", "opportunistic"))]
-    line = Line([candidate(1, offer(80))])
+    line = WaitQueue([candidate(1, offer(80))])
     line.follow(plan(rooms, line, 0.0), 0.0)
     assert "; others are making room for it" in Reasons(rooms, line, 0.0).why(1)
 
 
 def test_jobs_for_other_devices_are_not_ahead() -> None:
-    line = Line([candidate(1, offer(90, "gpu1")), candidate(2, offer(90))])
+    line = WaitQueue([candidate(1, offer(90, "gpu1")), candidate(2, offer(90))])
     rooms = [room(held(7, 50)), room(held(8, 50), name="gpu1")]
     assert "ahead" not in Reasons(rooms, line, 0.0).why(2)
 

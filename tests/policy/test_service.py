@@ -5,7 +5,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.policy.service import LEFT, WORKS, Occupant, parts, turns
+from sublet.policy.opportunistic import LEFT, WORKS, Occupant, parts, turns
 
 MACHINE = tuple(range(8))
 OCCUPANTS = st.lists(

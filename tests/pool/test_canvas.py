@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sublet.pool import canvas
+from sublet.pool import progress_canvas
 from support.screen import Screen
 
 _MARK = b"\0"
@@ -55,7 +55,7 @@ def terminal() -> Iterator[Pty]:
 def test_what_others_write_stays_apart_from_the_line(terminal: Pty) -> None:
     """However much it is, and when it comes: also in the middle of their lines."""
     terminal.write("before\r\n")
-    line = canvas.Terminal(terminal.descriptor)
+    line = progress_canvas.Terminal(terminal.descriptor)
     line.show("1 of 3")
     assert terminal.seen() == ["before", "", "", "", "", "1 of 3"]
     terminal.write("a\nb\nc\nd\nhalf ")
@@ -75,7 +75,7 @@ def test_what_others_write_stays_apart_from_the_line(terminal: Pty) -> None:
 
 
 def test_nothing_is_left_of_a_line_that_is_taken_away(terminal: Pty) -> None:
-    line = canvas.Terminal(terminal.descriptor)
+    line = progress_canvas.Terminal(terminal.descriptor)
     terminal.write("\n\n\n\n\n\nat the bottom")
     line.show("1 of 3")
     line.close(None)
@@ -86,14 +86,14 @@ def test_nothing_is_left_of_a_line_that_is_taken_away(terminal: Pty) -> None:
 
 
 def test_a_long_line_is_cut_at_the_edge(terminal: Pty) -> None:
-    line = canvas.Terminal(terminal.descriptor)
+    line = progress_canvas.Terminal(terminal.descriptor)
     line.show("x" * 100)
     assert terminal.seen() == ["", "", "", "", "", "x" * 40]
     line.close(None)
 
 
 def test_the_line_moves_when_the_window_changes(terminal: Pty) -> None:
-    line = canvas.Terminal(terminal.descriptor)
+    line = progress_canvas.Terminal(terminal.descriptor)
     line.show("1 of 3")
     terminal.resize(5, 40)
     line.show("2 of 3")
@@ -105,7 +105,10 @@ def test_the_line_moves_when_the_window_changes(terminal: Pty) -> None:
 
 def test_one_line_is_drawn_at_a_time(terminal: Pty) -> None:
     """Of two maps in two threads, the second is shown when the first is done."""
-    first, second = canvas.Terminal(terminal.descriptor), canvas.Terminal(terminal.descriptor)
+    first, second = (
+        progress_canvas.Terminal(terminal.descriptor),
+        progress_canvas.Terminal(terminal.descriptor),
+    )
     first.show("first")
     second.show("second")
     assert terminal.seen()[-1] == "first"
@@ -117,7 +120,7 @@ def test_one_line_is_drawn_at_a_time(terminal: Pty) -> None:
 
 def test_a_terminal_that_is_too_small_is_left_alone(terminal: Pty) -> None:
     terminal.resize(2, 40)
-    line = canvas.Terminal(terminal.descriptor)
+    line = progress_canvas.Terminal(terminal.descriptor)
     line.show("1 of 3")
     line.close("1 of 3")
     assert terminal.seen() == [""] * 6
@@ -131,10 +134,10 @@ def test_only_a_terminal_that_can_be_drawn_on_is_used(
         monkeypatch.delenv("TERM", raising=False)
     else:
         monkeypatch.setenv("TERM", kind)
-    assert canvas.here() is None, "here stderr is no terminal"
+    assert progress_canvas.here() is None, "here stderr is no terminal"
     with open(terminal.descriptor, "w", closefd=False) as stream:
         monkeypatch.setattr(sys, "stderr", stream)
-        assert isinstance(canvas.here(), canvas.Terminal) is drawn
+        assert isinstance(progress_canvas.here(), progress_canvas.Terminal) is drawn
         monkeypatch.undo()
     monkeypatch.setattr(sys, "stderr", None)
-    assert canvas.here() is None
+    assert progress_canvas.here() is None

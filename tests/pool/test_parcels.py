@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.inside import parcels
+from sublet.formats import pickle_transport
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -22,11 +22,11 @@ def pair() -> Iterator[Pair]:
 
 
 def passed(pair: Pair, value: Any) -> Any:
-    parcels.send(pair[0], 7, 42, parcels.pack(value))
-    packet = parcels.receive(pair[1])
+    pickle_transport.send(pair[0], 7, 42, pickle_transport.pack(value))
+    packet = pickle_transport.receive(pair[1])
     assert packet is not None
     assert (packet.kind, packet.call) == (7, 42)
-    return parcels.unpack(packet)
+    return pickle_transport.unpack(packet)
 
 
 @given(
@@ -80,4 +80,4 @@ def test_a_lambda_and_what_it_refers_to_arrive(pair: Pair) -> None:
 
 def test_an_end_is_seen(pair: Pair) -> None:
     pair[0].close()
-    assert parcels.receive(pair[1]) is None
+    assert pickle_transport.receive(pair[1]) is None

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sublet
-from sublet.inside import calls
+from sublet.inside import pool_worker
 from support import functions
 from support.box import Box, wait_for
 
@@ -55,7 +55,12 @@ def test_a_lease_is_held_by_each_call(home: Box) -> None:
 
 def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: Box) -> None:
     """Also one that looks like an answer, to a call that there is not."""
-    for data in (b"x", struct.pack("<BQII", calls.RESULT, 99, 0, 0), bytes(17), bytes(1 << 16)):
+    for data in (
+        b"x",
+        struct.pack("<BQII", pool_worker.RESULT, 99, 0, 0),
+        bytes(17),
+        bytes(1 << 16),
+    ):
         with sublet.Pool(1, memory="64MiB") as pool:
             wrong, right = pool.submit(functions.write_to_channel, data), pool.submit(functions.pid)
             with pytest.raises(sublet.CallFailed, match="descriptor 3"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sublet
-from sublet.inside import variables
+from sublet.formats import import_variables
 from support.box import Box
 
 SHOW = """
@@ -188,11 +188,11 @@ def test_no_package_reads_a_variable_of_which_we_do_not_know(box: Box) -> None:
     nursery has traced is enough.)"""
     names = set(json.loads(box.python("-c", TRACE, check=True).stdout.splitlines()[-1]))
     assert "TF_USE_LEGACY_KERAS" in names
-    known = variables.AGAIN | variables.HARMLESS
+    known = import_variables.AGAIN | import_variables.HARMLESS
     assert {
         name
         for name in names
-        if not (variables.counts_when_loaded(name) or name in known)
+        if not (import_variables.counts_when_loaded(name) or name in known)
         and not name.startswith(("PYTHON", "_PYTHON"))
     } == set()
 
@@ -243,11 +243,15 @@ def test_no_library_reads_a_variable_of_which_we_do_not_know(tmp_path: Path) -> 
     lines = [line.split() for line in reads.read_text().splitlines()]
     names = {name for pid, name in lines if pid == str(nursery.pid)}
     assert "TF_ENABLE_ONEDNN_OPTS" in names
-    known = variables.AGAIN | variables.HARMLESS
+    known = import_variables.AGAIN | import_variables.HARMLESS
     assert {
         name
         for name in names
-        if not (variables.counts_when_loaded(name) or name in known or name.startswith(PYTHONS_OWN))
+        if not (
+            import_variables.counts_when_loaded(name)
+            or name in known
+            or name.startswith(PYTHONS_OWN)
+        )
     } == set()
 
 

@@ -9,8 +9,8 @@ import pytest
 from sublet.channel.codes import Code
 from sublet.errors import BadRequest
 from sublet.serving.access import Access, Right, digests, read_tokens
-from sublet.serving.config import Settings
-from sublet.serving.exposure import warnings
+from sublet.serving.control.config import Settings
+from sublet.serving.control.exposure import warnings
 from sublet.serving.tls import Tls
 from support.strangers import UID, needs_root
 

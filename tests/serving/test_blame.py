@@ -1,6 +1,6 @@
 """Whoever ends engines is found; whoever was only there is not."""
 
-from sublet.serving.blame import _MEMORY, Blame
+from sublet.serving.control.blame import _MEMORY, Blame
 
 A, B, C = ("a", 1), ("b", 1), ("c", 1)
 ENGINE, OTHER = "engine", "other"

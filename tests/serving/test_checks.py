@@ -9,7 +9,12 @@ import pytest
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, TensorSpec
-from sublet.serving.checks import check_inputs, check_names, check_outputs, check_signature
+from sublet.serving.frontend.checks import (
+    check_inputs,
+    check_names,
+    check_outputs,
+    check_signature,
+)
 
 PREDICT = "tensorflow/serving/predict"
 SIGNATURE = Signature(

@@ -7,9 +7,9 @@ import pytest
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving import examples
 from sublet.serving.catalogue import Signature, TensorSpec
-from sublet.serving.proto import message, serving
+from sublet.serving.frontend import examples
+from sublet.serving.frontend.proto import message, serving
 
 X = TensorSpec("x:0", 7, None)
 

@@ -2,7 +2,7 @@
 
 from sublet.channel.codes import Code
 from sublet.serving.catalogue import Catalogue, Model, State, Version
-from sublet.serving.readiness import answers, unready
+from sublet.serving.control.readiness import answers, unready
 
 
 def catalogue(*versions: Version) -> Catalogue:

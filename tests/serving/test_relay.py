@@ -2,13 +2,13 @@
 
 import os
 
-from sublet.serving.relay import Relay
+from sublet.serving.output_relay import OutputRelay
 from support.box import wait_for
 
 
 def test_each_line_is_made_plain_and_the_last_one_needs_no_end() -> None:
     said: list[str] = []
-    relay = Relay(said.append)
+    relay = OutputRelay(said.append)
     os.write(
         relay.writing, b"W0000 \x1b]0;owned\x07\r\n\t[[node]]\n\xff\xc2\x9bcaf\xc3\xa9\nlast words"
     )
@@ -24,7 +24,7 @@ def test_each_line_is_made_plain_and_the_last_one_needs_no_end() -> None:
 
 def test_a_flood_is_cut_and_says_so() -> None:
     said: list[str] = []
-    relay = Relay(said.append)
+    relay = OutputRelay(said.append)
     with open(os.dup(relay.writing), "wb") as out:
         for number in range(50_000):
             out.write(b"line %d\n" % number)

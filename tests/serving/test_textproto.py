@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublet.errors import BadRequest
-from sublet.serving.proto import serving
-from sublet.serving.textproto import (
+from sublet.serving.control.config_files import (
     All,
     BatchingParameters,
     Latest,
@@ -18,6 +17,7 @@ from sublet.serving.textproto import (
     read_models,
     read_monitoring,
 )
+from sublet.serving.frontend.proto import serving
 
 TWO = """
 # as in TensorFlow Serving's own tests

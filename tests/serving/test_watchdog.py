@@ -2,19 +2,19 @@
 
 import pytest
 
-from sublet.serving.watchdog import Patience, Run, Verdict, Watchdog
+from sublet.serving.control.watchdog import Patience, Verdict, Watchdog, WatchedBatch
 
 LONGEST = 600.0
 PATIENCE = Patience(30.0, LONGEST)
 NOTHING = Verdict((), (), False)
 
 
-def run(seconds: float, **changes: float | bool) -> Run:
+def run(seconds: float, **changes: float | bool) -> WatchedBatch:
     told = {"expected": 0.0, "wanted": True, "holds_up": 0.0, **changes}
-    return Run(number=1, model="m", version=1, seconds=seconds, **told)  # type: ignore[arg-type]
+    return WatchedBatch(number=1, model="m", version=1, seconds=seconds, **told)  # type: ignore[arg-type]
 
 
-def judged(*moments: tuple[float, Run]) -> list[Verdict]:
+def judged(*moments: tuple[float, WatchedBatch]) -> list[Verdict]:
     dog = Watchdog(PATIENCE)
     return [dog.judge([one], now) for now, one in moments]
 

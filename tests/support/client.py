@@ -2,8 +2,8 @@
 
 import socket
 
-from sublet.broker.sessions import Session
-from sublet.hub import Hub
+from sublet.broker.connections import ClientConnection
+from sublet.reactor import Reactor
 from sublet.wire.frames import Frames
 from sublet.wire.messages import Reply, Request, decode_reply
 
@@ -11,17 +11,17 @@ from sublet.wire.messages import Reply, Request, decode_reply
 class Client:
     """One end of a connection; `session` is the broker's."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Reactor) -> None:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         ours.setblocking(False)
-        self.session = Session(hub, theirs, self)
+        self.session = ClientConnection(hub, theirs, self)
         self.frames = Frames(ours)
 
-    def asked(self, session: Session, request: Request) -> None:
+    def asked(self, session: ClientConnection, request: Request) -> None:
         raise AssertionError("nobody asks through this end")
 
-    def left(self, session: Session) -> None:
+    def left(self, session: ClientConnection) -> None:
         """Nothing depends on it."""
 
     def heard(self) -> list[Reply]:

@@ -11,8 +11,8 @@ from sublet.channel.answer import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
-from sublet.serving.desk import Arrays
-from sublet.serving.moments import Later, Moments
+from sublet.serving.frontend.delayed_refusals import DelayedRefusals, Later
+from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.statistics import Inferences
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL = 1, 2, 3, 7, 9, 10
@@ -47,7 +47,7 @@ class Table:
         self.holding = False
         self.full = False
         self.trouble = ""
-        self._moments = Moments()
+        self._moments = DelayedRefusals()
 
     def serve(
         self,

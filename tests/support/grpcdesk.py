@@ -11,11 +11,11 @@ from sublet.channel.answer import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
-from sublet.serving.desk import Arrays
+from sublet.serving.control.config_files import decode_models
 from sublet.serving.dtypes import KINDS
-from sublet.serving.moments import Later, Moments
+from sublet.serving.frontend.delayed_refusals import DelayedRefusals, Later
+from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.statistics import Inferences
-from sublet.serving.textproto import decode_models
 
 PREDICT = "tensorflow/serving/predict"
 
@@ -74,7 +74,8 @@ def _half(signature: str, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
 
 
 class StandInDesk:
-    """As `sublet.serving.desk.Desk`. The model `slow` answers when it is let go."""
+    """As `sublet.serving.frontend.model_backend.ModelBackend`.
+    The model `slow` answers when it is let go."""
 
     def __init__(self) -> None:
         self.catalogue = Catalogue(
@@ -104,7 +105,7 @@ class StandInDesk:
         self.gate = asyncio.Event()
         self.full = False
         self.trouble = ""
-        self._moments = Moments()
+        self._moments = DelayedRefusals()
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         return version.signatures or SLOW

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import uvloop
 
 from sublet.serving.access import Access
-from sublet.serving.grpc.calls import LARGEST_MESSAGE
-from sublet.serving.grpc.connection import Connection
-from sublet.serving.grpc.server import GrpcServer
-from sublet.serving.limits import Limits
+from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
+from sublet.serving.frontend.grpc.connection import Connection
+from sublet.serving.frontend.grpc.server import GrpcServer
+from sublet.serving.frontend.limits import Limits
 from sublet.serving.tls import Tls, context
 from support.box import PATIENCE
 from support.grpcdesk import StandInDesk

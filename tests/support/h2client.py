@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from sublet.serving.grpc import frames, hpack
+from sublet.serving.frontend.grpc import frames, hpack
 from support.box import PATIENCE
 
 POST = (

@@ -17,8 +17,8 @@ from typing import Any
 
 import cloudpickle
 
-from sublet.inside.environment import leased_environment
-from sublet.inside.lease import MIB, Lease
+from sublet.formats.lease import MIB, LeaseTerms
+from sublet.formats.lease_environment import leased_environment
 
 TESTS = Path(__file__).parents[1]
 SAVED_MODELS = TESTS / "data" / "savedmodels"
@@ -48,7 +48,7 @@ class Leased:
     """The test's side. `close` ends the child."""
 
     def __init__(self, directory: Path, mib: int) -> None:
-        lease = Lease(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, 4096 * MIB, str(directory))
+        lease = LeaseTerms(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, 4096 * MIB, str(directory))
         environ, _ = leased_environment(lease, _PLAIN)
         path = [environ["PYTHONPATH"], str(TESTS), *filter(None, sys.path)]
         self._line, theirs = Pipe()

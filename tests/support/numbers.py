@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code
-from sublet.channel.line import Line
+from sublet.channel.sync_client import SyncClient
+from sublet.engine.model_store import ModelStore
+from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
+from sublet.engine.signatures import Array, Bound, Gate
 from sublet.errors import ServingError
-from sublet.inside.serving.models import Store
-from sublet.inside.serving.saved import Signature, Tensor
-from sublet.inside.serving.signatures import Array, Bound, Gate
 from support.box import PATIENCE, wait_for
 
 FLOAT, STRING = 1, 7
@@ -31,7 +31,7 @@ def floats(values: Any) -> Array:
     return np.array(values, np.float32)
 
 
-class Numbers(Store):
+class Numbers(ModelStore):
     """Models by the name of a function below; `path` is a directory to wait for files in."""
 
     def _opening(self, entry: Any) -> Any:
@@ -73,14 +73,14 @@ class Opened:
 def _bound(
     run: Callable[..., Any],
     *,
-    inputs: Mapping[str, Tensor] | None = None,
+    inputs: Mapping[str, TensorInfo] | None = None,
     outputs: tuple[str, ...] = ("y",),
     batchable: bool = True,
     stateful: bool = False,
 ) -> Bound:
-    takes = inputs or {"x": Tensor("x:0", FLOAT, (-1, -1))}
-    gives = {name: Tensor(f"{name}:0", FLOAT, (-1, -1)) for name in outputs}
-    signature = Signature("tensorflow/serving/predict", dict(takes), gives)
+    takes = inputs or {"x": TensorInfo("x:0", FLOAT, (-1, -1))}
+    gives = {name: TensorInfo(f"{name}:0", FLOAT, (-1, -1)) for name in outputs}
+    signature = SignatureInfo("tensorflow/serving/predict", dict(takes), gives)
     return Bound(
         "serving_default", signature, lambda arrays: run(*arrays), Gate(), stateful, batchable
     )
@@ -102,7 +102,7 @@ def _sizes(path: str) -> Bound:
 
 
 def _both(path: str) -> Bound:
-    two = {"a": Tensor("a:0", FLOAT, (-1, -1)), "b": Tensor("b:0", FLOAT, (-1, -1))}
+    two = {"a": TensorInfo("a:0", FLOAT, (-1, -1)), "b": TensorInfo("b:0", FLOAT, (-1, -1))}
 
     def run(a: Array, b: Array) -> list[Array]:
         return [a + b, (a - b).astype(np.int32)]
@@ -134,7 +134,7 @@ def _counter(path: str) -> Bound:
 
 def _words(path: str) -> Bound:
     upper = np.frompyfunc(bytes.upper, 1, 1)
-    return _bound(lambda x: [upper(x)], inputs={"x": Tensor("x:0", STRING, (-1,))})
+    return _bound(lambda x: [upper(x)], inputs={"x": TensorInfo("x:0", STRING, (-1,))})
 
 
 def _frames(path: str) -> Bound:
@@ -221,7 +221,7 @@ class NumbersEngine:
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
             )
-        self.line = Line(mine)
+        self.line = SyncClient(mine)
         self.events: list[dict[str, Any]] = []
         self.line.told = self.events.append
         try:
@@ -245,11 +245,11 @@ class NumbersEngine:
         """Let a model go on that waits for this."""
         (self.directory / name).touch()
 
-    def connect(self) -> Line:
+    def connect(self) -> SyncClient:
         """Another client."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.connect(self.path)
-        return Line(sock)
+        return SyncClient(sock)
 
     def close(self) -> None:
         self.line.close()
@@ -282,7 +282,7 @@ def in_thread(act: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 if __name__ == "__main__":
-    from sublet.inside.serving import engine
+    from sublet.engine import engine
 
     os.dup2(int(sys.argv[3]), engine.OWNER)
     engine.serve(sys.argv[1], int(sys.argv[2]), Numbers)

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sublet.backends.local import records, tree
+from sublet.formats import attempt_files
+from sublet.keeper import process_tree
 from support.box import Box, wait_for
 
 HOLD = "while [ ! -e {} ]; do sleep 0.02; done"
@@ -61,8 +62,8 @@ def said(box: Box, number: int, *options: str) -> str:
 
 def stands(box: Box, row: dict[str, Any]) -> bool:
     """Whether a job's program does not run: stopped by signals, or frozen as a group."""
-    kept = records.read(str(box.home / "runs" / row["run"]), "worker.json") or {}
-    if tree.stands(row["pid"]):
+    kept = attempt_files.read(str(box.home / "runs" / row["run"]), "worker.json") or {}
+    if process_tree.stands(row["pid"]):
         return True
     return bool(kept.get("group")) and (
         "frozen 1" in (Path(kept["group"]) / "cgroup.events").read_text()

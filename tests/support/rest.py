@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import uvloop
 
 from sublet.serving.access import Access
-from sublet.serving.rest import Limits, Server
+from sublet.serving.frontend.rest import Limits, Server
 from sublet.serving.tls import REST, Tls, context
 from support.desk import Table, table
 

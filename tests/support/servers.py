@@ -18,8 +18,8 @@ ABORTING = MODELS.parent / "models" / "aborting" / "1"
 FRAGILE = MODELS.parent / "models" / "fragile" / "1"
 ENDLESS = MODELS.parent / "models" / "endless" / "1"
 BAD = MODELS / "bad_half_plus_two" / "00000123"
-_FRONT_END = "sublet.serving.frontend"
-_ENGINE = "sublet.inside.serving"
+_FRONT_END = "sublet.serving.frontend.process"
+_ENGINE = "sublet.engine"
 
 
 def place(source: Path, root: Path, name: str, version: int) -> Path:

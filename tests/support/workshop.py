@@ -17,11 +17,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sublet.backends.local import logs, parent, records, tree
 from sublet.backends.local.launcher import Launcher
 from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
-from sublet.hub import Hub
+from sublet.formats import attempt_files
+from sublet.keeper import output_files, process_tree, subreaper
+from sublet.reactor import Reactor
 from support.box import PATIENCE, wait_for
 
 TESTS = Path(__file__).parents[1]
@@ -88,8 +89,8 @@ class Workshop:
     def start(self, run: str, code: str, split: bool = False, **spec: Any) -> "Shift":
         """Run Python code as an attempt, and wait until its keeper has said that it runs."""
         argv = [sys.executable, "-c", code]
-        limit = spec.pop("limit", logs.LIMIT)
-        paths = logs.paths(str(self.logs), run, split)
+        limit = spec.pop("limit", output_files.LIMIT)
+        paths = output_files.paths(str(self.logs), run, split)
         whole = {
             "argv": argv,
             "cwd": str(self.work),
@@ -128,7 +129,7 @@ class Workshop:
         mark = f"SUBLET_SHOP={self.root}".encode() + b"\0"
         found = []
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and tree.start_time(int(entry.name)) is not None:
+            if entry.name.isdigit() and process_tree.start_time(int(entry.name)) is not None:
                 try:
                     if mark in (entry / "environ").read_bytes():
                         found.append(int(entry.name))
@@ -145,7 +146,7 @@ class Workshop:
     def _emptied(self) -> bool:
         # Again and again: some of them fork.
         left = self.living()
-        tree.send(left, signal.SIGKILL)
+        process_tree.send(left, signal.SIGKILL)
         return not left
 
 
@@ -176,18 +177,18 @@ class Shift:
 
     def members(self) -> list[int]:
         """The processes of its tree that live."""
-        processes = tree.everybody()
-        found = tree.related(processes, {self.worker, self.keeper})
-        return list(found | tree.marked(processes, mark(self.shop.root, self.run)))
+        processes = process_tree.everybody()
+        found = process_tree.related(processes, {self.worker, self.keeper})
+        return list(found | process_tree.marked(processes, mark(self.shop.root, self.run)))
 
     def stands(self) -> bool:
         """Whether nothing of its tree runs: stopped by signals, or frozen as a group."""
         programs = [pid for pid in self.members() if pid != self.keeper]
-        return bool(programs) and (all(map(tree.stands, programs)) or self.frozen())
+        return bool(programs) and (all(map(process_tree.stands, programs)) or self.frozen())
 
     def group(self) -> str | None:
         """Its control group, if it has one."""
-        return (records.read(self.directory, "worker.json") or {}).get("group")
+        return (attempt_files.read(self.directory, "worker.json") or {}).get("group")
 
     def frozen(self) -> bool:
         group = self.group()
@@ -201,11 +202,11 @@ class Shift:
     @property
     def witness(self) -> int:
         """The parent of its keeper."""
-        return int((records.read(self.directory, "worker.json") or {})["witness"]["pid"])
+        return int((attempt_files.read(self.directory, "worker.json") or {})["witness"]["pid"])
 
     def kill_keeper(self) -> None:
         os.kill(self.keeper, signal.SIGKILL)
-        wait_for(lambda: tree.start_time(self.keeper) is None, "the keeper is dead")
+        wait_for(lambda: process_tree.start_time(self.keeper) is None, "the keeper is dead")
 
 
 class _Foreman:
@@ -234,10 +235,10 @@ def _say(report: dict[str, Any]) -> None:
 def main() -> None:
     """The foreman."""
     root = Path(sys.argv[1])
-    parent.adopt_orphans()
-    hub = Hub()
+    subreaper.adopt_orphans()
+    hub = Reactor()
     launcher = Launcher(hub, root / "runs", root / "log", _Foreman())
-    reading = parent.wake_on(signal.SIGCHLD).reading
+    reading = subreaper.wake_on(signal.SIGCHLD).reading
 
     def children() -> None:
         os.read(reading, 4096)
@@ -253,12 +254,14 @@ def main() -> None:
         name, run, *args = json.loads(line)
         if name == "start":
             spec, split = args
-            streams = logs.open_streams(str(root / "logs"), run, split)
+            streams = output_files.open_streams(str(root / "logs"), run, split)
             launcher.start(run, b"{}", spec, mark(root, run), streams, "a test", None)
             for number in streams:
                 os.close(number)
         elif name == "adopt":
-            known = [Process(pid, tree.start_time(pid) or -1) if pid else None for pid in args]
+            known = [
+                Process(pid, process_tree.start_time(pid) or -1) if pid else None for pid in args
+            ]
             launcher.adopt(run, mark(root, run), False, *known)
         else:
             getattr(launcher, name)(run, *args)

@@ -5,8 +5,8 @@ import random
 from msgspec.structs import replace
 
 from sublet.policy.admission import Plan, Rules, plan
-from sublet.policy.line import Candidate, Line, Offer, Priority
-from sublet.policy.rooms import Holding, Room, Service
+from sublet.policy.capacity import Capacity, Holding, Service
+from sublet.policy.wait_queue import Candidate, Offer, Priority, WaitQueue
 from sublet.units import MiB
 from support.jobs import device
 
@@ -40,18 +40,18 @@ class World:
         self.devices = {name: device(name, size * MiB) for name, size in capacities.items()}
         self.holdings: dict[int, tuple[str, Holding]] = {}
         self.strangers = dict.fromkeys(capacities, 0)
-        self.line = Line()
+        self.line = WaitQueue()
         self.known: dict[int, Candidate] = {}
         self.finished: set[int] = set()
 
-    def rooms(self) -> list[Room]:
+    def rooms(self) -> list[Capacity]:
         return [self._room(name) for name in self.devices]
 
-    def _room(self, name: str) -> Room:
+    def _room(self, name: str) -> Capacity:
         held = tuple(holding for where, holding in self.holdings.values() if where == name)
         taken = sum(one.charge for one in held) + self.strangers[name]
         one = self.devices[name]
-        return Room(one, one.capacity - taken, 0, self.strangers[name], held)
+        return Capacity(one, one.capacity - taken, 0, self.strangers[name], held)
 
     def submit(self, one: Candidate) -> None:
         self.known[one.job] = one
@@ -109,18 +109,20 @@ class World:
         assert not len(self.line)
 
 
-def check_pure(made: Plan, rooms: list[Room], line: Line, now: float, rules: Rules) -> None:
+def check_pure(
+    made: Plan, rooms: list[Capacity], line: WaitQueue, now: float, rules: Rules
+) -> None:
     """The same snapshot gives the same plan, in whatever order it is told."""
     assert plan(rooms, line, now, rules) == made
     draw = random.Random(0)
     shuffled = list(line)
     draw.shuffle(shuffled)
-    other = Line(shuffled)
+    other = WaitQueue(shuffled)
     other.led, other.promised = dict(line.led), dict(reversed(line.promised.items()))
     assert plan(draw.sample(rooms, len(rooms)), other, now, rules) == made
 
 
-def check_room(made: Plan, rooms: list[Room]) -> None:
+def check_room(made: Plan, rooms: list[Capacity]) -> None:
     """Nobody is given what is not free, and nobody twice."""
     for room in rooms:
         charged = sum(g.charge for g in made.grants if g.device == room.device.id)
@@ -130,7 +132,9 @@ def check_room(made: Plan, rooms: list[Room]) -> None:
     assert not set(granted) & set(made.promised)
 
 
-def check_bound(made: Plan, rooms: list[Room], line: Line, now: float, rules: Rules) -> None:
+def check_bound(
+    made: Plan, rooms: list[Capacity], line: WaitQueue, now: float, rules: Rules
+) -> None:
     """After its patience, room is kept for the first; after its limit, nobody passes it there."""
     reachable = {room.device.id: room.reachable for room in rooms}
     for job in made.heads:
@@ -159,7 +163,7 @@ def check_bound(made: Plan, rooms: list[Room], line: Line, now: float, rules: Ru
                 assert grant.device != where or not passes or grant.job in line.promised
 
 
-def check_preemption(made: Plan, rooms: list[Room], line: Line) -> None:
+def check_preemption(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None:
     """Only opportunistic ones end, for a guaranteed one, and not one of them for nothing."""
     by_name = {room.device.id: room for room in rooms}
     stopped: dict[int, list[Holding]] = {}
@@ -187,7 +191,7 @@ def check_preemption(made: Plan, rooms: list[Room], line: Line) -> None:
         assert all(free + gained - holding.charge < need for holding in ended)
 
 
-def check_promises(made: Plan, rooms: list[Room], line: Line) -> None:
+def check_promises(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None:
     """Room that others were stopped for is taken by nobody else, whoever is first in line."""
     free = {room.device.id: room.free for room in rooms}
     for job, where in line.promised.items():
@@ -199,7 +203,7 @@ def check_promises(made: Plan, rooms: list[Room], line: Line) -> None:
             assert job in {grant.job for grant in made.grants}
 
 
-def check_idle(made: Plan, rooms: list[Room], line: Line) -> None:
+def check_idle(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None:
     """Nobody who fits waits, except where room is kept or promised."""
     taken = {*made.kept, *made.promised.values()}
     for one in line:

@@ -8,18 +8,18 @@ import sqlite3
 import sys
 
 from sublet import descriptors
-from sublet.backends.local import cgroup, parent
 from sublet.broker import log
 from sublet.broker.broker import Broker
+from sublet.broker.connections import Listener
 from sublet.broker.ledger import Ledger
 from sublet.broker.lock import Lock, only_broker
 from sublet.broker.requests import Requests
-from sublet.broker.sessions import Door
 from sublet.clock import SystemClock
 from sublet.devices import Probe
 from sublet.errors import BadRequest, SubletError, Superseded, WorldError
 from sublet.home import Home
-from sublet.hub import Hub
+from sublet.keeper import cgroup, subreaper
+from sublet.reactor import Reactor
 from sublet.units import parse_bytes
 
 _RARELY = (2_000, 100, 100)
@@ -46,7 +46,7 @@ def main() -> int:
     return 1
 
 
-def _run(broker: Broker, door: Door, lock: Lock) -> int:
+def _run(broker: Broker, door: Listener, lock: Lock) -> int:
     """Until it is told to end. A broker that has its home no longer ends at once, and touches
     nothing: its workers and the socket may be another's by now."""
 
@@ -66,16 +66,16 @@ def _run(broker: Broker, door: Door, lock: Lock) -> int:
     return 0
 
 
-def _open(home: Home) -> tuple[Broker, Door]:
+def _open(home: Home) -> tuple[Broker, Listener]:
     probe = Probe.open(_cpu_memory())
     ledger = Ledger.open(home.ledger)
-    parent.adopt_orphans()
+    subreaper.adopt_orphans()
     cgroup.leave()
-    hub = Hub()
+    hub = Reactor()
     broker = Broker(hub, home, ledger, probe, SystemClock())
     collect_rarely()
     _hear_signals(hub, broker)
-    return broker, Door(hub, home.socket, Requests(broker))
+    return broker, Listener(hub, home.socket, Requests(broker))
 
 
 def collect_rarely() -> None:
@@ -98,9 +98,9 @@ def _cpu_memory() -> int | None:
         raise BadRequest(f"SUBLET_CPU_MEMORY={text!r}: {error.message}", error.hint) from None
 
 
-def _hear_signals(hub: Hub, broker: Broker) -> None:
+def _hear_signals(hub: Reactor, broker: Broker) -> None:
     """Signals only make a note; the loop acts."""
-    reading = parent.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT).reading
+    reading = subreaper.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT).reading
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def heard() -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sublet.backends.local.reports import Ending, how_started
-from sublet.broker import clients
+from sublet.broker import job_clients
+from sublet.broker.device_usage import UsageSample
 from sublet.broker.events import AttemptEnded, NeverRan, WorkerStarted
 from sublet.broker.measurements import start_of
-from sublet.broker.rooms import Sample
-from sublet.broker.succession import await_client, client_lives
+from sublet.broker.takeover import await_client, client_lives
 from sublet.broker.verdict import outcome as judge
 from sublet.domain.job import Again, Job, Outcome, Process, Starting, Tenant
 from sublet.domain.lease import Lease
@@ -42,7 +42,7 @@ class Attempts:
 
     def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
         """What a tree holds and does has changed."""
-        self._broker.samples[run] = Sample(now, peak, tuple(pids), busy)
+        self._broker.samples[run] = UsageSample(now, peak, tuple(pids), busy)
         self._broker.guests.hold(self._broker.state.holding(), self._broker.samples)
 
     def ended(self, run: str, ending: Ending) -> None:
@@ -99,13 +99,13 @@ class Attempts:
                 broker.withdraw(job, "`sublet cancel`", "cancelled")
         elif stopping and job.id not in broker.clients:
             # Its client lives, as that of a pool does, and has hung up on this job.
-            broker.withdraw(job, clients.GONE)
+            broker.withdraw(job, job_clients.GONE)
         elif run in broker.interrupted:
             broker.withdraw(job, "its user ended it before it began")
         elif broker.closing:
             broker.withdraw(job, broker.DOWN_CAME_FIRST)
         elif not client_lives(job) and (job.id not in broker.clients or job.spec.lodger):
-            broker.withdraw(job, clients.GONE)
+            broker.withdraw(job, job_clients.GONE)
         elif job.id not in broker.clients and job.spec.lodger:
             await_client(broker, job)
         broker.interrupted.discard(run)

@@ -13,26 +13,26 @@ from collections.abc import Callable
 
 import msgspec
 
+from sublet.backends.local.in_process_leases import InProcessLeases
 from sublet.backends.local.launcher import Launcher
-from sublet.backends.local.lodgers import Lodgers
-from sublet.broker import rooms as fullness
-from sublet.broker import succession
-from sublet.broker.appraisal import Appraiser
+from sublet.broker import device_usage as fullness
+from sublet.broker import takeover
 from sublet.broker.attempts import Attempts
-from sublet.broker.books import Books, Undo
-from sublet.broker.clients import Clients
+from sublet.broker.connections import ClientConnection
 from sublet.broker.dependencies import Dependencies
+from sublet.broker.device_usage import Strangers, UsageSample
 from sublet.broker.events import Granted, LeaseTrimmed, StopAsked, Withdrawn
-from sublet.broker.guests import Guests
+from sublet.broker.job_clients import JobClients
 from sublet.broker.ledger import Ledger
-from sublet.broker.nests import Nests
-from sublet.broker.picture import Picture
+from sublet.broker.nested_leases import NestedLeases
+from sublet.broker.opportunistic import OpportunisticJobs
 from sublet.broker.queue import Queue
-from sublet.broker.rooms import Sample, Strangers
-from sublet.broker.sessions import Session
+from sublet.broker.size_estimates import SizeEstimator
+from sublet.broker.snapshots import Snapshots
 from sublet.broker.starts import Starts
+from sublet.broker.subscriptions import Subscriptions
 from sublet.broker.trimmer import Trimmer
-from sublet.broker.watchers import Watchers
+from sublet.broker.unit_of_work import Undo, UnitOfWork
 from sublet.clock import Clock
 from sublet.devices import Probe
 from sublet.domain.device import Device
@@ -40,11 +40,11 @@ from sublet.domain.job import Cause, Finished, Job, Outcome
 from sublet.domain.lease import Lease
 from sublet.errors import BadRequest, WorldError
 from sublet.home import Home
-from sublet.hub import Hub
 from sublet.policy import admission
 from sublet.policy.admission import Grant, Plan
-from sublet.policy.reasons import Reasons
-from sublet.policy.rooms import Room
+from sublet.policy.capacity import Capacity
+from sublet.policy.wait_reasons import Reasons
+from sublet.reactor import Reactor
 from sublet.wire import messages as say
 
 _DOWN = "`sublet down --stop`"
@@ -59,43 +59,45 @@ class Broker:
 
     DOWN_CAME_FIRST = f"{_DOWN} came first"
 
-    def __init__(self, hub: Hub, home: Home, ledger: Ledger, probe: Probe, clock: Clock) -> None:
+    def __init__(
+        self, hub: Reactor, home: Home, ledger: Ledger, probe: Probe, clock: Clock
+    ) -> None:
         self.hub = hub
         self.home = home
         self.probe = probe
         self.clock = clock
-        self.books = Books(ledger)
+        self.books = UnitOfWork(ledger)
         self.state = self.books.state
-        self.clients = Clients()
-        self.watchers = Watchers()
-        self.picture = Picture(self)
-        self.askers: dict[int, Session] = {}
+        self.clients = JobClients()
+        self.watchers = Subscriptions()
+        self.picture = Snapshots(self)
+        self.askers: dict[int, ClientConnection] = {}
         """Who is to hear that the jobs up to this one were accepted."""
         self.attempts = Attempts(self)
         self.launcher = Launcher(hub, home.runs, home.log, self.attempts)
-        self.lodgers = Lodgers(hub, home.runs, self.attempts)
+        self.lodgers = InProcessLeases(hub, home.runs, self.attempts)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
-        self.guests = Guests(self.launcher, self.devices)
-        self.appraiser = Appraiser(ledger, self.devices)
+        self.guests = OpportunisticJobs(self.launcher, self.devices)
+        self.appraiser = SizeEstimator(ledger, self.devices)
         self.dependencies = Dependencies(self.books)
         self.starts = Starts(self)
         self.queue = Queue(
             self.state, self.appraiser, self.dependencies, self.starts.unready, clock.now
         )
         self.strangers = Strangers()
-        self.nests = Nests(self.state, home.runs)
+        self.nests = NestedLeases(self.state, home.runs)
         self.began = clock.wall()
         self.ending = False
         self.closing = False
         self.next_id = ledger.last_id() + 1
-        self.samples: dict[str, Sample] = {}
+        self.samples: dict[str, UsageSample] = {}
         self.interrupted: set[str] = set()
         """Attempts that their users have told to end."""
         self.ends: dict[int, float] = {}
         """When the jobs that run are expected to end, in monotonic time."""
         self._trimmer = Trimmer(home.runs)
         self._due: set[Callable[[], None]] = set()
-        succession.take_over(self)
+        takeover.take_over(self)
 
     def run(self) -> None:
         """Until somebody says `down`."""
@@ -111,7 +113,7 @@ class Broker:
         self.lodgers.close()
         self.books.ledger.close()
 
-    def down(self, session: Session, stop: bool) -> None:
+    def down(self, session: ClientConnection, stop: bool) -> None:
         """End; programs go on unless they are to be stopped, and the queue stays in the ledger.
 
         Lodgers go on in any case: they are somebody's notebook.
@@ -212,7 +214,7 @@ class Broker:
 
     # Deciding.
 
-    def rooms(self, *outer: int) -> tuple[Room, ...]:
+    def rooms(self, *outer: int) -> tuple[Capacity, ...]:
         """How full the devices are now, and the leases with others within. `outer` are jobs whose
         leases are wanted though nobody is within yet."""
         nurseries = [n for n in self.launcher.nurseries.all() if n.state != "off"]
@@ -346,7 +348,7 @@ class Broker:
         if session is not None:
             self.tell_ended(session, job)
 
-    def tell_ended(self, session: Session, job: Job) -> None:
+    def tell_ended(self, session: ClientConnection, job: Job) -> None:
         """Say how a finished job has ended."""
         assert isinstance(job.state, Finished)
         told, lease = job.state.outcome, job.state.lease

@@ -5,7 +5,7 @@ A job can only name jobs that were there before it, so there are no cycles.
 
 from collections.abc import Collection
 
-from sublet.broker.books import Books
+from sublet.broker.unit_of_work import UnitOfWork
 from sublet.domain.job import Finished, Job, JobSpec
 from sublet.errors import BadRequest
 from sublet.policy.retry import ending
@@ -14,7 +14,7 @@ from sublet.policy.retry import ending
 class Dependencies:
     """Reads the books; remembers how finished jobs have ended."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: UnitOfWork) -> None:
         self._state = books.state
         self._books = books
         self._ended: dict[int, str] = {}

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from sublet.broker import common, measurements
-from sublet.broker.common import Common
+from sublet.broker import measurements, surroundings_store
 from sublet.broker.measurements import Measurements
+from sublet.broker.surroundings_store import SurroundingsStore
 from sublet.domain.job import Finished, Job
 from sublet.errors import LedgerDamaged, Superseded, WorldError
 
@@ -51,7 +51,7 @@ _MIGRATIONS = (
     # 2: what sets runs of a program apart, and what probes have forecast.
     measurements.SCHEMA,
     # 3: jobs that last: found by token, with their surroundings apart; the last boot.
-    common.SCHEMA,
+    surroundings_store.SCHEMA,
     # 4: environments go with the last job that needs them, see `_migrate`.
     "",
 )
@@ -74,7 +74,7 @@ class Ledger:
         self._in_journal = True
         """Whether there are commits that are in the journal only."""
         self.measurements = Measurements(connection, self._begin)
-        self.common = Common(connection, self._begin)
+        self.common = SurroundingsStore(connection, self._begin)
         self._unscrubbed = False
 
     @classmethod
@@ -337,7 +337,7 @@ def _check(path: Path) -> None:
                 f"its last {missing} commits are missing, with its journal ({path.name}-wal)"
             )
         apart = "surroundings" if version >= 3 else "NULL"
-        shared = Common(connection, lambda: None)
+        shared = SurroundingsStore(connection, lambda: None)
         for row in connection.execute(f"SELECT record, {apart} FROM jobs WHERE live"):
             shared.put_together(*row)
 
@@ -366,7 +366,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
     for number, script in enumerate(_MIGRATIONS[before:], start=before + 1):
         connection.executescript(f"BEGIN IMMEDIATE; {script}")
         if number == _FORGETFUL:
-            Common(connection, lambda: None).forget_finished()
+            SurroundingsStore(connection, lambda: None).forget_finished()
         connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
     if 0 < before < _FORGETFUL:

@@ -14,7 +14,7 @@ import msgspec
 
 from sublet.domain.history import Forecast, History, Likeness, Run
 from sublet.domain.job import Job, JobSpec, Outcome
-from sublet.policy.batches import read_batch
+from sublet.policy.batch_argument import read_batch
 from sublet.policy.learning import Lesson, learn
 from sublet.policy.sizing import Evidence
 

@@ -7,13 +7,13 @@ has changed are looked at again. Owns who is put off and why; never decides who 
 import itertools
 from collections.abc import Callable, Iterable
 
-from sublet.broker.appraisal import Appraiser
 from sublet.broker.arrays import Arrays
 from sublet.broker.dependencies import Dependencies
+from sublet.broker.size_estimates import SizeEstimator
 from sublet.broker.state import State
 from sublet.domain.job import Job, Waiting
-from sublet.policy.line import Line
-from sublet.policy.rooms import Room
+from sublet.policy.capacity import Capacity
+from sublet.policy.wait_queue import WaitQueue
 
 _NAMED = 3
 _SLICE = 25
@@ -26,13 +26,13 @@ class Queue:
     def __init__(
         self,
         state: State,
-        appraiser: Appraiser,
+        appraiser: SizeEstimator,
         dependencies: Dependencies,
         unready: Callable[[Job], str],
         now: Callable[[], float],
     ) -> None:
         """`unready` says why a job could not be started for the moment; empty if it could."""
-        self.line = Line()
+        self.line = WaitQueue()
         self._state = state
         self._appraiser = appraiser
         self._dependencies = dependencies
@@ -77,7 +77,7 @@ class Queue:
         # More than the delay would be left after a reboot, when the clock began anew.
         return left if 0 < left <= job.state.delay else 0.0
 
-    def update(self, rooms: tuple[Room, ...]) -> list[Job]:
+    def update(self, rooms: tuple[Capacity, ...]) -> list[Job]:
         """Bring the line up to date; returns jobs that can never start, for others have failed."""
         hopeless: dict[int, Job] = {}
         if self._appraiser.outdated(rooms):

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sublet.backends.local import tree
 from sublet.backends.local.launcher import ENDS
-from sublet.broker import bounds
-from sublet.broker.acts import Acts
-from sublet.broker.clients import GONE, close
+from sublet.broker import job_limits
+from sublet.broker.connections import ClientConnection
 from sublet.broker.events import Submitted
-from sublet.broker.orders import mark
-from sublet.broker.sessions import Session
+from sublet.broker.job_actions import JobActions
+from sublet.broker.job_clients import GONE, close
+from sublet.broker.worker_spec import mark
 from sublet.domain.history import Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Running, Starting, Task, Waiting
 from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.keeper import process_tree
 from sublet.text import plain
 from sublet.wire import messages as say
 
@@ -34,9 +34,9 @@ class Requests:
 
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
-        self._acts = Acts(broker)
+        self._acts = JobActions(broker)
 
-    def asked(self, session: Session, request: say.Request) -> None:
+    def asked(self, session: ClientConnection, request: say.Request) -> None:
         """Deal with one request: all of it, or nothing if it is refused."""
         try:
             with self.broker.books.unit():
@@ -46,7 +46,7 @@ class Requests:
         except sqlite3.Error as error:
             session.refuse(WorldError(f"The ledger cannot be read: {error}.", _SEE_TO_DISK))
 
-    def _deal(self, session: Session, request: say.Request) -> None:
+    def _deal(self, session: ClientConnection, request: say.Request) -> None:
         broker = self.broker
         match request:
             case say.Run(token=token) | say.Lodge(token=token) if twin := self._twin(token):
@@ -94,13 +94,13 @@ class Requests:
             "takes it for not done.",
         )
 
-    def left(self, session: Session) -> None:
+    def left(self, session: ClientConnection) -> None:
         """A client that is gone takes its job with it, unless it has taken its lease itself."""
         self.broker.watchers.leave(session)
         with self.broker.books.unit():
             self._leave(session)
 
-    def _leave(self, session: Session) -> None:
+    def _leave(self, session: ClientConnection) -> None:
         broker = self.broker
         number = broker.clients.speaks_for(session)
         job = broker.state.get(number) if number is not None else None
@@ -117,7 +117,7 @@ class Requests:
         else:
             broker.stop(job, "its client ended")
 
-    def _run(self, session: Session, request: say.Run) -> None:
+    def _run(self, session: ClientConnection, request: say.Run) -> None:
         spec, streams = request.spec, session.take_streams()
         try:
             if len(streams) not in (3, 4):
@@ -136,7 +136,7 @@ class Requests:
             raise
         self._accept(session, spec, request.token, streams)
 
-    def _submit(self, session: Session, request: say.Submit) -> None:
+    def _submit(self, session: ClientConnection, request: say.Submit) -> None:
         twin = self._twin(request.token)
         if twin is not None:
             # The first of an array may be gone from the live ones.
@@ -170,11 +170,11 @@ class Requests:
         )
         self.broker.askers[jobs[-1].id] = session
 
-    def _lodge(self, session: Session, spec: JobSpec, token: str) -> None:
+    def _lodge(self, session: ClientConnection, spec: JobSpec, token: str) -> None:
         lodger = spec.lodger
         if lodger is None or spec.task is not None or session.job is not None:
             raise BadRequest("A process asks for a lease of its own, once in a connection.")
-        if not tree.is_alive(lodger.pid, lodger.start):
+        if not process_tree.is_alive(lodger.pid, lodger.start):
             raise BadRequest(
                 f"The broker does not see the process {lodger.pid}.",
                 "Both must run in the same container.",
@@ -183,12 +183,14 @@ class Requests:
         self._check(spec)
         self._accept(session, spec, token, [])
 
-    def _accept(self, session: Session, spec: JobSpec, token: str, streams: list[int]) -> None:
+    def _accept(
+        self, session: ClientConnection, spec: JobSpec, token: str, streams: list[int]
+    ) -> None:
         job = self._new(spec, token)
         self.broker.books.decided(None, Submitted(job), lambda: session.reply(say.Accepted(job.id)))
         self.broker.clients.join(job.id, session, streams)
 
-    def _give_back(self, session: Session, number: int, token: str) -> None:
+    def _give_back(self, session: ClientConnection, number: int, token: str) -> None:
         job = self.broker.state.get(number)
         if job is not None and secrets.compare_digest(job.token, token) and job.spec.lodger:
             self.broker.lodgers.settle(job.run)
@@ -211,7 +213,7 @@ class Requests:
     def _check(self, spec: JobSpec) -> None:
         if self.broker.closing:
             raise BadRequest("The broker is ending.", "Try again in a moment.")
-        bounds.check(spec)
+        job_limits.check(spec)
         outer = () if spec.within is None else (spec.within,)
         self.broker.appraiser.check(spec, self.broker.rooms(*outer))
         self.broker.dependencies.check(spec, self.broker.next_id)
@@ -243,7 +245,7 @@ class Requests:
         self.broker.next_id += 1
         return self.broker.books.ledger.common.share(job)
 
-    def _attach(self, session: Session, number: int, token: str) -> None:
+    def _attach(self, session: ClientConnection, number: int, token: str) -> None:
         streams = session.take_streams()
         broker = self.broker
         job = broker.books.find(number)
@@ -261,14 +263,14 @@ class Requests:
             if isinstance(held, Running):
                 session.reply(say.Started(held.worker.pid, held.how))
 
-    def _give_up_start(self, session: Session) -> None:
+    def _give_up_start(self, session: ClientConnection) -> None:
         number = self.broker.clients.speaks_for(session)
         job = self.broker.state.get(number) if number is not None else None
         if job is not None and isinstance(job.holds, Starting):
             self.broker.interrupted.add(job.run)
             self.broker.launcher.give_up(job.run, "its user ended it")
 
-    def _signal(self, session: Session, signal: int) -> None:
+    def _signal(self, session: ClientConnection, signal: int) -> None:
         number = self.broker.clients.speaks_for(session)
         job = self.broker.state.get(number) if number is not None else None
         if job is not None and job.holds is not None:
@@ -285,10 +287,10 @@ class Requests:
             told = msgspec.structs.replace(told, waits=self.broker.picture.row(job.id).reason)
         return say.Explained(told)
 
-    def _keep_forecast(self, session: Session, spec: JobSpec, forecast: Forecast) -> None:
+    def _keep_forecast(self, session: ClientConnection, spec: JobSpec, forecast: Forecast) -> None:
         ledger, clock = self.broker.books.ledger, self.broker.clock
-        bounds.check(spec)
-        bounds.check_forecast(forecast)
+        job_limits.check(spec)
+        job_limits.check_forecast(forecast)
         try:
             self.broker.appraiser.keep_forecast(spec, forecast)
             ledger.commit()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from sublet.backends.local import logs
 from sublet.backends.local.nurseries import NurseryKey
 from sublet.broker import log
-from sublet.broker.clients import close
 from sublet.broker.events import Postponed
-from sublet.broker.orders import inside_lease, mark, text_environment, worker_spec
+from sublet.broker.job_clients import close
+from sublet.broker.worker_spec import inside_lease, mark, text_environment, worker_spec
 from sublet.domain.job import Job, Process, Starting
 from sublet.domain.lease import Lease
+from sublet.keeper import output_files
 from sublet.units import format_seconds
 from sublet.wire import messages as say
 
@@ -97,7 +97,7 @@ class Starts:
         step: Step = "log"
         try:
             if streams is None:
-                streams = logs.open_streams(str(broker.home.logs), job.run, job.spec.split)
+                streams = output_files.open_streams(str(broker.home.logs), job.run, job.spec.split)
                 self._setbacks.pop("log", None)
             step = "start"
             broker.launcher.start(

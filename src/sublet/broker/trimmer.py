@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sublet.domain.job import Job, Running
 from sublet.domain.memory import Grow
-from sublet.inside import trim
-from sublet.inside.measure import read_boards
+from sublet.formats import trim
+from sublet.formats.usage_file import read_usage
 from sublet.policy.trimming import Sample, thinned, trimmed
 from sublet.units import MiB
 
@@ -41,7 +41,7 @@ class Trimmer:
     def _look_at(self, job: Job, now: float) -> int | None:
         assert job.lease is not None
         directory = str(self._runs / job.run)
-        boards = [board for board in read_boards(directory) if board.runtime_started_ns]
+        boards = [board for board in read_usage(directory) if board.runtime_started_ns]
         if len(boards) != 1:
             # Each process has a pool of its own, and the ceiling is for each: nothing to share out.
             return None

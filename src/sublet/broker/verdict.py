@@ -6,8 +6,8 @@ import time
 
 from sublet.backends.local.reports import Ending
 from sublet.domain.job import Cause, Job, Outcome, Tenant
-from sublet.inside.evidence import Evidence, read_evidence
-from sublet.inside.measure import read_boards
+from sublet.formats.oom_evidence import OomEvidence, read_evidence
+from sublet.formats.usage_file import read_usage
 
 _STOPPED: dict[str, Cause] = {
     "cancelled": "cancelled",
@@ -32,7 +32,7 @@ def outcome(
     state = job.holds
     assert state is not None
     evidence = read_evidence(directory)
-    boards = read_boards(directory)
+    boards = read_usage(directory)
     began = min((board.main_started_ns for board in boards if board.main_started_ns), default=0)
     status = ending.status
     number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
@@ -63,7 +63,7 @@ def outcome(
     )
 
 
-def _cause(ending: Ending, evidence: Evidence, code: int, number: int) -> Cause:
+def _cause(ending: Ending, evidence: OomEvidence, code: int, number: int) -> Cause:
     if ending.stopped:
         return _STOPPED.get(ending.stopped, "stopped")
     if ending.status is None:

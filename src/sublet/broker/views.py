@@ -1,18 +1,18 @@
 """The broker's knowledge as rows, for people and programs that look."""
 
 from sublet.backends.local.nurseries import Nursery
-from sublet.broker.rooms import Sample, in_use
+from sublet.broker.device_usage import UsageSample, in_use
 from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Finished, Job, Paused, Running, Starting, Waiting
+from sublet.formats.usage_file import read_usage
 from sublet.home import Home
-from sublet.inside.measure import read_boards
+from sublet.policy.capacity import Capacity
 from sublet.policy.retry import advice, ending
-from sublet.policy.rooms import Room
 from sublet.units import format_seconds
 from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
 
-def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:
+def device_rows(rooms: tuple[Capacity, ...]) -> tuple[DeviceRow, ...]:
     """How full each device is."""
     return tuple(
         DeviceRow(
@@ -28,7 +28,7 @@ def device_rows(rooms: tuple[Room, ...]) -> tuple[DeviceRow, ...]:
 
 
 def lease_rows(
-    holding: list[Job], facts: dict[str, DeviceFacts], samples: dict[str, Sample], home: Home
+    holding: list[Job], facts: dict[str, DeviceFacts], samples: dict[str, UsageSample], home: Home
 ) -> tuple[LeaseRow, ...]:
     """Who holds what."""
     return tuple(_lease_row(job, facts, samples, home) for job in holding)
@@ -77,7 +77,7 @@ def job_row(
     reason: str,
     starts_in: float | None,
     ends_in: float,
-    sample: Sample | None,
+    sample: UsageSample | None,
     home: Home,
     larger: int | None = None,
 ) -> JobRow:
@@ -86,7 +86,7 @@ def job_row(
     spec, state, held = job.spec, job.state, job.holds
     told = state.outcome if isinstance(state, Finished) else None
     lease = state.lease if isinstance(state, Finished) else job.lease
-    boards = read_boards(str(home.runs / job.run)) if held is not None else []
+    boards = read_usage(str(home.runs / job.run)) if held is not None else []
     running = held if isinstance(held, Running) else None
     if told is not None:
         how = reason = ending(told)
@@ -139,14 +139,14 @@ def job_row(
 
 
 def _lease_row(
-    job: Job, facts: dict[str, DeviceFacts], samples: dict[str, Sample], home: Home
+    job: Job, facts: dict[str, DeviceFacts], samples: dict[str, UsageSample], home: Home
 ) -> LeaseRow:
     state = job.holds
     assert state is not None
     lease = state.lease
     fact = facts.get(lease.device)
     held = in_use(job, fact, samples) if fact is not None else None
-    boards = read_boards(str(home.runs / job.run))
+    boards = read_usage(str(home.runs / job.run))
     running = state if isinstance(state, Running) else None
     return LeaseRow(
         job=job.id,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sublet.cli import calls
-from sublet.cli.files import complete_files
-from sublet.cli.saying import say, say_json
+from sublet.cli import load_options
+from sublet.cli.completion import complete_files
+from sublet.cli.terminal_text import say, say_json
 from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.text import plain
 
 if TYPE_CHECKING:
-    from sublet.serving.engine import Engine
-    from sublet.serving.measuring.figures import Figures
-    from sublet.serving.measuring.subject import Place, Subject, Wanted
+    from sublet.serving.client.engine import Engine
+    from sublet.tools.loadtest.figures import Figures
+    from sublet.tools.loadtest.subject import Subject, Target, Wanted
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -34,7 +34,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--time", default="10s", show_default=True, metavar="SPAN", help="Of a step, at most."
 )
-@calls.about_calls
+@load_options.about_calls
 @click.option("--batching", type=_FILE, help="Batching parameters, for an engine of its own.")
 @click.option("--url", metavar="URL", help="Measure a server's REST API: http://localhost:8501.")
 @click.option("--grpc", metavar="HOST:PORT", help="Measure a server's gRPC API.")
@@ -76,12 +76,12 @@ def command(
     from sublet.serving import extra
 
     extra.require()  # The others import what it looks for.
-    from sublet.serving.measuring.subject import locate
+    from sublet.tools.loadtest.subject import locate
 
-    several = calls.steps(concurrency)
-    most = calls.seconds("--time", time, 0.2, 3600)
-    asked = calls.wanted(rows, shape, data, signature)
-    calls.writable(sheet, plot)
+    several = load_options.steps(concurrency)
+    most = load_options.seconds("--time", time, 0.2, 3600)
+    asked = load_options.wanted(rows, shape, data, signature)
+    load_options.writable(sheet, plot)
     if url is not None and grpc is not None:
         raise BadRequest("Both --url and --grpc are given.", "Measure one after the other.")
     remote = url is not None or grpc is not None
@@ -92,15 +92,15 @@ def command(
             f"{model} is served already: leave them out, or name the model's directory.",
         )
     token = _token(auth_token_file, remote)
-    bench = _Bench(several, most, calls.pause(pause) or 0.0, as_json)
+    bench = _Bench(several, most, load_options.pause(pause) or 0.0, as_json)
     try:
         with contextlib.ExitStack() as stack:
             own = None
             if place is not None:
-                own = calls.engine(place, memory, device, _options(batching))
+                own = load_options.engine(place, memory, device, _options(batching))
                 stack.callback(own.close)
             opening = _subject(model, version, place, own, url, grpc, token, asked)
-            calls.run(bench.run(opening), bool(pause))
+            load_options.run(bench.run(opening), bool(pause))
     except KeyboardInterrupt:
         bench.report(sheet, plot)
         raise click.Abort from None
@@ -114,29 +114,31 @@ def command(
 async def _subject(
     model: str,
     version: int | None,
-    place: "Place | None",
+    place: "Target | None",
     engine: "Engine | None",
     url: str | None,
     grpc: str | None,
     token: str,
     asked: "Wanted",
 ) -> "Subject":
-    from sublet.serving.measuring import subject
+    from sublet.tools.loadtest import subject
 
     if place is not None and engine is not None:
         return await subject.own(engine, place, asked)
     if url is not None:
-        from sublet.serving.measuring.http import Site
+        from sublet.tools.loadtest.http import HttpTarget
 
-        return await subject.over_rest(Site(url, model, version, token), model, version, asked)
+        return await subject.over_rest(
+            HttpTarget(url, model, version, token), model, version, asked
+        )
     if grpc is not None:
         try:
-            from sublet.serving.measuring.rpc import Station
+            from sublet.tools.loadtest.rpc import GrpcTarget
         except ImportError:
             raise BadRequest(
                 "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
             ) from None
-        station = Station(grpc, model, version, token)
+        station = GrpcTarget(grpc, model, version, token)
         return await subject.over_grpc(station, model, version, asked)
     return await subject.running(model, version, asked)
 
@@ -154,10 +156,10 @@ def _token(path: str | None, remote: bool) -> str:
 def _options(batching: Path | None) -> dict[str, Any]:
     if batching is None:
         return {}
-    from sublet.serving import config, textproto
+    from sublet.serving.control import config, config_files
 
     text = config.read(str(batching), "--batching")
-    return config.batching(textproto.read_batching(text, str(batching)))
+    return config.batching(config_files.read_batching(text, str(batching)))
 
 
 class _Bench:
@@ -170,11 +172,11 @@ class _Bench:
         self._as_json = as_json
         self._subject: Subject | None = None
         self._figures: list[Figures] = []
-        self._progress = calls.Progress()
+        self._progress = load_options.Progress()
 
     async def run(self, opening: Any) -> None:
         """All steps."""
-        from sublet.serving.measuring.load import Load
+        from sublet.tools.loadtest.load import Load
 
         subject = self._subject = await opening
         load = Load(subject.way, self._progress.window)
@@ -197,7 +199,7 @@ class _Bench:
 
     def report(self, sheet: Path | None, plot: Path | None) -> None:
         """All that was measured, as files and at the end of the table."""
-        from sublet.serving.measuring import advice, drawing, tables
+        from sublet.tools.loadtest import advice, drawing, tables
 
         if not self._figures or self._subject is None:
             return
@@ -226,7 +228,7 @@ class _Bench:
         say("\n".join([*tables.legend(self._figures), *said]))
 
     def _begin(self, subject: "Subject") -> None:
-        from sublet.serving.measuring import tables
+        from sublet.tools.loadtest import tables
 
         self._progress.clear()
         if not self._as_json:
@@ -236,7 +238,7 @@ class _Bench:
             say(tables.head())
 
     def _add(self, figures: "Figures") -> None:
-        from sublet.serving.measuring import tables
+        from sublet.tools.loadtest import tables
 
         self._figures.append(figures)
         self._progress.clear()

@@ -2,7 +2,7 @@
 
 import click
 
-from sublet.cli.saying import say
+from sublet.cli.terminal_text import say
 from sublet.client.connection import connect, connect_or_start
 from sublet.home import Home
 from sublet.text import plain

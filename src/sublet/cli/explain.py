@@ -2,8 +2,8 @@
 
 import click
 
-from sublet.cli.numbers import complete, read_number
-from sublet.cli.saying import say, say_json
+from sublet.cli.job_numbers import complete, read_number
+from sublet.cli.terminal_text import say, say_json
 from sublet.client.connection import conversation
 from sublet.home import Home
 from sublet.policy.explanation import lines

@@ -8,7 +8,7 @@ import sys
 
 from sublet import cli
 from sublet.cli import end_by
-from sublet.client import request
+from sublet.client import job_request
 from sublet.client.run import GaveUp, run_in_foreground
 from sublet.errors import BadRequest
 from sublet.home import Home
@@ -34,7 +34,7 @@ def run(
     quiet: bool = False,
 ) -> int:
     """Run a program under a lease; its exit code."""
-    spec = request.job(
+    spec = job_request.job(
         words,
         memory,
         device=device,
@@ -48,7 +48,7 @@ def run(
     spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")
-    voice = _Voice(quiet)
+    voice = _Reporter(quiet)
     try:
         ended = run_in_foreground(spec, Home.find(), voice, [0, 1, 2], pass_signals=True)
     except GaveUp as stop:
@@ -78,7 +78,7 @@ def run(
     return ended.outcome.code
 
 
-class _Voice:
+class _Reporter:
     """Sublet's own words on stderr, between the program's."""
 
     def __init__(self, quiet: bool) -> None:

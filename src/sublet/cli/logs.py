@@ -5,12 +5,12 @@ from typing import BinaryIO
 
 import click
 
-from sublet.backends.local.logs import Gap
 from sublet.cli import pipe_closed
-from sublet.cli.numbers import complete, read_number
+from sublet.cli.job_numbers import complete, read_number
 from sublet.client import jobs
 from sublet.client.logs import JobLogs, Output, Stream
 from sublet.home import Home
+from sublet.keeper.output_files import Gap
 from sublet.units import format_bytes
 
 

@@ -1,5 +1,5 @@
 """`sublet pause`."""
 
-from sublet.cli.acts import verb
+from sublet.cli.job_verbs import verb
 
 command = verb("pause", "Stop jobs for now; they keep their leases.")

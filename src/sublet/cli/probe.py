@@ -4,8 +4,8 @@ import sys
 
 import click
 
-from sublet.cli.files import complete_files
-from sublet.cli.saying import say, say_json
+from sublet.cli.completion import complete_files
+from sublet.cli.terminal_text import say, say_json
 from sublet.client.probe import keep, probe
 from sublet.policy.explanation import forecast_lines, gives
 from sublet.text import plain

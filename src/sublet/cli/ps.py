@@ -4,9 +4,9 @@ import time
 
 import click
 
+from sublet.cli.job_numbers import complete, read_numbers
 from sublet.cli.jobtable import draw
-from sublet.cli.numbers import complete, read_numbers
-from sublet.cli.saying import say_json
+from sublet.cli.terminal_text import say_json
 from sublet.client.jobs import listing
 
 

@@ -13,7 +13,7 @@ from sublet.errors import BadRequest, WorldError
 from sublet.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from sublet.replay.trace import Row
+    from sublet.tools.replay.trace import Row
 
 _POLICIES = ("one", "slots2", "slots4", "best", "greedy", "ours")
 _CONTENTION = ("none", "drawn", "full")
@@ -92,10 +92,10 @@ def command(
     left out. Nothing is started.
     """
     from sublet.policy.admission import Rules
-    from sublet.replay import trace as traces
-    from sublet.replay.comparison import compare
-    from sublet.replay.drawing import draw
-    from sublet.replay.tables import render
+    from sublet.tools.replay import trace as traces
+    from sublet.tools.replay.comparison import compare
+    from sublet.tools.replay.drawing import draw
+    from sublet.tools.replay.tables import render
 
     if compress is not None and load is not None:
         raise click.UsageError("--compress and --load exclude each other.")
@@ -145,7 +145,7 @@ def command(
 
 
 def _chosen(rows: "list[Row]", cluster: str | None, devices: int) -> "tuple[list[Row], str]":
-    from sublet.replay import trace as traces
+    from sublet.tools.replay import trace as traces
 
     found = traces.clusters(rows)
     name = traces.usual_cluster(rows, devices) if cluster is None else cluster

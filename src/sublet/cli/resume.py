@@ -1,5 +1,5 @@
 """`sublet resume`."""
 
-from sublet.cli.acts import verb
+from sublet.cli.job_verbs import verb
 
 command = verb("resume", "Let paused jobs go on.")

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from sublet.cli.files import complete_files
+from sublet.cli.completion import complete_files
 from sublet.cli.foreground import run
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sublet import __version__
-from sublet.cli.files import complete_files
-from sublet.cli.saying import tell
+from sublet.cli.completion import complete_files
+from sublet.cli.terminal_text import tell
 from sublet.errors import BadRequest, WorldError
 from sublet.units import GiB, KiB, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from sublet.serving.access import Access
-    from sublet.serving.config import Settings
+    from sublet.serving.control.config import Settings
     from sublet.serving.tls import Tls
 
 _SMALLEST_REQUEST = KiB
@@ -244,9 +244,9 @@ def settings(
     **_: object,
 ) -> "Settings":
     """What the flags say; those without effect are taken, and left alone."""
-    from sublet.serving import config, textproto
-    from sublet.serving.config import Settings, read
-    from sublet.serving.watchdog import Patience
+    from sublet.serving.control import config, config_files
+    from sublet.serving.control.config import Settings, read
+    from sublet.serving.control.watchdog import Patience
 
     if path is not None and model_base_path is not None:
         raise BadRequest("Both PATH and --model_base_path are given.", "Leave one out.")
@@ -262,13 +262,13 @@ def settings(
     batching: dict[str, Any] = {}
     if batching_parameters_file is not None and enable_batching is not False:
         text = read(batching_parameters_file, "--batching_parameters_file")
-        batching = config.batching(textproto.read_batching(text, batching_parameters_file))
+        batching = config.batching(config_files.read_batching(text, batching_parameters_file))
     elif enable_batching is False:
         batching = {"alone": True}
-    metrics: str | None = textproto.METRICS_PATH
+    metrics: str | None = config_files.METRICS_PATH
     if monitoring_config_file is not None:
         text = read(monitoring_config_file, "--monitoring_config_file")
-        monitoring = textproto.read_monitoring(text, monitoring_config_file)
+        monitoring = config_files.read_monitoring(text, monitoring_config_file)
         metrics = monitoring.path if monitoring.enable else None
     if per_process_gpu_memory_fraction and memory is None:
         memory = f"{per_process_gpu_memory_fraction:.2%}"
@@ -327,11 +327,12 @@ def _port(flag: str, text: str) -> int | None:
 
 
 def _tls(flag: str, path: str | None) -> "Tls | None":
-    from sublet.serving import config, textproto, tls
+    from sublet.serving import tls
+    from sublet.serving.control import config, config_files
 
     if not path:
         return None
-    secure = textproto.read_tls(config.read(path, flag), path)
+    secure = config_files.read_tls(config.read(path, flag), path)
     tls.check(secure, f"{flag} {path}")
     return secure
 

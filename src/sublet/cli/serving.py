@@ -6,15 +6,15 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sublet.cli.saying import plain_lines, say, say_json
+from sublet.cli.terminal_text import plain_lines, say, say_json
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds, shorten
 
 if TYPE_CHECKING:
     from sublet.serving.catalogue import Version
-    from sublet.serving.config import Settings
+    from sublet.serving.control.config import Settings
+    from sublet.serving.control.server import Server
     from sublet.serving.metrics import Row
-    from sublet.serving.server import Server
 
 _WIDTH = 80
 
@@ -25,8 +25,8 @@ def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> i
 
     extra.require()  # The others import what it looks for.
     from sublet import descriptors
-    from sublet.serving import config
-    from sublet.serving.server import Server
+    from sublet.serving.control import config
+    from sublet.serving.control.server import Server
 
     descriptors.raise_limit()
     config.models(settings)  # What is wrong with them is said before anything is started.

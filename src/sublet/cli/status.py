@@ -5,7 +5,7 @@ import time
 
 import click
 
-from sublet.cli.saying import say_json
+from sublet.cli.terminal_text import say_json
 from sublet.client.api import status
 
 

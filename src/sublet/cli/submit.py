@@ -4,8 +4,8 @@ import json
 
 import click
 
-from sublet.cli.files import complete_files
-from sublet.cli.numbers import complete, read_indexes, read_numbers
+from sublet.cli.completion import complete_files
+from sublet.cli.job_numbers import complete, read_indexes, read_numbers
 from sublet.client.jobs import submit_array
 from sublet.errors import BadRequest
 from sublet.units import parse_seconds

@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sublet.cli import calls
-from sublet.cli.files import complete_files
-from sublet.cli.saying import say, say_json
+from sublet.cli import load_options
+from sublet.cli.completion import complete_files
+from sublet.cli.terminal_text import say, say_json
 from sublet.errors import BadRequest
 from sublet.text import plain
 from sublet.units import parse_seconds
 
 if TYPE_CHECKING:
-    from sublet.serving.engine import Engine
-    from sublet.serving.measuring.figures import Figures
-    from sublet.serving.measuring.search import Goal, Trial
-    from sublet.serving.measuring.setting import Setting
-    from sublet.serving.measuring.subject import Place, Wanted
-    from sublet.serving.measuring.verdict import Verdict
+    from sublet.serving.client.engine import Engine
+    from sublet.tools.loadtest.figures import Figures
+    from sublet.tools.loadtest.search import Goal, Trial
+    from sublet.tools.loadtest.setting import Setting
+    from sublet.tools.loadtest.subject import Target, Wanted
+    from sublet.tools.loadtest.verdict import TrialVerdict
 
 _WIDTH = 30
 
@@ -42,7 +42,7 @@ _WIDTH = 30
 @click.option(
     "--time", default="4s", show_default=True, metavar="SPAN", help="Of a trial, at most."
 )
-@calls.about_calls
+@load_options.about_calls
 @click.option(
     "-o",
     "--output",
@@ -81,15 +81,15 @@ def command(
     from sublet.serving import extra
 
     extra.require()  # The others import what it looks for.
-    from sublet.serving.measuring import setting
-    from sublet.serving.measuring.search import Goal
-    from sublet.serving.measuring.subject import locate
+    from sublet.tools.loadtest import setting
+    from sublet.tools.loadtest.search import Goal
+    from sublet.tools.loadtest.subject import locate
 
-    most = calls.seconds("--time", time, 0.2, 3600)
+    most = load_options.seconds("--time", time, 0.2, 3600)
     goal = Goal(None if target is None else parse_seconds(target))
     if goal.target == 0:
         raise BadRequest("--target 0 cannot be met.", "Write a span such as 20ms.")
-    asked = calls.wanted(rows, shape, data, signature)
+    asked = load_options.wanted(rows, shape, data, signature)
     place = locate(model, version)
     if place is None:
         raise BadRequest(
@@ -103,10 +103,10 @@ def command(
             "Say where to: --output batching.config.",
         )
     setting.check(path, force)
-    tuning = _Tuning(place, asked, goal, concurrency, most, calls.pause(pause), as_json)
-    engine = calls.engine(place, memory, device, {})
+    tuning = _Tuning(place, asked, goal, concurrency, most, load_options.pause(pause), as_json)
+    engine = load_options.engine(place, memory, device, {})
     try:
-        best, verdict = calls.run(tuning.run(engine), exact=True)
+        best, verdict = load_options.run(tuning.run(engine), exact=True)
     except KeyboardInterrupt:
         say("sublet: stopped; nothing was written", err=True)
         raise click.Abort from None
@@ -124,7 +124,7 @@ class _Tuning:
 
     def __init__(
         self,
-        place: "Place",
+        place: "Target",
         asked: "Wanted",
         goal: "Goal",
         concurrency: int,
@@ -135,19 +135,19 @@ class _Tuning:
         self._place, self._asked, self._goal = place, asked, goal
         self._concurrency, self._most, self._pause = concurrency, most, pause
         self._as_json = as_json
-        self._progress = calls.Progress()
+        self._progress = load_options.Progress()
         self._about = ""
         self._rows = 1
         self._trials: list[Trial] = []
 
-    async def run(self, engine: "Engine") -> "tuple[Setting, Verdict | None]":
+    async def run(self, engine: "Engine") -> "tuple[Setting, TrialVerdict | None]":
         """The best setting, and what its comparison with the defaults says."""
-        from sublet.serving.measuring import subject, verdict
-        from sublet.serving.measuring.load import Load
-        from sublet.serving.measuring.search import Search
-        from sublet.serving.measuring.setting import Setting
-        from sublet.serving.measuring.tables import span
-        from sublet.serving.measuring.trials import Trials
+        from sublet.tools.loadtest import subject, verdict
+        from sublet.tools.loadtest.load import Load
+        from sublet.tools.loadtest.search import Search
+        from sublet.tools.loadtest.setting import Setting
+        from sublet.tools.loadtest.tables import span
+        from sublet.tools.loadtest.trials import Trials
 
         found = await subject.own(engine, self._place, self._asked)
         load = Load(found.way, self._progress.window)
@@ -186,9 +186,9 @@ class _Tuning:
             self._progress.clear()
             await found.way.close()
 
-    def notes(self, verdict: "Verdict") -> list[str]:
+    def notes(self, verdict: "TrialVerdict") -> list[str]:
         """What the file says of itself."""
-        from sublet.serving.measuring.tables import span
+        from sublet.tools.loadtest.tables import span
 
         return [
             f"Measured by sublet tune: {self._concurrency} callers, rows of a call: {self._rows}, "
@@ -196,9 +196,9 @@ class _Tuning:
             f"Against the defaults: {verdict.reason}.",
         ]
 
-    def report(self, best: "Setting", verdict: "Verdict | None", path: Path) -> None:
+    def report(self, best: "Setting", verdict: "TrialVerdict | None", path: Path) -> None:
         """What came out."""
-        from sublet.serving.measuring.setting import FILE
+        from sublet.tools.loadtest.setting import FILE
 
         suggested = verdict is not None and verdict.suggested
         if self._as_json:
@@ -235,7 +235,7 @@ class _Tuning:
             say(f"Written to {path}. To serve with it:\n  sublet serve … {flag}")
 
     def _show(self, trial: "Trial") -> None:
-        from sublet.serving.measuring.tables import number, span
+        from sublet.tools.loadtest.tables import number, span
 
         one = trial.figures
         batch = "-" if one.batch is None else f"{one.batch:.1f}"

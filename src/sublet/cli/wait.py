@@ -4,9 +4,9 @@ import sys
 
 import click
 
+from sublet.cli.job_numbers import complete, read_numbers
 from sublet.cli.jobtable import line
-from sublet.cli.numbers import complete, read_numbers
-from sublet.cli.saying import say_json
+from sublet.cli.terminal_text import say_json
 from sublet.client import jobs as queue
 from sublet.units import parse_seconds
 from sublet.wire.rows import JobRow

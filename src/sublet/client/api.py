@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from sublet.client import request
+from sublet.client import job_request
 from sublet.client.jobs import ask
 from sublet.client.run import run_in_foreground
 from sublet.domain.job import Cause
@@ -14,7 +14,7 @@ from sublet.home import Home
 from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
 
 if TYPE_CHECKING:
-    from sublet.client.following import Listener
+    from sublet.client.job_follower import Listener
 
 Stream = IO[str] | IO[bytes] | int | None
 
@@ -103,7 +103,7 @@ def run(
 
     May be called from any thread. The program ends with the process that called.
     """
-    spec = request.job(
+    spec = job_request.job(
         words,
         memory,
         device=device,

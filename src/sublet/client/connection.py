@@ -232,8 +232,8 @@ def _ask_keeper(home: "Home", report: int) -> bool:
     """In a program that has a keeper, whatever we start is its to end: let it start the broker."""
     if "SUBLET_LEASE" not in os.environ:
         return False
-    from sublet.backends.local import packets
-    from sublet.inside.lease import current
+    from sublet.formats import packets
+    from sublet.formats.lease import current
 
     lease = current()
     if lease is None:

@@ -5,15 +5,15 @@ anyway, as most of those do that name KERAS_BACKEND, that makes no difference; i
 started cold. Reads the script's text, never runs it.
 """
 
-from sublet.inside import variables
+from sublet.formats import import_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator, Mapping
 
-_NAMES = (variables.NATIVE | variables.PYTHON) - {"HOME"}
-_HINTS = tuple(name.encode() for name in (*_NAMES, *variables.NATIVE_PREFIXES))
+_NAMES = (import_variables.NATIVE | import_variables.PYTHON) - {"HOME"}
+_HINTS = tuple(name.encode() for name in (*_NAMES, *import_variables.NATIVE_PREFIXES))
 
 
 def differing(text: bytes, environ: "Mapping[str, str]") -> str:
@@ -27,14 +27,14 @@ def differing(text: bytes, environ: "Mapping[str, str]") -> str:
     except (SyntaxError, ValueError):
         return ""  # Python says best what is wrong with it.
     for name, value in _settings(tree):
-        now = environ.get(name) or variables.DEFAULTS.get(name)
+        now = environ.get(name) or import_variables.DEFAULTS.get(name)
         if _counts(name) and (value is None or value != now):
             return name
     return ""
 
 
 def _counts(name: str) -> bool:
-    return name != "HOME" and variables.counts_when_loaded(name)
+    return name != "HOME" and import_variables.counts_when_loaded(name)
 
 
 def _settings(tree: "ast.AST") -> "Iterator[tuple[str, str | None]]":

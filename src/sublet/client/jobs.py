@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sublet.client import request
+from sublet.client import job_request
 from sublet.client.connection import Connection, Ends, connect_or_start, conversation
 from sublet.home import Home
 from sublet.wire import PROTOCOL
@@ -91,7 +91,7 @@ def submit_array(
 
     `{index}` in the words is replaced by the index; SUBLET_ARRAY_INDEX has it too.
     """
-    spec = request.job_without_client(
+    spec = job_request.job_without_client(
         words, memory, after=_numbers(after), after_ok=_numbers(after_ok), **options
     )
     tree = {

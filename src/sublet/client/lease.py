@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sublet.backends.local import records
-from sublet.client.application import PATIENCE, Application, in_notebook
 from sublet.client.connection import connect
+from sublet.client.job_request import shown
+from sublet.client.lease_request import PATIENCE, LeaseRequest, in_notebook
 from sublet.client.program import surroundings, this_process
-from sublet.client.request import shown
-from sublet.domain.asking import read_memory
+from sublet.domain.memory_option import read_memory
 from sublet.errors import BadRequest, WorldError
+from sublet.formats import attempt_files
+from sublet.formats import lease as leases
+from sublet.formats.lease import LeaseTerms as InsideLease
 from sublet.home import Home
-from sublet.inside import lease as leases
-from sublet.inside import lodging
-from sublet.inside.lease import Lease as InsideLease
+from sublet.inside import in_process_lease
 from sublet.units import format_bytes
 from sublet.wire import messages as say
 
@@ -62,7 +62,7 @@ class Lease(Struct, frozen=True):
                     f"{self!r} is not this process's own to give back.",
                     "It ends with the process that holds it.",
                 )
-            if why := lodging.too_late():
+            if why := in_process_lease.too_late():
                 raise BadRequest(
                     f"{why}, and gives no memory back before the process ends.",
                     "Restart the kernel or end the program; the lease ends with it.",
@@ -124,7 +124,7 @@ def lease(
             return _same(_held, asked)
         if (outer := _outer()) is not None:
             return _within(outer, asked)
-        if why := lodging.too_late():
+        if why := in_process_lease.too_late():
             raise BadRequest(f"{why}: it is too late for a lease.", _FIRST)
         return _ask(asked, cpus, name, timeout)
 
@@ -176,7 +176,7 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
         "cpus": cpus,
         "cold": "it runs already",
     }
-    application = Application(spec, Home.find(), timeout)
+    application = LeaseRequest(spec, Home.find(), timeout)
     try:
         while _held is None:
             inside, granted = application.wait()
@@ -185,8 +185,8 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
             _held = _Held(mine, inside, application.token, asked, application.home)
             if not _claim(inside):
                 _held = None
-        lodging.take(inside, granted.cpus)
-        if why := lodging.too_late():
+        in_process_lease.take(inside, granted.cpus)
+        if why := in_process_lease.too_late():
             raise BadRequest(f"{why} while it waited for a lease.", _FIRST)
         application.settle()
     except BaseException:
@@ -203,10 +203,10 @@ def _give_back() -> None:
     global _held
     assert _held is not None
     held, _held = _held, None
-    lodging.leave(held.inside)
+    in_process_lease.leave(held.inside)
     record = {"status": 0, "note": "given back before TensorFlow started"}
     with contextlib.suppress(OSError):
-        records.write(held.inside.dir, "exit.json", record, sync=True)
+        attempt_files.write(held.inside.dir, "exit.json", record, sync=True)
     with contextlib.suppress(OSError, WorldError):
         connection = connect(held.home)
         if connection is not None:
@@ -219,7 +219,7 @@ def _give_back() -> None:
 def _claim(inside: InsideLease) -> bool:
     """Take what was offered; False if the broker has given it up."""
     try:
-        return records.claim(inside.dir, this_process())
+        return attempt_files.claim(inside.dir, this_process())
     except FileNotFoundError:
         return False
     except OSError as error:

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol
 
-from sublet.backends.local.logs import Gap, cut
 from sublet.errors import BadRequest
+from sublet.keeper.output_files import Gap, cut
 
 Piece = bytes | Gap
 Stream = Literal["both", "stdout", "stderr"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from sublet.client import request
+from sublet.client import job_request
 from sublet.client.api import Quiet
 from sublet.client.connection import conversation
 from sublet.client.run import run_in_foreground
@@ -20,12 +20,12 @@ from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec
 from sublet.errors import BadRequest
 from sublet.home import Home
-from sublet.inside.probe import VARIABLE, Order, read_notes
-from sublet.policy.forecasts import Pass, forecast
+from sublet.inside.probe import VARIABLE, ProbeOrder, read_notes
+from sublet.policy.probe_forecast import Pass, forecast
 from sublet.wire.messages import Ended, Explained, KeepForecast
 
 if TYPE_CHECKING:
-    from sublet.client.following import Listener
+    from sublet.client.job_follower import Listener
 
 SHARES = (0.25, 0.5)
 """How much of the program's own batch each short run gets. Where these say that the whole batch is
@@ -50,7 +50,7 @@ def probe(
     SUBLET_PROBE. What Keras and TensorFlow save goes to a scratch directory; what the program
     itself writes is written.
     """
-    tree = request.job(words, memory, device="cpu", python=python)
+    tree = job_request.job(words, memory, device="cpu", python=python)
     spec = msgspec.convert(tree, JobSpec)
     passes: list[Pass] = []
     with tempfile.TemporaryDirectory(prefix="sublet-probe-") as directory:
@@ -85,7 +85,7 @@ def keep(spec: JobSpec, told: Forecast) -> Explanation:
 def _pass(spec: JobSpec, share: float, seconds: float, scratch: Path, listener: "Listener") -> Pass:
     directory = scratch / f"{share:g}"
     directory.mkdir()
-    order = Order(share, seconds, str(directory))
+    order = ProbeOrder(share, seconds, str(directory))
     environ = {
         **spec.surroundings.environ,
         os.fsencode(VARIABLE): os.fsencode(order.to_json()),

@@ -10,9 +10,9 @@ import signal
 import sys
 
 from sublet import descriptors
-from sublet.backends.local import tree
 from sublet.client import early_settings
 from sublet.errors import BadRequest
+from sublet.keeper import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def surroundings() -> "SurroundingsTree":
 
 def this_process() -> dict[str, int]:
     """The identity of the client."""
-    return {"pid": os.getpid(), "start": tree.start_time(os.getpid()) or 0}
+    return {"pid": os.getpid(), "start": process_tree.start_time(os.getpid()) or 0}
 
 
 def why_cold(program: "ProgramTree") -> str:

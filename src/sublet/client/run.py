@@ -10,13 +10,13 @@ import os
 import select
 import signal
 
-from sublet.client.following import Following
+from sublet.client.job_follower import JobFollower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sublet.client.following import Listener
+    from sublet.client.job_follower import Listener
     from sublet.home import Home
     from sublet.wire.messages import Ended
     from sublet.wire.pack import Tree
@@ -62,7 +62,7 @@ class _Foreground:
         self.wake = wake
         self.early: list[int] = []
         """Signals that came between the grant and the news of the start."""
-        self.job = Following(spec, home, listener, streams, wake)
+        self.job = JobFollower(spec, home, listener, streams, wake)
 
     def run(self) -> "Ended":
         """Listen to the broker and to signals until the job has ended."""

@@ -17,7 +17,7 @@ class Process(Struct, frozen=True):
     """Clock ticks after boot, as the kernel counts them."""
 
 
-POOL_PROGRAM = b"sublet.inside.calls"
+POOL_PROGRAM = b"sublet.inside.pool_worker"
 """The module that a pool's workers run."""
 
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, convert
 
-from sublet.domain.asking import read_memory
+from sublet.domain.memory_option import read_memory
 from sublet.units import format_bytes
 
 

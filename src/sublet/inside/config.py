@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .lease import MIB, Lease
+from ..formats.lease import MIB, LeaseTerms
 
 
-def bound(config: Any, lease: Lease, gpus: int = 1) -> list[str]:
+def bound(config: Any, lease: LeaseTerms, gpus: int = 1) -> list[str]:
     """Hold `config` within `lease`; the lines say what the program asked for and did not get.
 
     `gpus` is how many GPUs the program can see. With none, and on a CPU lease, whose ceiling is
@@ -37,7 +37,7 @@ def spare_processors(config: Any) -> None:
     config.experimental.disable_thread_spinning = True
 
 
-def see_leased_gpu(config: Any, lease: Lease) -> list[str]:
+def see_leased_gpu(config: Any, lease: LeaseTerms) -> list[str]:
     """Under a lease the one GPU there is has index 0, whatever index it has on the machine."""
     options = config.gpu_options
     asked = options.visible_device_list
@@ -58,7 +58,7 @@ def _use_bfc(options: Any) -> list[str]:
     return notes
 
 
-def _take_fraction(options: Any, lease: Lease, notes: list[str]) -> int:
+def _take_fraction(options: Any, lease: LeaseTerms, notes: list[str]) -> int:
     """MiB to share out. The fraction is cleared: TensorFlow refuses it beside a limit."""
     fraction = options.per_process_gpu_memory_fraction
     options.per_process_gpu_memory_fraction = 0
@@ -74,7 +74,7 @@ def _take_fraction(options: Any, lease: Lease, notes: list[str]) -> int:
     return min(wanted, lease.ceiling_mib)
 
 
-def _limit_devices(options: Any, budget: int, lease: Lease, notes: list[str]) -> None:
+def _limit_devices(options: Any, budget: int, lease: LeaseTerms, notes: list[str]) -> None:
     experimental = options.experimental
     devices = experimental.virtual_devices
     if len(devices) > 1:

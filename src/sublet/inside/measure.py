@@ -1,9 +1,7 @@
-"""The board: what a process of a leased program uses, in a small file that outlives it.
+"""Measures what a process of a leased program uses, and keeps its usage file up to date.
 
-Owns the file `inside-<pid>` in the attempt's directory and the thread that keeps it fresh, which
-also tells the program of devices that it names too late. One process writes one board; anybody may
-read all of them. Never starts TensorFlow's runtime, and
-never raises into the program.
+Owns the thread that does so once a second; it also follows a new ceiling, and tells
+the program of devices that it names too late. Never starts TensorFlow's runtime, and never raises into the program.
 """
 
 from __future__ import annotations
@@ -11,21 +9,16 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
-import struct
 import sys
 import threading
 import time
 
-from . import environment, pool, trim
-from . import lease as leases
-from .lease import Lease
+from ..formats import lease as leases
+from ..formats import lease_environment, trim, usage_file
+from ..formats.lease import LeaseTerms
+from ..formats.usage_file import Reading
+from . import allocator
 
-VERSION = 1
-PREFIX = "inside-"
-_STATUS = "status-"
-_EXIT = struct.Struct("<i")
-
-_LAYOUT = struct.Struct("<10q")
 _FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
 """A child that is killed, as those of a pool are at its end, leaves no last reading: one that lived
 for less than a second must not be taken for one that used nothing. A reading takes 50 µs."""
@@ -33,31 +26,15 @@ _PAUSE = 1.0
 _KEPT_DUMPS = 32
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """One board as it stood. Times are CLOCK_MONOTONIC in ns, sizes are bytes, 0 is not yet."""
-
-    pid: int
-    main_started_ns: int
-    runtime_started_ns: int
-    current: int
-    peak: int
-    limit: int
-    updated_ns: int
-    failures: int
-    asked: int
-    exit_code: int | None
-
-
-class Board:
+class UsageWriter:
     """The writing side. Every change is one write of the whole record, so that a reader sees the
     record before or after it; the file is opened anew each time, because a program may close
     descriptors that it does not know."""
 
-    def __init__(self, lease: Lease, pid: int) -> None:
+    def __init__(self, lease: LeaseTerms, pid: int) -> None:
         self.lease = lease
         self.pid = pid
-        self._path = os.path.join(lease.dir, f"{PREFIX}{pid}")
+        self._path = os.path.join(lease.dir, f"{usage_file.PREFIX}{pid}")
         self._lock = threading.Lock()
         self._reading = Reading(pid, 0, 0, 0, 0, 0, 0, 0, 0, None)
 
@@ -70,14 +47,14 @@ class Board:
             self._replace(**changes)
 
     def note_usage(self) -> None:
-        used = pool.usage(self.lease)
+        used = allocator.usage(self.lease)
         if used is None:
             return
         with self._lock:
             self._replace(current=used[0], peak=max(used[1], self._reading.peak))
 
     def follow_ceiling(self) -> None:
-        """Take on a new ceiling that the broker has named; the board's limit says that it holds, or
+        """Take on a new ceiling that the broker has named; the file's limit says that it holds, or
         on a GPU that it was heard."""
         ceiling = trim.asked(self.lease)
         if ceiling is None or ceiling == self._reading.limit:
@@ -95,7 +72,7 @@ class Board:
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.pwrite(fd, _pack(self._reading), 0)
+                os.pwrite(fd, usage_file.pack(self._reading), 0)
             finally:
                 os.close(fd)
         except OSError:
@@ -103,32 +80,32 @@ class Board:
             pass
 
 
-_board: Board | None = None
+_writer: UsageWriter | None = None
 _sampled_pid = 0
 
 
-def board() -> Board | None:
-    """The board of this process, None without a lease. A forked child gets one of its own, and so
-    does a process that has given its lease back and holds another."""
-    global _board
+def writer() -> UsageWriter | None:
+    """The writer of this process's usage file, None without a lease. A forked child gets one
+    of its own, and so does a process that has given its lease back and holds another."""
+    global _writer
     lease = leases.current()
     if lease is None:
         return None
-    if _board is None or _board.pid != os.getpid() or _board.lease != lease:
-        _board = Board(lease, os.getpid())
-    return _board
+    if _writer is None or _writer.pid != os.getpid() or _writer.lease != lease:
+        _writer = UsageWriter(lease, os.getpid())
+    return _writer
 
 
 def mark_main_started() -> None:
     """The program's own code is about to run."""
-    mine = board()
+    mine = writer()
     if mine is not None:
         mine.note(main_started_ns=time.monotonic_ns())
 
 
 def mark_exit(code: int) -> None:
     """The program's own code has ended; a last reading is taken if the runtime ran."""
-    mine = board()
+    mine = writer()
     if mine is None:
         return
     if mine.reading.runtime_started_ns:
@@ -138,30 +115,20 @@ def mark_exit(code: int) -> None:
 
 
 def status_path() -> str | None:
-    """Where the exit code of this process is to be written by code that knows nothing of boards."""
-    mine = board()
-    return None if mine is None else os.path.join(mine.lease.dir, f"{_STATUS}{mine.pid}")
-
-
-def read_exit_code(directory: str, pid: int) -> int | None:
-    """How a process has ended by its own word; None if it left none."""
-    try:
-        with open(os.path.join(directory, f"{_STATUS}{pid}"), "rb") as file:
-            (code,) = _EXIT.unpack(file.read(_EXIT.size + 1))
-        return int(code) & 0xFF
-    except (OSError, struct.error):
-        codes = [board.exit_code for board in read_boards(directory) if board.pid == pid]
-        return codes[-1] if codes else None
+    """Where the exit code of this process is to be written by code that knows nothing of usage
+    files."""
+    mine = writer()
+    return None if mine is None else os.path.join(mine.lease.dir, f"{usage_file.STATUS}{mine.pid}")
 
 
 def start() -> None:
     """The runtime has started: measure from here to the end of the process. Once per process."""
     global _sampled_pid
-    mine = board()
+    mine = writer()
     if mine is None or _sampled_pid == mine.pid:
         return
     _sampled_pid = mine.pid
-    mine.note(runtime_started_ns=time.monotonic_ns(), limit=pool.limit(mine.lease))
+    mine.note(runtime_started_ns=time.monotonic_ns(), limit=allocator.limit(mine.lease))
     atexit.register(_last_reading, mine)
     # A forked child of multiprocessing leaves through os._exit after its own finalizers.
     util = sys.modules.get("multiprocessing.util")
@@ -170,28 +137,7 @@ def start() -> None:
     threading.Thread(target=_sample, args=(mine,), name="sublet-measure", daemon=True).start()
 
 
-def read_boards(directory: str) -> list[Reading]:
-    """All boards there, by pid; what is no board, or not wholly written, is passed over."""
-    readings = []
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return []
-    for name in names:
-        digits = name[len(PREFIX) :]
-        if not (name.startswith(PREFIX) and digits.isascii() and digits.isdigit()):
-            continue
-        try:
-            with open(os.path.join(directory, name), "rb") as file:
-                reading = _unpack(int(digits), file.read(_LAYOUT.size + 1))
-        except OSError:
-            continue
-        if reading is not None:
-            readings.append(reading)
-    return sorted(readings, key=lambda reading: reading.pid)
-
-
-def _sample(mine: Board) -> None:
+def _sample(mine: UsageWriter) -> None:
     pauses = list(_FIRST_PAUSES)
     never = threading.Event()
     try:
@@ -201,7 +147,7 @@ def _sample(mine: Board) -> None:
         return  # The interpreter is being taken apart, and this thread says nothing of it.
 
 
-def _look(mine: Board) -> None:
+def _look(mine: UsageWriter) -> None:
     """Whatever fails here, the program goes on, and finds no word of it among its own."""
     try:
         mine.note_usage()
@@ -212,20 +158,20 @@ def _look(mine: Board) -> None:
         return
 
 
-def _last_reading(mine: Board) -> None:
+def _last_reading(mine: UsageWriter) -> None:
     if mine.pid == os.getpid():
         mine.note_usage()
         _answer_late(mine.lease)
 
 
-def _answer_late(lease: Lease) -> None:
+def _answer_late(lease: LeaseTerms) -> None:
     """The classic mistake: CUDA has read its variables, and a program sets one of them."""
-    line = environment.too_late(lease, os.environ)
+    line = lease_environment.too_late(lease, os.environ)
     if line is not None:
         leases.say(line)
 
 
-def _prune_dumps(lease: Lease) -> None:
+def _prune_dumps(lease: LeaseTerms) -> None:
     """A program that lives at its ceiling may leave a dump with every wait: keep the newest."""
     try:
         dumps = [entry.path for entry in os.scandir(lease.dir) if entry.name.startswith("dump_")]
@@ -234,29 +180,3 @@ def _prune_dumps(lease: Lease) -> None:
                 os.unlink(path)
     except OSError:
         pass
-
-
-def _pack(reading: Reading) -> bytes:
-    return _LAYOUT.pack(
-        VERSION,
-        reading.main_started_ns,
-        reading.runtime_started_ns,
-        reading.current,
-        reading.peak,
-        reading.limit,
-        reading.updated_ns,
-        reading.failures,
-        reading.asked,
-        0 if reading.exit_code is None else reading.exit_code + 1,
-    )
-
-
-def _unpack(pid: int, data: bytes) -> Reading | None:
-    if len(data) != _LAYOUT.size:
-        return None
-    version, *fields, exit_plus_one = _LAYOUT.unpack(data)
-    if version != VERSION or min(fields) < 0:
-        return None
-    main, runtime, current, peak, limit, updated, failures, asked = fields
-    exit_code = exit_plus_one - 1 if exit_plus_one else None
-    return Reading(pid, main, runtime, current, peak, limit, updated, failures, asked, exit_code)

@@ -16,9 +16,8 @@ import threading
 import time
 from typing import Any
 
+from ..formats import oom_evidence
 from . import measure
-
-PREFIX = "oom-"
 
 _KEPT = 2000
 _SAME_FAILURE = 1.0
@@ -107,7 +106,7 @@ def watch(error_class: Any) -> None:
 def note(message: Any, uncaught: bool) -> None:
     """Write down one failure. Safe from any thread, and never raises."""
     try:
-        board = measure.board()
+        board = measure.writer()
         if board is None or not is_oom(str(message)):
             return
         text, now, thread = str(message), time.monotonic(), threading.get_ident()
@@ -126,7 +125,7 @@ def note(message: Any, uncaught: bool) -> None:
             "uncaught": uncaught,
             "time": time.time(),
         }
-        path = os.path.join(board.lease.dir, f"{PREFIX}{board.pid}.json")
+        path = os.path.join(board.lease.dir, f"{oom_evidence.PREFIX}{board.pid}.json")
         draft = f"{path}.{thread}"
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(record, file)

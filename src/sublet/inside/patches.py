@@ -18,10 +18,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import logs, measure, oom, pool, probe, trim
+from ..formats import trim
+from ..formats.lease import LeaseTerms, current, say
+from ..formats.lease_environment import BFC_LIMIT, LEFT, cpu_limit, impose
+from . import allocator, measure, oom, probe
 from .config import bound, see_leased_gpu, spare_processors
-from .environment import BFC_LIMIT, LEFT, cpu_limit, impose
-from .lease import Lease, current, say
+from .warm_start import cpp_log_level
 
 OLDEST, NEWEST = "2.16", "2.21"
 """The oldest and the newest TensorFlow that tests were run with. Nothing is decided by them."""
@@ -83,7 +85,7 @@ def _patch_context(context_class: Any) -> None:
             initialize(self)
             # With a cluster, `CPU:0` may be a device of another process.
             primes = self._server_def is None
-            _started(lambda lease: pool.prime(lease, self) if primes else None)
+            _started(lambda lease: allocator.prime(lease, self) if primes else None)
 
     context_class.config = property(config)
     context_class._initialize_physical_devices = initialize_physical_devices
@@ -103,7 +105,7 @@ def _patch_session(session_class: Any) -> None:
             return
         with _starting:
             original(self, target, graph, _bounded_copy(config))
-            _started(pool.prime)
+            _started(allocator.prime)
 
     session_class.__init__ = init
 
@@ -148,7 +150,7 @@ def _settle() -> None:
     left = _left(lease)
     if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
         os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)
-    logs.follow(os.environ)
+    cpp_log_level.follow(os.environ)
 
 
 def _bound(proto: Any, context: Any = None) -> None:
@@ -222,7 +224,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _started(prime: Callable[[Lease], object]) -> None:
+def _started(prime: Callable[[LeaseTerms], object]) -> None:
     """The runtime runs; the first time in this process, prime its pool and begin to measure."""
     global _ready_pid, _started_with
     lease = current()
@@ -240,7 +242,7 @@ def _started(prime: Callable[[Lease], object]) -> None:
     _ready_pid = os.getpid()
 
 
-def _left(lease: Lease) -> Lease:
+def _left(lease: LeaseTerms) -> LeaseTerms:
     """The lease without what is lent at the moment to jobs that this program has started itself. A
     runtime keeps the ceiling with which it began."""
     if _ready_pid == os.getpid():

@@ -33,7 +33,7 @@ _WRITERS = ("ModelCheckpoint", "BackupAndRestore", "TensorBoard", "CSVLogger", "
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class ProbeOrder:
     """How to probe: which share of the batch, for how long, and where to note what was found."""
 
     share: float
@@ -44,7 +44,7 @@ class Order:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_environ(cls) -> Order | None:
+    def from_environ(cls) -> ProbeOrder | None:
         try:
             fields = json.loads(os.environ.get(VARIABLE, ""))
             return cls(float(fields["share"]), float(fields["seconds"]), str(fields["directory"]))
@@ -53,7 +53,7 @@ class Order:
 
 
 @dataclasses.dataclass
-class Notes:
+class ProbeNotes:
     """What a probe has found."""
 
     full: int = 0
@@ -68,13 +68,13 @@ class Notes:
         return self.tried / self.full if self.full else 1.0
 
 
-def read_notes(directory: str) -> Notes:
+def read_notes(directory: str) -> ProbeNotes:
     """What the last probe there has noted; nothing if it did not come so far."""
     try:
         with open(os.path.join(directory, "notes.json"), encoding="utf-8") as file:
-            return Notes(**json.load(file))
+            return ProbeNotes(**json.load(file))
     except (OSError, ValueError, TypeError):
-        return Notes()
+        return ProbeNotes()
 
 
 _installed_pid = 0
@@ -83,7 +83,7 @@ _installed_pid = 0
 def install() -> None:
     """Probe from here on, if that was asked for: the runtime has just started."""
     global _installed_pid
-    order = Order.from_environ()
+    order = ProbeOrder.from_environ()
     if order is None or _installed_pid == os.getpid():
         return
     _installed_pid = os.getpid()
@@ -94,9 +94,9 @@ def install() -> None:
 
 
 class _Probe:
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ProbeOrder) -> None:
         self.order = order
-        self.notes = Notes()
+        self.notes = ProbeNotes()
         self.aside: dict[str, str] = {}
         """Where what was saved really is."""
 
@@ -132,7 +132,7 @@ class _Probe:
 
     def _stop(self) -> None:
         """Enough was seen. Without a word to the program, so that it saves nothing on its way."""
-        board = measure.board()
+        board = measure.writer()
         if board is not None:
             board.note_usage()
             self.notes.peak = board.reading.peak

@@ -7,8 +7,9 @@ The rules, in the order in which they win:
 2. Room for which others were stopped belongs to the job they were stopped for.
 3. Guaranteed jobs before opportunistic ones; these only get what no guaranteed job can use now, and
    are stopped again for one that could use it: as few as will do, then as little as will do.
-4. The order of the line (`sublet.policy.line`), on the device that is left with the least room; one
-   that is to be spread, on the device with the fewest others, and of these with the most room.
+4. The order of the line (`sublet.policy.wait_queue`), on the device that is left with the least
+   room; one that is to be spread, on the device with the fewest others, and of these with the
+   most room.
 5. Whoever does not fit may be passed by whoever does. The first of those who wait for the same
    devices is passed freely for `patience` seconds; then, until `limit`, only by jobs that leave its
    start as it is, as far as anybody can tell; then by nobody. The room is kept on the device where
@@ -27,22 +28,22 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from sublet.policy.line import Candidate, Lane, Line, Offer, Reach
-from sublet.policy.rooms import Holding, Room, Service
+from sublet.policy.capacity import Capacity, Holding, Service
 from sublet.policy.sizing import Size
+from sublet.policy.wait_queue import Candidate, Lane, Offer, Reach, WaitQueue
 from sublet.units import MiB
 
 # The words of a plan are used together; callers find them in one place.
 __all__ = [
     "Candidate",
+    "Capacity",
     "Grant",
     "Holding",
-    "Line",
     "Offer",
     "Plan",
     "Preemption",
-    "Room",
     "Rules",
+    "WaitQueue",
     "plan",
 ]
 
@@ -91,7 +92,9 @@ class Plan(Struct, frozen=True):
     """The devices on which room is kept, and for whom."""
 
 
-def plan(rooms: Iterable[Room], line: Line, now: float, rules: Rules | None = None) -> Plan:
+def plan(
+    rooms: Iterable[Capacity], line: WaitQueue, now: float, rules: Rules | None = None
+) -> Plan:
     """Decide for all that wait. Costs O((devices + grants) log waiting) where sizes are alike."""
     desk = _Desk(rooms, line, now, rules or Rules())
     desk.keep_promises()
@@ -122,7 +125,9 @@ class _Kept(Struct):
 class _Desk:
     """One plan in the making: what is left of each device as jobs are dealt with."""
 
-    def __init__(self, rooms: Iterable[Room], line: Line, now: float, rules: Rules) -> None:
+    def __init__(
+        self, rooms: Iterable[Capacity], line: WaitQueue, now: float, rules: Rules
+    ) -> None:
         # By name, so that the order of the input decides nothing.
         self.rooms = {room.device.id: room for room in sorted(rooms, key=lambda r: r.device.id)}
         self.line = line

@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Iterator
 
 from sublet.domain.history import Explanation, Forecast, Run
-from sublet.policy.fits import Line
 from sublet.policy.learning import Lesson, filled, learn
+from sublet.policy.regression import LinearFit
 from sublet.policy.sizing import (
     DEFAULT_SHARE,
     FRAGMENTS,
@@ -164,7 +164,7 @@ def _why(lesson: Lesson, margin: float) -> str:
     return ", ".join(reasons)
 
 
-def _line(line: Line) -> str:
+def _line(line: LinearFit) -> str:
     return (
         f"{format_bytes(line.base)} + {format_bytes(int(line.slope))} for each item of the batch; "
         f"runs lie {line.spread:.0%} from it; batches {line.smallest:g} to {line.largest:g} seen"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sublet.domain.history import History, Likeness, Point, Run
-from sublet.policy.fits import MOST_REACH, Line, fit, spread
+from sublet.policy.regression import MOST_REACH, LinearFit, fit, spread
 from sublet.policy.sizing import FRAGMENTS, Evidence, doubt, with_margin
 from sublet.units import format_bytes
 
@@ -42,7 +42,7 @@ class Lesson(Struct, frozen=True):
 
     evidence: Evidence
     counted: tuple[Run, ...] = ()
-    line: Line | None = None
+    line: LinearFit | None = None
 
 
 def learn(history: History) -> Lesson:

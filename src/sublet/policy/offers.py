@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from sublet.domain.memory import Grow, MemoryAsk
-from sublet.policy.line import Offer
-from sublet.policy.rooms import Room, eligible, most_ever
+from sublet.policy.capacity import Capacity, eligible, most_ever
 from sublet.policy.sizing import SMALLEST, Evidence, Size, size
+from sublet.policy.wait_queue import Offer
 from sublet.units import format_bytes
 
 _NOTHING_KNOWN = Evidence()
@@ -14,7 +14,7 @@ _NOTHING_KNOWN = Evidence()
 def offers(
     ask: MemoryAsk,
     device: str | None,
-    rooms: tuple[Room, ...],
+    rooms: tuple[Capacity, ...],
     overhead: Mapping[str, int],
     evidence: Mapping[str, Evidence],
     least: int = 0,
@@ -54,7 +54,7 @@ def offers(
 def never(
     ask: MemoryAsk,
     device: str | None,
-    rooms: tuple[Room, ...],
+    rooms: tuple[Capacity, ...],
     overhead: Mapping[str, int],
     least: int = 0,
     within: int | None = None,

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from sublet.errors import CallFailed, LeaseExceeded, RemoteError, WorkerDied
-from sublet.inside import parcels
+from sublet.formats import pickle_transport
 from sublet.units import format_bytes
 
 if TYPE_CHECKING:
@@ -50,20 +50,20 @@ class Call:
             self._begun = self.future.set_running_or_notify_cancel()
         return self._begun
 
-    def pack(self) -> parcels.Parcel:
+    def pack(self) -> pickle_transport.PickledObject:
         """What its worker needs. Raises what pickling raises, with a word about it."""
         try:
-            return parcels.pack(self._what)
+            return pickle_transport.pack(self._what)
         except Exception as error:
             error.add_note(
                 f"sublet: the function or an argument of {self.name}() cannot be sent to a worker."
             )
             raise
 
-    def answer(self, packet: parcels.Packet) -> None:
+    def answer(self, packet: pickle_transport.PicklePacket) -> None:
         """The result has come."""
         try:
-            result = parcels.unpack(packet)
+            result = pickle_transport.unpack(packet)
         except Exception as error:
             error.add_note(f"sublet: the result of {self.name}() cannot be read in this process.")
             self.fail(error)

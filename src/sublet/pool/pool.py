@@ -16,15 +16,15 @@ from typing import Any, Literal, TypeVar
 from msgspec.structs import replace
 
 from sublet import descriptors
-from sublet.client.request import choice
-from sublet.domain.asking import read_memory
+from sublet.client.job_request import choice
+from sublet.domain.memory_option import read_memory
 from sublet.errors import BadRequest
-from sublet.inside import parcels
+from sublet.formats import pickle_transport
 from sublet.pool.call import Call, name_of
 from sublet.pool.chunk import Chunk, chunks
+from sublet.pool.dispatcher import Dispatcher
 from sublet.pool.progress import Bar
-from sublet.pool.seat import Seat
-from sublet.pool.worker import Terms, Worker
+from sublet.pool.worker import Terms, WorkerHandle
 
 T = TypeVar("T")
 Isolation = Literal["process", "thread", "session"]
@@ -107,9 +107,9 @@ class Pool(Executor):
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._waiting: deque[Call] = deque()
-        self._seats: list[Seat] = []
+        self._seats: list[Dispatcher] = []
         self._threads: list[threading.Thread] = []
-        self._idle: list[Worker] = []
+        self._idle: list[WorkerHandle] = []
         self._closed = False
 
     def submit(  # type: ignore[override]  # It takes `memory` besides.
@@ -243,7 +243,7 @@ class Pool(Executor):
 
     # What seats ask of their pool.
 
-    def next_call(self, seat: Seat) -> Call | None:
+    def next_call(self, seat: Dispatcher) -> Call | None:
         """A call that waits; if there is none, the seat is woken when one comes."""
         with self._lock:
             while self._waiting:
@@ -254,7 +254,7 @@ class Pool(Executor):
             seat.idle = True
             return None
 
-    def may_leave(self, seat: Seat) -> bool:
+    def may_leave(self, seat: Dispatcher) -> bool:
         """Whether nothing has come for this seat meanwhile; then it is not counted on any more."""
         with self._lock:
             if self._waiting:
@@ -263,7 +263,7 @@ class Pool(Executor):
             self._threads.remove(seat.thread)
             return True
 
-    def worker_for(self, seat: Seat, call: Call) -> Worker:
+    def worker_for(self, seat: Dispatcher, call: Call) -> WorkerHandle:
         """An idle worker, or a new one."""
         terms = self._terms
         if call.memory is not None:
@@ -282,9 +282,9 @@ class Pool(Executor):
             else:
                 reasons.pop(number, None)
 
-        return Worker(terms, call.name, told)
+        return WorkerHandle(terms, call.name, told)
 
-    def keep(self, worker: Worker) -> None:
+    def keep(self, worker: WorkerHandle) -> None:
         """A worker that could do more, from a seat that ends."""
         with self._lock:
             if not self._closed:
@@ -302,21 +302,21 @@ class Pool(Executor):
         if len(self._seats) >= self._seats_at_most:
             return
         try:
-            self._add_seat(Seat(self, self._width, f"sublet-pool-{len(self._seats)}"))
+            self._add_seat(Dispatcher(self, self._width, f"sublet-pool-{len(self._seats)}"))
         except OSError:
             # No descriptor is left: those that are there have to do.
             if not self._seats:
                 self._waiting.pop()
                 raise
 
-    def _add_seat(self, seat: Seat) -> None:
+    def _add_seat(self, seat: Dispatcher) -> None:
         self._seats.append(seat)
         self._threads.append(seat.thread)
         seat.thread.start()
 
-    def _see_off(self, workers: list[Worker]) -> None:
+    def _see_off(self, workers: list[WorkerHandle]) -> None:
         """Let idle workers go, and watch until they are gone."""
-        seat = Seat(self, 0, "sublet-pool-end")
+        seat = Dispatcher(self, 0, "sublet-pool-end")
         for worker in workers:
             worker.dismiss()
             seat.adopt(worker)
@@ -385,7 +385,7 @@ def _device(gpu: int | str | None, device: str | None) -> str | None:
 
 
 def _packed(initializer: Callable[..., object], arguments: tuple[Any, ...]) -> bytes:
-    return parcels.in_one_piece((initializer, tuple(arguments)))
+    return pickle_transport.in_one_piece((initializer, tuple(arguments)))
 
 
 def _refuse_broken_fork() -> None:

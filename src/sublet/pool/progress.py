@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
-from sublet.pool import canvas
+from sublet.pool import progress_canvas
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -34,7 +34,7 @@ class Bar:
     def __init__(self, name: str, reason: Callable[[], str], wanted: bool = True) -> None:
         self._name = name
         self._reason = reason
-        self._canvas = canvas.here() if wanted else None
+        self._canvas = progress_canvas.here() if wanted else None
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._total = 0

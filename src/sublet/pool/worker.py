@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sublet import descriptors
-from sublet.client import request
-from sublet.client.following import Following
+from sublet.client import job_request
+from sublet.client.job_follower import JobFollower
 from sublet.domain.job import POOL_PROGRAM
 from sublet.errors import WorldError
+from sublet.formats import pickle_transport
+from sublet.formats.lease import say
 from sublet.home import Home
-from sublet.inside import calls, parcels
-from sublet.inside.lease import say
+from sublet.inside import pool_worker
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended, Granted, Retried, Started
@@ -41,7 +42,7 @@ class Terms(Struct, frozen=True):
     cold: bool = False
 
 
-class Worker:
+class WorkerHandle:
     """One worker, from its job's first word to its last. Used by one thread at a time.
 
     `told` hears why it waits, and an empty line when it does not any more.
@@ -70,7 +71,7 @@ class Worker:
         self._opened = False
         self._told = told
         words = [sys.executable, "-m", POOL_PROGRAM.decode(), label]
-        spec = request.job(
+        spec = job_request.job(
             words,
             terms.memory,
             device=terms.device,
@@ -98,7 +99,7 @@ class Worker:
         try:
             self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             streams = [self._null, 1, 2, self._theirs.fileno()]
-            self._job = Following(spec, Home.find(), self, streams)
+            self._job = JobFollower(spec, Home.find(), self, streams)
         except BaseException:
             self._close_streams()
             raise
@@ -112,17 +113,22 @@ class Worker:
         """Its number at the broker, once that is known."""
         return self._job.job
 
-    def send(self, number: int, parcel: parcels.Parcel) -> None:
+    def send(self, number: int, parcel: pickle_transport.PickledObject) -> None:
         """Give it a call; it must be ready."""
         if not self._opened:
-            parcels.send(self.channel, calls.OPENING, 0, parcels.Parcel(self._opening, []))
+            pickle_transport.send(
+                self.channel,
+                pool_worker.OPENING,
+                0,
+                pickle_transport.PickledObject(self._opening, []),
+            )
             self._opened = True
-        parcels.send(self.channel, calls.CALL, number, parcel)
+        pickle_transport.send(self.channel, pool_worker.CALL, number, parcel)
 
-    def receive_nowait(self) -> parcels.Packet | None:
+    def receive_nowait(self) -> pickle_transport.PicklePacket | None:
         """The next answer; None if there is none now."""
         try:
-            return parcels.receive(self.channel, wait=False)
+            return pickle_transport.receive(self.channel, wait=False)
         except BlockingIOError:
             return None
 
@@ -137,7 +143,7 @@ class Worker:
         """
         found = set()
         with contextlib.suppress(OSError):
-            while (packet := parcels.receive(self._theirs, wait=False)) is not None:
+            while (packet := pickle_transport.receive(self._theirs, wait=False)) is not None:
                 found.add(packet.call)
         return found
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from sublet.serving.catalogue import Catalogue
-from sublet.serving.textproto import ModelConfig
+from sublet.serving.control.config_files import ModelConfig
 
 Names = Mapping[str, str]
 """Directories of the server, and what clients call them."""

@@ -6,7 +6,7 @@ import time
 import note
 
 import sublet
-from sublet.inside.lease import current
+from sublet.formats.lease import current
 
 name, seconds = sys.argv[1:]
 try:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fuzz.driver import Random, Target
-from sublet.cli.numbers import read_indexes, read_numbers
-from sublet.domain.asking import read_memory
+from sublet.cli.job_numbers import read_indexes, read_numbers
 from sublet.domain.memory import parse_memory
+from sublet.domain.memory_option import read_memory
 from sublet.errors import BadRequest
 from sublet.units import LARGEST, parse_bytes, parse_seconds
 from sublet.wire.pack import pack

@@ -2,8 +2,8 @@
 
 from fuzz.driver import Target
 from sublet.errors import BadRequest
-from sublet.serving import textproto
-from sublet.serving.proto import serving
+from sublet.serving.control import config_files
+from sublet.serving.frontend.proto import serving
 
 _TEXTS = (
     b'model_config_list { config { name: "a" base_path: "/m/a" model_platform: "tensorflow" '
@@ -26,13 +26,13 @@ def target() -> Target:
 def feed(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     for read in (
-        textproto.read_models,
-        textproto.read_batching,
-        textproto.read_monitoring,
-        textproto.read_tls,
+        config_files.read_models,
+        config_files.read_batching,
+        config_files.read_monitoring,
+        config_files.read_tls,
     ):
         _try(read, text)
-    _try(textproto.decode_models, data)
+    _try(config_files.decode_models, data)
 
 
 def _try(read: object, given: object) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 
 from fuzz.driver import Random, Target
 from fuzz.pipes import Pipe, Stage, pieces, settle
-from sublet.serving.grpc import frames, hpack
-from sublet.serving.grpc.connection import Connection
-from sublet.serving.grpc.frames import Setting
-from sublet.serving.grpc.server import GrpcServer
-from sublet.serving.limits import Limits
-from sublet.serving.proto import serving, tensors
+from sublet.serving.frontend.grpc import frames, hpack
+from sublet.serving.frontend.grpc.connection import Connection
+from sublet.serving.frontend.grpc.frames import Setting
+from sublet.serving.frontend.grpc.server import GrpcServer
+from sublet.serving.frontend.limits import Limits
+from sublet.serving.frontend.proto import serving, tensors
 from support.grpcdesk import StandInDesk
 from support.h2client import POST
 

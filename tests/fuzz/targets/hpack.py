@@ -1,7 +1,7 @@
 """The header blocks of HTTP/2."""
 
 from fuzz.driver import Random, Target
-from sublet.serving.grpc import hpack
+from sublet.serving.frontend.grpc import hpack
 from support.h2client import POST
 
 _NAMES = (b":path", b":method", b"te", b"grpc-timeout", b"authorization", b"x" * 40, b"")

@@ -11,7 +11,7 @@ import socket
 
 from fuzz import scratch
 from fuzz.driver import Random, Target
-from sublet.backends.local import tree
+from sublet.keeper import process_tree
 from support.workshop import Shift, Workshop
 
 _SEEDS: tuple[dict[str, object], ...] = (
@@ -73,8 +73,8 @@ def target() -> Target:
 
 
 def _lives(shift: Shift) -> None:
-    assert tree.start_time(shift.keeper) is not None, "the keeper has ended"
-    assert tree.start_time(shift.worker) is not None, "the program has ended"
+    assert process_tree.start_time(shift.keeper) is not None, "the keeper has ended"
+    assert process_tree.start_time(shift.worker) is not None, "the program has ended"
 
 
 def _is_a_wish(data: bytes) -> bool:

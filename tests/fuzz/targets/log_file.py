@@ -7,8 +7,8 @@ import os
 
 from fuzz import scratch
 from fuzz.driver import Target
-from sublet.backends.local import logs
 from sublet.client.logs import Log
+from sublet.keeper import output_files
 
 _HOLE = 1 << 16
 
@@ -26,7 +26,7 @@ def target() -> Target:
                 # As its keeper leaves the middle out.
                 file.write(bytes(2 * _HOLE) + output)
                 file.flush()
-                logs.punch(file.fileno(), _HOLE, _HOLE)
+                output_files.punch(file.fileno(), _HOLE, _HOLE)
         size = path.stat().st_size
         for lines in (None, 0, 1, 10):
             with Log.open(path) as log:
@@ -34,8 +34,8 @@ def target() -> Target:
                     log.seek_lines(lines)
                 pieces = list(log.read())
                 assert sum(len(one) for one in pieces if isinstance(one, bytes)) <= size
-                assert all(one.size > 0 for one in pieces if isinstance(one, logs.Gap))
-        logs.Bound([str(path)], _HOLE).close()
+                assert all(one.size > 0 for one in pieces if isinstance(one, output_files.Gap))
+        output_files.SizeLimit([str(path)], _HOLE).close()
         assert os.path.getsize(path) >= 0
 
     seeds = (

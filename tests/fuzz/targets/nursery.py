@@ -14,7 +14,7 @@ import sys
 
 from fuzz import scratch
 from fuzz.driver import Random, Target
-from sublet.backends.local import tree
+from sublet.keeper import process_tree
 from support.box import wait_for
 
 _SERVE = """
@@ -54,11 +54,11 @@ def target() -> Target:
             pass
         ours.setblocking(True)
         assert nursery.poll() is None, "it has ended"
-        wait_for(lambda: len(tree.descendants(nursery.pid)) < _MOST, "pairs have ended")
+        wait_for(lambda: len(process_tree.descendants(nursery.pid)) < _MOST, "pairs have ended")
 
     def check() -> None:
         assert nursery.poll() is None, "it has ended"
-        wait_for(lambda: len(tree.descendants(nursery.pid)) <= 2, "only its pair is left")
+        wait_for(lambda: len(process_tree.descendants(nursery.pid)) <= 2, "only its pair is left")
         assert len(os.listdir(f"/proc/{nursery.pid}/fd")) < 20, "descriptors stay open"
 
     def close() -> None:

@@ -5,16 +5,23 @@ import os
 import socket
 
 from fuzz.driver import Random, Target
-from sublet.inside import parcels
+from sublet.formats import pickle_transport
 
 
 def target() -> Target:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     before = len(os.listdir("/proc/self/fd"))
     seeds = [
-        b"\0" + parcels._HEAD.pack(3, 7, 5, 0) + b"12345",
-        b"\1" + parcels._HEAD.pack(3, 7, 5, 1) + b"12345" + parcels._LENGTH.pack(64) + bytes(128),
-        b"\2" + parcels._HEAD.pack(3, 7, 0, 2) + parcels._LENGTH.pack(8) * 2 + bytes(256),
+        b"\0" + pickle_transport._HEAD.pack(3, 7, 5, 0) + b"12345",
+        b"\1"
+        + pickle_transport._HEAD.pack(3, 7, 5, 1)
+        + b"12345"
+        + pickle_transport._LENGTH.pack(64)
+        + bytes(128),
+        b"\2"
+        + pickle_transport._HEAD.pack(3, 7, 0, 2)
+        + pickle_transport._LENGTH.pack(8) * 2
+        + bytes(256),
     ]
 
     def feed(data: bytes) -> None:
@@ -31,8 +38,8 @@ def target() -> Target:
                 if how != b"\3":
                     os.write(memory, data[22:])
                 socket.send_fds(ours, [data], [memory])
-            with contextlib.suppress(parcels.NoPacket):
-                packet = parcels.receive(theirs)
+            with contextlib.suppress(pickle_transport.NoPacket):
+                packet = pickle_transport.receive(theirs)
                 assert packet is None or len(packet.body) <= len(data)
         finally:
             if memory is not None:
@@ -49,7 +56,7 @@ def target() -> Target:
 
 
 def make(chance: Random) -> bytes:
-    head = parcels._HEAD.pack(
+    head = pickle_transport._HEAD.pack(
         chance.randrange(256), chance.randrange(9), chance.randrange(9), chance.choice((0, 1, 2, 9))
     )
     return bytes([chance.randrange(4)]) + head + chance.randbytes(chance.randrange(300))

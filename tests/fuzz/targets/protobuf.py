@@ -6,9 +6,9 @@ import numpy as np
 
 from fuzz.driver import Random, Target
 from sublet.errors import ServingError
-from sublet.serving.grpc import contents
-from sublet.serving.grpc.requests import parse
-from sublet.serving.proto import inference, lifting, serving, tensors
+from sublet.serving.frontend.grpc import oip_tensors
+from sublet.serving.frontend.grpc.requests import parse
+from sublet.serving.frontend.proto import inference, lifting, serving, tensors
 
 _PREDICT, _INFER = serving("PredictRequest"), inference("ModelInferRequest")
 _LARGE = 16
@@ -72,8 +72,8 @@ def _lifted(data: bytes) -> dict[str, Any]:
 def _inferred(data: bytes) -> object:
     rest, raw = lifting.lift_raw(memoryview(data))
     request = parse(_INFER, rest)
-    contents.wanted(request)
-    return contents.inputs(request, raw or request.raw_input_contents)
+    oip_tensors.wanted(request)
+    return oip_tensors.inputs(request, raw or request.raw_input_contents)
 
 
 def _try(read: Any, data: bytes) -> Any:

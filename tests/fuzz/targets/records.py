@@ -13,13 +13,13 @@ import numpy as np
 
 from fuzz.driver import Random, Target
 from sublet.channel import records, segments, tensors
+from sublet.channel.client_protocol import ClientProtocol
 from sublet.channel.inbox import Packet
 from sublet.channel.outbox import Outgoing
 from sublet.channel.records import Malformed
-from sublet.channel.session import Session
 from sublet.channel.tensors import BESIDE, INLINE, REF
-from sublet.inside.serving.clients import Client
-from sublet.inside.serving.engine import Engine
+from sublet.engine.client_channels import Client
+from sublet.engine.engine import Engine
 from support.numbers import FLOAT, Numbers
 
 _PAIR = socket.AF_UNIX, socket.SOCK_SEQPACKET
@@ -62,7 +62,7 @@ class Place:
             assert not client.calls
 
     def _to_client(self, packet: bytes, count: int) -> None:
-        session = Session(_drop)
+        session = ClientProtocol(_drop)
         for number in range(3):
             session.call(number, "m", 1, "s", {"x": np.zeros(3, np.float32)})
         descriptors = [os.dup(self._memory) for _ in range(count)]
@@ -125,7 +125,7 @@ def _route(model: str, inputs: tuple[str, ...] = ("x",)) -> bytes:
 def _sent(chance: Random) -> bytes:
     """What a client sends for a call: the engine has to understand all of it."""
     said: list[Outgoing] = []
-    session = Session(said.append)
+    session = ClientProtocol(said.append)
     shape = tuple(chance.randrange(4) for _ in range(chance.randrange(5)))
     dtype = chance.choice(("f4", "f8", "i1", "i8", "?", "c8", "f2", "O"))
     array: Any = np.zeros(shape, dtype)

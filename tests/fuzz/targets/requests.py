@@ -16,15 +16,15 @@ import msgspec
 from fuzz import scratch
 from fuzz.driver import Random, Target
 from sublet.broker.broker import Broker
+from sublet.broker.connections import ClientConnection
 from sublet.broker.ledger import Ledger
 from sublet.broker.requests import Requests
-from sublet.broker.sessions import Session
 from sublet.clock import SystemClock
 from sublet.devices import Probe
 from sublet.domain.job import JobSpec, Process
 from sublet.domain.memory import Exactly
 from sublet.home import Home
-from sublet.hub import Hub
+from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
@@ -41,7 +41,7 @@ class Office:
     def __init__(self, root: Path) -> None:
         home = Home(root)
         home.make()
-        self._hub = Hub()
+        self._hub = Reactor()
         self._broker = Broker(
             self._hub, home, Ledger.open(home.ledger), Probe.open(2 * GiB), SystemClock()
         )
@@ -54,7 +54,7 @@ class Office:
         # The broker reads what is there, so a client that sends much must not wait for it.
         ours.setblocking(False)
         theirs.setblocking(False)
-        session = Session(self._hub, theirs, self._desk)
+        session = ClientConnection(self._hub, theirs, self._desk)
         null = os.open(os.devnull, os.O_RDWR)
         try:
             with scratch.nobody_is_hurt():

@@ -8,8 +8,8 @@ import httptools
 
 from fuzz.driver import Random, Target
 from fuzz.pipes import Pipe, Stage, pieces, settle
-from sublet.serving.rest import Limits, Server
-from sublet.serving.rest.connection import Connection
+from sublet.serving.frontend.rest import Limits, Server
+from sublet.serving.frontend.rest.connection import Connection
 from support.desk import table
 from support.rest import request
 

@@ -13,7 +13,7 @@ from fuzz.driver import Random, Target
 from sublet.backends.local.launcher import Launcher
 from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
-from sublet.hub import Hub
+from sublet.reactor import Reactor
 
 _NAMES = ("spec.json", "claim", "worker.json", "exit.json", "fresh.json", "ran", "runtime.json")
 _TURNS = 3
@@ -113,7 +113,7 @@ def _pack(files: dict[str, object]) -> bytes:
 def feed(root: Path, data: bytes) -> None:
     directory = root / "1.1"
     directory.mkdir()
-    hub, reports = Hub(), Reports()
+    hub, reports = Reactor(), Reports()
     launcher = Launcher(hub, root, root / "log", reports)
     try:
         for part in data.split(b"\x1e"):

@@ -3,7 +3,7 @@
 from fuzz import scratch
 from fuzz.driver import Target
 from sublet.errors import BadRequest
-from sublet.replay import trace
+from sublet.tools.replay import trace
 from sublet.units import GiB
 
 _SEEDS = (

@@ -1,8 +1,8 @@
 """The broker's side of local workers: starts them, hears of them, ends them.
 
 It reports to the broker through `Reports` and keeps no lease. An attempt's fate is read from its
-directory (see `records`), so that a broker that comes later finds the same truth. That an attempt
-has ended is believed of its keeper alone, or when none of its processes is left.
+directory (see `attempt_files`), so that a broker that comes later finds the same truth. That an
+attempt has ended is believed of its keeper alone, or when none of its processes is left.
 """
 
 import contextlib
@@ -18,14 +18,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sublet.backends.local import keeper, packets, parent, records, tree, witness
-from sublet.backends.local.cgroup import Cgroup
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
 from sublet.backends.local.reports import Ending, Reports, own_status, read_ending
-from sublet.backends.local.runtime import WHY
 from sublet.domain.job import Process
-from sublet.hub import Hub
+from sublet.formats import attempt_files, packets
+from sublet.keeper import keeper, process_tree, subreaper, witness
+from sublet.keeper.cgroup import Cgroup
+from sublet.keeper.time_limit import WHY
+from sublet.reactor import Reactor
 
 _PACKAGE = str(Path(__file__).parents[3])
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -62,7 +63,7 @@ class _Kept:
 class Launcher:
     """All workers of this machine."""
 
-    def __init__(self, hub: Hub, runs: Path, log: Path, reports: Reports) -> None:
+    def __init__(self, hub: Reactor, runs: Path, log: Path, reports: Reports) -> None:
         self.hub = hub
         self.runs = runs
         self.reports = reports
@@ -116,7 +117,7 @@ class Launcher:
         kept.keeper, kept.worker = keeper, worker
         self._kept[run] = kept
         if rebooted:
-            record = records.read(kept.directory, "exit.json")
+            record = attempt_files.read(kept.directory, "exit.json")
             lost = Ending(None, note="the machine was restarted", rebooted=True)
             self._ended(kept, read_ending(record) or lost)
         else:
@@ -130,7 +131,7 @@ class Launcher:
         if kept.link is not None:
             self._tell(kept, {"signal": number})
             self._wake(kept)
-        elif kept.worker is not None and tree.is_alive(kept.worker.pid, kept.worker.start):
+        elif kept.worker is not None and process_tree.is_alive(kept.worker.pid, kept.worker.start):
             with contextlib.suppress(OSError):
                 os.killpg(kept.worker.pid, number)
 
@@ -193,7 +194,7 @@ class Launcher:
 
     def reap(self) -> None:
         """Collect our own children: cold keepers, nurseries, and orphans that fell to us."""
-        for pid, status in parent.collect():
+        for pid, status in subreaper.collect():
             self._reaped(pid, status)
 
     def _order(self, key: NurseryKey, kept: _Kept, streams: list[int]) -> bool:
@@ -214,7 +215,7 @@ class Launcher:
         ours, theirs = packets.pair()
         boot = (
             "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-            "from sublet.backends.local import keeper; sys.path.pop(0); keeper.main()"
+            "from sublet.keeper import keeper; sys.path.pop(0); keeper.main()"
         )
         numbers = [theirs.fileno(), *streams]
         command = [sys.executable, "-S", "-E", "-c", boot, _PACKAGE, kept.directory, how]
@@ -251,7 +252,7 @@ class Launcher:
         # Its keeper has come and gets no further; without it, the attempt's directory tells more.
         owner = _owner(kept.directory)
         if owner is not None:
-            tree.send_exactly({owner.pid: owner.start}, signal.SIGKILL)
+            process_tree.send_exactly({owner.pid: owner.start}, signal.SIGKILL)
         self._expect_start(kept, waited)
 
     def _give_up(self, kept: _Kept, why: str) -> bool:
@@ -259,7 +260,7 @@ class Launcher:
         if self._kept.get(kept.run) is not kept or kept.worker is not None:
             return False
         try:
-            if not records.claim(kept.directory, {"broker": os.getpid()}):
+            if not attempt_files.claim(kept.directory, {"broker": os.getpid()}):
                 return False
         except OSError:
             return False
@@ -297,7 +298,7 @@ class Launcher:
     def _wake(kept: _Kept) -> None:
         """What a keeper is told that cannot wait wakes it, if somebody has stopped it."""
         if kept.keeper is not None:
-            tree.send_exactly({kept.keeper.pid: kept.keeper.start}, signal.SIGCONT)
+            process_tree.send_exactly({kept.keeper.pid: kept.keeper.start}, signal.SIGCONT)
 
     def _hear(self, kept: _Kept) -> None:
         assert kept.link is not None
@@ -324,13 +325,13 @@ class Launcher:
 
     def _know(self, kept: _Kept, who: dict[str, Any]) -> bool:
         """We have heard who the worker is; False if that makes no sense."""
-        if not records.is_process(who) or not records.is_process(who.get("keeper")):
+        if not attempt_files.is_process(who) or not attempt_files.is_process(who.get("keeper")):
             return False
         first = kept.worker is None
         kept.worker = kept.worker or Process(who["pid"], who["start"])
         kept.keeper = kept.keeper or Process(who["keeper"]["pid"], who["keeper"]["start"])
         kept.group = Cgroup.of(who.get("group"), kept.keeper.pid, kept.keeper.start)
-        if records.is_process(behind := who.get("witness", {})):
+        if attempt_files.is_process(behind := who.get("witness", {})):
             kept.witness = Process(behind["pid"], behind["start"])
         if kept.nursery is not None:
             self.nurseries.born(kept.nursery)
@@ -357,24 +358,24 @@ class Launcher:
         if owner is None and tries < _TRIES:
             self._settle_later(kept, tries)  # It is being written.
             return
-        if owner is not None and tree.is_alive(owner.pid, owner.start):
+        if owner is not None and process_tree.is_alive(owner.pid, owner.start):
             # It does not listen yet, or dies just now, or cannot be reached any more.
             if not self._connect(kept, owner):
                 if kept.stopped and tries > _TRIES:
-                    tree.send_exactly({owner.pid: owner.start}, signal.SIGTERM)
+                    process_tree.send_exactly({owner.pid: owner.start}, signal.SIGTERM)
                 self._settle_later(kept, tries)
             return
-        who = records.read(kept.directory, "worker.json")
+        who = attempt_files.read(kept.directory, "worker.json")
         if who is not None:
             self._know(kept, who)
         if kept.worker is None:
             # The keeper says who its worker is before it lets it go.
             self._never_ran(kept, "its keeper was killed")
             return
-        ending = read_ending(records.read(kept.directory, "exit.json"))
+        ending = read_ending(attempt_files.read(kept.directory, "exit.json"))
         worker = kept.worker
-        if ending is not None and not tree.is_alive(worker.pid, worker.start):
-            spec = records.read(kept.directory, "spec.json") or {}
+        if ending is not None and not process_tree.is_alive(worker.pid, worker.start):
+            spec = attempt_files.read(kept.directory, "spec.json") or {}
             if spec.get("leave_children") is True:
                 self._ended(kept, ending)
                 return
@@ -383,10 +384,10 @@ class Launcher:
     def _is_claimed(self, kept: _Kept) -> bool:
         """Whether a keeper has come for an attempt of which we know nothing; if not, it is over."""
         directory = kept.directory
-        if not os.path.isdir(directory) or records.claim(directory, {"broker": os.getpid()}):
+        if not os.path.isdir(directory) or attempt_files.claim(directory, {"broker": os.getpid()}):
             self._never_ran(kept, "its keeper never came")
             return False
-        if "broker" in (records.read(directory, "claim") or {}):
+        if "broker" in (attempt_files.read(directory, "claim") or {}):
             self._never_ran(kept, "an earlier broker had given it up")
             return False
         return True
@@ -435,7 +436,7 @@ class Launcher:
     def _watch_orphan(self, kept: _Kept) -> None:
         """The keeper is gone: see to the rest of its tree ourselves."""
         assert kept.worker is not None
-        if kept.witness is not None and tree.name(kept.witness.pid) != witness.NAME:
+        if kept.witness is not None and process_tree.name(kept.witness.pid) != witness.NAME:
             kept.witness = None
         kept.orphan = Orphan(
             self.hub,
@@ -459,24 +460,28 @@ class Launcher:
         assert worker is not None
         if self._kept.get(kept.run) is not kept:
             return
-        ending = read_ending(records.read(kept.directory, "exit.json"))
-        if ending is None and os.path.isdir(kept.directory) and not records.has_run(kept.directory):
+        ending = read_ending(attempt_files.read(kept.directory, "exit.json"))
+        if (
+            ending is None
+            and os.path.isdir(kept.directory)
+            and not attempt_files.has_run(kept.directory)
+        ):
             self._never_ran(kept, "its keeper was killed")
             return
         # It may have ended before we knew it for an orphan, and wait to be collected.
         self.reap()
         status = self._statuses.pop(worker.pid, None)
         if status is None:
-            status = records.read_reaped(kept.directory, worker.pid)
+            status = attempt_files.read_reaped(kept.directory, worker.pid)
         if status is None and ending is not None:
             status = ending.status
         behind = kept.witness
         if status is None and behind is not None and tries < _TRIES:
-            if tree.is_alive(behind.pid, behind.start):
+            if process_tree.is_alive(behind.pid, behind.start):
                 # It writes it down just now.
                 self.hub.later(0.05, lambda: self._orphan_gone(kept, tries + 1))
                 return
-            status = records.read_reaped(kept.directory, worker.pid)
+            status = attempt_files.read_reaped(kept.directory, worker.pid)
         if status is None:
             status = own_status(kept.directory, worker.pid)
         found = ending or Ending(status, system_peak=kept.peak or None)
@@ -488,7 +493,7 @@ class Launcher:
         for kept in self._kept.values():
             if kept.worker is not None and kept.worker.pid == pid:
                 self._statuses[pid] = status
-                records.write_reaped(kept.directory, pid, status)
+                attempt_files.write_reaped(kept.directory, pid, status)
 
 
 def _owner(directory: str) -> Process | None:
@@ -496,7 +501,7 @@ def _owner(directory: str) -> Process | None:
 
     One of an earlier boot is no process of this one, whatever has its number.
     """
-    claim = records.read(directory, "claim") or {}
-    if not records.is_process(claim):
+    claim = attempt_files.read(directory, "claim") or {}
+    if not attempt_files.is_process(claim):
         return None
-    return Process(claim["pid"], claim["start"] if claim.get("boot") == tree.boot() else -1)
+    return Process(claim["pid"], claim["start"] if claim.get("boot") == process_tree.boot() else -1)

@@ -10,7 +10,8 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
-from sublet.backends.local import cgroup, records, tree
+from sublet.formats import attempt_files
+from sublet.keeper import cgroup, process_tree
 
 
 def sweep(runs: Path, live: Set[str]) -> None:
@@ -26,14 +27,14 @@ def sweep(runs: Path, live: Set[str]) -> None:
 
 
 def _is_inhabited(directory: str) -> bool:
-    worker = records.read(directory, "worker.json") or {}
-    owners = (records.read(directory, "claim"), worker, worker.get("keeper"))
+    worker = attempt_files.read(directory, "worker.json") or {}
+    owners = (attempt_files.read(directory, "claim"), worker, worker.get("keeper"))
     return any(_lives(owner) for owner in owners)
 
 
 def _lives(process: Any) -> bool:
     """Whether a process of this number and start runs; what is no process does not."""
     try:
-        return tree.is_alive(int(process["pid"]), int(process["start"]))
+        return process_tree.is_alive(int(process["pid"]), int(process["start"]))
     except (LookupError, TypeError, ValueError):
         return False

@@ -13,9 +13,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from sublet.backends.local import installed, packets, tree
-from sublet.hub import Hub
-from sublet.inside import program, title, variables
+from sublet.formats import import_variables, packets
+from sublet.inside.warm_start import proctitle, program
+from sublet.keeper import process_tree
+from sublet.nursery import package_ages
+from sublet.reactor import Reactor
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
@@ -28,7 +30,7 @@ _GOODBYE = 3.0
 _LOOK = 0.5
 _BOOT = (
     "import sys, socket; sys.path.insert(0, sys.argv[2]); "
-    "from sublet.backends.local import nursery; sys.path.pop(0); "
+    "from sublet.nursery import nursery; sys.path.pop(0); "
     "nursery.main(socket.socket(fileno=int(sys.argv[1])))"
 )
 
@@ -59,8 +61,8 @@ class NurseryKey(Struct, frozen=True):
             (name, value)
             for name, value in environ.items()
             if value
-            and value not in (variables.DEFAULTS.get(name), known.sets.get(name))
-            and (variables.counts_when_loaded(name) or name in known.reads)
+            and value not in (import_variables.DEFAULTS.get(name), known.sets.get(name))
+            and (import_variables.counts_when_loaded(name) or name in known.reads)
         )
         return cls(common_name(python), tuple(settings))
 
@@ -113,7 +115,7 @@ class Nursery:
         if now - self._looked < _LOOK:
             return False
         self._looked = now
-        return installed.ages(self.packages) != self.packages
+        return package_ages.ages(self.packages) != self.packages
 
     @property
     def warm(self) -> bool:
@@ -126,7 +128,7 @@ class Nurseries:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Reactor,
         log: Path,
         package: str,
         changed: Callable[[], None],
@@ -176,7 +178,7 @@ class Nurseries:
     def is_stopped(self, key: NurseryKey) -> bool:
         """Whether somebody has stopped it."""
         nursery = self._all.get(key)
-        return nursery is not None and nursery.warm and tree.is_stopped(nursery.pid)
+        return nursery is not None and nursery.warm and process_tree.is_stopped(nursery.pid)
 
     def give_up(self, key: NurseryKey, stopped: bool) -> None:
         """A start that was ordered there has not come. One that somebody has stopped is replaced;
@@ -228,7 +230,7 @@ class Nurseries:
         ours, theirs = packets.pair()
         with self._log.open("ab") as log:
             process = subprocess.Popen(
-                [key.python, "-c", _BOOT, str(theirs.fileno()), self._package, title.ROOM],
+                [key.python, "-c", _BOOT, str(theirs.fileno()), self._package, proctitle.ROOM],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -256,7 +258,7 @@ class Nurseries:
                 nursery.tensorflow = packet["tensorflow"]
                 nursery.packages = packet["packages"]
                 self._know(nursery.key.python, packet["variables"], packet["written"])
-                nursery.holds = tree.shared_memory(nursery.pid)
+                nursery.holds = process_tree.shared_memory(nursery.pid)
                 self._changed()
             case "off":
                 nursery.packages = packet.get("packages", {})
@@ -264,7 +266,7 @@ class Nurseries:
 
     def _know(self, python: str, read: list[str], written: dict[str, str]) -> None:
         """Take in which variables count for programs of this interpreter."""
-        other = variables.AGAIN | variables.HARMLESS
+        other = import_variables.AGAIN | import_variables.HARMLESS
         counts = {name for name in read if name not in other and not name.startswith("PYTHON")}
         known = self._known.get(python, Packages())
         self._known[python] = Packages(known.reads | counts, known.sets | written)

@@ -13,15 +13,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sublet.backends.local import brake, records, tree
-from sublet.backends.local.cgroup import Cgroup
-from sublet.backends.local.keeper import GRACE
-from sublet.backends.local.logs import LIMIT, Bound
-from sublet.backends.local.processors import Processors
-from sublet.backends.local.runtime import Runtime
-from sublet.backends.local.witness import NAME
 from sublet.domain.job import Process
-from sublet.hub import Hub
+from sublet.formats import attempt_files
+from sublet.keeper import pausing, process_tree
+from sublet.keeper.affinity import Affinity
+from sublet.keeper.cgroup import Cgroup
+from sublet.keeper.keeper import GRACE
+from sublet.keeper.output_files import LIMIT, SizeLimit
+from sublet.keeper.time_limit import TimeLimit
+from sublet.keeper.witness import NAME
+from sublet.reactor import Reactor
 
 _AGAIN = 0.05
 """Seconds between looks at what is left of a tree that is to be gone."""
@@ -32,7 +33,7 @@ class Orphan:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Reactor,
         directory: str,
         worker: Process,
         witness: Process | None,
@@ -42,8 +43,8 @@ class Orphan:
         gone: Callable[[], None],
     ) -> None:
         spec = _read_spec(directory)
-        began = (records.read(directory, "worker.json") or {}).get("began", -1.0)
-        if not records.is_number(began, 0, time.monotonic()):
+        began = (attempt_files.read(directory, "worker.json") or {}).get("began", -1.0)
+        if not attempt_files.is_number(began, 0, time.monotonic()):
             began = time.monotonic()
         self._hub = hub
         self._directory = directory
@@ -58,15 +59,15 @@ class Orphan:
         self._grace = spec["grace"]
         self._pidfd: int | None = None
         self._closed = False
-        self._runtime = Runtime.resume(directory, spec["time"], began)
-        self._brake = brake.Brake(self._members, group)
-        self._processors = Processors(self._members, spec["affinity"])
-        self._bound = Bound(spec["paths"], spec["limit"])
+        self._runtime = TimeLimit.resume(directory, spec["time"], began)
+        self._brake = pausing.Pause(self._members, group)
+        self._processors = Affinity(self._members, spec["affinity"])
+        self._bound = SizeLimit(spec["paths"], spec["limit"])
         self._chores = (self._brake, self._processors, self._bound)
         if self._runtime.paused:
             self._brake.pause(True)
         else:
-            brake.release(self._members(), group)
+            pausing.release(self._members(), group)
 
     def watch(self) -> None:
         """Look after it until it is gone; that may be at once."""
@@ -75,7 +76,7 @@ class Orphan:
         except OSError:
             self._press()
             return
-        if not tree.is_alive(self._worker.pid, self._worker.start):
+        if not process_tree.is_alive(self._worker.pid, self._worker.start):
             self._unwatch()
             self._press()
             return
@@ -89,7 +90,7 @@ class Orphan:
             self._brake.pause(wishes["pause"])
             if not wishes["pause"]:
                 # The keeper knew which of them it had stopped; we do not.
-                brake.release(self._members(), self._group)
+                pausing.release(self._members(), self._group)
         if "processors" in wishes:
             self._processors.confine(wishes["processors"])
 
@@ -128,10 +129,10 @@ class Orphan:
         """SIGTERM to all; what stands is woken, so that it can act on it."""
         self._brake.let_go()
         self._members()
-        tree.send_exactly(self._known, signal.SIGTERM)
+        process_tree.send_exactly(self._known, signal.SIGTERM)
         if self._group is not None:
             self._group.freeze(False)
-        tree.send_exactly(self._known, signal.SIGCONT)
+        process_tree.send_exactly(self._known, signal.SIGCONT)
 
     def _press(self) -> None:
         """Kill what is left, until nothing is."""
@@ -140,7 +141,7 @@ class Orphan:
         if self._members():
             if self._group is not None:
                 self._group.kill()
-            tree.send_exactly(self._known, signal.SIGKILL)
+            process_tree.send_exactly(self._known, signal.SIGKILL)
             self._hub.later(_AGAIN, self._press)
         else:
             self._gone()
@@ -149,24 +150,24 @@ class Orphan:
         """The processes of the tree: what the control group lists, what is below the witness or
         was found before, and what is related to it. Where there is no group, those that have the
         mark of the attempt, too."""
-        processes = tree.everybody()
+        processes = process_tree.everybody()
         known = {
             pid
             for pid, start in self._known.items()
             if pid in processes and processes[pid].start == start
         }
         witness = self._witness
-        if witness is not None and tree.is_alive(witness.pid, witness.start):
+        if witness is not None and process_tree.is_alive(witness.pid, witness.start):
             below = {pid for pid, now in processes.items() if now.parent == witness.pid}
-            known |= {pid for pid in below if tree.name(pid) != NAME}
+            known |= {pid for pid in below if process_tree.name(pid) != NAME}
         if self._group is not None:
             known.update(self._group.members())
         # If a program had to start a broker itself, that one is below the witness, and so are the
         # witnesses of others once it has ended: they are no part of the tree.
         known.discard(os.getpid())
-        found = tree.related(processes, known)
+        found = process_tree.related(processes, known)
         if self._group is None:
-            found |= tree.marked(processes, self._mark)
+            found |= process_tree.marked(processes, self._mark)
         found -= {os.getpid(), 0 if witness is None else witness.pid}
         self._known = {pid: processes[pid].start for pid in found}
         return list(found)
@@ -180,14 +181,14 @@ class Orphan:
 
 def _read_spec(directory: str) -> dict[str, Any]:
     """What of spec.json concerns us; defaults where it is not as the broker wrote it."""
-    spec = records.read(directory, "spec.json") or {}
+    spec = attempt_files.read(directory, "spec.json") or {}
     logs = spec["logs"] if isinstance(spec.get("logs"), dict) else {}
     paths = logs["paths"] if isinstance(logs.get("paths"), list) else []
     affinity = spec["affinity"] if isinstance(spec.get("affinity"), list) else []
     time_limit, grace, limit = spec.get("time"), spec.get("grace"), logs.get("limit")
     return {
-        "time": time_limit if records.is_number(time_limit, 0, 1e12) else None,
-        "grace": grace if records.is_number(grace, 0, 1e9) else GRACE,
+        "time": time_limit if attempt_files.is_number(time_limit, 0, 1e12) else None,
+        "grace": grace if attempt_files.is_number(grace, 0, 1e9) else GRACE,
         "limit": limit if type(limit) is int and limit > 0 else LIMIT,
         "paths": [path for path in paths if isinstance(path, str) and "\0" not in path],
         "affinity": [cpu for cpu in affinity if type(cpu) is int],

@@ -4,9 +4,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from sublet.backends.local import records
 from sublet.domain.job import Process
-from sublet.inside.measure import read_exit_code
+from sublet.formats import attempt_files
+from sublet.formats.usage_file import read_exit_code
 
 
 class Ending(Struct, frozen=True):
@@ -25,19 +25,19 @@ class Ending(Struct, frozen=True):
     """Whether it ended with the machine."""
 
 
-def read_ending(record: records.Record | None) -> Ending | None:
+def read_ending(record: attempt_files.Record | None) -> Ending | None:
     """An exit record, or what a keeper says of an end; None if it is not as a keeper makes it."""
     if record is None or "status" not in record:
         return None
     status, ran, peak = record["status"], record.get("ran"), record.get("system_peak")
     stopped, note, left = (record.get(name) for name in ("stopped", "note", "left"))
-    if status is not None and not records.is_status(status):
+    if status is not None and not attempt_files.is_status(status):
         return None
     return Ending(
         status,
         stopped if isinstance(stopped, str) else "",
         peak if type(peak) is int and peak > 0 else None,
-        ran if records.is_number(ran, 0, 1e12) else None,
+        ran if attempt_files.is_number(ran, 0, 1e12) else None,
         note if isinstance(note, str) else "",
         tuple(one for one in left if isinstance(one, str)) if isinstance(left, list) else (),
     )
@@ -74,5 +74,5 @@ def own_status(directory: str, pid: int) -> int | None:
 def how_started(directory: str) -> str:
     """How a worker has started by its own word: one that was forked warm may have become a fresh
     interpreter. Empty if it left none."""
-    record = records.read(directory, records.FRESH)
+    record = attempt_files.read(directory, attempt_files.FRESH)
     return f"cold: {record['why']}" if record and isinstance(record.get("why"), str) else ""

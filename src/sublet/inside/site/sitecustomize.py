@@ -11,16 +11,16 @@ import sys
 def _install() -> None:
     import os
 
-    inside = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sublet = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     # Under a name of its own: Sublet need not be installed here, and if it is, it may be another.
-    name = "_sublet_inside"
+    name = "_sublet"
     package = type(sys)(name)
-    package.__path__ = [inside]
+    package.__path__ = [sublet]
     package.__package__ = name
-    package.__file__ = os.path.join(inside, "__init__.py")
+    package.__file__ = os.path.join(sublet, "__init__.py")
     sys.modules[name] = package
     # The package under the private name given to it above: no checker finds that.
-    from _sublet_inside import hook  # type: ignore[import-not-found]
+    from _sublet.inside import hook  # type: ignore[import-not-found]
 
     hook.install()
 

@@ -1,0 +1,210 @@
+"""How full each device is: the devices' facts, the leases, and what was measured, joined.
+
+A lease counts from its grant on, with its charge or with what it really holds, whichever is more.
+What nobody here holds belongs to strangers. The three never add up to more than the capacity
+without `free` turning negative.
+
+What strangers take counts at once; what they give back counts only after it has stayed free for
+`SETTLING` seconds, because a program that has just let go may be between two steps. Memory that
+could as well be ours (a lease that has just ended and that the driver still shows, or one that grew
+since it was last looked at) is not free either as long as it is shown, but it is no stranger's and
+so does not have to settle.
+
+A lease within another counts there and not on the device: the device counts the outer one once,
+with its charge, or with what its program and the leases within it come to where that is more.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sublet.domain.device import DeviceFacts
+from sublet.domain.job import Job, Paused, Running
+from sublet.policy.capacity import Capacity, Holding
+
+SETTLING = 5.0
+"""Seconds for which what strangers gave back must stay free before it is given away."""
+
+
+class UsageSample(Struct, frozen=True):
+    """What a worker's tree was last seen to hold in main memory."""
+
+    now: int
+    peak: int
+    pids: tuple[int, ...]
+    busy: float | None = None
+    """How many processors it kept busy; None after a pause, until it is looked at again."""
+
+
+class Strangers:
+    """Remembers what strangers held on each device in the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+        self._ended: dict[str, deque[tuple[float, int]]] = {}
+
+    def lease_ended(self, device: str, charge: int, now: float) -> None:
+        """The driver may go on showing this lease's memory for a moment."""
+        self._ended.setdefault(device, deque()).append((now, charge))
+
+    def settled(self, device: str, shown: int, ours: int, now: float) -> int:
+        """What counts as strangers', if the system shows `shown` bytes that no lease accounts for.
+
+        Up to `ours` of them may belong to a lease that grew since it was last looked at.
+        """
+        ended = _recent(self._ended.setdefault(device, deque()), now)
+        foreign = max(0, shown - ours - sum(charge for _, charge in ended))
+        seen = self._seen.setdefault(device, deque())
+        # Only what is larger than all that came after it can still matter.
+        while seen and seen[-1][1] <= foreign:
+            seen.pop()
+        seen.append((now, foreign))
+        return max(shown, _recent(seen, now)[0][1])
+
+
+def _recent(history: deque[tuple[float, int]], now: float) -> deque[tuple[float, int]]:
+    while history and history[0][0] <= now - SETTLING:
+        history.popleft()
+    return history
+
+
+def rooms(
+    facts: dict[str, DeviceFacts],
+    holding: list[Job],
+    samples: dict[str, UsageSample],
+    standing: int,
+    strangers: Strangers | None = None,
+    now: float = 0.0,
+    ends: Mapping[int, float] | None = None,
+    lenders: Mapping[int, int] | None = None,
+) -> tuple[Capacity, ...]:
+    """One room for each device, and one for each lease within which others may be: `lenders` says
+    of whose leases, and what TensorFlow has taken of them for the program itself.
+
+    `standing` is what the nurseries hold, on the CPU device.
+
+    A worker's sample leaves out the pages it shares with its nursery, so nothing counts twice.
+    Without a memory of strangers, what they hold at this moment counts. `ends` says when jobs are
+    expected to end, in monotonic time.
+    """
+    tenants = _Tenants(holding, samples, ends or {})
+    devices = [
+        _room(fact, tenants, standing if fact.device.kind == "cpu" else 0, strangers, now)
+        for fact in facts.values()
+    ]
+    leases = [
+        _lease_room(facts[job.lease.device], tenants, job, taken)
+        for job in holding
+        if job.lease is not None
+        and job.lease.device in facts
+        and (taken := (lenders or {}).get(job.id)) is not None
+    ]
+    return (*devices, *leases)
+
+
+def in_use(job: Job, facts: DeviceFacts, samples: dict[str, UsageSample]) -> int | None:
+    """What a job's tree holds on its device now, if anybody could see."""
+    sample = samples.get(job.run)
+    if facts.device.kind == "cpu":
+        return None if sample is None else sample.now
+    pids = _pids(job, samples)
+    amounts = [h.bytes for h in facts.holders if h.pid in pids and h.bytes is not None]
+    return sum(amounts) if amounts else None
+
+
+class _Tenants:
+    """Who holds leases at this moment, and within whose leases."""
+
+    def __init__(
+        self, holding: list[Job], samples: dict[str, UsageSample], ends: Mapping[int, float]
+    ) -> None:
+        self.samples = samples
+        self._ends = ends
+        live = {job.id for job in holding}
+        self._inner: dict[int | None, list[Job]] = {}
+        for job in holding:
+            # One whose outer lease has ended before it counts on the device, like any other.
+            outer = job.spec.within if job.spec.within in live else None
+            self._inner.setdefault(outer, []).append(job)
+        self.everyone = holding
+
+    def of(self, outer: int | None, facts: DeviceFacts) -> tuple[Holding, ...]:
+        """Those on this device that are within the lease of a job, or within none."""
+        return tuple(
+            Holding(
+                job=job.id,
+                charge=self._counts(job, facts),
+                name=job.spec.name,
+                service=job.spec.service,
+                since=job.holds.tick if job.holds is not None else None,
+                end=None if isinstance(job.state, Paused) else self._ends.get(job.id),
+                stopping=job.holds is not None and bool(job.holds.stopping),
+            )
+            for job in self._inner.get(outer, ())
+            if job.lease is not None and job.lease.device == facts.device.id
+        )
+
+    def within(self, job: Job, facts: DeviceFacts) -> int:
+        """What the leases within this job's come to."""
+        return sum(one.charge for one in self.of(job.id, facts))
+
+    def _counts(self, job: Job, facts: DeviceFacts) -> int:
+        assert job.lease is not None
+        own = in_use(job, facts, self.samples) or 0
+        return max(job.lease.charge, own + self.within(job, facts))
+
+
+def _room(
+    facts: DeviceFacts, tenants: _Tenants, standing: int, strangers: Strangers | None, now: float
+) -> Capacity:
+    device = facts.device
+    here = [job for job in tenants.everyone if job.lease and job.lease.device == device.id]
+    if device.kind == "gpu":
+        seen = sum(_on_gpu(job, facts, tenants) for job in here)
+        used = facts.used
+    else:
+        seen = sum(in_use(job, facts, tenants.samples) or 0 for job in here)
+        used = device.capacity - facts.available
+    holdings = tenants.of(None, facts)
+    shown = max(0, used - standing - seen)
+    if strangers is not None:
+        unseen = max(0, sum(one.charge for one in holdings) - seen)
+        shown = strangers.settled(device.id, shown, unseen, now)
+    free = device.capacity - sum(one.charge for one in holdings) - standing - shown
+    return Capacity(device, free, standing, shown, holdings)
+
+
+def _lease_room(facts: DeviceFacts, tenants: _Tenants, outer: Job, taken: int) -> Capacity:
+    """What is left of a lease for others. Its program has what TensorFlow has taken of it, and what
+    its processes hold beyond what they were charged for beside it."""
+    assert outer.lease is not None
+    ceiling, beside = outer.lease.ceiling, outer.lease.charge - outer.lease.ceiling
+    own = max(taken, (in_use(outer, facts, tenants.samples) or 0) - beside, 0)
+    inner = tenants.of(outer.id, facts)
+    device = replace(
+        facts.device, id=f"the lease of #{outer.id}", capacity=ceiling, source="a lease"
+    )
+    free = ceiling - own - sum(one.charge for one in inner)
+    return Capacity(device, free, 0, own, inner, outer.id)
+
+
+def _on_gpu(job: Job, facts: DeviceFacts, tenants: _Tenants) -> int:
+    """What of the device's use is this job's. Where the driver shows the process and not its
+    bytes, the charge is the best guess: otherwise the job would count twice."""
+    known = in_use(job, facts, tenants.samples)
+    if known is not None or job.lease is None:
+        return known or 0
+    pids = _pids(job, tenants.samples)
+    if not any(holder.pid in pids for holder in facts.holders):
+        return 0
+    return max(0, job.lease.charge - tenants.within(job, facts))
+
+
+def _pids(job: Job, samples: dict[str, UsageSample]) -> set[int]:
+    sample = samples.get(job.run)
+    pids = set(sample.pids) if sample is not None else set()
+    if isinstance(job.holds, Running):
+        pids.add(job.holds.worker.pid)
+    return pids

@@ -1,0 +1,230 @@
+"""What a job would cost and need, from what the ledger knows of its program."""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from sublet.broker.ledger import Ledger
+from sublet.broker.measurements import start_of
+from sublet.devices import context_overhead
+from sublet.domain.device import Device, no_such_device
+from sublet.domain.history import Explanation, Forecast
+from sublet.domain.job import Finished, Job, JobSpec, Outcome, Running, Starting, Waiting
+from sublet.domain.lease import Lease
+from sublet.errors import BadRequest, TooLarge
+from sublet.policy import sizing
+from sublet.policy.capacity import Capacity, eligible, most_ever
+from sublet.policy.offers import never, offers
+from sublet.policy.wait_queue import Candidate, Offer
+from sublet.units import MiB
+
+_ELSEWHERE = 1.5
+"""What a forecast from one kind of device is multiplied with on another."""
+_MATTERS = 16 * MiB
+"""A change of what a process usually costs that is worth working out all offers again."""
+_USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB, "lodger": 384 * MiB}
+"""What a process costs beside its pool, before any was measured. Those that hold a lease themselves
+are told apart: a notebook's own data is no cost of starting programs cold."""
+
+
+class _Known(NamedTuple):
+    """What a job would be given, and what that rests on."""
+
+    program: str
+    least: int
+    offers: tuple[Offer, ...]
+    otherwise: str
+    """Why there are none."""
+    expected: float | None
+
+
+class SizeEstimator:
+    """Reads the ledger; decides nothing."""
+
+    def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
+        self._measurements = ledger.measurements
+        self._devices = devices
+        self._offers: dict[int, _Known] = {}
+        self._stands: tuple[tuple[str, int], ...] = ()
+        self._usual: dict[str, int] = {}
+
+    def candidate(
+        self, job: Job, rooms: tuple[Capacity, ...], since: float, held: str
+    ) -> Candidate:
+        """The job as the admission policy sees it; what it would get is worked out once."""
+        known = self._offers.get(job.id)
+        if known is None or known.least != job.least:
+            possible, otherwise = self._appraise(job, rooms)
+            known = _Known(
+                self._measurements.program(job), job.least, possible, otherwise, self.expected(job)
+            )
+            self._offers[job.id] = known
+        return Candidate(
+            job=job.id,
+            order=job.id,
+            offers=known.offers,
+            since=since,
+            priority=job.spec.priority,
+            service=job.spec.service,
+            expected=known.expected,
+            held=held or known.otherwise,
+            spread=job.spec.spread,
+        )
+
+    def expected(self, job: Job) -> float | None:
+        """Seconds that it will run for, as far as anybody can tell: as it did before, and no longer
+        than it may."""
+        known, limit = self._measurements.expected(job), job.spec.time
+        return limit if known is None else known if limit is None else min(known, limit)
+
+    def measured(self, job: Job) -> list[int]:
+        """Something new is known of this job's program: the jobs to look at again."""
+        program = self._measurements.program(job)
+        same = [number for number, known in self._offers.items() if known.program == program]
+        for number in same:
+            del self._offers[number]
+        return same
+
+    def forget(self, number: int) -> None:
+        """This job is not live any more."""
+        self._offers.pop(number, None)
+
+    def outdated(self, rooms: tuple[Capacity, ...]) -> bool:
+        """Whether all offers are to be worked out again: what stands on a device has changed, or
+        what a process usually costs, by so much that it matters."""
+        stands = tuple((room.device.id, room.standing) for room in rooms if room.within is None)
+        usual = {
+            start: self._measurements.usual_outside("cpu", start) or 0 for start in _USUAL_OUTSIDE
+        }
+        far = any(abs(usual[start] - self._usual.get(start, 0)) > _MATTERS for start in usual)
+        if stands == self._stands and not far:
+            return False
+        self._stands, self._usual = stands, usual
+        self._offers.clear()
+        return True
+
+    def _appraise(self, job: Job, rooms: tuple[Capacity, ...]) -> tuple[tuple[Offer, ...], str]:
+        kinds = {device.kind for device in self._devices.values()}
+        overhead = {room.device.id: self.overhead(job, room.device) for room in rooms}
+        evidence: dict[str, sizing.Evidence] = {
+            kind: self._measurements.evidence(job, kind) for kind in kinds
+        }
+        ask = (job.spec.memory, job.spec.device, rooms, overhead)
+        possible = offers(*ask, evidence, job.least, job.spec.within)
+        return possible, "" if possible else never(*ask, job.least, job.spec.within)
+
+    def overhead(self, job: Job, device: Device) -> int:
+        """What one more process costs on a device, beside its ceiling."""
+        if device.kind == "gpu":
+            # Of a lease, the card's own size counts.
+            whole = (one.capacity for one in self._devices.values() if one.uuid == device.uuid)
+            return context_overhead(device.compute, next(whole, device.capacity))
+        start = start_of(job)
+        known = self._measurements.evidence(job, "cpu").outside
+        if known is None:
+            known = self._measurements.usual_outside("cpu", start)
+        return _USUAL_OUTSIDE[start] if known is None else sizing.round_up(int(known * 1.1))
+
+    def explain(self, job: Job, rooms: tuple[Capacity, ...]) -> Explanation:
+        """What the size of a job's lease rests on, from what was known when it was sized.
+
+        For a job that waits: what it would be given now.
+        """
+        state = job.holds or job.state
+        lease = state.lease if isinstance(state, Finished) else job.lease
+        device = self._devices.get(lease.device) if lease else None
+        if device is None:
+            names = eligible(job.spec.device, rooms) or list(self._devices)
+            device = self._devices[names[0]]
+        room = _room(job.spec, device.id, rooms)
+        assert room is not None
+        peak = None
+        before: float | None = None
+        match state:
+            case Starting(since=since) | Running(since=since):
+                before = since
+            case Finished(at=at, outcome=told):
+                peak, before = told.peak, at - told.ran
+        return Explanation(
+            job=job.id,
+            name=job.spec.name,
+            attempt=job.attempt,
+            state=type(state).__name__.lower(),
+            ask=str(job.spec.memory),
+            device=room.device.id,
+            capacity=room.device.capacity,
+            ever=most_ever(room, self.overhead(job, device)),
+            history=self._measurements.history(job, device.kind, before),
+            lease=lease,
+            least=job.least,
+            peak=peak,
+        )
+
+    def keep_forecast(self, spec: JobSpec, forecast: Forecast) -> None:
+        """Keep what a probe on the CPU has found, for every kind of device there is."""
+        for kind in {device.kind for device in self._devices.values()}:
+            told = forecast
+            if kind == "gpu":
+                # Other kernels, other workspaces: the same order of magnitude, no more.
+                high = int(forecast.high * _ELSEWHERE)
+                words = f"{forecast.rests_on}, on the CPU"
+                told = replace(forecast, high=high, rests_on=words)
+            self._measurements.keep_forecast(spec, kind, told)
+
+    def check(self, spec: JobSpec, rooms: tuple[Capacity, ...]) -> None:
+        """Refuse what can never be done."""
+        names = eligible(spec.device, rooms, spec.within)
+        if not names:
+            raise no_such_device(spec.device, list(self._devices.values()))
+        most = len(spec.surroundings.affinity)
+        if spec.cpus is not None and not 1 <= spec.cpus <= most:
+            raise BadRequest(
+                f"--cpus {spec.cpus}: this command may use {most}.", f"Ask for 1 to {most}."
+            )
+        job = Job(0, "", spec, 0.0, Waiting(0.0))
+        refusals: list[BadRequest] = []
+        for room in rooms:
+            if room.device.id not in names:
+                continue
+            ever = most_ever(room, self.overhead(job, room.device))
+            try:
+                sizing.check(spec.memory, room.device, ever)
+            except TooLarge as refusal:
+                refusals.append(_of_lease(refusal, room, ever))
+            except BadRequest as refusal:
+                refusals.append(refusal)
+            else:
+                return
+        raise next((r for r in refusals if isinstance(r, TooLarge)), refusals[0])
+
+    def suggest(
+        self, job: Job, lease: Lease, told: Outcome, rooms: tuple[Capacity, ...]
+    ) -> int | None:
+        """A larger ceiling that the device could give; None if it could give none."""
+        room = _room(job.spec, lease.device, rooms)
+        if room is None:
+            return None
+        most = most_ever(room, self.overhead(job, room.device)) // MiB * MiB
+        wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
+        # What other runs held is known, too.
+        known = self._measurements.evidence(job, room.device.kind)
+        wanted = max(wanted, sizing.with_margin(max(known.peak or 0, known.at_least)))
+        if job.least:  # It was made larger before, and not enough: each try costs a start.
+            wanted = max(wanted, 2 * lease.ceiling)
+        chosen = min(wanted, most)
+        return chosen if chosen > lease.ceiling else None
+
+
+def _room(spec: JobSpec, device: str, rooms: tuple[Capacity, ...]) -> Capacity | None:
+    """Where a lease on this device comes out of: another lease, if that is still there."""
+    outer = (room for room in rooms if spec.within is not None and room.within == spec.within)
+    return next(outer, next((room for room in rooms if room.device.id == device), None))
+
+
+def _of_lease(refusal: TooLarge, room: Capacity, most: int) -> TooLarge:
+    """Too large for a lease is not too large for the device: that lease could be larger."""
+    if room.within is None:
+        return refusal
+    less = most // MiB
+    smaller = f"Ask for at most {less}MiB, or give" if less * MiB >= sizing.SMALLEST else "Give"
+    return TooLarge(refusal.message, f"{smaller} #{room.within} a larger lease.")

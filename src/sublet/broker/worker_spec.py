@@ -1,0 +1,102 @@
+"""From a granted job to what a keeper needs to start its worker."""
+
+import os
+import sys
+from typing import Any
+
+from msgspec.structs import replace
+
+from sublet.domain.device import Device
+from sublet.domain.job import Job, Program
+from sublet.domain.lease import Lease
+from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.formats.lease_environment import leased_environment
+from sublet.home import Home
+from sublet.keeper import output_files
+
+_POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+
+def mark(job: Job) -> str:
+    """What tells this attempt's processes apart from all others."""
+    return f"{job.token}-{job.attempt}"
+
+
+def log_paths(job: Job, home: Home) -> list[str]:
+    """Where a job without a client writes."""
+    return output_files.paths(str(home.logs), job.run, job.spec.split)
+
+
+def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLease:
+    """The lease as the program's side sees it."""
+    return InsideLease(
+        job=job.id,
+        attempt=job.attempt,
+        token=mark(job),
+        device=device.id,
+        kind=device.kind,
+        uuid=device.uuid,
+        ceiling=lease.ceiling,
+        capacity=device.capacity,
+        dir=str(home.runs / job.run),
+        roomy=lease.roomy,
+    )
+
+
+def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str, Any]:
+    """The contents of an attempt's spec.json: all that a worker takes on."""
+    program = job.spec.program
+    around = job.spec.surroundings
+    client = job.spec.client
+    inside = inside_lease(job, lease, device, home)
+    if job.spec.task is not None:
+        program = _fill_in(program, job.spec.task.index)
+    environ, notes = leased_environment(inside, text_environment(job))
+    if job.spec.service == "opportunistic":
+        # TensorFlow sizes its pools once, by the processors of that moment; it may be confined just
+        # then, and is to use all of them later.
+        for name in _POOLS:
+            environ.setdefault(name, str(len(lease.cpus or around.affinity)))
+    return {
+        "run": job.run,
+        "kind": program.kind,
+        "target": os.fsdecode(program.target),
+        "args": [os.fsdecode(word) for word in program.args],
+        "flags": [os.fsdecode(word) for word in program.flags],
+        "argv": [os.fsdecode(word) for word in program.argv()],
+        "cwd": os.fsdecode(around.cwd),
+        "environ": environ,
+        "notes": notes,
+        "umask": around.umask,
+        "nice": around.nice,
+        "affinity": list(lease.cpus or around.affinity),
+        "ignored": list(around.ignored),
+        "closed": list(around.closed),
+        "limits": {str(number): limits for number, limits in around.limits.items()},
+        "client": None if client is None else {"pid": client.pid, "start": client.start},
+        "time": job.spec.time,
+        "grace": job.spec.grace,
+        "service": job.spec.service,
+        "leave_children": job.spec.leave_children,
+        # The next one has the settings of this one: a nursery's environment has none of them.
+        "broker": {
+            "command": [sys.executable, "-m", "sublet.broker"],
+            "environ": dict(os.environ),
+        },
+        "logs": None if client is not None else {"paths": log_paths(job, home)},
+    }
+
+
+def _fill_in(program: Program, index: int) -> Program:
+    """`{index}` in the arguments of an array's job is its index."""
+    args = tuple(word.replace(b"{index}", str(index).encode()) for word in program.args)
+    return replace(program, args=args)
+
+
+def text_environment(job: Job) -> dict[str, str]:
+    """The client's environment as Python would show it, and the place in an array."""
+    pairs = job.spec.surroundings.environ.items()
+    environ = {os.fsdecode(name): os.fsdecode(value) for name, value in pairs}
+    if (task := job.spec.task) is not None:
+        environ |= {"SUBLET_ARRAY_JOB": str(task.array), "SUBLET_ARRAY_INDEX": str(task.index)}
+    return environ

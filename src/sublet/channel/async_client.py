@@ -1,0 +1,181 @@
+"""A channel to one engine for a program that runs on asyncio: a front end, above all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from sublet.errors import ServingError
+
+from . import peers
+from .answer import Answer
+from .client_protocol import ClientProtocol
+from .codes import Code
+from .inbox import Inbox
+from .outbox import Outbox, Outgoing
+from .records import EVENT, MOST_ROUTES, Malformed
+from .tensors import Array
+
+
+class AsyncClient:
+    """One connection. Used in the loop that opened it; calls of one turn go as one packet."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.closed = False
+        self.lost: Callable[[], None] | None = None
+        """Called once, when the engine is gone."""
+        self.told: Callable[[dict[str, Any]], None] | None = None
+        """Called with what the engine says on its own."""
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._inbox = Inbox(sock)
+        self._outbox = Outbox(sock)
+        self._session = ClientProtocol(self._put)
+        self._flushing = self._behind = False
+        self._loop.add_reader(sock.fileno(), self._read)
+
+    @classmethod
+    async def open(cls, path: str) -> AsyncClient:
+        """Connect to the engine that listens there. Raises ServingError if none does."""
+        return cls(connect(path))
+
+    def __len__(self) -> int:
+        return len(self._session)
+
+    @property
+    def abandoned(self) -> int:
+        """Bytes of calls that nobody waits for, and that the engine has not done with."""
+        return self._session.abandoned
+
+    @property
+    def lent(self) -> int:
+        """Buffers that are in use."""
+        return self._session.segments.lent
+
+    @property
+    def worn(self) -> bool:
+        """Whether models were called in so many ways that a new port should take its place."""
+        return self._session.ways > MOST_ROUTES // 2
+
+    def run(
+        self,
+        model: str,
+        version: int | None,
+        signature: str,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> asyncio.Future[Answer]:
+        """Call a model; the arrays are not to be changed until the future is done.
+
+        Cancelling the future cancels the call. `deadline` is a time of `time.monotonic`.
+        """
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(gone())
+            return future
+        number = self._session.call(
+            future, model, version, signature, inputs, outputs, deadline, priority
+        )
+
+        def cancel(done: asyncio.Future[Answer]) -> None:
+            if done.cancelled() and not self.closed:
+                self._session.cancel(number)
+
+        future.add_done_callback(cancel)
+        return future
+
+    def ask(self, question: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """Ask the engine itself."""
+        future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(gone())
+            return future
+        self._session.ask(future, question)
+        return future
+
+    def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array that is sent without a copy."""
+        return self._session.buffer(shape, np.dtype(dtype))
+
+    def close(self) -> None:
+        """Hang up; calls in flight fail."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        self._outbox.close()
+        for future, error in self._session.fail(gone()):
+            if not future.done():
+                future.set_exception(error)
+        if self.lost is not None:
+            self.lost()
+
+    def _put(self, record: Outgoing) -> None:
+        self._outbox.put(record)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self.closed:
+            return
+        try:
+            behind = not self._outbox.flush()
+        except OSError:
+            self.close()
+            return
+        # While the engine is behind, what comes meanwhile waits for the same wake-up.
+        if behind and not self._behind:
+            self._loop.add_writer(self._sock.fileno(), self._flush)
+        elif self._behind and not behind:
+            self._loop.remove_writer(self._sock.fileno())
+        self._flushing = self._behind = behind
+
+    def _read(self) -> None:
+        try:
+            while (packet := self._inbox.receive_nowait()) is not None:
+                for future, result in self._session.receive(packet):
+                    if future is EVENT:
+                        if self.told is not None:
+                            self.told(cast("dict[str, Any]", result))
+                    elif future.done():
+                        continue
+                    elif isinstance(result, ServingError):
+                        future.set_exception(result)
+                    else:
+                        future.set_result(result)
+        except (EOFError, Malformed):
+            self.close()
+
+
+def connect(path: str) -> socket.socket:
+    """A socket to the engine that listens there. Raises ServingError if none of this user does."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        sock.connect(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            sock.close()
+        raise ServingError(f"No engine answers: {error.strerror}.", Code.UNAVAILABLE) from error
+    if not peers.is_ours(sock):
+        sock.close()
+        raise ServingError(
+            "An engine of another user listens there. Set SUBLET_HOME to a directory of your own.",
+            Code.PERMISSION_DENIED,
+        )
+    return sock
+
+
+def gone() -> ServingError:
+    """What a call ends with when its engine does."""
+    return ServingError("The engine that had the model has ended.", Code.UNAVAILABLE)

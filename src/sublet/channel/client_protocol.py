@@ -1,0 +1,362 @@
+"""The client's half of a channel, without any waiting: calls become records, packets become
+answers. `AsyncClient` and `Line` put it on a socket, for asyncio and for threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sublet.errors import ServingError
+
+from . import records, segments, tensors
+from .answer import Answer
+from .codes import Code
+from .inbox import Packet
+from .outbox import Outgoing
+from .records import Malformed
+from .tensors import BESIDE, INLINE, REF, Array, Tensor
+
+_FAR = 1e9
+"""Seconds: a deadline later than that (30 years after the machine was started) is none. Later ones
+than in 584 years do not fit into a record."""
+Put = Callable[[Outgoing], None]
+Finished = tuple[Any, Answer | dict[str, Any] | ServingError]
+"""Whose call it was, and what came of it."""
+
+
+class _Pending(NamedTuple):
+    owner: Any
+    route: int
+    used: tuple[segments.Segment | Array, ...]
+    """Segments to put back after the answer, and the user's buffers, which must live until then."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of the memory that it keeps."""
+        return sum(one.nbytes for one in self.used)
+
+
+class ClientProtocol:
+    """One connection's routes, calls in flight and memory. Threads may share it.
+
+    `put` takes each record, in order. What a call raises because of the caller is TypeError. A call
+    that could not be sent leaves nothing behind.
+    """
+
+    def __init__(self, put: Put) -> None:
+        self.segments = segments.Segments()
+        self.abandoned = 0
+        """Bytes of calls that were cancelled and are not answered: they are not ours yet."""
+        self._put = put
+        self._routes: dict[tuple[Any, ...], int] = {}
+        self._outputs: dict[int, list[str]] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def ways(self) -> int:
+        """In which models were called; each is known to the engine for as long as we are."""
+        return len(self._routes)
+
+    def call(
+        self,
+        owner: Any,
+        model: str,
+        version: int | None,
+        signature: str,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> int:
+        """Send a call; its number. The arrays are not to be changed until it is answered."""
+        names = tuple(inputs)
+        until = 0
+        if deadline is not None and deadline < _FAR:
+            until = max(1, int(deadline * 1e9))
+        urgency = max(-128, min(127, priority))
+        heads, pieces, size, used = self._tensors(list(inputs.values()))
+        with self._lock:
+            try:
+                route = self._routes.get((model, version, signature, names, tuple(outputs)))
+                if route is None:
+                    route = self._open(model, version, signature, names, tuple(outputs))
+                number = self._free_number()
+                length = records.CALL_HEAD.size + len(heads) + size
+                head = records.CALL_HEAD.pack(
+                    length, records.CALL, urgency, route, number, len(heads), until
+                )
+                self._put(Outgoing((head, heads, *pieces), length))
+            except BaseException:
+                self._put_back(used)
+                raise
+            self._pending[number] = _Pending(owner, route, used)
+        return number
+
+    def ask(self, owner: Any, question: Mapping[str, Any]) -> int:
+        """Send a question; its number."""
+        body = np.frombuffer(json.dumps(question).encode(), np.uint8)
+        heads, pieces, size, used = self._tensors([body])
+        with self._lock:
+            try:
+                number = self._free_number()
+                length = records.HEAD.size + len(heads) + size
+                head = records.HEAD.pack(length, records.ASK, 0, 0, number, len(heads))
+                self._put(Outgoing((head, heads, *pieces), length))
+            except BaseException:
+                self._put_back(used)
+                raise
+            self._pending[number] = _Pending(owner, 0, used)
+        return number
+
+    def cancel(self, number: int) -> bool:
+        """The answer is not wanted any more; it comes all the same, and nobody is told. False if
+        it has come."""
+        with self._lock:
+            pending = self._pending.get(number)
+            if pending is None:
+                return False
+            if pending.owner is not None:
+                self._pending[number] = pending._replace(owner=None)
+                self.abandoned += pending.nbytes
+            record = records.plain(records.CANCEL, call=number)
+            self._put(Outgoing((record,), len(record)))
+            return True
+
+    def receive(self, packet: Packet) -> Iterator[Finished]:
+        """What this packet answers; events come with EVENT for their owner. Raises Malformed."""
+        beside = iter(packet.descriptors)
+        try:
+            for record in records.read(packet.data):
+                try:
+                    finished = self._take(record, packet.data, beside)
+                except (ValueError, KeyError, TypeError, struct.error) as error:
+                    raise Malformed("an answer is not as agreed") from error
+                if finished is not None:
+                    yield finished
+        finally:
+            for number in beside:
+                os.close(number)
+
+    def fail(self, error: ServingError) -> Iterator[Finished]:
+        """The connection is lost: everything that is in flight has failed."""
+        with self._lock:
+            lost = list(self._pending.values())
+            self._pending.clear()
+        for pending in lost:
+            if pending.owner is not None:
+                # One for each: whoever raises it adds a traceback.
+                yield pending.owner, ServingError(error.message, error.code)
+
+    def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An array that is sent without a copy."""
+        with self._lock:
+            return self.segments.lend(shape, dtype)
+
+    def _open(
+        self,
+        model: str,
+        version: int | None,
+        signature: str,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+    ) -> int:
+        route = len(self._routes)
+        if route >= records.MOST_ROUTES:
+            raise ServingError(
+                "Too many ways to call models on one connection; make a new one.",
+                Code.RESOURCE_EXHAUSTED,
+            )
+        told = {
+            "model": model,
+            "version": version,
+            "signature": signature,
+            "inputs": inputs,
+            "outputs": outputs,
+        }
+        record = records.plain(records.OPEN, route=route, body=json.dumps(told).encode())
+        self._routes[model, version, signature, inputs, outputs] = route
+        self._put(Outgoing((record,), len(record)))
+        return route
+
+    def _free_number(self) -> int:
+        """A number for a new call."""
+        number = self._last
+        while True:
+            number = number + 1 if number + 1 < records.MOST_CALLS else 1
+            if number not in self._pending:
+                break
+        self._last = number
+        return number
+
+    def _put_back(self, used: Iterable[segments.Segment | Array]) -> None:
+        """What a call lived in can be used again; whoever calls this has the lock."""
+        for one in used:
+            if isinstance(one, segments.Segment):
+                self.segments.put_back(one)
+        while self.segments.dropped:
+            gone = records.plain(records.DROP, call=self.segments.dropped.pop())
+            self._put(Outgoing((gone,), len(gone)))
+
+    def _tensors(
+        self, values: list[Any]
+    ) -> tuple[bytes, list[Any], int, tuple[segments.Segment | Array, ...]]:
+        """Heads, the pieces that follow them, their size, and what is in use until the answer."""
+        if len(values) == 1 and type(values[0]) is np.ndarray:
+            # By far the most calls are like this.
+            array = values[0]
+            if array.nbytes <= records.INLINE and array.flags.c_contiguous:
+                number = tensors.known(array.dtype)
+                if number is not None and number != tensors.DT_STRING:
+                    heads = tensors.head(number, array.shape, INLINE, array.nbytes)
+                    rest = tensors.pad(array.nbytes)
+                    pieces = [array, bytes(rest)] if rest else [array]
+                    return heads, pieces, array.nbytes + rest, ()
+        parts = [_part(value) for value in values]
+        found: list[bytes] = []
+        refs, pieces = [], []
+        used: list[segments.Segment | Array] = []
+        room, size = records.INLINE, 0
+        try:
+            for number, shape, raw, nbytes in parts:
+                place = INLINE if nbytes <= room else BESIDE
+                found.append(tensors.head(number, shape, place, nbytes))
+                if place == INLINE:
+                    room -= nbytes
+                    pieces += [raw, bytes(tensors.pad(nbytes))]
+                    size += nbytes + tensors.pad(nbytes)
+                    continue
+                segment, offset = self._store(raw, nbytes, used)
+                refs.append(REF.pack(segment.number, 0, offset))
+                size += REF.size
+        except BaseException:
+            with self._lock:
+                self._put_back(used)
+            raise
+        return b"".join(found), [*refs, *pieces], size, tuple(used)
+
+    def _store(
+        self, raw: Any, nbytes: int, used: list[segments.Segment | Array]
+    ) -> tuple[segments.Segment, int]:
+        """The segment that has these bytes, and where. It is added to those that are used, or the
+        array is, if that lies in a buffer of the user's."""
+        with self._lock:
+            lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
+            segment, offset = (self.segments.take(nbytes), 0) if lent is None else lent
+            used.append(segment if lent is None else raw)
+            if not segment.told:
+                body = records.SIZE.pack(segment.size)
+                record = records.plain(records.SEGMENT, call=segment.number, body=body)
+                self._put(Outgoing((record,), len(record), (segment.hand_over(),)))
+        if lent is None:
+            # Not under the lock: it may take a while.
+            into = np.frombuffer(segment.memory, np.uint8, nbytes)
+            if isinstance(raw, bytes):
+                into[:] = np.frombuffer(raw, np.uint8)
+            else:
+                np.copyto(into.view(raw.dtype).reshape(raw.shape), raw)
+        return segment, offset
+
+    def _take(
+        self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]
+    ) -> Finished | None:
+        kind = record.kind
+        if kind == records.ROUTE:
+            names = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
+            self._outputs[record.route] = names
+            return None
+        if kind == records.EVENT:
+            told = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
+            return records.EVENT, told
+        if kind not in (records.ANSWER, records.REPLY, records.FAILED):
+            raise Malformed(f"an engine does not send records of kind {kind}")
+        with self._lock:
+            pending = self._pending.pop(record.call, None)
+            if pending is None:
+                raise Malformed("an answer to no call")
+            if pending.owner is None:
+                self.abandoned -= pending.nbytes
+            self._put_back(pending.used)
+        result: Answer | dict[str, Any] | ServingError
+        if kind == records.FAILED:
+            text = bytes(records.body(data, record)).rstrip(b"\0").decode(errors="replace")
+            result = ServingError(text, _code(record.more))
+        elif kind == records.REPLY:
+            (body,) = self._arrays(record, data, record.at, beside)
+            result = json.loads(body.tobytes())
+        else:
+            queued, computed, rows = records.TIMES.unpack_from(data, record.at)
+            arrays = self._arrays(record, data, record.at + records.TIMES.size, beside)
+            outputs = dict(zip(self._outputs[pending.route], arrays, strict=True))
+            result = Answer(outputs, queued * 1e-6, computed * 1e-6, rows)
+        return None if pending.owner is None else (pending.owner, result)
+
+    def _arrays(
+        self, record: records.Record, data: bytes | bytearray, at: int, beside: Iterator[int]
+    ) -> list[Array]:
+        layout = tensors.layout(bytes(data[at : at + record.more]))
+        at += record.more
+        found = []
+        memory = None
+        if any(tensor.place == BESIDE for tensor in layout):
+            memory = _attach(layout, data, at, next(beside, -1))
+            taken = records.plain(records.TAKEN, call=record.call)
+            self._put(Outgoing((taken,), len(taken)))
+        places = []
+        for tensor in layout:
+            if tensor.place == BESIDE:
+                places.append(REF.unpack_from(data, at)[2])
+                at += REF.size
+            else:
+                places.append(-1)
+        for tensor, place in zip(layout, places, strict=True):
+            if place >= 0:
+                found.append(tensors.view(tensor, memory, place))
+                continue
+            if at + tensor.nbytes > record.end:
+                raise Malformed("a tensor does not fit into its record")
+            found.append(tensors.view(tensor, data, at))
+            at += tensor.nbytes + tensors.pad(tensor.nbytes)
+        return found
+
+
+def _part(value: Any) -> tuple[int, tuple[int, ...], Any, int]:
+    """dtype, shape, bytes, and how many. Raises TypeError for what no model takes."""
+    array = np.asarray(value)
+    number = tensors.number_of(array.dtype)
+    raw = tensors.data(array, number)
+    return number, array.shape, raw, len(raw) if isinstance(raw, bytes) else raw.nbytes
+
+
+def _attach(layout: tuple[Tensor, ...], data: bytes | bytearray, at: int, descriptor: int) -> Any:
+    """Map the memory of an answer, which is as large as its tensors need."""
+    if descriptor < 0:
+        raise Malformed("an answer's memory is missing")
+    try:
+        size = 0
+        for tensor in layout:
+            if tensor.place == BESIDE:
+                _, _, offset = REF.unpack_from(data, at)
+                at += REF.size
+                size = max(size, offset + tensor.nbytes)
+        return segments.attach(descriptor, size, write=True)
+    finally:
+        os.close(descriptor)
+
+
+def _code(number: int) -> Code:
+    try:
+        return Code(number)
+    except ValueError:
+        return Code.UNKNOWN

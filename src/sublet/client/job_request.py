@@ -1,0 +1,132 @@
+"""A command line and its options, as the plain fields of a `domain.job.JobSpec`.
+
+Loads nothing but the standard library: a command can ask before it has loaded the rest.
+"""
+
+import os
+
+from sublet.client.program import read_command, surroundings, this_process, why_cold
+from sublet.domain.memory_option import read_memory
+from sublet.errors import BadRequest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sublet.wire.pack import Tree
+
+_LONGEST_NAME = 80
+
+CHOICES = {
+    "on_oom": ("fail", "grow"),
+    "priority": ("high", "normal", "low"),
+    "service": ("guaranteed", "opportunistic"),
+}
+
+
+def job(
+    words: "Sequence[str]",
+    memory: str = "auto",
+    *,
+    device: str | None = None,
+    cpus: int | None = None,
+    on_oom: str = "fail",
+    name: str | None = None,
+    python: str | None = None,
+    cold: bool = False,
+    leave_children: bool = False,
+) -> "Tree":
+    """What to ask of the broker for this command line, from here; it ends with this process."""
+    asked = read_memory(memory)
+    program = read_command(list(words), python)
+    return {
+        "name": shown(name) if name else _name(program["kind"], program["target"]),
+        "program": program,
+        "surroundings": surroundings(),
+        "memory": asked,
+        "client": this_process(),
+        "device": _printable(device) if device else None,
+        "cpus": cpus,
+        "on_oom": choice("on_oom", on_oom),
+        "cold": "it was asked for" if cold else why_cold(program),
+        "leave_children": leave_children,
+    }
+
+
+def job_without_client(
+    words: "Sequence[str]",
+    memory: str = "auto",
+    *,
+    device: str | None = None,
+    cpus: int | None = None,
+    on_oom: str = "grow",
+    name: str | None = None,
+    python: str | None = None,
+    cold: bool = False,
+    leave_children: bool = False,
+    priority: str = "normal",
+    service: str = "guaranteed",
+    time: float | None = None,
+    grace: float | None = None,
+    after: "Iterable[int]" = (),
+    after_ok: "Iterable[int]" = (),
+    retries: int = 0,
+    requeue: bool = True,
+    split: bool = False,
+) -> "Tree":
+    """The same for a job that waits and runs on its own."""
+    tree = job(
+        words,
+        memory,
+        device=device,
+        cpus=cpus,
+        on_oom=on_oom,
+        name=name,
+        python=python,
+        cold=cold,
+        leave_children=leave_children,
+    )
+    if time is not None and not time > 0:
+        raise BadRequest("A time limit is more than 0.", "Write --time 90s, 45min or 2h.")
+    if grace is not None and not grace >= 0:
+        raise BadRequest("A grace is not negative.", "Write --grace 30s.")
+    if retries < 0:
+        raise BadRequest(f"--retries {retries}: cannot be negative.", "Write 0 or more.")
+    return tree | {
+        "client": None,
+        "priority": choice("priority", priority),
+        "service": choice("service", service),
+        "time": time,
+        "grace": 10.0 if grace is None else float(grace),
+        "after": tuple(after),
+        "after_ok": tuple(after_ok),
+        "retries": retries,
+        "requeue": requeue,
+        "split": split,
+    }
+
+
+def choice(option: str, value: str) -> str:
+    """One of the words that this option takes."""
+    if value not in CHOICES[option]:
+        *most, last = CHOICES[option]
+        flag = f"--{option.replace('_', '-')}"
+        raise BadRequest(f"{flag} {value!r} is unknown.", f"Write {', '.join(most)} or {last}.")
+    return value
+
+
+def shown(name: str) -> str:
+    """A name as it is kept: one line that moves no cursor, and not longer than a line."""
+    text = "".join(one if one.isprintable() else "\ufffd" for one in _printable(name))
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+def _name(kind: str, target: bytes) -> str:
+    text = os.fsdecode(target)
+    names = {"code": "-c", "module": f"-m {text}"}
+    return shown(names.get(kind, os.path.basename(text.rstrip("/"))))
+
+
+def _printable(text: str) -> str:
+    """Words from a command line can hold bytes that are no text."""
+    return os.fsencode(text).decode(errors="replace")

@@ -1,0 +1,342 @@
+"""The program of an engine: it holds models, and runs the batches of everybody's requests.
+
+    client ──packets──▶ watcher ──▶ queues ──▶ turn ──▶ batch ──▶ TensorFlow ──▶ answers ──▶ client
+                                      ▲
+                                    loader
+
+Threads take turns at being the watcher: whoever has nothing to run watches the sockets, and runs
+the batch it has read itself, while the next one takes over the watch. So no request waits for a
+thread to wake up. If the batch is brief, there is no need to take over. A few more, the loader's,
+bring models into memory.
+
+Started as a job of the broker, with two arguments: where to listen, and how many batches may run
+at a time (0: one for each processor, up to four). Descriptor 3 is the channel of its owner, with
+whom it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import shutil
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from sublet.channel import peers, records
+from sublet.channel.codes import Code
+from sublet.channel.inbox import new_buffer
+from sublet.channel.records import Malformed, Record
+from sublet.channel.spare_descriptor import SHORT, Spare
+from sublet.errors import ServingError
+from sublet.inside.pool_worker import leave
+
+from . import compute_threads, control_requests, flight_recorder, start_runtime
+from .batch_runner import Runner
+from .client_channels import Client, taken
+from .failures import not_found
+from .loader_threads import Loader
+from .model_store import ModelStore
+from .schedule import RunningBatch
+from .scheduler import Make, Scheduler
+from .signatures import Unloaded
+from .socket_files import files_of
+
+OWNER = 3
+"""The descriptor of the owner's channel."""
+_IN = select.EPOLLIN | select.EPOLLRDHUP
+_NEVER = float("inf")
+_MOST_SLOTS = 4
+"""Each batch uses all processors where it can; a few at a time fill the gaps between them."""
+_SWITCH = 0.001
+"""Seconds after which a thread that computes in Python lets another one: five times sooner than
+usual, as each of ours has little to do and others wait for it."""
+
+
+def main() -> None:
+    """Serve until the owner is gone."""
+    if os.sched_getscheduler(0) == os.SCHED_OTHER:
+        # Before TensorFlow's threads start, which inherit it: a batch wakes them thousands of times
+        # per second, and each time they would push aside whoever reads or answers requests.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    start_runtime.start_runtime()
+    slots = _slots(int(sys.argv[2]))
+    compute_threads.begin(slots)
+    serve(sys.argv[1], slots, partial(ModelStore, cache=files_of(sys.argv[1])))
+
+
+def serve(path: str, slots: int, make: Make) -> None:
+    """The same, with a store that is made like this."""
+    sys.setswitchinterval(_SWITCH)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    owner = socket.socket(fileno=OWNER)
+    owner.set_inheritable(False)
+    Engine(path, owner, _slots(slots), make).run()
+
+
+def _slots(asked: int) -> int:
+    return asked or min(_MOST_SLOTS, len(os.sched_getaffinity(0)))
+
+
+class Engine:
+    """The sockets, and the threads around them."""
+
+    def __init__(self, path: str, owner: socket.socket, slots: int, make: Make) -> None:
+        self.floor = Scheduler(slots, make, self._tell_owner)
+        self.runner = Runner(self.floor, self.flush)
+        self.loader = Loader(self.floor, self.runner, self._wake)
+        self._path = path
+        self._slots = slots
+        self._watching = threading.Lock()
+        """Held by the thread that watches the sockets."""
+        self._until = _NEVER
+        """When the watcher wakes by itself."""
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self._spare = Spare()
+        self._clients: dict[int, Client] = {}
+        self._buffer = new_buffer()
+        """All clients are read by whoever watches, so one will do for any number of them."""
+        self._owner = Client(owner, True, self._buffer)
+        self._notes = flight_recorder.blank()
+        """What each thread runs; the owner reads it when this process has ended."""
+
+    def run(self) -> None:
+        """Listen, and never return."""
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._listener.setblocking(False)
+        # Nobody finds it before it listens.
+        self._listener.bind(f"{self._path}.part")
+        self._listener.listen(128)
+        os.rename(f"{self._path}.part", self._path)
+        self._epoll.register(self._listener, select.EPOLLIN)
+        self._add(self._owner)
+        self.loader.start()
+        for number in range(self._slots):
+            name = f"runner-{number}"
+            threading.Thread(target=self._serve, args=(number,), name=name, daemon=True).start()
+        self._serve(self._slots)
+
+    def flush(self, clients: Iterable[Client]) -> None:
+        """Send what waits for these; whoever does not read now is sent the rest later."""
+        for client in clients:
+            if not client.flush():
+                with contextlib.suppress(OSError, ValueError):  # It was closed meanwhile.
+                    self._epoll.modify(client.fileno(), _IN | select.EPOLLOUT)
+
+    def _serve(self, number: int) -> None:
+        """What each thread does: run what is due; watch, while nothing is."""
+        place = min(number, flight_recorder.PLACES - 1)
+        while True:
+            try:
+                due = self._run(self._take() or self._watch_for_one(place), place)
+                if due is not None and due < self._until:
+                    self._wake()
+            except Exception:
+                # A bug of ours: who waits for this batch has no answer, but all others do.
+                traceback.print_exc(file=sys.stderr)
+
+    def _watch_for_one(self, place: int) -> RunningBatch:
+        """Watch until there is a batch that takes its time. A brief one is run without giving up
+        the watch: others would wake up for nothing, and what comes meanwhile is a larger batch.
+        But not where several models are asked: their batches run side by side."""
+        with self._watching:
+            while True:
+                run = self._take()
+                if run is None:
+                    self._watch()
+                elif run.brief:
+                    self._run(run, place)
+                else:
+                    return run
+
+    def _take(self) -> RunningBatch | None:
+        run, expired = self.floor.take()
+        if expired:
+            late = "The deadline had passed before the model could run."
+            self.runner.refuse(expired, ServingError(late, Code.DEADLINE_EXCEEDED))
+        return run
+
+    def _run(self, run: RunningBatch, place: int) -> float | None:
+        """Run a batch; when the next one will be due."""
+        queue = run.batch.queue
+        loaded = self.floor.store.use(queue.model, queue.version)
+        try:
+            if loaded is None:
+                raise Unloaded
+            self._notes[place] = queue.number
+            try:
+                return self.runner.run(run, loaded)
+            finally:
+                self._notes[place] = 0
+        except Unloaded:
+            lost = self.floor.put_back(run)
+            self.runner.refuse(lost, not_found(queue.model, queue.version))
+            self.loader.want(queue.model, queue.version)
+            return None
+
+    def _watch(self) -> None:
+        """Wait for something to come in, and take it in."""
+        # Whoever is done from here on wakes us: what comes of it may be missing in the answer.
+        self._until = _NEVER
+        now = time.monotonic()
+        due = self.floor.next_due(now)
+        if due is not None:
+            self._until = due
+        heard = self._epoll.poll(None if due is None else max(0.0, due - now))
+        for number, events in heard:
+            if number == self._bell:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
+            elif number == self._listener.fileno():
+                self._accept()
+            elif (client := self._clients.get(number)) is not None:
+                if events & select.EPOLLOUT and client.flush():
+                    self._epoll.modify(number, _IN)
+                if events & ~select.EPOLLOUT:
+                    self._read(client)
+
+    def _wake(self) -> None:
+        """Have the watcher look around."""
+        os.eventfd_write(self._bell, 1)
+
+    def _tell_owner(self, event: str, model: str, version: int, more: dict[str, Any]) -> None:
+        """From the store: what becomes of a model."""
+        if event == "loading":
+            self.floor.begins_to_load(model, version)
+        elif event in ("loaded", "failed") and self.floor.has_loaded(model, version):
+            self._wake()
+        elif event == "unloaded" and self.floor.departed(model, version):
+            self.loader.want(model, version)
+        self._owner.tell({"event": event, "model": model, "version": version, **more})
+        self.flush([self._owner])
+
+    def _accept(self) -> None:
+        """Take in clients: of this user only, whatever the permissions of the socket are."""
+        try:
+            while True:
+                sock, _ = self._listener.accept()
+                if peers.is_ours(sock):
+                    self._add(Client(sock, buffer=self._buffer))
+                else:
+                    sock.close()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno in SHORT:
+                self._spare.turn_away(self._listener)
+
+    def _add(self, client: Client) -> None:
+        self._clients[client.fileno()] = client
+        self._epoll.register(client.fileno(), _IN)
+
+    def _lose(self, client: Client) -> None:
+        """It is gone, or makes no sense; nobody waits for its calls."""
+        if client.owner:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            shutil.rmtree(files_of(self._path), ignore_errors=True)
+            leave(0)
+        del self._clients[client.fileno()]
+        with contextlib.suppress(OSError, ValueError):
+            self._epoll.unregister(client.fileno())
+        client.dead = True
+        self.floor.give_up(list(client.calls.values()))
+        client.close()
+
+    def _read(self, client: Client) -> None:
+        """Take in one packet of a client: who sends many does not keep us from the others."""
+        try:
+            packet = client.inbox.receive_nowait()
+            if packet is None:
+                return
+            beside = iter(packet.descriptors)
+            now = time.monotonic()
+            try:
+                for record in records.read(packet.data):
+                    self._hear(client, record, packet.data, beside, now)
+            finally:
+                for number in beside:
+                    os.close(number)
+        except (EOFError, Malformed):
+            self._lose(client)
+            return
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            self._lose(client)
+            return
+        if client.outbox.waiting:
+            self.flush([client])
+
+    def _hear(
+        self, client: Client, record: Record, data: Any, beside: Iterator[int], now: float
+    ) -> None:
+        kind = record.kind
+        if kind == records.CALL:
+            self._call(client, record, data, now)
+        elif kind == records.OPEN:
+            client.open(record, data)
+        elif kind == records.SEGMENT:
+            client.attach(record, data, beside)
+        elif kind == records.DROP:
+            client.detach(record)
+        elif kind == records.TAKEN:
+            client.has_taken(record.call)
+        elif kind == records.CANCEL:
+            self._cancel(client, record.call)
+        elif kind == records.NOTES:
+            self._take_notes(client, beside)
+        elif kind == records.ASK:
+            control_requests.answer(self, client, record.call, client.body(record, data))
+        else:
+            raise Malformed(f"a client does not send records of kind {kind}")
+
+    def _call(self, client: Client, record: Record, data: bytes, now: float) -> None:
+        route = client.routes.get(record.route)
+        if route is None or record.call in client.calls:
+            raise Malformed("a call on no route, or one that is there already")
+        heads = record.at + records.DEADLINE.size
+        at = heads + record.more
+        if at > record.end:
+            raise Malformed("a call is cut off")
+        (until,) = records.DEADLINE.unpack_from(data, record.at)
+        form = route.form(data[heads:at])
+        arrays = client.arrays(form, data, at, record.end)
+        deadline = until * 1e-9 if until else _NEVER
+        result = self.floor.put(
+            client, route, record.call, form, arrays, now, deadline, record.priority
+        )
+        if isinstance(result, ServingError):
+            client.fail(record.call, result.code, result.message)
+        elif result is not None:
+            self.loader.want(result.model, result.version)
+
+    def _take_notes(self, client: Client, beside: Iterator[int]) -> None:
+        if not client.owner:
+            raise Malformed("only the owner takes notes")
+        with taken(beside) as memory:
+            self._notes = flight_recorder.attach(memory)
+
+    def _cancel(self, client: Client, call: int) -> None:
+        request = client.calls.get(call)
+        if request is None:
+            return
+        if self.floor.give_up([request]):
+            del client.calls[call]
+            client.fail(call, Code.CANCELLED, "The call was cancelled.")
+        else:
+            self.floor.abandon(request)
+
+
+if __name__ == "__main__":
+    main()

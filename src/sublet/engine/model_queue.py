@@ -1,0 +1,420 @@
+"""The requests of one model that wait: in which order, how many, and which make one batch.
+
+Pure: no clock, no threads, no TensorFlow. Times are seconds of one clock, given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+from .memory_needs import Need
+from .model_options import Options
+
+FULL = "The batch scheduling queue to which this task was submitted is full"
+"""How the refusal begins that concerns all requests for a model, not one."""
+_MERGED = 4 << 20
+"""Bytes up to which requests are merged: beyond it the copy costs more than the batch saves."""
+_WHILE_LOADING = 16
+"""How many times as many may wait for a model that is not in memory."""
+_FIRST_PIECE = 256
+_PIECE = 0.05
+"""Seconds that a piece of a large request should take, so that others have their turn."""
+_BRIEF = 0.0003
+"""Seconds that an engine may be deaf while a batch runs: about what a thread needs to wake up, if
+another one has the interpreter."""
+
+
+class Kind:
+    """Requests that may share a batch: same signature, types and shapes but for the rows."""
+
+    __slots__ = ("alone", "bound", "error", "even", "inputs", "lone", "need", "signature", "tails")
+
+    def __init__(
+        self, signature: str, inputs: tuple[str, ...] = (), tails: Any = (), lone: bool = False
+    ) -> None:
+        self.signature = signature
+        self.inputs = inputs
+        self.tails = tails
+        """Of each input: dtype, shape behind the rows (None: any), rank."""
+        self.lone = lone
+        """Whether its inputs have no rows in common."""
+        self.alone = lone
+        """Whether each of its requests is a batch of its own."""
+        self.even = False
+        """Whether it was seen to give a row for each row; until then none is split."""
+        self.error: ServingError | None = None
+        """Why none of its requests can be run."""
+        self.bound: Any = None
+        """What it was last checked against."""
+        self.need = Need()
+        """Shared by all kinds of a signature."""
+
+
+class Request:
+    """One call of one client, from its arrival to its answer."""
+
+    __slots__ = (
+        "abandoned",
+        "arrays",
+        "arrived",
+        "call",
+        "client",
+        "deadline",
+        "done",
+        "kind",
+        "nbytes",
+        "priority",
+        "results",
+        "route",
+        "rows",
+        "started",
+        "taken",
+        "unanswered",
+        "waits",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kind: Kind,
+        rows: int,
+        arrived: float,
+        deadline: float = float("inf"),
+        priority: int = 0,
+        nbytes: int = 0,
+        arrays: Any = None,
+        client: Any = None,
+        call: int = 0,
+        route: Any = None,
+    ) -> None:
+        self.kind = kind
+        self.rows = rows
+        self.arrived = arrived
+        self.deadline = deadline
+        self.priority = priority
+        self.nbytes = nbytes
+        self.arrays = arrays
+        self.client = client
+        self.call = call
+        self.route = route
+        self.taken = 0
+        """Rows that are in batches already."""
+        self.waits = 0
+        """What it counts for in its queue."""
+        self.done = False
+        """Whether it was answered, refused or given up: whoever meets it in the queue drops it."""
+        self.abandoned = False
+        """Whether its caller has given it up while it runs."""
+        self.started = 0.0
+        self.unanswered = rows
+        """Of a split request: rows that no batch has brought back yet."""
+        self.results: Any = None
+
+    def is_wanted(self, now: float) -> bool:
+        """Whether somebody still waits for its answer."""
+        return not (self.abandoned or self.done or self.client.dead) and now < self.deadline
+
+
+class Part(NamedTuple):
+    """Rows of a request that are in a batch."""
+
+    request: Request
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of their inputs."""
+        request = self.request
+        return request.nbytes * (self.stop - self.start) // (request.rows or 1)
+
+
+class Batch(NamedTuple):
+    """What is run at once."""
+
+    queue: ModelQueue
+    kind: Kind
+    parts: list[Part]
+    rows: int
+    nbytes: int
+    """Of its inputs, without what fills it up."""
+
+    @property
+    def brief(self) -> bool:
+        """Whether it is sure to be done in a moment: the model is quick, and was so of late."""
+        bound, queue = self.kind.bound, self.queue
+        return (
+            bound is not None
+            and bound.quick
+            and bool(queue.seconds)
+            and max(queue.seconds, queue.per_row * self.rows) < _BRIEF
+        )
+
+
+class ModelQueue:
+    """One version of one model. Higher priorities go first; the first of them decides the kind."""
+
+    def __init__(self, model: str, version: int, options: Options) -> None:
+        self.model = model
+        self.version = version
+        self.options = options
+        self.limit = options.largest
+        """Rows of the next batch at most; below `largest` while a latency target asks for it."""
+        self.rows = 0
+        """That wait."""
+        self.running = 0
+        """Batches that run."""
+        self.present = False
+        """Whether the model is in memory; if not, nothing is due."""
+        self.proven = False
+        """Whether it was ever in memory; until then calls that name no version go elsewhere."""
+        self.retired = False
+        """Whether it is about to be taken away: calls that name no version go elsewhere."""
+        self.exclusive = False
+        """Whether its batches run one after another."""
+        self.removed = False
+        """Whether the model is served no more."""
+        self.number = 0
+        """By which the owner knows it in the engine's notes."""
+        self.suspect = 0.0
+        """Until when it may be why an engine has ended: no other such one is loaded, or runs, at
+        the same time."""
+        self.loading = False
+        self.kinds: dict[Hashable, Kind] = {}
+        self.needs: dict[str, Need] = {}
+        """By signature."""
+        self.seconds = 0.0
+        """Expected of a batch."""
+        self.per_row = 0.0
+        self.asked = 0.0
+        """When the last request came."""
+        self.requests = 0
+        """That were taken, since the beginning."""
+        self.batches = 0
+        self._lines: dict[int, dict[Kind, deque[Request]]] = {}
+        self._order: list[int] = []
+
+    def put(self, request: Request) -> ServingError | None:
+        """Have it wait; an error if there is no room."""
+        rows = request.rows or 1
+        kind = request.kind
+        self.asked = request.arrived
+        if kind.need.bounded:
+            size = request.nbytes if kind.alone else request.nbytes / rows
+            if (refused := kind.need.refusal(size, request.arrived)) is not None:
+                return refused
+        if kind.alone or not self.options.fixed:
+            # It is one batch, however long it is, or pieces whose size is ours to choose.
+            rows = min(rows, self.options.largest)
+        bound = self.options.enqueued * self.options.largest
+        if not self.present:
+            bound *= _WHILE_LOADING
+        if self.rows and self.rows + rows > bound:
+            return full(-(-self.rows // self.options.largest), self.options.enqueued)
+        self.rows += rows
+        request.waits = rows
+        lines = self._lines.get(request.priority)
+        if lines is None:
+            lines = self._lines[request.priority] = {}
+            self._order = sorted(self._lines, reverse=True)
+        line = lines.get(kind)
+        if line is None:
+            line = lines[kind] = deque()
+        line.append(request)
+        return None
+
+    def give_up(self, request: Request) -> bool:
+        """Drop what of it waits; False if all of it is in batches, or was answered."""
+        if request.done or request.taken >= (request.rows or 1):
+            return False
+        request.done = True
+        self._count(request, -request.waits)
+        if not request.taken:
+            request.arrays = None  # Its place in the line is left later, its memory now.
+        return True
+
+    def put_back(self, batch: Batch) -> None:
+        """Its model is not in memory after all: as if it had not been taken."""
+        self.running -= 1
+        for request, start, stop in reversed(batch.parts):
+            if stop == request.rows:  # Else it has not left its line.
+                self._lines[request.priority].setdefault(request.kind, deque()).appendleft(request)
+            request.taken = start
+            self._count(request, (stop - start) or 1)
+
+    def due(self, now: float) -> float | None:
+        """When the next batch should begin: `now` or before it is ready, None if nothing waits."""
+        if not self.rows or not self.present or (self.exclusive and self.running):
+            return None
+        head = self._head()
+        if head is None:
+            return None
+        wait = self.options.wait
+        if not wait or head.kind.alone or head.taken or self.rows >= self.limit:
+            return head.arrived
+        if self.options.target is not None:
+            wait = min(wait, max(0.0, self.options.target - 2 * self.seconds))
+        # Waiting must not cost the first one its deadline.
+        return min(head.arrived + wait, head.deadline - 2 * self.seconds)
+
+    def take(self, now: float) -> tuple[Batch | None, list[Request]]:
+        """The next batch, and those whose time has passed."""
+        expired: list[Request] = []
+        while (head := self._head()) is not None and head.deadline <= now and not head.taken:
+            self._pop(head, expired)
+        if head is None:
+            return None, expired
+        kind = head.kind
+        if kind.alone and not head.taken:
+            self._leave(head)
+            batch = Batch(self, kind, [Part(head, 0, head.rows)], head.rows, head.nbytes)
+        elif head.taken or self._too_long(head, now):
+            batch = self._split(head, self._piece(head, now))
+        else:
+            batch = self._merge(kind, now, expired)
+        self.running += 1
+        self.batches += 1
+        self.requests += len(batch.parts)
+        return batch, expired
+
+    def finish(self, batch: Batch, seconds: float, oldest: float) -> None:
+        """The batch is done; `oldest` is how long its first request took from its arrival."""
+        self.running -= 1
+        rows = max(1, batch.rows)
+        weight = 0.2 if self.seconds else 1.0
+        self.seconds += weight * (seconds - self.seconds)
+        self.per_row += weight * (seconds / rows - self.per_row)
+        if self.options.target is not None:
+            self._adapt(batch.rows, oldest, self.options.target)
+
+    def unbind(self) -> None:
+        """Know nothing of the model that was in memory: clients know its kinds for long."""
+        for kind in self.kinds.values():
+            kind.bound = kind.error = None
+
+    def drain(self) -> list[Request]:
+        """All that wait, taken out."""
+        found = [request for request in self if not request.done]
+        self._lines.clear()
+        self._order.clear()
+        self.rows = 0
+        return found
+
+    def __iter__(self) -> Iterator[Request]:
+        for priority in self._order:
+            for line in self._lines[priority].values():
+                yield from line
+
+    def _head(self) -> Request | None:
+        """The one that decides about the next batch."""
+        for priority in self._order:
+            lines = self._lines[priority]
+            first: Request | None = None
+            for line in list(lines.values()):
+                while line and line[0].done:
+                    self._shift(line[0])
+                if line and (first is None or line[0].arrived < first.arrived):
+                    first = line[0]
+            if first is not None:
+                return first
+        return None
+
+    def _too_long(self, head: Request, now: float) -> bool:
+        """Whether it is split: once it is known that it can be; before that only if it would have
+        no chance as it is."""
+        need = head.kind.need
+        if head.kind.even or self.options.fixed:
+            return self._piece(head, now) < head.rows
+        return need.bounded and head.rows > 1 and need.refusal(head.nbytes, now) is not None
+
+    def _piece(self, head: Request, now: float) -> int:
+        """Rows above which a request is split. Without a limit of the owner's it is a matter of
+        time: a row costs less in a large batch, but others wait for it. And it is one of memory."""
+        rows = self.options.largest
+        if not self.options.fixed:
+            rows = max(rows, int(_PIECE / self.per_row) if self.per_row else _FIRST_PIECE)
+        most = head.kind.need.piece(now)
+        if rows * head.nbytes > most * head.rows:
+            rows = max(1, int(most * head.rows / head.nbytes))
+        return rows
+
+    def _split(self, head: Request, piece: int) -> Batch:
+        start = head.taken
+        stop = min(head.rows, start + piece)
+        head.taken = stop
+        # Something of it waits until its last piece is taken.
+        left = 0 if stop == head.rows else max(1, head.waits - (stop - start))
+        self._count(head, left - head.waits)
+        if stop == head.rows:
+            self._shift(head)
+        part = Part(head, start, stop)
+        return Batch(self, head.kind, [part], stop - start, part.nbytes)
+
+    def _merge(self, kind: Kind, now: float, expired: list[Request]) -> Batch:
+        parts: list[Part] = []
+        rows = nbytes = 0
+        limit = self.limit
+        most = min(_MERGED, kind.need.piece(now))
+        for priority in self._order:
+            line = self._lines[priority].get(kind)
+            while line:
+                request = line[0]
+                if request.done:
+                    self._shift(request)
+                    continue
+                if request.deadline <= now and not request.taken:
+                    self._pop(request, expired)
+                    continue
+                rows += request.rows
+                nbytes += request.nbytes
+                if parts and (rows > limit or nbytes > most):
+                    rows -= request.rows
+                    nbytes -= request.nbytes
+                    return Batch(self, kind, parts, rows, nbytes)
+                self._leave(request)
+                parts.append(Part(request, 0, request.rows))
+        return Batch(self, kind, parts, rows, nbytes)
+
+    def _shift(self, request: Request) -> None:
+        """The first of its line steps out; an empty line is no line."""
+        lines = self._lines[request.priority]
+        line = lines[request.kind]
+        line.popleft()
+        if not line:
+            del lines[request.kind]
+
+    def _leave(self, request: Request) -> None:
+        self._shift(request)
+        self._count(request, -request.waits)
+        request.taken = request.rows or 1
+
+    def _count(self, request: Request, rows: int) -> None:
+        """So many rows of it wait more, or less."""
+        rows = max(rows, -request.waits)
+        request.waits += rows
+        self.rows += rows
+
+    def _pop(self, request: Request, into: list[Request]) -> None:
+        """The first of its line has expired."""
+        self._leave(request)
+        request.done = True
+        into.append(request)
+
+    def _adapt(self, rows: int, oldest: float, target: float) -> None:
+        """Smaller batches at once when the target is missed, larger ones little by little."""
+        if oldest > target:
+            self.limit = max(1, min(self.limit, rows) * 3 // 4)
+        elif rows >= self.limit and oldest < 0.8 * target:
+            self.limit = min(self.options.largest, self.limit + 1)
+
+
+def full(batches: int, most: int) -> ServingError:
+    """As TensorFlow Serving says it."""
+    return ServingError(
+        f"{FULL}; currently {batches} batches enqueued and max_enqueued_batches is {most}",
+        Code.UNAVAILABLE,
+    )

@@ -1,0 +1,189 @@
+"""The models that are in memory, or on their way there: who has how much, and who goes.
+
+Owns the memory of an engine: making room for a model, and giving back what others hold. `paging`
+decides, by numbers and before anything is loaded: TensorFlow stalls for ten seconds before it says
+that memory is out. Loads nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, cast
+
+from sublet.channel.codes import Code
+from sublet.engine import paging
+from sublet.engine.memory import Meter
+from sublet.engine.model_entries import Key, ModelEntry
+from sublet.errors import ServingError
+from sublet.units import MiB, format_bytes
+
+Busy = Callable[[str, int], bool]
+Told = Callable[[str, str, int, dict[str, Any]], None]
+
+_LOOK = 0.02
+"""Seconds between two looks whether busy models have become idle."""
+_LEAST_RESERVE = 32 * MiB
+
+
+class Residents:
+    """The store's, whose lock and arguments these are: `model_entries` is all that is known."""
+
+    def __init__(
+        self,
+        entries: dict[Key, ModelEntry],
+        lock: threading.RLock,
+        busy: Busy,
+        told: Told,
+        clock: Callable[[], float],
+        meter: Meter,
+    ) -> None:
+        self._entries = entries
+        self._lock = lock
+        self._busy = busy
+        self._told = told
+        self._clock = clock
+        self._meter = meter
+        self._turn = threading.Lock()
+        """Whoever has it makes room and loads: one at a time, so that figures can be believed."""
+        limit = meter.limit or 0
+        self._reserve = paging.Reserve(min(limit // 8, _LEAST_RESERVE), limit // 2)
+
+    @contextlib.contextmanager
+    def room(self, entry: ModelEntry, began: float) -> Iterator[Callable[[], None]]:
+        """Have the turn, and the memory that the model will take; waits while all others are busy.
+        What is yielded gives the turn to others early."""
+        self._turn.acquire()
+        early = False
+
+        def hand_over() -> None:
+            nonlocal early
+            if not early:
+                early = True
+                self._turn.release()
+
+        try:
+            self._make_room(entry, began)
+            yield hand_over
+        finally:
+            if not entry.stuck:
+                entry.claimed = 0
+            if not early:
+                self._turn.release()
+
+    def fits_beside(self, entry: ModelEntry, other: ModelEntry) -> bool:
+        """Whether there is room for it without taking that of the other."""
+        with self._lock:
+            seats = [
+                dataclasses.replace(seat, pinned=seat.pinned or seat.key == other.key)
+                for seat in self._seats()
+            ]
+            return isinstance(self._plan(entry, seats, 0.0), paging.Evict)
+
+    def drop(self, entry: ModelEntry) -> None:
+        """Give its memory back. Calls that run come to their end first."""
+        with self._lock:
+            loaded, entry.loaded = entry.loaded, None
+        if loaded is not None:
+            loaded.opened.close()
+            self._told("unloaded", *entry.key, {"bytes": loaded.bytes})
+
+    def relieve(self, key: Key, missing: int) -> bool:
+        """Evict idle models that have so many bytes, and leave as much more free from now on;
+        whether there were any. The allocator cuts no chunk of memory that leaves less than 128 MiB
+        over, if it is not twice what is asked: so in a small pool memory may be out though the
+        figures say that it is not.
+        """
+        now = self._clock()
+        self._reserve.note(self._reserve.bytes + missing, now)
+        with self._lock:
+            seats = [seat for seat in self._seats() if seat.key != key]
+            idle = [seat for seat in seats if not seat.busy and not seat.pinned]
+            taken = sum(seat.bytes for seat in idle)
+            plan = paging.plan(min(missing, taken), taken, 0, idle, now)
+        keys = plan.keys if isinstance(plan, paging.Evict) else ()
+        self._evict(keys)
+        return bool(keys)
+
+    def take_peak(self) -> int | None:
+        """The most that was in use since this was last asked; None while something is loaded. What
+        of it was for computing is left free from now on."""
+        peak = self._meter.take_peak()
+        if peak is None or self._turn.locked():
+            return None
+        with self._lock:
+            held = sum(seat.bytes for seat in self._seats())
+        self._reserve.note(max(0, peak - held), self._clock())
+        return peak
+
+    def spare(self, key: Key) -> int:
+        """Bytes that this model can compute with, at most: beside itself and those that stay."""
+        with self._lock:
+            kept = sum(seat.bytes for seat in self._seats() if seat.pinned or seat.key == key)
+        return max(0, (self._meter.limit or 0) - kept)
+
+    def sweep(self) -> list[Key]:
+        """As `Store.sweep`."""
+        self.take_peak()
+        with self._lock:
+            keys = paging.expired(self._seats(), self._clock())
+        self._evict(keys)
+        return cast("list[Key]", keys)
+
+    def memory(self) -> dict[str, int | None]:
+        """As `Store.memory`."""
+        with self._lock:
+            held = sum(seat.bytes for seat in self._seats())
+        return {"limit": self._meter.limit, "models": held, "reserve": self._reserve.bytes}
+
+    def exhausted(self, key: Key, missing: int) -> ServingError:
+        """No room, even with all idle models gone: how much there would have to be."""
+        entry = self._entries.get(key)
+        with self._lock:
+            fixed = sum(seat.bytes for seat in self._seats() if seat.pinned and seat.key != key)
+        own = 0 if entry is None else entry.bytes
+        limit = self._meter.limit or 0
+        wanted = max(fixed + own + max(missing, self._reserve.bytes), limit + missing)
+        name, version = key
+        return ServingError(
+            f"{name} version {version} needs about {format_bytes(own + missing)}, and the engine "
+            f"has {format_bytes(limit)}, of which pinned models hold {format_bytes(fixed)}. "
+            f"Give it more: memory={-(-wanted // (64 * MiB)) * 64}MiB.",
+            Code.RESOURCE_EXHAUSTED,
+        )
+
+    def _make_room(self, entry: ModelEntry, began: float) -> None:
+        while True:
+            with self._lock:
+                plan = self._plan(entry, self._seats(), self._clock() - began)
+                if isinstance(plan, paging.Evict):
+                    entry.claimed = entry.bytes
+            if isinstance(plan, paging.Evict):
+                self._evict(plan.keys)
+                return
+            if isinstance(plan, paging.Never):
+                raise self.exhausted(entry.key, 0)
+            time.sleep(_LOOK)
+
+    def _plan(self, entry: ModelEntry, seats: list[paging.Residency], waited: float) -> paging.Plan:
+        limit = self._meter.limit
+        if limit is None:
+            return paging.Evict()
+        return paging.plan(entry.bytes, limit, self._reserve.bytes, seats, self._clock(), waited)
+
+    def _evict(self, keys: Iterable[Hashable]) -> None:
+        for key in keys:
+            entry = self._entries.get(cast("Key", key))
+            if entry is not None:
+                self.drop(entry)
+
+    def _seats(self) -> list[paging.Residency]:
+        """All that takes memory."""
+        return [
+            entry.seat(self._busy(*entry.key))
+            for entry in self._entries.values()
+            if entry.loaded is not None or entry.claimed
+        ]

@@ -1,0 +1,200 @@
+"""What a SavedModel says of itself, read from `saved_model.pb` without TensorFlow.
+
+Owns a reader for the few fields of the SavedModel message that name tags, signatures and tensors.
+It walks over the graph without looking at it, so a model of gigabytes costs as little as a small
+one. Never changes anything, and never runs the model.
+
+    SavedModel 2: meta_graphs ─ MetaGraphDef 1: meta_info_def (4: tags, 5: version)
+                                             3: saver_def (3: restore_op_name)
+                                             5: signature_def ─ 1: inputs, 2: outputs, 3: method
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+from collections.abc import Iterator
+
+GRAPH = "saved_model.pb"
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_INT64 = 1 << 63
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """One input or output of a signature."""
+
+    name: str
+    """Of the tensor in the graph, as `x:0`; empty for one that is not dense."""
+    dtype: int
+    shape: tuple[int, ...] | None
+    """-1 for a dimension of any size; None for any rank."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureInfo:
+    """One way to call a model."""
+
+    method: str
+    inputs: dict[str, TensorInfo]
+    outputs: dict[str, TensorInfo]
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaGraph:
+    """One graph of a SavedModel; nearly always there is one."""
+
+    tags: frozenset[str]
+    version: str
+    """Of the TensorFlow that wrote it."""
+    signatures: dict[str, SignatureInfo]
+    variables: bool
+    """Whether it has any to restore."""
+
+
+class Malformed(ValueError):
+    """The bytes are no SavedModel, or not all of one."""
+
+
+def read(directory: str) -> list[MetaGraph]:
+    """The graphs of the SavedModel in `directory`. OSError if there is none, Malformed if it is
+    damaged."""
+    with open(os.path.join(directory, GRAPH), "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise Malformed(f"{GRAPH} is empty")
+        # Not closed by hand: the frames of an error hold parts of it. It goes with the last one.
+        return parse(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+
+
+def parse(data: memoryview) -> list[MetaGraph]:
+    """The same, of bytes."""
+    graphs = [_meta_graph(value) for value in messages(data, 2)]
+    if not graphs:
+        raise Malformed("it has no graph")
+    return graphs
+
+
+def _meta_graph(data: memoryview) -> MetaGraph:
+    tags: set[str] = set()
+    version, variables = "", False
+    signatures: dict[str, SignatureInfo] = {}
+    for number, value in fields(data):
+        if not isinstance(value, memoryview):
+            continue
+        if number == 1:
+            tags.update(_text(tag) for tag in messages(value, 4))
+            version = "".join(_text(part) for part in messages(value, 5))
+        elif number == 5:
+            key, signature = _entry(value)
+            signatures[key] = _signature(signature)
+        elif number == 3:
+            variables = any(map(len, messages(value, 3)))
+    return MetaGraph(frozenset(tags), version, signatures, variables)
+
+
+def _signature(data: memoryview) -> SignatureInfo:
+    sides: tuple[dict[str, TensorInfo], dict[str, TensorInfo]] = ({}, {})
+    method = ""
+    for number, value in fields(data):
+        if not isinstance(value, memoryview):
+            continue
+        if number in (1, 2):
+            key, tensor = _entry(value)
+            sides[number - 1][key] = _tensor(tensor)
+        elif number == 3:
+            method = _text(value)
+    return SignatureInfo(method, *sides)
+
+
+def _tensor(data: memoryview) -> TensorInfo:
+    name, dtype, shape = "", 0, None
+    for number, value in fields(data):
+        if number == 1 and isinstance(value, memoryview):
+            name = _text(value)
+        elif number == 2 and isinstance(value, int):
+            dtype = value
+        elif number == 3 and isinstance(value, memoryview):
+            shape = _shape(value)
+    # A TensorInfo without a shape is one of unknown rank.
+    return TensorInfo(name, dtype, shape)
+
+
+def _shape(data: memoryview) -> tuple[int, ...] | None:
+    extents = []
+    for number, value in fields(data):
+        if number == 3 and value:
+            return None
+        if number == 2 and isinstance(value, memoryview):
+            extent = 0
+            for inner, size in fields(value):
+                if inner == 1 and isinstance(size, int):
+                    extent = size - 2 * _INT64 if size >= _INT64 else size
+            extents.append(extent)
+    return tuple(extents)
+
+
+def _entry(data: memoryview) -> tuple[str, memoryview]:
+    """One entry of a map: a key and a message."""
+    key, message = "", memoryview(b"")
+    for number, value in fields(data):
+        if isinstance(value, memoryview):
+            if number == 1:
+                key = _text(value)
+            elif number == 2:
+                message = value
+    return key, message
+
+
+def messages(data: memoryview, wanted: int) -> Iterator[memoryview]:
+    """All values of one field that holds bytes or messages."""
+    for number, value in fields(data):
+        if number == wanted and isinstance(value, memoryview):
+            yield value
+
+
+def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """The fields of a message in their order: numbers, or views of bytes. Nothing is copied."""
+    at, end = 0, len(data)
+    while at < end:
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        if number == 0:
+            raise Malformed("a field has the number 0")
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if kind == _BYTES:
+            size, at = _varint(data, at)
+        elif kind == _FIXED64:
+            size = 8
+        elif kind == _FIXED32:
+            size = 4
+        else:
+            raise Malformed(f"a field has the unknown wire type {kind}")
+        if size > end - at:
+            raise Malformed(f"it ends {size - (end - at)} bytes too early")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        if at >= len(data):
+            raise Malformed("it ends in the middle of a number")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (2 * _INT64 - 1), at
+        shift += 7
+    raise Malformed("a number is longer than ten bytes")
+
+
+def _text(data: memoryview) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("a name is not UTF-8") from None

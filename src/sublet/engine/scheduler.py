@@ -1,0 +1,323 @@
+"""What the threads of an engine share: the queues, the turns and the models, under one lock.
+
+Owns which queue a call belongs to, and whether it fits the model. Runs nothing, sends nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
+from sublet.errors import ServingError
+from sublet.formats import lease
+
+from . import batches, flight_recorder
+from .client_channels import Client, Form, Route
+from .failures import not_found
+from .model_entries import Loaded, Statistics
+from .model_options import Options
+from .model_queue import Kind, ModelQueue, Part, Request
+from .model_store import ModelStore
+from .schedule import BatchProgress, RunningBatch, Schedule
+
+Told = Callable[[str, str, int, dict[str, Any]], None]
+Make = Callable[[Callable[[str, int], bool], Told], ModelStore]
+"""What makes the store; its arguments are those of `Store`."""
+_MOST_KINDS = 4096
+
+
+class Scheduler:
+    """Every method may be called by any thread."""
+
+    def __init__(self, slots: int, make: Make, told: Told) -> None:
+        self.store = make(self._busy, told)
+        self._schedule = Schedule(slots)
+        held = lease.current()
+        self._few_shapes = held is not None and held.on_gpu
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        """Told when a batch is done."""
+
+    def add(
+        self,
+        model: str,
+        version: int,
+        path: str,
+        options: dict[str, Any],
+        number: int = 0,
+        suspect: float = 0.0,
+    ) -> None:
+        """Make a version known; its first request has it loaded. `number` is for the notes,
+        `suspect` as in `Queue`."""
+        read = Options.read(options, self._few_shapes)
+        self.store.add(model, version, path, options)
+        with self._lock:
+            queue = self._schedule.add(model, version, read)
+            for need in queue.needs.values():
+                need.forget()
+            queue.number = number if 0 <= number <= flight_recorder.LARGEST else 0
+            queue.suspect = suspect
+
+    def resolve(self, model: str, version: int | None) -> int:
+        """The version that is meant; the newest, if none is named. Raises ServingError."""
+        with self._lock:
+            found = self._find(model, version)
+        if found is None:
+            raise not_found(model, version)
+        return found.version
+
+    def put(
+        self,
+        client: Client,
+        route: Route,
+        call: int,
+        form: Form,
+        arrays: list[Array],
+        now: float,
+        deadline: float,
+        priority: int,
+    ) -> ServingError | ModelQueue | None:
+        """Have a call wait; why it cannot, or the queue of a model that has to be loaded."""
+        with self._lock:
+            queue: ModelQueue | None = route.queue
+            if queue is None or queue.removed or (queue.retired and route.version is None):
+                queue = self._find(route.model, route.version)
+                if queue is None:
+                    # The route keeps its queue: earlier calls of it may still be there.
+                    return not_found(route.model, route.version)
+                route.queue = queue
+                route.kinds.clear()
+            kind = route.kinds.get(form.key)
+            if kind is None or kind.bound is None:
+                if len(route.kinds) >= _MOST_KINDS:
+                    route.kinds.clear()
+                kind = route.kinds[form.key] = self._kind(route, queue, form)
+                if kind.error is not None:
+                    return kind.error
+            request = Request(
+                kind, form.rows, now, deadline, priority, form.nbytes, arrays, client, call, route
+            )
+            refused = kind.error or self._schedule.put(queue, request)
+            if refused is not None:
+                return refused
+            client.calls[call] = request
+            return None if queue.present else queue
+
+    def take(self) -> tuple[RunningBatch | None, list[Request]]:
+        """What is to be run now, and requests whose time has passed."""
+        with self._lock:
+            return self._schedule.take(time.monotonic())
+
+    def finish(self, run: RunningBatch, seconds: float) -> float | None:
+        """A batch is done; when the next one will be due."""
+        now = time.monotonic()
+        with self._lock:
+            oldest = now - min(part.request.arrived for part in run.batch.parts)
+            self._schedule.finish(run, seconds, oldest)
+            self._idle.notify_all()
+            return self._schedule.next_due(now)
+
+    def quiet(self) -> int | None:
+        """How many batches have begun so far, if only one of them runs: as long as this stays, what
+        the memory shows is that one's."""
+        with self._lock:
+            return self._schedule.begun if self._schedule.running == 1 else None
+
+    def next_due(self, now: float) -> float | None:
+        """When a batch will be due by itself; None if only something new can make one so."""
+        with self._lock:
+            return self._schedule.next_due(now)
+
+    def put_back(self, run: RunningBatch) -> list[Request]:
+        """The model of this batch is not in memory after all. Those who wait for it in vain, if it
+        is served no more."""
+        queue = run.batch.queue
+        with self._lock:
+            self._schedule.put_back(run)
+            self._idle.notify_all()
+            return queue.drain() if queue.removed else []
+
+    def give_up(self, requests: Iterable[Request]) -> list[Request]:
+        """Nobody waits for these any more; those of them that no batch has."""
+        with self._lock:
+            return [one for one in requests if one.route.queue.give_up(one)]
+
+    def abandon(self, request: Request) -> None:
+        """Its caller has given it up while it runs: it comes to its end, unheard."""
+        with self._lock:
+            request.abandoned = True
+
+    def progress(self) -> list[BatchProgress]:
+        """How each batch that runs stands."""
+        with self._lock:
+            return self._schedule.progress(time.monotonic())
+
+    def assemble(self, part: Part, outputs: list[Array]) -> list[Array] | None:
+        """A part of a split request is done; all of its outputs, once it was the last."""
+        request = part.request
+        with self._lock:
+            if request.results is None:
+                request.results = []
+            request.results.append((part.start, outputs))
+            request.unanswered -= part.stop - part.start
+            if request.unanswered:
+                return None
+        return batches.assemble(request.results)
+
+    def bind(self, kind: Kind, queue: ModelQueue, loaded: Loaded) -> None:
+        """Check a kind of requests against the model that is in memory now."""
+        with self._lock:
+            self._bind(kind, queue, loaded)
+
+    def begins_to_load(self, model: str, version: int) -> None:
+        """From the thread that loads it; returns when it may."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                return
+            # First this, so that no other suspect begins: the wait is for those that run.
+            queue.loading = True
+            while self._schedule.another_suspect_runs(queue, now := time.monotonic()):
+                self._idle.wait(queue.suspect - now)
+
+    def has_loaded(self, model: str, version: int) -> bool:
+        """It is not being loaded any more; whether others may have waited for that."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                return False
+            queue.loading = False
+            self._idle.notify_all()
+            return bool(queue.suspect)
+
+    def arrived(self, model: str, version: int) -> None:
+        """It is in memory now; its requests go on."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is not None:
+                queue.present = queue.proven = True
+                queue.unbind()
+
+    def failed(self, model: str, version: int) -> list[Request]:
+        """It cannot be loaded; those who waited for it."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            return [] if queue is None else queue.drain()
+
+    def departed(self, model: str, version: int) -> bool:
+        """It is in memory no more; whether requests wait for it."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                return False
+            queue.present = False
+            queue.unbind()
+            return bool(queue.rows)
+
+    def absent(self) -> list[ModelQueue]:
+        """Those that wait for their model to be loaded."""
+        with self._lock:
+            return self._schedule.absent()
+
+    def retire(self, model: str, version: int) -> None:
+        """It will be withdrawn: calls that name no version go to another one from now on."""
+        with self._lock:
+            if (queue := self._schedule.queues.get((model, version))) is not None:
+                queue.retired = True
+
+    def withdraw(self, model: str, version: int, forget: bool) -> list[Request]:
+        """Begin nothing of it any more, and wait until what runs is done; who waited in vain."""
+        lost: list[Request] = []
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            if queue is None:
+                raise not_found(model, version)
+            if forget:
+                lost = self._schedule.remove(model, version)
+            queue.present = False
+            self._idle.wait_for(lambda: not queue.running)
+            queue.unbind()
+        return lost
+
+    def models(self) -> list[dict[str, Any]]:
+        """What is known of each version."""
+        stored = {(one.name, one.version): one for one in self.store.statistics()}
+        with self._lock:
+            queues = list(self._schedule.queues.values())
+        return [_row(queue, stored.get((queue.model, queue.version))) for queue in queues]
+
+    def _busy(self, model: str, version: int) -> bool:
+        """For the store: whether a model has requests."""
+        with self._lock:
+            queue = self._schedule.queues.get((model, version))
+            return queue is not None and bool(queue.rows or queue.running)
+
+    def _find(self, model: str, version: int | None) -> ModelQueue | None:
+        if version is not None:
+            return self._schedule.queues.get((model, version))
+        # One that was never loaded is not tried on those who name none, if there is another. Of one
+        # that is retired they are told that it is not here: another engine may have it.
+        return max(
+            (q for q in self._schedule.queues.values() if q.model == model and not q.retired),
+            key=lambda one: (one.proven, one.version),
+            default=None,
+        )
+
+    def _kind(self, route: Route, queue: ModelQueue, form: Form) -> Kind:
+        tails: Any = form.key
+        lone = any(tail is None for _, tail, _ in tails)
+        if queue.options.pad_inputs and not lone:
+            tails = tuple((dtype, None, rank) for dtype, _, rank in tails)
+        key = route.signature, route.inputs, tails
+        kind = queue.kinds.get(key)
+        if kind is None:
+            if len(queue.kinds) >= _MOST_KINDS:
+                queue.kinds.clear()
+            kind = queue.kinds[key] = Kind(route.signature, route.inputs, tails, lone)
+            kind.alone = lone or queue.options.alone
+            kind.need = queue.needs.setdefault(route.signature, kind.need)
+        if kind.bound is None and kind.error is None and queue.present:
+            loaded = self.store.use(queue.model, queue.version)
+            if loaded is not None:
+                self._bind(kind, queue, loaded)
+        return kind
+
+    def _bind(self, kind: Kind, queue: ModelQueue, loaded: Loaded) -> None:
+        bound = loaded.signatures.get(kind.signature)
+        kind.bound, kind.error = bound, None
+        if bound is None:
+            kind.error = ServingError(
+                f'Serving signature key "{kind.signature}" not found.', Code.FAILED_PRECONDITION
+            )
+            return
+        kind.error = batches.check(kind, bound)
+        kind.alone = kind.lone or queue.options.alone or not bound.batchable
+        queue.exclusive = queue.exclusive or bound.stateful
+
+
+def _row(queue: ModelQueue, stored: Statistics | None) -> dict[str, Any]:
+    row = {
+        "model": queue.model,
+        "version": queue.version,
+        "loaded": queue.present,
+        "waiting": queue.rows,
+        "running": queue.running,
+        "requests": queue.requests,
+        "batches": queue.batches,
+    }
+    if stored is not None:
+        row |= {
+            "state": stored.state,
+            "bytes": stored.bytes,
+            "measured": stored.measured,
+            "load_seconds": stored.seconds,
+            "loads": stored.loads,
+            "idle": stored.idle,
+            "pinned": stored.pinned,
+            "error": stored.error,
+        }
+    return row

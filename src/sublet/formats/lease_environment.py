@@ -1,0 +1,154 @@
+"""The environment of a leased program: what TensorFlow and CUDA read before they start.
+
+Owns the choice between what the lease needs and what the user set. Pure but for `impose`: takes an
+environment and gives a new one, so it serves the parent before the start and the program itself
+just before the runtime starts, and the second time changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from .lease import VARIABLE, LeaseTerms
+
+SITE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "inside", "site")
+
+USE_BFC = "TF_CPU_ALLOCATOR_USE_BFC"
+BFC_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
+DUMP = "TF_BFC_MEMORY_DUMP"
+PATH = "PYTHONPATH"
+LEFT = "SUBLET_LEFT"
+"""Repeats the limit of the CPU pool where that is below the ceiling for the moment, because the
+rest is lent. So nobody takes it for the user's wish."""
+
+_ENFORCING = (USE_BFC, BFC_LIMIT, VISIBLE, ORDER, GROWTH)
+"""What TensorFlow and CUDA read is the C library's environment. Code that is not Python's may have
+changed it, and `os.environ` does not show that."""
+_NO_GPU = ("", "-1")
+_CHOOSE = "`--device` or `gpu=` chooses another"
+
+
+def leased_environment(
+    lease: LeaseTerms, environ: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """The whole environment for a program under `lease`, and a line for each setting answered."""
+    env = _without_outer_lease(lease, environ)
+    notes: list[str] = []
+    if lease.on_gpu:
+        _lease_gpu(lease, env, notes)
+    else:
+        _lease_cpu(lease, env, notes)
+    env.setdefault(DUMP, dump_prefix(lease))
+    env[PATH] = _python_path(env.get(PATH, ""))
+    env[VARIABLE] = lease.to_json()
+    return env, notes
+
+
+def impose(lease: LeaseTerms) -> list[str]:
+    """Change this process's own environment so; the lines for what was answered."""
+    wanted, notes = leased_environment(lease, os.environ)
+    for name in [name for name in os.environ if name not in wanted]:
+        del os.environ[name]
+    for name, value in wanted.items():
+        if name in _ENFORCING or os.environ.get(name) != value:
+            os.environ[name] = value
+    if lease.on_gpu and GPU_ALLOCATOR not in wanted:
+        os.unsetenv(GPU_ALLOCATOR)
+    return notes
+
+
+def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
+    """What to say of devices that a program has named after TensorFlow has started; None where it
+    has named none, or those it has."""
+    asked = environ.get(VISIBLE)
+    if asked is None or asked == (lease.uuid if lease.on_gpu else "-1"):
+        return None
+    if not lease.on_gpu and asked.strip() in _NO_GPU:
+        return None
+    return (
+        f"{VISIBLE}={asked} changes nothing: TensorFlow has started on {lease.device}, the device "
+        f"of this lease; {_CHOOSE}, before the start"
+    )
+
+
+def dump_prefix(lease: LeaseTerms) -> str:
+    """Each allocation that fails leaves files of this name and a suffix."""
+    return os.path.join(lease.dir, "dump")
+
+
+def cpu_limit(environ: Mapping[str, str]) -> int | None:
+    """The limit of the CPU pool in MiB, None when TensorFlow would not use that pool."""
+    if environ.get(USE_BFC, "").lower() not in ("1", "true"):
+        return None
+    return _positive(environ.get(BFC_LIMIT))
+
+
+def _lease_cpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None:
+    if env.get(USE_BFC, "1").lower() not in ("1", "true"):
+        notes.append(f"{USE_BFC}={env[USE_BFC]} becomes 1: the lease is enforced by that allocator")
+    env[USE_BFC] = "1"
+    asked, limit = env.get(BFC_LIMIT), lease.ceiling_mib
+    wanted = _positive(asked)
+    if asked is not None and (wanted is None or wanted > limit):
+        notes.append(f"{BFC_LIMIT}={asked} becomes {limit}: the ceiling of this lease")
+    elif wanted is not None:
+        limit = wanted
+    env[BFC_LIMIT] = str(limit)
+    if env.get(VISIBLE, "").strip() not in _NO_GPU:
+        notes.append(f"{VISIBLE}={env[VISIBLE]} becomes -1: this lease is on the CPU; {_CHOOSE}")
+    env[VISIBLE] = "-1"
+
+
+def _lease_gpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None:
+    asked = env.get(VISIBLE)
+    if asked is not None and (asked.strip() == "" or asked.strip().startswith("-1")):
+        notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.device} stays unused")
+    elif lease.uuid is not None:
+        if asked is not None and asked != lease.uuid:
+            notes.append(
+                f"{VISIBLE}={asked} becomes {lease.uuid}: the device of this lease; {_CHOOSE}"
+            )
+        env[VISIBLE] = lease.uuid
+    env[ORDER] = "PCI_BUS_ID"
+    if env.get(GROWTH, "true") != "true":
+        notes.append(f"{GROWTH}={env[GROWTH]} becomes true: memory is taken as it is needed")
+    env[GROWTH] = "true"
+    allocator = env.pop(GPU_ALLOCATOR, "")
+    if allocator.lower() not in ("", "bfc"):
+        notes.append(f"{GPU_ALLOCATOR}={allocator} is dropped: no lease can be enforced under it")
+
+
+def _without_outer_lease(lease: LeaseTerms, environ: Mapping[str, str]) -> dict[str, str]:
+    """A program under a lease may ask for another: what the first imposed was no user's wish."""
+    env = dict(environ)
+    if env.pop(LEFT, "") == env.get(BFC_LIMIT):
+        del env[BFC_LIMIT]
+    try:
+        outer = LeaseTerms.from_json(env.pop(VARIABLE, ""))
+    except ValueError:
+        return env
+    if outer == lease:
+        return env
+    for name, value in leased_environment(outer, {})[0].items():
+        if name != PATH and env.get(name) == value:
+            del env[name]
+    return env
+
+
+def _python_path(path: str) -> str:
+    """The site directory first. No empty entry is added: it would mean the current directory."""
+    others = path.split(os.pathsep) if path else []
+    return os.pathsep.join([SITE, *(entry for entry in others if entry != SITE)])
+
+
+def _positive(text: str | None) -> int | None:
+    try:
+        number = int(text or "")
+    except ValueError:
+        return None
+    return number if number > 0 else None

@@ -1,0 +1,97 @@
+"""What a program left behind about running out of memory, read from outside.
+
+Owns the judgement over usage files, `oom-*.json` and the allocator's dumps. Believes nothing: a
+program that crashed may have left anything. Never imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from . import usage_file
+
+PREFIX = "oom-"
+_LARGEST_RECORD = 64 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class OomEvidence:
+    """`uncaught`: an out-of-memory error ended a thread or the program. `unheard`: an allocation
+    failed after the last error that Python heard of, which is what a segmentation fault for want
+    of memory looks like. None means that nothing says it."""
+
+    failures: int
+    asked: int | None
+    limit: int | None
+    peak: int | None
+    message: str | None
+    uncaught: bool
+    unheard: bool
+
+
+def read_evidence(directory: str) -> OomEvidence:
+    processes = usage_file.read_usage(directory)
+    records = _records(directory)
+    dumps = _dump_times(directory)
+    # The error that ended the program explains it best, else the latest.
+    told = max(records, key=lambda r: (r["uncaught"], r["time"]), default=None)
+    heard = max((r["time"] for r in records), default=0.0)
+    counted = max(sum(process.failures for process in processes), len(records))
+    # Dumps are no count: one failure leaves four, or eight, and a wait that ends well leaves two.
+    unheard = max(dumps, default=0.0) > heard
+    return OomEvidence(
+        failures=counted + unheard,
+        asked=_known([told["asked"]] if told else [process.asked for process in processes]),
+        limit=_known([process.limit for process in processes] + [r["limit"] for r in records]),
+        peak=_known([process.peak for process in processes] + [r["peak"] for r in records]),
+        message=told["message"] if told else None,
+        uncaught=any(r["uncaught"] for r in records),
+        unheard=unheard,
+    )
+
+
+def _records(directory: str) -> list[dict[str, Any]]:
+    records = []
+    for name in _names(directory):
+        if not (name.startswith(PREFIX) and name.endswith(".json")):
+            continue
+        try:
+            with open(os.path.join(directory, name), encoding="utf-8") as file:
+                record = json.loads(file.read(_LARGEST_RECORD))
+            records.append(
+                {
+                    "message": str(record["message"]),
+                    "asked": int(record["asked"]),
+                    "limit": int(record["limit"]),
+                    "peak": int(record["peak"]),
+                    "uncaught": record["uncaught"] is True,
+                    "time": float(record["time"]),
+                }
+            )
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue
+    return records
+
+
+def _dump_times(directory: str) -> list[float]:
+    """When the allocator wrote each dump, from its name: `dump_<allocator>.<microseconds>`."""
+    times = []
+    for name in _names(directory):
+        digits = name.rpartition(".")[2]
+        if name.startswith("dump_") and digits.isascii() and digits.isdigit():
+            times.append(int(digits) / 1e6)
+    return times
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _known(numbers: list[int]) -> int | None:
+    return max(numbers, default=0) or None

@@ -1,0 +1,176 @@
+"""The memory pool of the leased device, as TensorFlow's allocator sees it.
+
+Owns priming the CPU pool and reading what is in use. Never raises into the program: a pool that
+is not primed only fragments sooner, a reading that fails is no reading.
+
+Why priming: the CPU's BFC allocator takes its memory in regions of 2, 4, 8 … MiB that are never
+merged, so a program can fail to get half of its ceiling while next to nothing is in use. With one
+region an MLP and an LSTM that needed 1.2 and 1.3 times their peak ran in 1.0 times of it.
+
+Why two regions: a piece gets the whole of a free chunk that is neither twice its size nor 128 MiB
+larger. In one region of 160 MiB a tensor of 100 MiB has it all, and the next operation fails, many
+of them by a segmentation fault. So a small region, which the allocator takes for small pieces,
+comes first, and the large one after it. A pool that has 128 MiB more than its program needs wastes
+nothing: there every piece is cut to size, and the peak that is measured is the need. (In regions
+that double, attention.py showed 238 to 272 MiB, and 164 to 218 MiB in one region.)
+
+A region's pages stay untouched, but for a table of 1/32 of its size that the allocator fills at
+once: 256 MiB cost 4 ms and 8 MiB, 8 GiB would cost half a second and 256 MiB. So a larger pool gets
+the small region only, and grows from there; what is left can be had in one piece.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+from typing import Any
+
+from ..formats.lease import MIB, LeaseTerms
+from ..formats.lease_environment import cpu_limit
+
+WHOLE = 1024
+"""MiB up to which any pool is primed whole."""
+WHOLE_ROOMY = 4096
+"""MiB up to which one is that is known to be used."""
+_PART = 16
+"""The small region is this part of the pool, or less: regions are powers of two."""
+_LARGEST_SMALL = 256
+
+_UINT8 = 4
+_SPARE = 2
+"""MiB left out of a request: the runtime has taken a little by then. The allocator rounds the
+region up to what is left, so nothing is lost."""
+
+
+def prime(lease: LeaseTerms, context: Any = None) -> None:
+    """Take the regions once and give them back, straight from the allocator.
+
+    For a program that only has sessions there is no `context`; ours looks on then.
+    """
+    sizes = _primed_mib(lease)
+    if not sizes:
+        return
+    try:
+        from tensorflow.python import pywrap_tfe
+
+        handle = _own_handle() if context is None else context._handle
+        # Once something is in use the whole would not fit, and TensorFlow would wait ten seconds
+        # before it said so.
+        if int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB:
+            return
+        library = c_library()
+        # Held together, or the second would be put into the first.
+        tensors = [
+            library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size * MIB), 1, size * MIB)
+            for size in sizes
+        ]
+        for tensor in tensors:
+            library.TF_DeleteTensor(tensor)
+        pywrap_tfe.TFE_ResetMemoryStats(handle, "CPU:0")
+    except Exception:
+        pass
+
+
+def c_library() -> Any:
+    """TensorFlow's C interface."""
+    from tensorflow.python.platform import sysconfig
+
+    (path,) = glob.glob(os.path.join(sysconfig.get_lib(), "libtensorflow_cc.so*"))
+    library = ctypes.CDLL(path)
+    library.TF_AllocateTensor.restype = ctypes.c_void_p
+    library.TF_AllocateTensor.argtypes = [
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.c_int,
+        ctypes.c_size_t,
+    ]
+    library.TF_DeleteTensor.argtypes = [ctypes.c_void_p]
+    return library
+
+
+def usage(lease: LeaseTerms) -> tuple[int, int] | None:
+    """Bytes in use now and at most so far, on the leased device; None when it cannot be told."""
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager import context as eager
+
+        context = eager.context_safe()
+        handle = None if context is None else context._context_handle
+        if handle is None:
+            if lease.on_gpu:
+                return None
+            handle = _own_handle()
+        current = peak = 0
+        for name in _devices(context, lease):
+            info = pywrap_tfe.TFE_GetMemoryInfo(handle, name)
+            current += int(info["current"])
+            peak += int(info["peak"])
+        return current, peak
+    except Exception:
+        return None
+
+
+def forget_peak(lease: LeaseTerms) -> None:
+    """Let the peak begin anew at what is in use now."""
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager import context as eager
+
+        context = eager.context_safe()
+        handle = None if context is None else context._context_handle
+        for name in _devices(context, lease):
+            pywrap_tfe.TFE_ResetMemoryStats(_own_handle() if handle is None else handle, name)
+    except Exception:
+        pass
+
+
+def limit(lease: LeaseTerms) -> int:
+    """Bytes that the allocator gives at most: the ceiling, or less if the user set less."""
+    if lease.on_gpu:
+        return lease.ceiling_mib * MIB
+    return min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib) * MIB
+
+
+def _devices(context: Any, lease: LeaseTerms) -> list[str]:
+    """All logical CPUs share one pool; each logical GPU has its own."""
+    if not lease.on_gpu:
+        return ["CPU:0"]
+    gpus = sum(1 for device in context._logical_devices or () if device.device_type == "GPU")
+    return [f"GPU:{index}" for index in range(gpus)]
+
+
+def _primed_mib(lease: LeaseTerms) -> list[int]:
+    """MiB to ask for when priming, one region after another; none where nothing is primed."""
+    ceiling = cpu_limit(os.environ)
+    if lease.on_gpu or ceiling is None or ceiling < 4 * _SPARE:
+        return []
+    # The largest power of two that is no more than its part: what the allocator would make of it.
+    small = min(_LARGEST_SMALL, 1 << max(2, (ceiling // _PART).bit_length() - 1))
+    if ceiling > (WHOLE_ROOMY if lease.roomy else WHOLE):
+        return [small - 1]
+    # The runtime's first region has 2 MiB.
+    return [small - 1, ceiling - small - 2 - _SPARE]
+
+
+_own: tuple[int, Any] | None = None
+
+
+def _own_handle() -> Any:
+    """A C++ context of ours that only asks: it shares the process's CPU allocator, and the
+    program's own eager context stays as unstarted as it was."""
+    global _own
+    if _own is None or _own[0] != os.getpid():
+        from tensorflow.core.protobuf import config_pb2
+        from tensorflow.python import pywrap_tfe
+
+        config = config_pb2.ConfigProto(
+            device_count={"CPU": 1, "GPU": 0}, inter_op_parallelism_threads=1
+        )
+        options = pywrap_tfe.TFE_NewContextOptions()
+        try:
+            pywrap_tfe.TFE_ContextOptionsSetConfig(options, config.SerializeToString())
+            _own = (os.getpid(), pywrap_tfe.TFE_NewContext(options))
+        finally:
+            pywrap_tfe.TFE_DeleteContextOptions(options)
+    return _own[1]

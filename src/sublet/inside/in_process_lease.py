@@ -1,0 +1,126 @@
+"""A lease that a process takes itself, while it runs: in a notebook, or in a script.
+
+Owns what changes in the process then, and the way back. It works as long as TensorFlow's runtime
+has not started: the library may be loaded, but its devices and allocators must not be made. Never
+asks anybody for a lease: that is done by then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from ..formats import lease as leases
+from ..formats.lease import LeaseTerms, say
+from ..formats.lease_environment import impose, leased_environment
+from . import hook, measure
+
+_THREADS = ("tf_Compute", "tf_graph_runner")
+"""What TensorFlow calls threads of its runtime, whoever started it; before 2.21 it named none."""
+
+_before: dict[str, str] | None = None
+_mask: set[int] = set()
+"""Environment and processors of this process before the lease; None without one."""
+_watching = False
+_failed = False
+
+
+def too_late() -> str:
+    """Why a lease could not hold TensorFlow in this process any more; empty if it could."""
+    if "tensorflow" not in sys.modules:
+        return ""
+    context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+    if getattr(context, "_initialized", False) or _has_had_session() or _has_runtime_threads():
+        return "TensorFlow's runtime has started in this process"
+    # Looking for GPUs starts the driver, which reads only once which of them it may show.
+    devices = getattr(context, "_physical_devices", None) or ()
+    if any(device.device_type == "GPU" for device in devices):
+        return "TensorFlow has looked for the GPUs in this process"
+    return ""
+
+
+def take(lease: LeaseTerms, cpus: Iterable[int] = ()) -> None:
+    """Hold this process, and the children it will have, to the lease."""
+    global _before, _mask
+    _before, _mask = dict(os.environ), os.sched_getaffinity(0)
+    for note in impose(lease):
+        say(note)
+    if cpus := set(cpus):
+        _pin(cpus)
+    hook.install()
+    _watch_end()
+
+
+def leave(lease: LeaseTerms) -> None:
+    """Undo that, in a process whose runtime has not started. What the program has set since
+    stays."""
+    global _before
+    if _before is None:
+        return
+    imposed, _ = leased_environment(lease, _before)
+    for name in imposed.keys() | _before.keys():
+        before = _before.get(name)
+        if before == imposed.get(name) or os.environ.get(name) != imposed.get(name):
+            continue
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+    if os.sched_getaffinity(0) != _mask:
+        _pin(_mask)
+    _before = None
+    leases.forget()
+
+
+def _pin(cpus: set[int]) -> None:
+    """All threads: those that are there hand their mask down to those that will be."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(int(thread), cpus)
+
+
+def _has_had_session() -> bool:
+    """TensorFlow counts the sessions of a process, for its own statistics."""
+    module = sys.modules.get("tensorflow.python.client.session")
+    try:
+        # Of no module, or of one without it, it is an AttributeError.
+        return bool(module._python_session_create_counter.get_cell().value())  # type: ignore[union-attr]
+    except AttributeError:
+        return False
+
+
+def _has_runtime_threads() -> bool:
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
+            if file.read().strip() in _THREADS:
+                return True
+    return False
+
+
+def _watch_end() -> None:
+    """Nobody else can tell how this process ended: it leaves a word itself."""
+    global _watching
+    if _watching:
+        return
+    _watching = True
+    ended = sys.excepthook
+
+    @functools.wraps(ended)
+    def excepthook(kind: Any, error: Any, traceback: Any) -> None:
+        global _failed
+        _failed = True
+        ended(kind, error, traceback)
+
+    sys.excepthook = excepthook
+    atexit.register(_note_end)
+
+
+def _note_end() -> None:
+    board = measure.writer()
+    if board is not None:
+        board.note(exit_code=int(_failed))

@@ -1,0 +1,180 @@
+"""How a program that was forked warm ends: as in a fresh interpreter, but without taking apart what
+was preloaded, which the kernel frees at once.
+
+A program that comes to its end, or ends by an exception, is taken apart here, in the interpreter's
+order. One that raises SystemExit is ended by CPython itself, which alone knows the exit code: there
+we only keep the preloaded modules out of it. A program that has loaded native libraries of its own
+gets the interpreter's whole finalisation, because such a library may count on it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib.machinery
+import os
+import signal
+import sys
+import threading
+import types
+import weakref
+from dataclasses import dataclass
+
+from .. import measure
+from . import trampoline
+
+_SPECIAL = (
+    "path",
+    "argv",
+    "ps1",
+    "ps2",
+    "last_type",
+    "last_value",
+    "last_traceback",
+    "path_hooks",
+    "path_importer_cache",
+    "meta_path",
+    "__interactivehook__",
+)
+"""What the interpreter drops of `sys` before it drops modules."""
+_FINALISED = frozenset({"sys", "builtins", "io", "_io", "encodings", "codecs", "threading"})
+"""Modules that the interpreter itself uses at its end."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """For the children of one nursery."""
+
+    modules: frozenset[str]
+    natives: frozenset[str]
+
+    @classmethod
+    def now(cls) -> Ending:
+        """Call after the preload: all modules that are there now are nobody's to take apart."""
+        return cls(frozenset(sys.modules) - {"__main__"}, _natives())
+
+    def watch(self) -> None:
+        """Be the last exit handler to run."""
+        atexit.register(self._before_finalisation)
+
+    def end(self, result: int) -> int:
+        """The program has ended; `result` as in `trampoline`. Returns the exit code only if the
+        interpreter is to end itself."""
+        if self._has_own_natives():
+            return exit_code(result)
+        measure.mark_exit(_code(result))
+        atexit.unregister(self._before_finalisation)
+        with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        if not _flush():
+            return exit_code(result)  # The interpreter says best what is wrong.
+        code, interrupted = _code(result), _is_interrupted(result)
+        self._take_apart()
+        _flush()
+        ctypes.CDLL(None).fflush(None)
+        if interrupted:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        os._exit(code)
+
+    def _has_own_natives(self) -> bool:
+        return not _natives() <= self.natives
+
+    def _take_apart(self) -> None:
+        """Drop the program's modules as the interpreter does: those that nobody else holds go with
+        all they have, then the others lose their names, the last imported first."""
+        _keep([sys.modules.pop(name) for name in self.modules if name in sys.modules])
+        own = [weakref.ref(module) for module in sys.modules.values() if _is_module(module)]
+        for name in _SPECIAL:
+            setattr(sys, name, None)
+        for stream in ("stdin", "stdout", "stderr"):
+            setattr(sys, stream, getattr(sys, f"__{stream}__", None))
+        sys.modules.clear()
+        gc.collect()
+        for reference in reversed(own):
+            module = reference()
+            if module is not None:
+                with contextlib.suppress(Exception):
+                    _clear(module)
+        gc.collect()
+
+    def _before_finalisation(self) -> None:
+        """CPython is about to end the interpreter, and we do not know the exit code: the C library
+        will, and writes it down."""
+        libc = ctypes.CDLL(None)
+        libc.fflush(None)
+        if not self._has_own_natives():
+            _keep([sys.modules.pop(name) for name in self.modules - _FINALISED & {*sys.modules}])
+            libc.on_exit(libc._exit, None)
+        if (path := measure.status_path()) is not None:
+            libc.fopen.restype = ctypes.c_void_p
+            file = ctypes.c_void_p(libc.fopen(os.fsencode(path), b"we"))
+            if file:
+                libc.setbuf(file, None)
+                # Called first, with the exit code and the file, in this order.
+                libc.on_exit(libc.putw, file)
+
+
+def exit_code(result: int) -> int:
+    """The exit code with which the interpreter is to end. After Ctrl-C, the process ends by the
+    signal."""
+    measure.mark_exit(_code(result))
+    if not _is_interrupted(result):
+        return _code(result)
+    libc = ctypes.CDLL(None)
+    # Called with the exit code, when the interpreter has been taken apart.
+    libc.on_exit(getattr(libc, "raise"), None)
+    return int(signal.SIGINT)
+
+
+def _is_interrupted(result: int) -> bool:
+    """Whether a KeyboardInterrupt that nobody caught has ended the program."""
+    last = getattr(sys, "last_value", None)
+    return result == trampoline.FAILED and isinstance(last, KeyboardInterrupt)
+
+
+def _code(result: int) -> int:
+    if _is_interrupted(result):
+        return 128 + signal.SIGINT
+    return 1 if result == trampoline.FAILED else result
+
+
+def _keep(thing: object) -> None:
+    """Have it live for ever."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _flush() -> bool:
+    """Whether all that was printed has been written; if not, the interpreter says so best."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except Exception:
+        return False
+    return True
+
+
+def _clear(module: types.ModuleType) -> None:
+    """Drop a module's names, those with one `_` first."""
+    names = list(module.__dict__)
+    for name in names:
+        if name.startswith("_") and not name.startswith("__"):
+            module.__dict__[name] = None
+    for name in names:
+        if name != "__builtins__":
+            module.__dict__[name] = None
+
+
+def _is_module(module: object) -> bool:
+    return isinstance(module, types.ModuleType)
+
+
+def _natives() -> frozenset[str]:
+    """The native libraries behind the imported modules."""
+    suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return frozenset(file for file in files if isinstance(file, str) and file.endswith(suffixes))

@@ -1,0 +1,197 @@
+"""The output of a job that runs without a client: files that programs write themselves.
+
+Both streams of an attempt go to `<run>.log`, in the order they were written, or apart to
+`<run>.out` and `<run>.err`. The files are opened for appending and given to the program; nobody
+stands between, so nobody's death can break its output.
+
+What a file holds on disk is bounded by its keeper. The first part and the latest part stay; the
+middle is given back to the file system as a hole. Programs only write at the end, so no write is
+ever raced, and every byte keeps its offset, so readers are never misled: a hole is what was left
+out. A file system that cannot make holes gets the file cut back to its first part instead; that
+may lose what is written in the same instant, and the latest part too. How much is gone is then
+written beside it, in `<file>.cut`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+HEAD = 1 << 20
+"""Bytes from the beginning that always stay."""
+LIMIT = 64 << 20
+"""Bytes that the files of one attempt hold on disk, unless the job says otherwise."""
+_BLOCK = 1 << 16
+_SOONEST, _LATEST = 0.01, 0.1
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+
+class Gap(NamedTuple):
+    """Bytes of a file that were left out: from `start` on, so many."""
+
+    start: int
+    size: int
+
+
+def paths(directory: str, run: str, split: bool) -> list[str]:
+    """The files of an attempt's output."""
+    endings = ("out", "err") if split else ("log",)
+    return [os.path.join(directory, f"{run}.{ending}") for ending in endings]
+
+
+def open_streams(directory: str, run: str, split: bool) -> list[int]:
+    """A program's three streams: nothing to read, and its files to write. The caller closes them.
+
+    OSError if the files cannot be made.
+    """
+    streams = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        for path in paths(directory, run, split):
+            streams.append(os.open(path, flags, 0o600))
+        if not split:
+            streams.append(os.dup(streams[1]))
+    except OSError:
+        for number in streams:
+            os.close(number)
+        raise
+    return streams
+
+
+def punch(descriptor: int, start: int, size: int) -> bool:
+    """Give a part of a file back to the file system; False where it cannot do that."""
+    number = errno.EINTR
+    while number == errno.EINTR:
+        done = _libc.fallocate(
+            ctypes.c_int(descriptor),
+            ctypes.c_int(_PUNCH_HOLE | _KEEP_SIZE),
+            ctypes.c_longlong(start),
+            ctypes.c_longlong(size),
+        )
+        if done == 0:
+            return True
+        number = ctypes.get_errno()
+    if number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+        return False
+    raise OSError(number, os.strerror(number))
+
+
+class SizeLimit:
+    """What some files may hold on disk. `due` is when it wants its next `turn`.
+
+    It looks as often as the files grow fast: beyond the limit comes what a program that was quiet
+    writes in a tenth of a second, or a busy one in some hundredths.
+    """
+
+    def __init__(
+        self,
+        names: list[str],
+        limit: int = LIMIT,
+        hole: Callable[[int, int, int], bool] = punch,
+    ) -> None:
+        self._each = max(4 * _BLOCK, limit // max(1, len(names)))
+        self._head = min(HEAD, self._each // 4) // _BLOCK * _BLOCK
+        self._hole = hole
+        self._files: list[_File] = []
+        for name in names:
+            # A file that somebody has removed needs no bound, and its job no error.
+            with contextlib.suppress(OSError):
+                self._files.append(_File(name, self._head))
+        self._looked = time.monotonic()
+        self.due = self._looked if self._files else float("inf")
+
+    def turn(self, now: float) -> None:
+        """Look at all files, and drop the middle of those that hold too much."""
+        soonest = _LATEST
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                grown = file.measure()
+                if file.held > self._each:
+                    # A quarter more than needed, so that this is rare.
+                    file.drop(file.held - self._each * 3 // 4, self._hole)
+                speed = grown / max(1e-3, now - self._looked)
+                if speed > 0:
+                    soonest = min(soonest, (self._each - file.held) / speed / 2)
+        self._looked = now
+        self.due = now + max(_SOONEST, soonest)
+
+    def close(self) -> None:
+        """Look for the last time."""
+        self.turn(time.monotonic())
+        for file in self._files:
+            os.close(file.descriptor)
+        self._files.clear()
+        self.due = float("inf")
+
+
+class _File:
+    def __init__(self, path: str, head: int) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.held = 0
+        self._path = path
+        self._head = head
+        self._size = 0
+        self._dropped_to = self._behind_hole(head)
+        """The first byte behind the hole."""
+        if self._dropped_to > head:
+            # A keeper that was killed in the middle may have made only the latter part of it.
+            punch(self.descriptor, head, self._dropped_to - head)
+        earlier = cut(path)
+        self._lost = earlier.size if earlier is not None else 0
+
+    def _behind_hole(self, head: int) -> int:
+        """A keeper that was killed may have left a hole."""
+        try:
+            hole = os.lseek(self.descriptor, 0, os.SEEK_HOLE)
+            if hole == os.fstat(self.descriptor).st_size:
+                return head
+            return max(head, os.lseek(self.descriptor, hole, os.SEEK_DATA))
+        except OSError:
+            return head
+
+    def measure(self) -> int:
+        """How much it has grown since the last look."""
+        size = os.fstat(self.descriptor).st_size
+        grown = max(0, size - self._size)
+        self._size = size
+        self.held = size if size < self._dropped_to else size - (self._dropped_to - self._head)
+        return grown
+
+    def drop(self, size: int, hole: Callable[[int, int, int], bool]) -> None:
+        """Leave out so many bytes, rounded up, behind what was left out before."""
+        size = -(-size // _BLOCK) * _BLOCK
+        end = min(self._dropped_to + size, self._size // _BLOCK * _BLOCK)
+        if end <= self._dropped_to:
+            return
+        if hole(self.descriptor, self._dropped_to, end - self._dropped_to):
+            self._dropped_to = end
+        else:
+            self._lost += os.fstat(self.descriptor).st_size - self._head
+            os.truncate(self.descriptor, self._head)
+            self._note()
+        self.measure()
+
+    def _note(self) -> None:
+        partial = f"{self._path}.cut.{os.getpid()}"
+        with open(partial, "w", encoding="ascii") as file:
+            json.dump({"start": self._head, "size": self._lost}, file)
+        os.replace(partial, f"{self._path}.cut")
+
+
+def cut(path: str) -> Gap | None:
+    """What was lost where the file system could make no holes."""
+    try:
+        with open(f"{path}.cut", encoding="ascii") as file:
+            record = json.load(file)
+        return Gap(int(record["start"]), int(record["size"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+_libc = ctypes.CDLL(None, use_errno=True)

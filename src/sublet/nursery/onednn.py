@@ -1,0 +1,231 @@
+"""oneDNN's part of a first operation and a first fit, done before the fork.
+
+Owns one table: TensorFlow's layout pass notes in it, for each operation and type that it meets,
+whether oneDNN has that operation, and finds out by a walk through all kernels. Filled before the
+fork, it spares a worker those walks. Never starts the runtime or a thread, takes no memory from
+TensorFlow's allocators, and decides nothing for a program: its own answers would be the same.
+
+Rejected: having matrix products folded as constants, so that oneDNN compiles its kernels for them
+(50 ms of a first fit). The folding asks TensorFlow for memory, and where memory comes from is
+settled for the process when it is first asked: the lease of the worker would come too late.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sublet.inside import allocator
+
+_OPERATIONS = {
+    "DT_FLOAT": """
+        Abs AddN AddV2 ArgMax BatchMatMulV2 BiasAdd BiasAddGrad BroadcastTo ConcatV2 Conv2D
+        Conv2DBackpropFilter Conv2DBackpropInput DivNoNan Einsum Equal Exp ExpandDims Fill Greater
+        GreaterEqual Identity Less LessEqual Log Log1p MatMul Max MaxPool MaxPoolGrad Maximum Mean
+        Minimum Mul Neg Pack Pow RealDiv Reciprocal Relu ReluGrad Reshape Rsqrt RsqrtGrad Select
+        SelectV2 Shape ShapeN Sigmoid SigmoidGrad Softmax SparseSoftmaxCrossEntropyWithLogits Split
+        Sqrt Square SquaredDifference Squeeze StopGradient StridedSlice StridedSliceGrad Sub Sum
+        Tanh TanhGrad Tile Transpose UnsortedSegmentSum ZerosLike _Arg _EagerConst _FusedMatMul
+        _Retval
+        """,
+    "DT_INT32": """
+        AddV2 BitwiseAnd BroadcastGradientArgs ConcatV2 DynamicStitch ExpandDims Fill FloorDiv
+        FloorMod Identity InvertPermutation Less Max Maximum Minimum Mul Pack Prod
+        RandomStandardNormal RandomUniform Reshape SelectV2 StridedSlice Sub _Arg _DeviceArg
+        _DeviceRetval _EagerConst _Retval
+        """,
+    "DT_INT64": """
+        AddV2 Equal ExpandDims FloorMod Identity Pack RandomShuffle RandomUniform Reshape SelectV2
+        Slice _Arg _EagerConst _Retval
+        """,
+    "DT_UINT64": "_Arg _Retval",
+    "DT_BOOL": "Identity Pack _Arg _EagerConst _Retval",
+    "DT_STRING": "Identity _Arg _EagerConst _Retval",
+    "DT_VARIANT": "Identity ZerosLike _Arg _EagerConst _Retval",
+    "DT_RESOURCE": "Identity _Arg _EagerConst _Retval",
+}
+"""What Keras models and plain TensorFlow programs are made of, by type, and the ends of every
+function (`_Arg`, `_Retval`), which the pass asks about like any other. One that is missing costs a
+program about two milliseconds; one that TensorFlow does not have is left out."""
+
+_LONGEST = 20
+"""Seconds for the trial; it takes a tenth of one."""
+
+
+def prepare() -> bool:
+    """Fill the table if oneDNN is on and this TensorFlow lets us; whether that was done.
+
+    Tried in a forked child first: it reaches into TensorFlow's libraries, and what fits a
+    TensorFlow that we know may crash another.
+    """
+    from tensorflow.python.util import _pywrap_util_port
+
+    if not _pywrap_util_port.IsMklEnabled() or not survives(fill_layout_table):
+        return False
+    fill_layout_table()
+    return True
+
+
+def survives(work: Callable[[], None]) -> bool:
+    """Whether a forked child comes through `work` unharmed, and without a thread more."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(_LONGEST)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            before = _threads()
+            work()
+            code = 0 if _threads() <= before else 2
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def fill_layout_table() -> None:
+    """Let the layout pass look at a graph that has each operation once in each type.
+
+    The table belongs to the thread that asks, and that is the worker's main thread after the fork.
+    A `tf.Graph` would not do: it starts a thread that stays.
+    """
+    library = _Library()
+    # Larger by far than the objects are; kept from the garbage collector until the end.
+    graph, message = _room(), _room()
+    library.construct_graph(graph, library.operations())
+    library.construct_node(message, None)
+    nodes: dict[str, int] = {}
+    for node in _every_operation():
+        written = node.SerializeToString()
+        if not library.parse(message, written, len(written)):
+            raise ValueError("this TensorFlow reads nodes differently")
+        added = _NodeOrStatus()
+        library.add_node(ctypes.byref(added), graph, message)
+        if added.status != _OK:
+            raise ValueError(f"this TensorFlow refuses {node.op}")
+        nodes[node.name] = added.node
+        for index, source in enumerate(node.input):
+            library.add_edge(graph, nodes[source], 0, nodes[node.name], index)
+    # The pass only visits what can be reached from the graph's source.
+    library.tie(graph)
+    library.run_pass(ctypes.byref(ctypes.c_void_p(ctypes.addressof(graph))))
+    library.destroy_graph(graph)
+
+
+def _every_operation() -> Iterator[Any]:
+    """NodeDefs of the operations of the list, each after the placeholders that feed it."""
+    from tensorflow.core.framework import node_def_pb2, types_pb2
+    from tensorflow.python.framework import op_def_registry
+
+    for number in types_pb2.DataType.values():
+        if 0 < number < types_pb2.DT_FLOAT_REF:
+            source = node_def_pb2.NodeDef(name=_source(number), op="Placeholder")
+            source.attr["dtype"].type = number
+            source.attr["shape"].shape.unknown_rank = True
+            yield source
+    for name, operations in _OPERATIONS.items():
+        for operation in operations.split():
+            definition = op_def_registry.get(operation)
+            if definition is not None:
+                node = node_def_pb2.NodeDef(name=f"{operation}/{name}", op=operation)
+                _fill(node, definition, types_pb2.DataType.Value(name))
+                yield node
+
+
+def _fill(node: Any, definition: Any, number: int) -> None:
+    """Give a node what its definition asks for: the type, the least of all else, and inputs."""
+    for attribute in definition.attr:
+        value = node.attr[attribute.name]
+        allowed = attribute.allowed_values.list
+        if attribute.name == "T":
+            value.type = number
+        elif attribute.HasField("default_value"):
+            value.CopyFrom(attribute.default_value)
+        elif attribute.type == "type":
+            value.type = allowed.type[-1]
+        elif attribute.type == "int":
+            value.i = max(1, attribute.minimum)
+        elif attribute.type == "list(int)":
+            value.list.i.extend([1] * 4)
+        elif attribute.type == "string":
+            value.s = allowed.s[0] if allowed.s else b"a->a"
+    for argument in definition.input_arg:
+        kind = node.attr[argument.type_attr].type if argument.type_attr else argument.type
+        count = node.attr[argument.number_attr].i if argument.number_attr else 1
+        node.input.extend([_source(kind)] * count)
+
+
+def _source(number: int) -> str:
+    return f"in_{number}"
+
+
+def _room() -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(1 << 16)
+
+
+class _NodeOrStatus(ctypes.Structure):
+    """An `absl::StatusOr<Node*>`, which C++ has the caller make room for."""
+
+    _fields_ = (("status", ctypes.c_uint64), ("node", ctypes.c_void_p))
+
+
+_OK = 1
+
+
+class _Library:
+    """The few C++ functions of TensorFlow that are needed, by the names that the linker knows.
+
+    A name tells the types of all arguments, so that most functions that were changed are not found.
+    """
+
+    def __init__(self) -> None:
+        address, number = ctypes.c_void_p, ctypes.c_int
+        library = allocator.c_library()
+        for name, symbol, result, arguments in (
+            ("operations", "10OpRegistry6GlobalEv", address, ()),
+            ("construct_graph", "5GraphC1EPKNS_19OpRegistryInterfaceE", None, (address, address)),
+            ("destroy_graph", "5GraphD1Ev", None, (address,)),
+            ("construct_node", "7NodeDefC1EPN6google8protobuf5ArenaE", None, (address, address)),
+            ("add_node", "5Graph7AddNodeENS_7NodeDefE", None, (address, address, address)),
+            (
+                "add_edge",
+                "5Graph7AddEdgeEPNS_4NodeEiS2_i",
+                address,
+                (address, address, number, address, number),
+            ),
+            ("tie", "23FixupSourceAndSinkEdgesEPNS_5GraphE", ctypes.c_bool, (address,)),
+            (
+                "run_pass",
+                "23RunMklLayoutRewritePassEPSt10unique_ptrINS_5GraphESt14default_deleteIS1_EE",
+                ctypes.c_bool,
+                (address,),
+            ),
+        ):
+            self._bind(library, name, f"_ZN10tensorflow{symbol}", result, arguments)
+        self._bind(
+            library,
+            "parse",
+            "_ZN6google8protobuf11MessageLite14ParseFromArrayEPKvi",
+            ctypes.c_bool,
+            (address, ctypes.c_char_p, number),
+        )
+
+    def _bind(
+        self, library: Any, name: str, symbol: str, result: Any, arguments: tuple[Any, ...]
+    ) -> None:
+        function = getattr(library, symbol)
+        function.restype, function.argtypes = result, arguments
+        setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)  # So that a type checker knows that there are more.

@@ -1,0 +1,70 @@
+"""What a plan looks at: devices with what is left of them, and who holds the rest.
+
+A lease can be a room too: for the jobs that its own program starts. It then has the lease's ceiling
+for a capacity, and what the program uses itself counts as a stranger's.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from sublet.domain.device import Device
+from sublet.domain.job import Tenant
+
+Service = Literal["guaranteed", "opportunistic"]
+
+
+class Holding(Struct, frozen=True):
+    """A lease on a device, as admission sees it."""
+
+    job: int
+    charge: int
+    """What the device is charged, or what the job really holds, whichever is more."""
+    name: str = ""
+    service: Service = "guaranteed"
+    since: float | None = None
+    """When it was granted, on the clock of the plan."""
+    end: float | None = None
+    """When it is expected to end, on the same clock; None where nobody can tell."""
+    stopping: bool = False
+    """It was told to end: what it holds is coming free."""
+
+
+class Capacity(Struct, frozen=True):
+    """A device, or a lease on one, and what is left of it."""
+
+    device: Device
+    free: int
+    """May be negative: strangers can take what was free."""
+    standing: int = 0
+    strangers: int = 0
+    holdings: tuple[Holding, ...] = ()
+    within: int | None = None
+    """The job whose lease this is; None for a device."""
+
+    @property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Who holds it, for the stories people are told."""
+        return tuple(Tenant(one.name, one.charge, one.job) for one in self.holdings)
+
+    @property
+    def reachable(self) -> int:
+        """What would be free if every lease here ended; strangers stay."""
+        return self.free + sum(one.charge for one in self.holdings)
+
+
+def most_ever(room: Capacity, overhead: int) -> int:
+    """The largest ceiling this device could give with no other program on it."""
+    return room.device.capacity - room.standing - overhead
+
+
+def eligible(
+    device: str | None, rooms: tuple[Capacity, ...], within: int | None = None
+) -> list[str]:
+    """The devices a job may go to: those it names, else the GPUs, else the CPU. One within another
+    goes into that one's lease and nowhere else."""
+    if within is not None:
+        return [room.device.id for room in rooms if room.within == within]
+    if device is None:
+        device = "gpu" if any(room.device.kind == "gpu" for room in rooms) else "cpu"
+    return [room.device.id for room in rooms if room.within is None and room.device.goes_by(device)]

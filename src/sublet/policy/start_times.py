@@ -1,0 +1,106 @@
+"""When those who wait will start, as far as anybody can tell.
+
+One pass through the line in its order, each job on the device that is the first to have room for
+it, nobody passing anybody. What is known of ends is used; a lease of which nothing is known is
+taken to run as long again as it has run already; where there is nothing to go by, the answer is
+None.
+"""
+
+import heapq
+import math
+from collections.abc import Collection, Iterable
+
+from sublet.policy.capacity import Capacity, Holding
+from sublet.policy.wait_queue import Candidate, Offer, WaitQueue
+
+_STOPPING = 10.0
+"""What a program that was told to end may take."""
+_SHORTEST = 30.0
+"""A lease that was just granted is not taken to end at once."""
+
+
+def forecast(
+    rooms: Iterable[Capacity],
+    turn: Iterable[Candidate],
+    now: float,
+    jobs: Collection[int],
+    usual: float | None = None,
+) -> dict[int, float | None]:
+    """Seconds until each of these jobs starts.
+
+    `turn` are those who wait, in the order in which they are served (`in_turn`). `usual` is what a
+    program runs for of which nothing is known.
+    """
+    told: dict[int, float | None] = dict.fromkeys(jobs)
+    devices = {room.device.id: _Device(room, now, usual) for room in rooms}
+    missing = len(told)
+    for one in turn:
+        if not missing:
+            break
+        start = _start(one, devices, usual)
+        if one.job in told:
+            missing -= 1
+            told[one.job] = None if start is None else max(0.0, start - now)
+    return told
+
+
+def in_turn(line: WaitQueue) -> list[Candidate]:
+    """The order in which those who wait are served: guaranteed ones first."""
+    everyone = list(line)
+    return [
+        *(one for one in everyone if one.service == "guaranteed"),
+        *(one for one in everyone if one.service == "opportunistic"),
+    ]
+
+
+class _Device:
+    """A device at the moment up to which it is planned."""
+
+    def __init__(self, room: Capacity, now: float, usual: float | None) -> None:
+        self.at = now
+        self.free = room.free
+        self.reachable = room.reachable
+        self.ends = [(_end(one, now, usual), one.charge) for one in room.holdings]
+        heapq.heapify(self.ends)
+
+    def advance(self, charge: int) -> None:
+        """Go on until there is so much room."""
+        while self.free < charge and self.ends:
+            end, freed = heapq.heappop(self.ends)
+            self.at = max(self.at, end)
+            self.free += freed
+
+    def take(self, charge: int, run: float | None) -> None:
+        self.free -= charge
+        heapq.heappush(self.ends, (math.inf if run is None else self.at + run, charge))
+
+
+def _start(one: Candidate, devices: dict[str, _Device], usual: float | None) -> float | None:
+    if one.held:
+        return None
+    best: tuple[float, int, str, Offer] | None = None
+    for offer in one.offers:
+        for name in offer.devices:
+            there = devices.get(name)
+            if there is None or offer.charge > there.reachable:
+                continue
+            if best is None or (there.at, -there.free, name) < best[:3]:
+                best = (there.at, -there.free, name, offer)
+    if best is None:
+        return None
+    offer = best[3]
+    device = devices[best[2]]
+    device.advance(offer.charge)
+    charge = max(offer.charge, device.free) if offer.grow else offer.charge
+    device.take(charge, one.expected if one.expected is not None else usual)
+    return None if math.isinf(device.at) else device.at
+
+
+def _end(one: Holding, now: float, usual: float | None) -> float:
+    if one.stopping:
+        return now + _STOPPING
+    if one.end is not None and one.end > now:
+        return one.end
+    if one.since is not None:
+        return now + max(now - one.since, _SHORTEST)
+    return math.inf if usual is None else now + usual

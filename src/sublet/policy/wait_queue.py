@@ -1,0 +1,306 @@
+"""Who waits, in the order of the line, found by size.
+
+A job's place is fixed when it comes: its class, and how long it has waited, weigh against each
+other by `AGEING`, and both sides of that scale move at the same speed. So nothing has to be sorted
+again as time goes by, and only those who come within `AGEING` after a job can ever be put before it
+for their class. Within a class, the submission number alone decides.
+
+The line also remembers, from one plan to the next, since when a job has been first and could not
+start, and which room was promised to whom. It decides nothing.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from msgspec import Struct
+
+from sublet.policy.capacity import Service
+
+if TYPE_CHECKING:
+    from sublet.policy.admission import Plan
+
+Priority = Literal["high", "normal", "low"]
+
+AGEING = 4 * 3600.0
+"""Seconds of waiting that make up for one class of priority."""
+NEVER = 1 << 62
+"""More than any device has."""
+
+_RANKS: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
+_SMALLEST_TREE = 16
+_Number = TypeVar("_Number", int, float)
+
+
+class Offer(Struct, frozen=True):
+    """What a job would be given on each of these devices; kept until what it rests on changes."""
+
+    devices: tuple[str, ...]
+    ceiling: int
+    charge: int
+    """The ceiling and the cost of one more process."""
+    basis: str = ""
+    grow: bool = False
+    """Takes all that is free at the grant; the amounts above are then the least."""
+    roomy: bool = False
+    """As in `sizing.Size`."""
+
+
+class Candidate(Struct, frozen=True):
+    """A job that waits."""
+
+    job: int
+    order: int
+    """The submission number: what comes first within a class."""
+    offers: tuple[Offer, ...]
+    """Only devices that could give it its lease when empty; none means it can never start."""
+    since: float
+    """When it came, on the clock of the plan."""
+    priority: Priority = "normal"
+    service: Service = "guaranteed"
+    expected: float | None = None
+    """How many seconds it is expected to run; None where nobody can tell."""
+    held: str = ""
+    """Why it cannot start, whatever is free; empty if it can."""
+    spread: bool = False
+    """Goes where the fewest are, instead of where it leaves the least."""
+
+    @property
+    def place(self) -> tuple[float, int, int]:
+        """Where it stands among all that wait; the smallest is first."""
+        return (self.since + AGEING * _RANKS[self.priority], self.order, self.job)
+
+    @property
+    def smallest(self) -> int:
+        """The least that could let it start; `NEVER` if nothing could."""
+        if self.held or not self.offers:
+            return NEVER
+        return min(offer.charge for offer in self.offers)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device it could go to."""
+        if len(self.offers) == 1:
+            return self.offers[0].devices
+        return tuple(sorted({name for offer in self.offers for name in offer.devices}))
+
+
+class Reach(Struct, frozen=True):
+    """How much there is for whom."""
+
+    anybody: int
+    brief: int = -1
+    """For those that are expected to run no longer than `within`."""
+    within: float = 0.0
+
+    def includes(self, one: Candidate) -> bool:
+        """Whether this job may find room; if not, it certainly does not."""
+        return one.smallest <= self.anybody or (
+            one.smallest <= self.brief and _run(one) <= self.within
+        )
+
+
+class Lane:
+    """Those of one class that wait for the same devices, in order.
+
+    Trees of minima over their sizes and run times find the next one that is small enough, or small
+    and brief enough, without looking at those between. Who leaves, leaves a gap: a job that comes
+    back finds its old place.
+    """
+
+    def __init__(self, service: Service, devices: tuple[str, ...]) -> None:
+        self.service = service
+        self.devices = devices
+        self._keys: list[tuple[int, int]] = []
+        self._slots: list[Candidate | None] = []
+        self._live = 0
+        self._build()
+
+    def __len__(self) -> int:
+        return self._live
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return (one for one in self._slots if one is not None)
+
+    def __getitem__(self, at: int) -> Candidate:
+        one = self._slots[at]
+        assert one is not None
+        return one
+
+    def put(self, one: Candidate) -> None:
+        """Take a job in, or replace what is known of it."""
+        key = (one.order, one.job)
+        at = bisect_left(self._keys, key)
+        if at == len(self._keys) or self._keys[at] != key:
+            self._keys.insert(at, key)
+            self._slots.insert(at, one)
+            self._live += 1
+            # Built again when it is next read: many may come at once, in any order.
+            self._stale |= at < len(self._keys) - 1 or len(self._keys) > self._leaves
+        else:
+            self._live += self._slots[at] is None
+            self._slots[at] = one
+        self._write(at, one.smallest, _run(one))
+
+    def take(self, one: Candidate) -> None:
+        """Let a job go."""
+        at = bisect_left(self._keys, (one.order, one.job))
+        self._slots[at] = None
+        self._live -= 1
+        self._write(at, NEVER, math.inf)
+        if self._live < len(self._slots) // 4 and len(self._slots) > _SMALLEST_TREE:
+            left = [(key, slot) for key, slot in zip(self._keys, self._slots, strict=True) if slot]
+            self._keys = [key for key, _ in left]
+            self._slots = [slot for _, slot in left]
+            self._stale = True
+
+    def find(self, start: int, reach: Reach) -> int | None:
+        """The first place from `start` on whose job may find room within this reach."""
+        if self._stale:
+            self._build()
+        sizes, runs, leaves = self._sizes, self._runs, self._leaves
+        anybody, brief, within = reach.anybody, reach.brief, reach.within
+        if start >= leaves:
+            return None
+        at = start + leaves
+        while True:
+            size = sizes[at]
+            if size <= anybody or (size <= brief and runs[at] <= within):
+                if at >= leaves:
+                    return at - leaves
+                at *= 2
+                continue
+            # On to the right; the smallest and the briefest below a node need not be the same.
+            while at & 1:
+                at >>= 1
+            if not at:
+                return None
+            at += 1
+
+    def _write(self, at: int, size: int, run: float) -> None:
+        if self._stale:
+            return
+        sizes, runs = self._sizes, self._runs
+        at += self._leaves
+        sizes[at], runs[at] = size, run
+        while at > 1:
+            size, run = min(size, sizes[at ^ 1]), min(run, runs[at ^ 1])
+            at >>= 1
+            if sizes[at] == size and runs[at] == run:
+                return
+            sizes[at], runs[at] = size, run
+
+    def _build(self) -> None:
+        self._stale = False
+        leaves = _SMALLEST_TREE
+        while leaves < 2 * len(self._slots):
+            leaves *= 2
+        self._leaves = leaves
+        gap = leaves - len(self._slots)
+        smallest = [NEVER if slot is None else slot.smallest for slot in self._slots]
+        briefest = [math.inf if slot is None else _run(slot) for slot in self._slots]
+        self._sizes = _minima([NEVER] * leaves + smallest + [NEVER] * gap)
+        self._runs = _minima([math.inf] * leaves + briefest + [math.inf] * gap)
+
+
+class WaitQueue:
+    """All that wait. Its owner puts and takes; plans only read."""
+
+    def __init__(self, waiting: Iterable[Candidate] = ()) -> None:
+        self._waiting: dict[int, Candidate] = {}
+        self._lanes: dict[tuple[Service, Priority, tuple[str, ...]], Lane] = {}
+        self.led: dict[int, float] = {}
+        """Since when these jobs are first in their line and could not start."""
+        self.promised: dict[int, str] = {}
+        """For these jobs others were stopped: the device where the room is theirs."""
+        self.kept: dict[str, int] = {}
+        """On these devices nobody passes the job that is first."""
+        for one in waiting:
+            self.put(one)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, job: int) -> bool:
+        return job in self._waiting
+
+    def __iter__(self) -> Iterator[Candidate]:
+        """In the order of the line."""
+        keyed = []
+        for lane in self._lanes.values():
+            # Nobody is before one who has a smaller number in the same lane.
+            after = -math.inf
+            for one in lane:
+                moment, order, job = one.place
+                after = max(after, moment)
+                keyed.append(((after, order, job), one))
+        keyed.sort(key=itemgetter(0))
+        return (one for _, one in keyed)
+
+    def get(self, job: int) -> Candidate | None:
+        """What is known of a job that waits."""
+        return self._waiting.get(job)
+
+    def lanes(self, service: Service) -> list[Lane]:
+        """The lanes of a class of service that are not empty."""
+        return [lane for lane in self._lanes.values() if lane.service == service and len(lane)]
+
+    def put(self, one: Candidate) -> None:
+        """Take a job in, or replace what is known of it; costs nothing if nothing has changed."""
+        known = self._waiting.get(one.job)
+        if known is one:
+            return
+        key = (one.service, one.priority, one.devices)
+        if known is not None and (_key(known) != key or known.order != one.order):
+            self._lanes[_key(known)].take(known)
+        if key not in self._lanes:
+            self._lanes[key] = Lane(one.service, one.devices)
+        self._lanes[key].put(one)
+        self._waiting[one.job] = one
+
+    def take(self, job: int) -> None:
+        """Let a job go: it was granted, or is not wanted any more."""
+        one = self._waiting.pop(job, None)
+        if one is None:
+            return
+        key = _key(one)
+        self._lanes[key].take(one)
+        if not len(self._lanes[key]):
+            del self._lanes[key]
+        self.led.pop(job, None)
+        self.promised.pop(job, None)
+
+    def keep(self, waiting: Iterable[Candidate]) -> None:
+        """Make the line be of exactly these."""
+        these = {one.job: one for one in waiting}
+        for job in [job for job in self._waiting if job not in these]:
+            self.take(job)
+        for one in these.values():
+            self.put(one)
+
+    def follow(self, plan: "Plan", now: float) -> None:
+        """The plan is carried out: let the granted go, remember what it leaves for the next one."""
+        for grant in plan.grants:
+            self.take(grant.job)
+        for job in plan.heads:
+            self.led.setdefault(job, now)
+        self.promised = dict(plan.promised)
+        self.kept = dict(plan.kept)
+
+
+def _minima(tree: list[_Number]) -> list[_Number]:
+    """Fill in the inner nodes above the leaves."""
+    for at in range(len(tree) // 2 - 1, 0, -1):
+        left, right = tree[2 * at], tree[2 * at + 1]
+        tree[at] = left if left < right else right
+    return tree
+
+
+def _run(one: Candidate) -> float:
+    return math.inf if one.expected is None else one.expected
+
+
+def _key(one: Candidate) -> tuple[Service, Priority, tuple[str, ...]]:
+    return (one.service, one.priority, one.devices)

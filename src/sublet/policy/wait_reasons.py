@@ -1,0 +1,139 @@
+"""Why each job waits, in words, and about how long it still will.
+
+Made only when somebody asks: building ten thousand texts costs more than deciding does.
+"""
+
+from collections.abc import Collection, Iterable
+
+from sublet.policy.capacity import Capacity
+from sublet.policy.start_times import forecast, in_turn
+from sublet.policy.wait_queue import Candidate, Offer, WaitQueue
+from sublet.units import format_bytes
+
+_NAMED = 3
+
+
+class Reasons:
+    """Explains one moment: rooms and a line as they are after a plan was followed."""
+
+    def __init__(
+        self,
+        rooms: Iterable[Capacity],
+        line: WaitQueue,
+        now: float,
+        jobs: Collection[int] | None = None,
+        usual: float | None = None,
+    ) -> None:
+        """`jobs` are those that will be asked about; one pass through the line serves them all."""
+        self._rooms = {room.device.id: room for room in rooms}
+        self._line = line
+        turn = in_turn(line)
+        asked = {one.job for one in turn} if jobs is None else jobs
+        self._starts = forecast(self._rooms.values(), turn, now, asked, usual)
+        self._ahead = _ahead(turn, self._starts)
+        self._free = {name: _free(room) for name, room in self._rooms.items()}
+        self._holders = {name: _holders(room) for name, room in self._rooms.items()}
+
+    def start(self, job: int) -> float | None:
+        """Seconds until the job starts; None where nobody can tell."""
+        return self._starts.get(job)
+
+    def why(self, job: int, estimate: bool = True) -> str:
+        """Such as "needs 6.0 GiB on gpu0, 4.2 GiB of 8.0 GiB free; 2 ahead; about 12 min".
+
+        Without the estimate, the text changes only when something has happened.
+        """
+        one = self._line.get(job)
+        if one is None:
+            return "it does not wait"
+        if one.held:
+            return one.held
+        closest = self._closest(one)
+        if closest is None:
+            return "no device can give it what it needs"
+        offer, room = closest
+        parts = [self._lacks(one, offer, room)]
+        if ahead := self._ahead.get(job, 0):
+            parts.append(f"{ahead} ahead")
+        if estimate and (start := self.start(job)) is not None:
+            parts.append(_about(start))
+        if holders := self._holders[room.device.id]:
+            parts.append(f"held by {holders}")
+        return "; ".join(parts)
+
+    def _closest(self, one: Candidate) -> tuple[Offer, Capacity] | None:
+        """The device that lacks least is the one worth talking about."""
+        promised = self._line.promised.get(one.job)
+        options = [
+            (offer, self._rooms[name])
+            for offer in one.offers
+            for name in offer.devices
+            if name in self._rooms and promised in (None, name)
+        ]
+        return min(
+            options,
+            key=lambda pair: (pair[0].charge - pair[1].free, pair[1].device.id),
+            default=None,
+        )
+
+    def _lacks(self, one: Candidate, offer: Offer, room: Capacity) -> str:
+        name = room.device.id
+        needs = f"needs {format_bytes(offer.ceiling)}"
+        if beside := offer.charge - offer.ceiling:
+            needs += f" + {format_bytes(beside)} for its process"
+        where = f" on {name}" if room.within is None else ""
+        text = f"{needs}{where}, {self._free[name]}"
+        kept = self._line.kept.get(name)
+        if self._line.promised.get(one.job) == name:
+            return f"{text}; others are making room for it"
+        if kept == one.job:
+            return f"{text}; the room is kept for it"
+        if offer.charge <= room.free:
+            owner = kept if kept is not None else self._owed(name)
+            return text if owner is None else f"{text}, kept for #{owner}"
+        return text
+
+    def _owed(self, name: str) -> int | None:
+        return next((job for job, where in self._line.promised.items() if where == name), None)
+
+
+def _free(room: Capacity) -> str:
+    if room.within is not None:
+        held = f"{format_bytes(room.device.capacity)} that #{room.within} holds"
+        return f"{format_bytes(max(room.free, 0))} free of the {held}"
+    return f"{format_bytes(max(room.free, 0))} of {format_bytes(room.device.capacity)} free"
+
+
+def _ahead(turn: list[Candidate], asked: Collection[int]) -> dict[int, int]:
+    """How many that could start stand before each of these and want one of the same devices."""
+    seen: dict[tuple[str, ...], int] = {}
+    ahead: dict[int, int] = {}
+    for one in turn:
+        if one.held or not one.offers:
+            continue
+        mine = one.devices
+        if one.job in asked:
+            names = set(mine)
+            ahead[one.job] = sum(n for other, n in seen.items() if not names.isdisjoint(other))
+        seen[mine] = seen.get(mine, 0) + 1
+    return ahead
+
+
+def _about(seconds: float) -> str:
+    """Roughly: who waits for minutes does not want seconds."""
+    if seconds < 60:
+        return "less than a minute"
+    if (minutes := round(seconds / 60)) < 90:
+        return f"about {minutes} min"
+    if (hours := round(seconds / 3600)) < 48:
+        return f"about {hours} h"
+    return f"about {round(seconds / 86400)} days"
+
+
+def _holders(room: Capacity) -> str:
+    largest = sorted(room.holdings, key=lambda one: (-one.charge, one.job))[:_NAMED]
+    named = [f"#{one.job} {one.name} {format_bytes(one.charge)}" for one in largest]
+    if room.strangers:
+        others = "other programs" if room.within is None else f"#{room.within} itself"
+        named.append(f"{others} {format_bytes(room.strangers)}")
+    return ", ".join(named)

@@ -1,0 +1,67 @@
+"""One thread's eye on many sockets and deadlines. It calls back; it decides nothing."""
+
+import heapq
+import itertools
+import selectors
+import time
+from collections.abc import Callable
+from typing import Any
+
+Act = Callable[[], object]
+
+
+class Reactor:
+    """Callbacks for readable descriptors and for moments in time."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Act]] = []
+        self._numbers = itertools.count(1)
+
+    def watch(self, source: Any, act: Act) -> None:
+        """Call `act` whenever `source` can be read."""
+        self._selector.register(source, selectors.EVENT_READ, (act, None))
+
+    def unwatch(self, source: Any) -> None:
+        """Stop watching; a source that is not watched is no error."""
+        try:
+            self._selector.unregister(source)
+        except (KeyError, ValueError):
+            return
+
+    def when_writable(self, source: Any, act: Act | None) -> None:
+        """Also call `act` when `source` can be written; None ends that."""
+        key = self._selector.get_key(source)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if act else 0)
+        self._selector.modify(source, events, (key.data[0], act))
+
+    def later(self, seconds: float, act: Act) -> None:
+        """Call `act` once, after so many seconds."""
+        entry = (time.monotonic() + seconds, next(self._numbers), act)
+        heapq.heappush(self._timers, entry)
+
+    def turn(self) -> None:
+        """Wait for the next thing to happen, and call back for all that has.
+
+        A source that an earlier callback of the same turn has given up is not called any more.
+        """
+        wait = None
+        if self._timers:
+            wait = max(0.0, self._timers[0][0] - time.monotonic())
+        for key, mask in self._selector.select(wait):
+            act, write = key.data
+            if mask & selectors.EVENT_WRITE and write is not None and self._watched(key):
+                write()
+            if mask & selectors.EVENT_READ and self._watched(key):
+                act()
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            _, _, due = heapq.heappop(self._timers)
+            due()
+
+    def _watched(self, key: selectors.SelectorKey) -> bool:
+        now = self._selector.get_map().get(key.fd)
+        return now is not None and now.data[0] is key.data[0]
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._selector.close()

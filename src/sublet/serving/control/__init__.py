@@ -1,0 +1,1 @@
+"""Runs in `sublet serve` itself: what is served, where, and by which processes."""

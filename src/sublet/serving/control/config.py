@@ -1,0 +1,243 @@
+"""What a server is to serve, and how: the settings, and the models that they name at a moment.
+
+Reads files and directories when it is asked to. It never starts, loads or decides anything.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from sublet.errors import BadRequest
+from sublet.serving.access import Access
+from sublet.serving.control import model_directories
+from sublet.serving.control.config_files import (
+    METRICS_PATH,
+    BatchingParameters,
+    ModelConfig,
+    decode_models,
+    read_batching,
+    read_models,
+)
+from sublet.serving.control.watchdog import Patience
+from sublet.serving.tls import Tls
+
+PER_MODEL = "batching_params.pbtxt"
+"""In the directory of a version, as in TensorFlow Serving."""
+
+
+class Settings(Struct, frozen=True):
+    """All that `sublet serve` can be told; the names are those of its flags."""
+
+    path: str | None = None
+    """A directory of models, or one model."""
+    model_config_file: str | None = None
+    model_name: str | None = None
+    host: str = "127.0.0.1"
+    grpc_port: int | None = 8500
+    """0 for any free one; None for none."""
+    rest_port: int | None = 8501
+    grpc_socket_path: str | None = None
+    rest_socket_path: str | None = None
+    rest_timeout: float = 30.0
+    max_request: int | None = None
+    """Bytes of a request's body or message; None for what each protocol has by default."""
+    frontends: int = 1
+    memory: str | None = None
+    device: str | None = None
+    batching: Mapping[str, Any] = field(default_factory=dict)
+    """Options of every model that has none of its own."""
+    per_model_batching: bool = False
+    tags: tuple[str, ...] = ()
+    warmup: bool = True
+    idle: float | None = None
+    load_timeout: float | None = None
+    """Seconds after which a load is given up, of models that say nothing else; None for the
+    engine's."""
+    follow_links: bool = False
+    pin: frozenset[str] = frozenset()
+    isolate: Mapping[str, str | None] = field(default_factory=dict)
+    """Models with engines of their own, and how much memory each has; None for enough."""
+    poll: float = 1.0
+    """Seconds between two looks at the disk; 0 for one look, less for none."""
+    config_poll: float = 0.0
+    retries: int = 5
+    retry_wait: float = 60.0
+    labels_may_wait: bool = False
+    metrics_path: str | None = METRICS_PATH
+    cors: bool = False
+    """Whether pages of any site may call the REST API."""
+    tls: Tls | None = None
+    """Of the gRPC port."""
+    rest_tls: Tls | None = None
+    """Of the REST port."""
+    access: Access = Access()
+    reload_roots: tuple[str, ...] = ()
+    """Where clients may have models loaded from; none for beside those of the beginning."""
+    drain: float = 30.0
+    patience: Patience = Patience()
+
+
+def models(settings: Settings) -> tuple[ModelConfig, ...]:
+    """The models that the settings name now. Raises BadRequest, which says what to do."""
+    if settings.model_config_file is not None:
+        source = settings.model_config_file
+        found = read_models(read(source, "--model_config_file"), source)
+        return checked(settings, found, os.path.dirname(os.path.abspath(source)))
+    assert settings.path is not None
+    return marked(settings, _in_directory(settings.path, settings.model_name))
+
+
+def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[ModelConfig, ...]:
+    """The models of a serialized ModelServerConfig, as a client sends it: all of them below one of
+    these directories. A client hears nothing of what lies elsewhere, not even whether it exists."""
+    found = decode_models(data)
+    for config in found:
+        path = config.base_path.removeprefix("file://")
+        if os.path.isabs(path) and not model_directories.is_below(path, roots):
+            raise BadRequest(
+                f"Model {config.name} has the base_path {config.base_path}, which is not below a "
+                "directory from which this server takes models that clients name.",
+                "Start the server with --reload_root and such a directory.",
+            )
+    return checked(settings, found, None)
+
+
+def reload_roots(settings: Settings, found: Sequence[ModelConfig]) -> tuple[str, ...]:
+    """The directories from which clients may have models loaded: those that were named, or else
+    those in which the first models lie."""
+    named = settings.reload_roots or {os.path.dirname(config.base_path) for config in found}
+    roots = {os.path.realpath(path) for path in named}
+    # All of the disk is a root for who says so, and not for who serves /model.
+    return tuple(sorted(roots if settings.reload_roots else roots - {"/"}))
+
+
+def checked(
+    settings: Settings, found: tuple[ModelConfig, ...], root: str | None
+) -> tuple[ModelConfig, ...]:
+    """With whole paths, all of which exist. Relative ones begin at `root`; None refuses them."""
+    whole = []
+    for config in found:
+        path = config.base_path.removeprefix("file://")
+        if not os.path.isabs(path):
+            if root is None:
+                raise BadRequest(
+                    f"Expected model {config.name} to have an absolute path or URI; "
+                    f"got base_path()={config.base_path}",
+                    "Write the whole path.",
+                )
+            path = os.path.join(root, path)
+        if not os.path.exists(path):
+            raise BadRequest(
+                f"Could not find base path {path} for servable {config.name}.",
+                "Check the path and its permissions.",
+            )
+        whole.append(replace(config, base_path=path))
+    return marked(settings, tuple(whole))
+
+
+def marked(settings: Settings, found: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
+    """With what the command line says about single models."""
+    return tuple(
+        replace(
+            config,
+            isolate=config.isolate or config.name in settings.isolate,
+            pin=config.pin or config.name in settings.pin,
+        )
+        for config in found
+    )
+
+
+def strangers(settings: Settings, found: Sequence[ModelConfig]) -> list[tuple[str, str]]:
+    """Flags of the command line about models that are not there, and which: they may come, or be
+    misspelt."""
+    known = {config.name for config in found}
+    given = (("--pin", settings.pin), ("--isolate", settings.isolate))
+    return [(flag, name) for flag, names in given for name in sorted(set(names) - known)]
+
+
+def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any]:
+    """What an engine is told about one version. Raises ServingError if it may not be served."""
+    if not settings.follow_links:
+        model_directories.check_link(config.base_path, path)
+    told = dict(settings.batching)
+    if settings.per_model_batching:
+        own = os.path.join(path, PER_MODEL)
+        if os.path.isfile(own):
+            told = batching(read_batching(read(own, PER_MODEL), own))
+    told.pop("num_batch_threads", None)  # They are the engine's, not a model's.
+    told |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
+    told["warm_up"] = settings.warmup
+    if settings.idle is not None:
+        told["idle_seconds"] = settings.idle
+    if settings.tags:
+        told["tags"] = list(settings.tags)
+    if timeout := config.load_timeout or settings.load_timeout:
+        told["load_timeout"] = timeout
+    if settings.follow_links:
+        told["follow_links"] = True
+    return told
+
+
+def batching(parameters: BatchingParameters) -> dict[str, Any]:
+    """Batching parameters as options of a model; what the file leaves open is left out."""
+    told = {
+        name: getattr(parameters, name)
+        for name in (
+            "max_batch_size",
+            "batch_timeout_micros",
+            "max_enqueued_batches",
+            "num_batch_threads",
+        )
+        if getattr(parameters, name) is not None
+    }
+    if parameters.allowed_batch_sizes:
+        told["allowed_batch_sizes"] = list(parameters.allowed_batch_sizes)
+    if parameters.pad_variable_length_inputs:
+        told["pad_variable_length_inputs"] = True
+    if parameters.enable_large_batch_splitting and parameters.max_execution_batch_size:
+        told["max_batch_size"] = parameters.max_execution_batch_size
+    return told
+
+
+def read(path: str, flag: str) -> str:
+    """The text of a file."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(
+            f"{flag} {path}: {error.strerror or error}.", "Check the path and its permissions."
+        ) from None
+    except UnicodeDecodeError:
+        raise BadRequest(f"{flag} {path} is no text.", "Name a text file.") from None
+
+
+def _in_directory(path: str, name: str | None) -> tuple[ModelConfig, ...]:
+    whole = os.path.abspath(path)
+    place = Path(whole)
+    if not place.exists():
+        raise BadRequest(f"{path}: there is no such file or directory.", "Check the spelling.")
+    if model_directories.is_model(place) or model_directories.has_versions(place):
+        return (ModelConfig(name or _name(place), whole),)
+    found = model_directories.survey(whole)
+    if not found:
+        raise BadRequest(
+            f"{path}: there is no model in it.",
+            "A model is a SavedModel, a .keras file, or a directory with one directory for each\n"
+            "version, named 1, 2, …",
+        )
+    if name is not None:
+        raise BadRequest(
+            f"--model_name {name}, but {path} has several models.", "Name one of them as the path."
+        )
+    return tuple(ModelConfig(model, base) for model, base in found.items())
+
+
+def _name(place: Path) -> str:
+    """`models/a`, `models/a/3` and `models/a.keras` are all of a model named a."""
+    if place.is_dir() and place.name.isdecimal():
+        return place.parent.name
+    return place.name.removesuffix(".keras")

@@ -1,0 +1,285 @@
+"""The server behind `sublet serve`: what is served, by which processes, until a signal ends it.
+
+    settings ─▶ Stock (what is wanted; the catalogue) ─▶ Engines (slots, replaced when they end)
+                      └─ catalogue ─▶ FrontEnds (processes, replaced when they end) ◀─ clients
+
+It holds no tensor and no request: those go from a front end straight to an engine.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError, SubletError
+from sublet.home import Home
+from sublet.serving import link as say
+from sublet.serving import metrics, redaction
+from sublet.serving.catalogue import Catalogue, State
+from sublet.serving.client.notices import Notices
+from sublet.serving.control import config, exposure, versions
+from sublet.serving.control.config import Settings
+from sublet.serving.control.config_files import ModelConfig
+from sublet.serving.control.engines import Engines
+from sublet.serving.control.frontend_supervisor import FrontEnds
+from sublet.serving.control.listeners import Listeners
+from sublet.serving.control.load_failures import Retries
+from sublet.serving.control.reconciler import Reconciler
+
+_LAST = 30.0
+"""Seconds for the end itself, after all requests: engines are ended by force before that."""
+_LOOK = 1.0
+"""Seconds between two looks at versions that are to be tried again."""
+
+
+class Addresses(Struct, frozen=True):
+    """Where it listens."""
+
+    rest: str | None = None
+    grpc: str | None = None
+    rest_socket: str | None = None
+    grpc_socket: str | None = None
+
+
+class Server:
+    """One server, from its first look at the settings to its end. `tell` hears what goes wrong."""
+
+    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+        self.settings = settings
+        self._tell = tell
+        self._listeners = Listeners(settings.frontends)
+        self._signals: list[int] = []
+        self._signalled = asyncio.Event()
+        self.addresses, openings = self._open()
+        self._frontends = FrontEnds(
+            openings, self._reload, self._exposition, settings.patience, tell
+        )
+        self._notices = Notices()
+        self._home = Home.find().name
+        self._engines = Engines(settings, tell, self._publish_again)
+        self.stock = Reconciler(
+            self._engines.of,
+            self,
+            lambda model, path: config.options(settings, model, path),
+            Retries(settings.retries, settings.retry_wait),
+            tell,
+        )
+        self._engines.stock = self.stock
+        self._ready = False
+        self._reloading = asyncio.Lock()
+        self._roots: tuple[str, ...] = ()
+        """Below which clients may have models loaded."""
+        self._reloaded = False
+        """Whether a client has said what is served: then a directory does not any more."""
+
+    async def run(self, ready: Callable[[list[metrics.Row]], None]) -> int:
+        """Serve until a signal; the exit code. `ready` hears of the models when all are looked at.
+
+        The first SIGTERM or SIGINT drains, the second ends at once.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # What was ignored stays so, as after `nohup`.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._signal, number)
+        work = asyncio.create_task(self._serve(ready))
+        heard = asyncio.create_task(self._signalled.wait())
+        try:
+            await asyncio.wait({work, heard}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            work.cancel()
+            return await self._end()
+        finally:
+            _end_anyway(128 + (self._signals or [signal.SIGTERM])[-1])
+            heard.cancel()
+            await asyncio.gather(work, heard, return_exceptions=True)
+            self._listeners.close()
+            self.stock.close()
+            self._notices.close()
+            await self._frontends.stop()
+            await self._engines.close(at_once=len(self._signals) > 1)
+
+    def publish(self, catalogue: Catalogue) -> int:
+        """As `Audience.publish`: to front ends, and to programs that call engines directly."""
+        self._notices.tell(catalogue)
+        names = redaction.names_of(self.stock.configs) | {self._home: redaction.HIDDEN}
+        return self._frontends.publish(catalogue, names, self._engines.silent)
+
+    def _publish_again(self) -> None:
+        """Others are silent now."""
+        self.publish(self.stock.catalogue)
+
+    async def heard(self, number: int) -> None:
+        """As `Audience.heard`."""
+        await self._frontends.heard(number)
+
+    def _open(self) -> tuple[Addresses, list[say.Opening]]:
+        """Take all addresses before anything is started."""
+        told, listeners = self.settings, self._listeners
+        rest = grpc = None
+        if told.rest_port is not None:
+            port = listeners.open_tcp("rest", told.host, told.rest_port, "--rest_api_port")
+            rest = _address(told.host, port)
+        if told.grpc_port is not None:
+            port = listeners.open_tcp("grpc", told.host, told.grpc_port, "--port")
+            grpc = _address(told.host, port)
+        if told.rest_socket_path is not None:
+            listeners.open_unix("rest", told.rest_socket_path, "--unix")
+        if told.grpc_socket_path is not None:
+            listeners.open_unix("grpc", told.grpc_socket_path, "--grpc_socket_path")
+        openings = [
+            say.Opening(
+                listeners.numbers("rest", place),
+                listeners.numbers("grpc", place),
+                told.rest_timeout,
+                told.metrics_path,
+                told.max_request,
+                told.frontends,
+                told.cors,
+                told.tls,
+                told.rest_tls,
+                told.access,
+            )
+            for place in range(told.frontends)
+        ]
+        for warning in exposure.warnings(told, listeners.public):
+            self._tell(warning)
+        return Addresses(rest, grpc, told.rest_socket_path, told.grpc_socket_path), openings
+
+    async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
+        configs = config.models(self.settings)
+        self._roots = config.reload_roots(self.settings, configs)
+        for flag, name in config.strangers(self.settings, configs):
+            self._tell(f"{flag} {name}: there is no model of this name yet.")
+        await self._engines.start(configs)
+        await self.stock.replace(configs)
+        await self.stock.settled()
+        self._listeners.listen()
+        await self._frontends.start()
+        ready(await self._engines.rows())
+        self._ready = True
+        await asyncio.gather(self._watch_models(), self._watch_config(configs))
+
+    async def _watch_models(self) -> None:
+        """Look for new versions, and try failed ones again."""
+        while True:
+            await asyncio.sleep(self.settings.poll if self.settings.poll > 0 else _LOOK)
+            if self.settings.poll <= 0:
+                self.stock.retry()
+            else:
+                await self._survey()
+                await self.stock.refresh()
+            await self._engines.keep_only([*self.stock.configs.values()])
+
+    async def _survey(self) -> None:
+        """Models may come to a directory, and go."""
+        if self.settings.path is None:
+            return
+        with contextlib.suppress(SubletError):
+            configs = await asyncio.to_thread(config.models, self.settings)
+            async with self._reloading:
+                known = self.stock.configs
+                if not self._reloaded and {one.name: one for one in configs} != known:
+                    await self._engines.place(configs)
+                    await self.stock.replace(configs)
+
+    async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
+        """Serve what the config file says whenever it says something else than before."""
+        told = ""
+        while self.settings.model_config_file is not None and self.settings.config_poll > 0:
+            await asyncio.sleep(self.settings.config_poll)
+            wrong = ""
+            try:
+                configs = await asyncio.to_thread(config.models, self.settings)
+                if configs != last:
+                    await self._replace(configs)
+                    last = configs
+            except SubletError as error:
+                wrong = str(error)
+            if wrong and wrong != told:
+                self._tell(wrong)
+            told = wrong
+
+    async def _reload(self, data: bytes) -> tuple[int, str]:
+        """What a client's HandleReloadConfigRequest asks for; its answer."""
+        try:
+            configs = await asyncio.to_thread(config.decoded, self.settings, data, self._roots)
+            await self._replace(configs)
+            self._reloaded = True
+            await self.stock.settled()
+        except ServingError as error:
+            return error.code, str(error)
+        except SubletError as error:
+            return Code.INVALID_ARGUMENT, str(error)
+        except Exception as error:  # Whoever waits for the answer must get one.
+            self._tell(f"a reload failed: {error!r}. This is a bug; please report it.")
+            return Code.INTERNAL, "The server failed. Its log says how."
+        failed = [
+            f"{{name: {one.name} version: {number}}}"
+            for one in configs
+            if (model := self.stock.catalogue.models.get(one.name)) is not None
+            for number, version in model.versions.items()
+            if version.state is State.END and version.error
+        ]
+        if failed:
+            return Code.UNKNOWN, f"Some models did not become available: {{{', '.join(failed)}}}"
+        return Code.OK, ""
+
+    async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
+        """Begin to serve these; whatever is wrong with their labels or their places is said before
+        anything is changed."""
+        async with self._reloading:
+            for one in configs:
+                versions.check_labels(
+                    self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
+                )
+            await self._engines.place(configs)
+            await self.stock.replace(configs)
+
+    async def _exposition(self) -> str:
+        tally, rows = await asyncio.gather(self._frontends.tally(), self._engines.rows())
+        restarts = {"engine": self._engines.restarts, "front end": self._frontends.restarts}
+        return metrics.exposition(tally, rows, restarts)
+
+    async def _end(self) -> int:
+        """Answer what has come, for a while or until the next signal."""
+        first = self._signals[0]
+        if not self._ready:
+            return 128 + first
+        self._listeners.close()
+        self._signalled.clear()
+        drain = asyncio.create_task(self._frontends.drain(self.settings.drain))
+        again = asyncio.create_task(self._signalled.wait())
+        try:
+            await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
+            if again.done():
+                return 128 + self._signals[-1]
+            if not drain.result():
+                self._tell(f"requests were still running after {self.settings.drain:g} s")
+                return 128 + first
+            return 0
+        finally:
+            for task in (drain, again):
+                task.cancel()
+            await asyncio.gather(drain, again, return_exceptions=True)
+
+    def _signal(self, number: int) -> None:
+        self._signals.append(number)
+        self._signalled.set()
+
+
+def _end_anyway(code: int) -> None:
+    """Have the process end, whatever keeps it: all others end with it."""
+    last = threading.Timer(_LAST, os._exit, (code,))
+    last.daemon = True
+    last.start()
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

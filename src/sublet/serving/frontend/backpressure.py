@@ -1,0 +1,52 @@
+"""Which queues are full, as far as a front end knows: no call is sent to hear just that.
+
+A queue that has refused a call is believed to be full for a moment. Meanwhile one call is let
+through for each that is done, so that the queue stays as full as it was, and what a flooded model
+costs its engine does not grow with the flood. Pure.
+"""
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+
+_MOMENT = 0.02
+"""Seconds. Others may have left the queue of whom this front end knows nothing."""
+
+Key = tuple[str, int]
+"""A model and its version."""
+
+
+class _Bar:
+    __slots__ = ("places", "text", "until")
+
+    def __init__(self, text: str, until: float) -> None:
+        self.text = text
+        self.until = until
+        self.places = 0
+        """Calls that were done since, less those that were let through."""
+
+
+class Backpressure:
+    """Times are seconds of one clock, given by the caller."""
+
+    def __init__(self) -> None:
+        self._bars: dict[Key, _Bar] = {}
+
+    def full(self, key: Key, text: str, now: float) -> None:
+        """Its queue has refused a call with this text."""
+        self._bars[key] = _Bar(text, now + _MOMENT)
+
+    def done(self, key: Key) -> None:
+        """A call has left its queue."""
+        if self._bars and (bar := self._bars.get(key)) is not None:
+            bar.places += 1
+
+    def check(self, key: Key, now: float) -> None:
+        """Raises what a call would hear; one that may go takes a place."""
+        if not self._bars or (bar := self._bars.get(key)) is None:
+            return
+        if now >= bar.until:
+            del self._bars[key]
+        elif bar.places:
+            bar.places -= 1
+        else:
+            raise ServingError(bar.text, Code.UNAVAILABLE)

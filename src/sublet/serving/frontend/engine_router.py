@@ -1,0 +1,272 @@
+"""Who sits behind a front end's desk: knows what is served, and takes calls to the engines."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sublet.channel.answer import Answer
+from sublet.channel.async_client import AsyncClient
+from sublet.channel.codes import Code
+from sublet.engine.model_queue import FULL
+from sublet.errors import ServingError
+from sublet.serving import link as say
+from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.control import readiness
+from sublet.serving.frontend.backpressure import Backpressure
+from sublet.serving.frontend.delayed_refusals import DelayedRefusals, Later
+from sublet.serving.frontend.memory_budget import MemoryBudget, short
+from sublet.serving.frontend.model_backend import Arrays
+from sublet.serving.metrics import Tally
+from sublet.serving.redaction import Names, redact
+from sublet.serving.statistics import Counts
+
+_UNKNOWN = "(unknown)"
+"""Counted for names that no model has: anybody can make up names without end."""
+_MOST_LENT = 128
+"""Large requests that come in directly to where the engine reads them."""
+_GONE = 1 << 30
+"""More than ever wait: an engine that has ended is the last to be asked."""
+_APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress": "Regress"}
+
+
+class EngineRouter:
+    """A `Desk`. One per front end; everything happens in its event loop.
+
+    There is one port to each engine. The server's news come through `heard`.
+    """
+
+    def __init__(self) -> None:
+        self.catalogue = Catalogue()
+        self.tally = Tally()
+        self.names: Names = {}
+        """Directories of the server, for what engines say of them."""
+        self.silent: frozenset[str] = frozenset()
+        """The sockets of engines that give no answers."""
+        self.link: say.Link | None = None
+        self.room = MemoryBudget()
+        """For tensors of calls that are not answered."""
+        self._bars = Backpressure()
+        self._moments = DelayedRefusals()
+        self._ports: dict[str, AsyncClient] = {}
+        self._worn: list[AsyncClient] = []
+        """Ports that no new call goes through; each has calls to finish."""
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)
+
+    def run(
+        self,
+        version: Version,
+        signature: str,
+        inputs: Arrays,
+        outputs: Sequence[str] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> Awaitable[Answer]:
+        """As `Desk.run`; a future, as a rule: a task for each call would cost too much."""
+        port = self._ports.get(self._engine(version))
+        if port is None or port.closed or port.worn:
+            return self._run(version, signature, inputs, outputs, deadline, priority)
+        return self._call(port, version, signature, inputs, outputs, deadline, priority)
+
+    def unready(self, version: Version | None = None) -> str:
+        """As `Desk.unready`."""
+        if version is None:
+            return readiness.unready(self.catalogue, self.silent)
+        if readiness.answers(version, self.silent):
+            return ""
+        return f"The engine of {version.model} does not answer, or is being started again."
+
+    def memory(self, size: int) -> memoryview:
+        """As `Desk.memory`. With several engines nobody knows yet whose tensors will lie in it. Nor
+        is it shared memory if much is: a piece of that has a descriptor until it is sent."""
+        if len(self._ports) == 1:
+            (port,) = self._ports.values()
+            if not port.closed and port.lent < _MOST_LENT:
+                return port.buffer((size,), np.uint8).data
+        return np.empty(size, np.uint8).data
+
+    def admit(self, version: Version) -> None:
+        """As `Desk.admit`."""
+        try:
+            self._bars.check((version.model, version.number), time.monotonic())
+        except ServingError as full:
+            raise Later(full, self._moments.next()) from None
+
+    async def describe(self, version: Version) -> Mapping[str, Signature]:
+        """As `Desk.describe`. The server has looked into all that it offers."""
+        if version.signatures is None:
+            raise ServingError(
+                f"The signatures of {version.model} version {version.number} are not known yet.",
+                Code.UNAVAILABLE,
+            )
+        return version.signatures
+
+    async def reload(self, config: bytes) -> None:
+        """As `Desk.reload`."""
+        number = next(self._numbers)
+        reply = await self._ask(number, say.Reload(number, config))
+        if reply.code:
+            raise ServingError(reply.error, reply.code)
+
+    def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
+        """As `Desk.count`."""
+        name = model if model in self.catalogue.models else _UNKNOWN
+        self.tally.request(name, api, entrypoint, code, seconds)
+
+    async def exposition(self) -> str:
+        """As `Desk.exposition`."""
+        number = next(self._numbers)
+        text: str = (await self._ask(number, say.AskExposition(number))).text
+        return text
+
+    async def statistics(self) -> Counts:
+        """As `Desk.statistics`."""
+        number = next(self._numbers)
+        counts: Counts = (await self._ask(number, say.AskStatistics(number))).inferences
+        return counts
+
+    async def news(self, catalogue: Catalogue) -> None:
+        """Serve this from now on; returns when no call goes to what was before."""
+        self.catalogue = catalogue
+        engines = {
+            engine
+            for model in catalogue.models.values()
+            for version in model.versions.values()
+            for engine in version.engines
+        }
+        for path in self._ports.keys() - engines:
+            self._worn.append(self._ports.pop(path))
+        self.tidy()
+        # Whoever found a version before this has, two turns later, put its call on the channel.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def tidy(self) -> None:
+        """Close what nobody uses any more."""
+        for port in [port for port in self._worn if not len(port)]:
+            self._worn.remove(port)
+            port.close()
+
+    def answered(self, message: say.Answered) -> None:
+        """The server's answer to something that was asked."""
+        future = self._asked.pop(message.number, None)
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    def close(self) -> None:
+        """Hang up everywhere; what was asked fails."""
+        for port in (*self._ports.values(), *self._worn):
+            port.close()
+        self._ports.clear()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(ServingError("The server is ending.", Code.UNAVAILABLE))
+        self._asked.clear()
+
+    def _engine(self, version: Version) -> str:
+        """The engine for a call; of several the one that has the fewest of ours to answer, and that
+        gives answers at all."""
+        if len(version.engines) < 2:
+            return version.engines[0] if version.engines else ""
+        return min(version.engines, key=lambda path: (path in self.silent, self._waiting(path)))
+
+    def _waiting(self, path: str) -> int:
+        port = self._ports.get(path)
+        if port is None:
+            return 0
+        return _GONE if port.closed else len(port)
+
+    async def _run(self, version: Version, *call: Any) -> Answer:
+        """The same, once there is a port."""
+        return await self._call(await self._port(version), version, *call)
+
+    def _call(
+        self, port: AsyncClient, version: Version, signature: str, inputs: Arrays, *rest: Any
+    ) -> asyncio.Future[Answer]:
+        size = rows = 0
+        for array in inputs.values():
+            size += sum(map(len, array.flat)) if array.dtype.hasobject else array.nbytes
+            rows = len(array) if array.ndim else 1
+        self.room.take(size, port.abandoned)
+        try:
+            future = port.run(version.model, version.number, signature, inputs, *rest)
+        except (OSError, MemoryError):
+            self.room.give(size)
+            raise short() from None
+        except BaseException:
+            self.room.give(size)
+            raise
+        began = time.monotonic()
+        future.add_done_callback(partial(self._ran, version, signature, size, rows, began))
+        return future
+
+    def _ran(
+        self,
+        version: Version,
+        signature: str,
+        size: int,
+        rows: int,
+        began: float,
+        done: asyncio.Future[Answer],
+    ) -> None:
+        self.room.give(size)
+        now = time.monotonic()
+        key = version.model, version.number
+        calls = self.tally.inference(*key)
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, ServingError) and error.message.startswith(FULL):
+            self._bars.full(key, error.message, now)
+        else:
+            self._bars.done(key)
+            if isinstance(error, ServingError):
+                # This callback is the first, so whoever answers the client reads this.
+                error.message = redact(error.message, self.names)
+        if done.cancelled() or error is not None:
+            calls.fail(now - began)
+            return
+        api = "Predict"
+        if version.signatures is not None and (one := version.signatures.get(signature)):
+            api = _APIS.get(one.method, api)
+        answer = done.result()
+        self.tally.run(version.model, api, answer.queued, answer.computed)
+        calls.answer(rows, answer.rows, now - began, answer.queued, answer.computed)
+
+    async def _ask(self, number: int, message: say.Asked) -> Any:
+        if self.link is None:
+            raise ServingError("The server is ending.", Code.UNAVAILABLE)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        self.link.send(message)
+        try:
+            return await future
+        finally:
+            self._asked.pop(number, None)
+
+    async def _port(self, version: Version) -> AsyncClient:
+        """The port to a version's engine; opened if there is none that works."""
+        path = self._engine(version)
+        known = self._ports.get(path)
+        if known is not None and not known.closed:
+            if not known.worn:
+                return known
+            self._worn.append(self._ports.pop(path))
+        if not path:
+            raise _away(version)
+        try:
+            # Connecting to a Unix socket takes no turn of the loop, so nobody else does it too.
+            port = self._ports[path] = await AsyncClient.open(path)
+        except (OSError, ServingError) as error:
+            raise _away(version) from error
+        return port
+
+
+def _away(version: Version) -> ServingError:
+    return ServingError(
+        f"The engine of {version.model} has ended and is being started again. Try again.",
+        Code.UNAVAILABLE,
+    )

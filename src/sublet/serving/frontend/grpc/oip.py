@@ -1,0 +1,222 @@
+"""inference.GRPCInferenceService: the Open Inference Protocol, version 2.
+
+A model has one signature there: the default one, the only one, or the one that the parameter
+`signature_name` of a request names.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sublet
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving import statistics
+from sublet.serving.access import Right
+from sublet.serving.catalogue import Signature, State, TensorSpec, Version
+from sublet.serving.dtypes import KINDS
+from sublet.serving.frontend import checks
+from sublet.serving.frontend.grpc import oip_tensors
+from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
+from sublet.serving.frontend.grpc.counting import Counted
+from sublet.serving.frontend.grpc.health import Health
+from sublet.serving.frontend.grpc.requests import memory, parse, signatures_of
+from sublet.serving.frontend.model_backend import ModelBackend
+from sublet.serving.frontend.proto import inference
+from sublet.serving.frontend.proto.lifting import INFER, LARGE, lift_raw
+from sublet.serving.frontend.proto.wire import piece
+from sublet.serving.frontend.repository_index import fixed, index
+
+PLATFORM = "tensorflow_savedmodel"
+_REQUEST = inference("ModelInferRequest")
+_EXTENSIONS = ("model_configuration", "statistics")
+
+
+class Inference:
+    """Answers from a desk."""
+
+    def __init__(self, desk: ModelBackend, health: Health) -> None:
+        self._desk = desk
+        self._health = health
+
+    def methods(self) -> Methods:
+        """By path."""
+        path = b"/inference.GRPCInferenceService/"
+        place = memory(self._desk, INFER)
+        return {
+            path + b"ServerLive": Method(self.server_live, right=Right.OPEN),
+            path + b"ServerReady": Method(self.server_ready, right=Right.OPEN),
+            path + b"ModelReady": Method(self.model_ready),
+            path + b"ServerMetadata": Method(self.server_metadata),
+            path + b"ModelMetadata": Method(self.model_metadata),
+            path + b"ModelConfig": Method(self.model_config),
+            path + b"ModelStatistics": Method(self.model_statistics),
+            path + b"RepositoryIndex": Method(self.repository_index),
+            path + b"RepositoryModelLoad": Method(self.repository_change),
+            path + b"RepositoryModelUnload": Method(self.repository_change),
+            path + b"ModelInfer": Method(self.model_infer, memory=place),
+            path + b"ModelStreamInfer": Method(None, self.model_stream_infer, place),
+        }
+
+    async def server_live(self, data: Data, deadline: float | None) -> bytes:
+        return _bytes(inference("ServerLiveResponse")(live=True))
+
+    async def server_ready(self, data: Data, deadline: float | None) -> bytes:
+        return _bytes(inference("ServerReadyResponse")(ready=self._health.ready))
+
+    async def model_ready(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("ModelReadyRequest"), data)
+        try:
+            ready = not self._desk.unready(self._find(request.name, request.version))
+        except ServingError as wrong:
+            if wrong.code != Code.NOT_FOUND:
+                raise
+            ready = False
+        return _bytes(inference("ModelReadyResponse")(ready=ready))
+
+    async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
+        response = inference("ServerMetadataResponse")(
+            name="sublet", version=sublet.__version__, extensions=_EXTENSIONS
+        )
+        return _bytes(response)
+
+    async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("ModelMetadataRequest"), data)
+        version = self._find(request.name, request.version)
+        _, signature = _signature(await signatures_of(self._desk, version), "")
+        response = inference("ModelMetadataResponse")(name=version.model, platform=PLATFORM)
+        for number, other in sorted(self._desk.catalogue.models[version.model].versions.items()):
+            if other.state is State.AVAILABLE:
+                response.versions.append(str(number))
+        for filled, specs in (
+            (response.inputs, signature.inputs),
+            (response.outputs, signature.outputs),
+        ):
+            for name, spec in specs.items():
+                filled.add(name=name, datatype=_datatype(spec), shape=spec.shape or (-1,))
+        return _bytes(response)
+
+    async def model_config(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("ModelConfigRequest"), data)
+        version = self._find(request.name, request.version)
+        _, signature = _signature(await signatures_of(self._desk, version), "")
+        response = inference("ModelConfigResponse")()
+        config = response.config
+        config.name, config.platform, config.backend = version.model, PLATFORM, "tensorflow"
+        for filled, specs in ((config.input, signature.inputs), (config.output, signature.outputs)):
+            for name, spec in specs.items():
+                kind = f"TYPE_{_datatype(spec).replace('BYTES', 'STRING') or 'INVALID'}"
+                filled.add(name=name, data_type=kind, dims=spec.shape or (-1,))
+        return _bytes(response)
+
+    async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
+        """Of a version, of all versions of a model, or of all models."""
+        request = parse(inference("ModelStatisticsRequest"), data)
+        number = _number(request.version)
+        counts = await self._desk.statistics()
+        told = statistics.told(self._desk.catalogue, counts, request.name, number)
+        return _bytes(inference("ModelStatisticsResponse")(**told))
+
+    async def repository_index(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("RepositoryIndexRequest"), data)
+        models = index(self._desk.catalogue, request.ready)
+        return _bytes(inference("RepositoryIndexResponse")(models=models))
+
+    async def repository_change(self, data: Data, deadline: float | None) -> bytes:
+        raise fixed()
+
+    async def model_infer(self, data: Data, deadline: float | None) -> bytes:
+        """Tensors in, tensors out, in the form in which they came."""
+        request, raw = _parse(data)
+        with Counted(self._desk, request.model_name, "Predict"):
+            version = self._find(request.model_name, request.model_version)
+            self._desk.admit(version)
+            signatures = await signatures_of(self._desk, version)
+            parameters = _parameters(request.parameters)
+            name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
+            inputs = oip_tensors.inputs(request, raw)
+            checks.check_inputs(signature, inputs)
+            outputs = checks.check_outputs(signature, oip_tensors.wanted(request))
+            answer = await self._desk.run(
+                version,
+                name,
+                inputs,
+                outputs,
+                _sooner(deadline, parameters.get("timeout")),
+                _priority(parameters.get("priority")),
+            )
+            response = inference("ModelInferResponse")(
+                model_name=version.model, model_version=str(version.number), id=request.id
+            )
+            oip_tensors.fill(response, answer.outputs, bool(raw) or not request.inputs)
+            return _bytes(response)
+
+    async def model_stream_infer(self, call: Call) -> None:
+        """One answer for each request, in their order; one that fails does not end the stream."""
+        while (data := await call.read()) is not None:
+            try:
+                answer = piece(2, await self.model_infer(data, call.deadline))
+            except ServingError as wrong:
+                answer = piece(1, wrong.message.encode())
+            await call.write(answer)
+
+    def _find(self, name: str, version: str) -> Version:
+        return self._desk.catalogue.find(name, _number(version))
+
+
+def _number(version: str) -> int | None:
+    if not version:
+        return None
+    if not (version.isascii() and version.isdigit() and len(version) < 20):
+        raise ServingError(
+            f"The version {version!r} is not a number. Leave it out for the newest one.",
+            Code.INVALID_ARGUMENT,
+        )
+    return int(version)
+
+
+def _parse(data: Data) -> tuple[Any, Sequence[bytes | memoryview]]:
+    """A ModelInferRequest, and its raw contents."""
+    if len(data) < LARGE:
+        request = parse(_REQUEST, data)
+        return request, request.raw_input_contents
+    rest, raw = lift_raw(memoryview(data))
+    request = parse(_REQUEST, rest)
+    return request, raw or request.raw_input_contents
+
+
+def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
+    usable = [key for key, signature in signatures.items() if signature.inputs]
+    if not name and checks.DEFAULT_SIGNATURE not in signatures and len(usable) == 1:
+        name = usable[0]
+    return checks.check_signature(signatures, name)
+
+
+def _parameters(given: Any) -> dict[str, Any]:
+    return {
+        name: getattr(value, kind)
+        for name, value in given.items()
+        if (kind := value.WhichOneof("parameter_choice"))
+    }
+
+
+def _sooner(deadline: float | None, timeout: Any) -> float | None:
+    """A timeout is in microseconds; none and zero are no limit."""
+    if type(timeout) is not int or timeout <= 0:
+        return deadline
+    mine = time.monotonic() + timeout / 1e6
+    return mine if deadline is None else min(mine, deadline)
+
+
+def _priority(given: Any) -> int:
+    return given if type(given) is int and 0 <= given < 2**31 else 0
+
+
+def _datatype(spec: TensorSpec) -> str:
+    kind = KINDS.get(spec.dtype)
+    return kind.triton if kind is not None else ""
+
+
+def _bytes(response: Any) -> bytes:
+    data: bytes = response.SerializeToString()
+    return data

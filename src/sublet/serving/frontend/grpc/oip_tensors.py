@@ -1,0 +1,145 @@
+"""The tensors of the Open Inference Protocol: raw contents, and typed ones."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.dtypes import ARRAYS, STRING, TRITON, Kind
+from sublet.serving.frontend.proto.tensors import (
+    Array,
+    Data,
+    Unreadable,
+    from_bytes,
+    from_list,
+    joined,
+    shaped,
+)
+
+SHARED_MEMORY = "shared_memory_region"
+_CONTENTS = {
+    1: "fp32_contents",
+    2: "fp64_contents",
+    3: "int_contents",
+    4: "uint_contents",
+    5: "int_contents",
+    6: "int_contents",
+    STRING: "bytes_contents",
+    9: "int64_contents",
+    10: "bool_contents",
+    17: "uint_contents",
+    22: "uint_contents",
+    23: "uint64_contents",
+}
+_PACKED = (1, 2)
+
+
+def inputs(request: Any, raw: Sequence[Data]) -> dict[str, Array]:
+    """The inputs of a ModelInferRequest; `raw` are its raw contents."""
+    if raw and len(raw) != len(request.inputs):
+        raise _refused(f"There are {len(request.inputs)} inputs, but {len(raw)} raw contents.")
+    arrays: dict[str, Array] = {}
+    for index, given in enumerate(request.inputs):
+        if given.name in arrays:
+            raise _refused(f"Input {given.name} is given twice.")
+        if SHARED_MEMORY in given.parameters:
+            raise _shared_memory()
+        try:
+            arrays[given.name] = _read(given, raw[index] if raw else None)
+        except (Unreadable, OverflowError) as wrong:
+            raise _refused(f"Input {given.name} cannot be read: {wrong}.") from None
+    return arrays
+
+
+def _read(given: Any, raw: Data | None) -> Array:
+    kind = TRITON.get(given.datatype)
+    if kind is None or kind.array is None:
+        raise Unreadable(f"the datatype {given.datatype!r} is not known")
+    shape = tuple(given.shape)
+    if shape and min(shape) < 0:
+        raise Unreadable("its shape is not known")
+    count = prod(shape)
+    if raw is None:
+        array = _typed(kind, given.contents, count)
+    elif given.HasField("contents"):
+        raise Unreadable("it has both contents and raw contents")
+    elif kind.number == STRING:
+        array = from_list(kind, _strings(bytes(raw), count))
+    else:
+        array = from_bytes(kind, raw, count)
+    return shaped(array, shape)
+
+
+def _typed(kind: Kind, contents: Any, count: int) -> Array:
+    field = _CONTENTS.get(kind.number)
+    if field is None:
+        raise Unreadable(f"{kind.triton} is only taken as raw contents")
+    values = getattr(contents, field)
+    if kind.number in _PACKED:
+        return from_bytes(kind, joined(values), count)
+    if len(values) != count:
+        raise Unreadable(f"it has {len(values)} values; its shape takes {count}")
+    return from_list(kind, list(values))
+
+
+def _strings(raw: bytes, count: int) -> list[bytes]:
+    """Strings, each after its length in four bytes."""
+    strings: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        size = int.from_bytes(raw[at : at + 4], "little")
+        at += 4
+        if at + size > len(raw):
+            raise Unreadable("a string is cut off")
+        strings.append(raw[at : at + size])
+        at += size
+    if len(strings) != count:
+        raise Unreadable(f"it has {len(strings)} strings; its shape takes {count}")
+    return strings
+
+
+def wanted(request: Any) -> list[str]:
+    """The outputs that a ModelInferRequest asks for; all if none."""
+    for output in request.outputs:
+        if SHARED_MEMORY in output.parameters:
+            raise _shared_memory()
+    return [output.name for output in request.outputs]
+
+
+def fill(response: Any, outputs: Mapping[str, Array], raw: bool) -> None:
+    """Add outputs to a response, as raw contents or typed ones."""
+    raw = raw or any(ARRAYS[array.dtype].number not in _CONTENTS for array in outputs.values())
+    for name, array in outputs.items():
+        kind = ARRAYS[array.dtype]
+        if not kind.triton:
+            raise ServingError(
+                f"Output {name} is {kind.word}, which this protocol does not know. "
+                "Ask for other outputs, or use Predict.",
+                Code.INVALID_ARGUMENT,
+            )
+        filled = response.outputs.add(name=name, datatype=kind.triton, shape=array.shape)
+        if raw:
+            response.raw_output_contents.append(_raw(kind, array))
+        else:
+            values = [array.tobytes()] if kind.number in _PACKED else array.reshape(-1).tolist()
+            getattr(filled.contents, _CONTENTS[kind.number]).extend(values)
+
+
+def _raw(kind: Kind, array: Array) -> bytes:
+    if kind.number != STRING:
+        return np.ascontiguousarray(array).tobytes()
+    return b"".join(len(value).to_bytes(4, "little") + value for value in array.reshape(-1))
+
+
+def _shared_memory() -> ServingError:
+    return ServingError(
+        "Shared memory regions are not taken. Send the tensor, or use sublet.connect.",
+        Code.UNIMPLEMENTED,
+    )
+
+
+def _refused(text: str) -> ServingError:
+    return ServingError(text, Code.INVALID_ARGUMENT)

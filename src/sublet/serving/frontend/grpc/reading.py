@@ -1,0 +1,122 @@
+"""Cuts what comes on a connection into frames.
+
+Frames of data are handed on in pieces as they come, so that a large message is not held twice. All
+other frames are small, and handed on whole.
+"""
+
+from collections.abc import Callable
+
+from sublet.serving.frontend.grpc import frames
+from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
+
+LARGEST_FRAME = 1 << 20
+LARGEST_CONTROL = 16384
+"""Bytes of a frame that is not data."""
+
+Data = bytes | memoryview
+Whole = Callable[[int, int, int, bytes], None]
+"""Takes a frame: kind, flags, stream, payload."""
+Piece = Callable[[int, Data | None, int, bool], None]
+"""Takes a piece of data: stream, bytes or None if they are in their place already, what they cost
+of the window, whether it is the last."""
+
+
+class NotHttp2(Exception):
+    """The client speaks something else."""
+
+
+class Reader:
+    """One per connection."""
+
+    def __init__(self, greeted: Callable[[], None], whole: Whole, piece: Piece) -> None:
+        self._greeted: Callable[[], None] | None = greeted
+        self._whole = whole
+        self._piece = piece
+        self._held = bytearray()
+        self._needed = len(frames.PREFACE)
+        """Bytes without which there is nothing to do."""
+        self._inside: tuple[int, int, bool] | None = None
+        """Stream, bytes to come and whether they are the last, within a frame of data."""
+        self._frames = 0
+        """That were handed on whole."""
+
+    @property
+    def begun(self) -> int | None:
+        """The number of a frame of which only a part has come; not of data."""
+        return self._frames if self._held else None
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """Within a frame of data: its stream, and the bytes to come. Else zeros."""
+        return (0, 0) if self._inside is None else self._inside[:2]
+
+    def filled(self, size: int) -> None:
+        """So many bytes of the frame of data have come, and are where they belong."""
+        assert self._inside is not None
+        number, missing, last = self._inside
+        missing -= size
+        self._inside = (number, missing, last) if missing else None
+        self._piece(number, None, size, last and not missing)
+
+    def feed(self, data: Data) -> None:
+        """Take what has come; hands on all that is complete.
+
+        Data is handed on as views if it comes as one: whoever takes it copies what it keeps.
+        """
+        if self._held:
+            self._held += data
+            if len(self._held) < self._needed:
+                return
+            data = bytes(self._held)
+            self._held.clear()
+        rest = self._cut(data, self._greet(data)) if self._greeted else self._cut(data, 0)
+        if rest < len(data):
+            self._held += memoryview(data)[rest:]
+
+    def _greet(self, data: Data) -> int:
+        """Where the frames begin; the end if the greeting is not complete."""
+        size = len(frames.PREFACE)
+        if data[:size] != frames.PREFACE[: len(data)]:
+            raise NotHttp2
+        if len(data) < size:
+            self._held += data
+            return len(data)
+        assert self._greeted is not None
+        self._greeted()
+        self._greeted = None
+        return size
+
+    def _cut(self, data: Data, at: int) -> int:
+        """Hand on each frame from here; gives where the incomplete one begins."""
+        end = len(data)
+        while at < end:
+            if self._inside is not None:
+                at = self._go_on(data, at, *self._inside)
+                continue
+            if end - at < frames.HEAD_SIZE:
+                self._needed = frames.HEAD_SIZE
+                break
+            high, low, kind, flags, number = frames.HEAD.unpack_from(data, at)
+            size = high << 8 | low
+            number &= 0x7FFFFFFF
+            body = at + frames.HEAD_SIZE
+            if size > (LARGEST_CONTROL if kind else LARGEST_FRAME):
+                raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "frame too large")
+            if kind == frames.DATA and not flags & frames.PADDED:
+                at = self._go_on(data, body, number, size, bool(flags & frames.END_STREAM))
+                continue
+            if end - body < size:
+                self._needed = frames.HEAD_SIZE + size
+                break
+            at = body + size
+            self._frames += 1
+            self._whole(kind, flags, number, bytes(data[body:at]))
+        return at
+
+    def _go_on(self, data: Data, at: int, number: int, missing: int, last: bool) -> int:
+        """Hand on more of a frame of data; gives where it ends, or what has come does."""
+        piece = data[at : at + missing]
+        missing -= len(piece)
+        self._inside = (number, missing, last) if missing else None
+        self._piece(number, piece, len(piece), last and not missing)
+        return at + len(piece)

@@ -1,0 +1,75 @@
+"""What the services share: reading a request, and finding the model that it means."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from sublet.channel.codes import Code
+from sublet.channel.tensors import ALIGNED
+from sublet.errors import ServingError
+from sublet.serving.catalogue import Signature, Version
+from sublet.serving.frontend.grpc.calls import Data, Memory
+from sublet.serving.frontend.model_backend import ModelBackend
+from sublet.serving.frontend.proto import serving
+from sublet.serving.frontend.proto.lifting import content_at
+
+
+def parse(kind: Any, data: Data) -> Any:
+    """A message of a class."""
+    try:
+        # Protobuf 4 takes no bytearray.
+        return kind.FromString(memoryview(data))
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        raise ServingError(f"The request is no {name}.", Code.INTERNAL) from None
+
+
+def has_spec(request: Any) -> None:
+    """Refuse a request that says nothing about a model."""
+    if not request.HasField("model_spec"):
+        raise ServingError("Missing ModelSpec", Code.INVALID_ARGUMENT)
+
+
+def find(desk: ModelBackend, spec: Any) -> Version:
+    """The version that a ModelSpec means."""
+    if not spec.name:
+        raise ServingError("ModelSpec has no name specified.", Code.INVALID_ARGUMENT)
+    return desk.catalogue.find(spec.name, *choice(spec))
+
+
+def choice(spec: Any) -> tuple[int | None, str | None]:
+    """The number or the label that a ModelSpec names, if any."""
+    match spec.WhichOneof("version_choice"):
+        case "version":
+            return spec.version.value, None
+        case "version_label":
+            return None, spec.version_label
+        case _:
+            return None, None
+
+
+def memory(desk: ModelBackend, way: tuple[int, ...]) -> Memory:
+    """Where large requests lie: so that the content of their first large tensor is aligned."""
+
+    def give(size: int, beginning: Data) -> memoryview:
+        skipped = -content_at(beginning, way) % ALIGNED
+        return desk.memory(size + skipped)[skipped:]
+
+    return give
+
+
+async def signatures_of(desk: ModelBackend, version: Version) -> Mapping[str, Signature]:
+    """The signatures of a version, at once if they are known."""
+    known = version.signatures
+    return await desk.describe(version) if known is None else known
+
+
+@lru_cache(4096)
+def model_spec(name: str, version: int, signature: str = "") -> bytes:
+    """The ModelSpec of an answer, serialized."""
+    spec = serving("ModelSpec")(name=name, signature_name=signature)
+    spec.version.value = version
+    data: bytes = spec.SerializeToString()
+    return data

@@ -1,0 +1,61 @@
+"""What a front end can ask: the one door behind which models, engines and the server are."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sublet.channel.answer import Answer
+from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.statistics import Counts
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+class ModelBackend(Protocol):
+    """Everything raises ServingError, whose code and text are the client's answer."""
+
+    catalogue: Catalogue
+    """As it is now; replaced as a whole."""
+
+    async def describe(self, version: Version) -> Mapping[str, Signature]:
+        """The signatures of a version; looks into the model if nobody has yet."""
+
+    def run(
+        self,
+        version: Version,
+        signature: str,
+        inputs: Arrays,
+        outputs: Sequence[str] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> Awaitable[Answer]:
+        """Run rows of a model, batched with everyone else's.
+
+        The caller has checked the inputs against the signature. `outputs` are the wanted ones, in
+        their order; all if empty. `deadline` is a time of `time.monotonic`.
+        """
+
+    def unready(self, version: Version | None = None) -> str:
+        """Why not all models can be called now, or this version cannot; empty if they can."""
+
+    def memory(self, size: int) -> memoryview:
+        """Memory for a large request: tensors that lie in it go to an engine without a copy, as a
+        rule, if they lie as TensorFlow wants them (`channel.tensors.ALIGNED`)."""
+
+    def admit(self, version: Version) -> None:
+        """Raises what a call would be refused with at once, before anything of it was read: a
+        model that is flooded must not cost others the processor. If it is `Later`, the client is
+        to hear of it when that has come."""
+
+    async def reload(self, config: bytes) -> None:
+        """Replace what is served by a ModelServerConfig (a serialized message)."""
+
+    def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
+        """Note a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
+
+    async def statistics(self) -> Counts:
+        """What became of the calls of each version, in all front ends."""
+
+    async def exposition(self) -> str | bytes:
+        """The metrics of all front ends and engines, as Prometheus reads them."""

@@ -1,0 +1,182 @@
+"""A front end: the process that speaks with clients. It never loads a model.
+
+Started by the server with one end of a link and the listening sockets. It ends when the link does,
+so none outlives its server. Signals of a terminal or a service manager are the server's to hear.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from sublet import descriptors
+from sublet.serving import link as say
+from sublet.serving import tls
+from sublet.serving.catalogue import Catalogue
+from sublet.serving.frontend.engine_router import EngineRouter
+from sublet.serving.frontend.limits import Limits, places
+from sublet.serving.frontend.memory_budget import MemoryBudget, share
+from sublet.text import plain
+
+_TELL = 1.0
+"""Seconds between two reports of what was counted: as much is lost if it is killed."""
+
+
+class ProtocolServer(Protocol):
+    """The server of one protocol."""
+
+    async def drain(self, seconds: float, /) -> object:
+        """Take no new connections, answer what has come; end the rest after so many seconds."""
+
+    def change(self, ready: bool, /) -> None:
+        """Tell whoever watches that the server is ready, or is not."""
+
+
+class FrontEnd:
+    """What the server has asked for, and the servers of the two protocols."""
+
+    def __init__(self) -> None:
+        self._clerk = EngineRouter()
+        self._link: say.Link
+        self._faces: list[ProtocolServer] = []
+        self._ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._counted = 0
+
+    async def run(self, sock: socket.socket) -> None:
+        """Until the server has it drained, or has gone."""
+        self._link = await say.Link.over(sock, say.ToFrontEnd, self._heard, self._ended.set)
+        self._clerk.link = self._link
+        self._do(self._report())
+        await self._ended.wait()
+        self._clerk.close()
+
+    def _heard(self, message: say.ToFrontEnd) -> None:
+        match message:
+            case say.Opening():
+                self._do(self._open(message))
+            case say.News(number, catalogue, names, silent):
+                self._clerk.names, self._clerk.silent = names, frozenset(silent)
+                self._do(self._news(number, catalogue))
+            case say.Ping():
+                self._link.send(say.Pong())
+            case say.Drain(seconds):
+                self._do(self._drain(seconds))
+            case say.AskTally(number):
+                self._link.send(say.Counted(number, self._clerk.tally))
+            case say.Reloaded() | say.Exposition() | say.Statistics():
+                self._clerk.answered(message)
+
+    async def _open(self, opening: say.Opening) -> None:
+        self._clerk.room = MemoryBudget(share(opening.frontends))
+        limits = _limits(opening)
+        try:
+            if opening.rest:
+                self._faces.append(await _rest(self._clerk, opening, limits))
+            if opening.grpc:
+                self._faces.append(await _grpc(self._clerk, opening, limits))
+        except Exception as error:
+            self._link.send(say.Failed(f"{type(error).__name__}: {error}"))
+            return
+        self._say_whether_ready()
+        # What was loaded to get here stays: collections need not look at it again.
+        gc.collect()
+        gc.freeze()
+        self._link.send(say.Ready())
+
+    async def _news(self, number: int, catalogue: Catalogue) -> None:
+        await self._clerk.news(catalogue)
+        self._say_whether_ready()
+        self._link.send(say.Heard(number))
+
+    def _say_whether_ready(self) -> None:
+        for face in self._faces:
+            face.change(not self._clerk.unready())
+
+    async def _drain(self, seconds: float) -> None:
+        await asyncio.gather(*(face.drain(seconds) for face in self._faces))
+        self._link.send(say.Counted(0, self._clerk.tally))
+        self._link.close()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_TELL)
+            self._clerk.tidy()
+            counted = sum(self._clerk.tally.requests.values())
+            if counted != self._counted:
+                self._counted = counted
+                self._link.send(say.Counted(0, self._clerk.tally))
+
+    def _do(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _limits(opening: say.Opening) -> Limits:
+    usual = Limits()
+    body = opening.max_request or usual.body
+    protocols = bool(opening.rest) + bool(opening.grpc)
+    return Limits(
+        body=body,
+        bodies=max(body, usual.bodies // opening.frontends),
+        connections=places(usual.connections, protocols, descriptors.limit()),
+        call=opening.rest_timeout,
+    )
+
+
+async def _rest(clerk: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
+    from sublet.serving.frontend.rest.router import Router
+    from sublet.serving.frontend.rest.server import Server
+
+    site = Router(clerk, limits, opening.metrics_path)
+    server = Server(clerk, limits, site, opening.cors, opening.access)
+    secure = None if opening.rest_tls is None else tls.context(opening.rest_tls, tls.REST)
+    await server.start(*map(_socket, opening.rest), secure=secure)
+    return server
+
+
+async def _grpc(clerk: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
+    from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
+    from sublet.serving.frontend.grpc.server import GrpcServer
+
+    largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
+    server = GrpcServer(clerk, largest, share(opening.frontends), limits, opening.access)
+    secure = None if opening.tls is None else tls.context(opening.tls)
+    await server.listen([*map(_socket, opening.grpc)], secure)
+    return server
+
+
+def _socket(number: int) -> socket.socket:
+    return socket.socket(fileno=number)
+
+
+class _Plain(logging.Formatter):
+    """For a terminal: what is logged may have been written by a client."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(plain, super().format(record).split("\n")))
+
+
+def main() -> None:
+    """Be a front end on the link whose descriptor is named on the command line."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    descriptors.raise_limit()
+    said = logging.StreamHandler()
+    said.setFormatter(_Plain("sublet: %(message)s"))
+    logging.basicConfig(handlers=[said])
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        from uvloop import run
+    except ImportError:
+        from asyncio import run
+    run(FrontEnd().run(sock))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The inputs of a predict request: rows (`instances`) or columns (`inputs`)."""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.catalogue import TensorSpec
+from sublet.serving.frontend.rest.documents import show, wrong
+from sublet.serving.frontend.rest.values import (
+    BLOCK,
+    Array,
+    Shape,
+    array_of,
+    exactly,
+    is_b64,
+    quick,
+    shape_of,
+    tensor,
+)
+
+Specs = Mapping[str, TensorSpec]
+
+
+def rows(instances: list[Any], specs: Specs, truths: bool = True) -> dict[str, Array]:
+    """The inputs of a request in row form: one value, or one object of named values, per row.
+
+    `truths`: whether there may be a `true` or `false` in it.
+    """
+    first = instances[0]
+    names = sorted(specs)
+    if type(first) is not dict and len(names) > 1:
+        raise wrong(
+            "instances is a plain list, but expecting list of objects as multiple input tensors "
+            "required as per tensorinfo_map"
+        )
+    if _is_named(first):
+        return _named_rows(instances, specs, names)
+    found = quick(instances, specs[names[0]].dtype, truths)
+    return {names[0]: _plain_rows(instances, names[0], specs) if found is None else found}
+
+
+def columns(inputs: Any, specs: Specs, truths: bool = True) -> dict[str, Array]:
+    """The inputs of a request in column form: one tensor, or an object of named tensors."""
+    if not _is_named(inputs):
+        if len(specs) > 1:
+            raise wrong(
+                "inputs is a plain value/list, but expecting an object as multiple input tensors "
+                "required as per tensorinfo_map"
+            )
+        (name,) = specs
+        return {name: tensor(inputs, specs[name].dtype, truths)}
+    found = {}
+    for name, spec in specs.items():
+        if name not in inputs:
+            raise wrong(f"Missing named input: {name} in 'inputs' object.")
+        found[name] = tensor(inputs[name], spec.dtype, truths)
+    return found
+
+
+def _named_rows(instances: list[Any], specs: Specs, names: list[str]) -> dict[str, Array]:
+    found = _quick_columns(instances, specs)
+    if found is not None:
+        return found
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    shapes: dict[str, Shape] = {}
+    for start in range(0, len(instances), BLOCK):
+        block = instances[start : start + BLOCK]
+        found = _quick_columns(block, specs)
+        if found and all(shapes.get(name) == found[name].shape[1:] for name in names):
+            for name in names:
+                values[name] += found[name].reshape(-1).tolist()
+            continue
+        for index, row in enumerate(block, start):
+            _named_row(index, row, specs, names, values, shapes)
+    return {
+        name: array_of(values[name], specs[name].dtype, (len(instances), *shapes[name]))
+        for name in names
+    }
+
+
+def _named_row(
+    index: int,
+    row: Any,
+    specs: Specs,
+    names: list[str],
+    values: dict[str, list[Any]],
+    shapes: dict[str, Shape],
+) -> None:
+    if not _is_named(row):
+        raise wrong(f"Expecting object but got list at item {index} of input list")
+    for name, value in row.items():
+        try:
+            if name not in specs:
+                raise wrong(f"JSON object: does not have named input: {name}")
+            values[name] += _row(value, name, specs[name].dtype, shapes)
+        except ServingError as failed:
+            raise _at(f"element: {index} key: {name}", failed) from None
+    if row.keys() != specs.keys():
+        raise wrong(
+            f"Failed to process element: {index} of 'instances' list. JSON object: "
+            f"{show(row)} keys must be equal to: {','.join(names)}"
+        )
+
+
+def _quick_columns(rows: list[Any], specs: Specs) -> dict[str, Array] | None:
+    if not all(type(row) is dict and row.keys() == specs.keys() for row in rows):
+        return None
+    found = {}
+    for name, spec in specs.items():
+        column = quick([row[name] for row in rows], spec.dtype)
+        if column is None:
+            return None
+        found[name] = column
+    return found
+
+
+def _plain_rows(instances: list[Any], name: str, specs: Specs) -> Array:
+    dtype = specs[name].dtype
+    values: list[Any] = []
+    shapes: dict[str, Shape] = {}
+    for start in range(0, len(instances), BLOCK):
+        block = instances[start : start + BLOCK]
+        found = quick(block, dtype)
+        if found is not None and shapes.get(name) == found.shape[1:]:
+            values += found.reshape(-1).tolist()
+            continue
+        for index, row in enumerate(block, start):
+            if _is_named(row):
+                raise wrong(f"Expecting value/list but got object at item {index} of input list")
+            try:
+                values += _row(row, name, dtype, shapes)
+            except ServingError as failed:
+                raise _at(f"element: {index}", failed) from None
+    return array_of(values, dtype, (len(instances), *shapes[name]))
+
+
+def _row(value: Any, name: str, dtype: int, shapes: dict[str, Shape]) -> list[Any]:
+    """The values of one row, which must be shaped as the first."""
+    shape = shape_of(value)
+    values = exactly(value, shape, dtype)
+    first = shapes.setdefault(name, shape)
+    if prod(first) != len(values):
+        raise wrong(f"Expecting tensor size: {prod(first)} but got: {len(values)}")
+    if first != shape:
+        raise wrong(f"Expecting shape {_shape_text(first)} but got: {_shape_text(shape)}")
+    return values
+
+
+def _at(where: str, failed: ServingError) -> ServingError:
+    return ServingError(
+        f"Failed to process {where} of 'instances' list. "
+        f"Error: {Code(failed.code).name}: {failed.message}",
+        Code.INVALID_ARGUMENT,
+    )
+
+
+def _shape_text(shape: Shape) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+def _is_named(value: Any) -> bool:
+    return type(value) is dict and not is_b64(value)

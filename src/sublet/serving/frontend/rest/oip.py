@@ -1,0 +1,207 @@
+"""The Open Inference Protocol (KServe V2) over HTTP, with raw tensors behind the JSON.
+
+The signature is `serving_default`, or the one that the request's parameter `signature_name` names.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import sublet
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving import statistics
+from sublet.serving.catalogue import Signature, State, Version
+from sublet.serving.dtypes import KINDS
+from sublet.serving.frontend import checks
+from sublet.serving.frontend.model_backend import ModelBackend
+from sublet.serving.frontend.repository_index import fixed, index
+from sublet.serving.frontend.rest import documents, oip_tensors, writing
+from sublet.serving.frontend.rest.calls import Calls
+from sublet.serving.frontend.rest.documents import wrong
+from sublet.serving.frontend.rest.messages import Pending, Reply, Request
+
+Answerer = Callable[[Request], Reply | Pending]
+
+_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
+_PLATFORM = "tensorflow_savedmodel"
+_CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
+_EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
+
+
+class Inference:
+    """The API."""
+
+    def __init__(self, desk: ModelBackend, calls: Calls) -> None:
+        self._desk = desk
+        self._calls = calls
+
+    def find(self, method: str, path: str) -> Answerer:
+        """What answers requests of this method and path. Raises ServingError."""
+        reads = method in ("GET", "HEAD")
+        path = path.rstrip("/")
+        if path == "/v2/models/stats" and reads:
+            return partial(self._statistics, ("", None, None))
+        if match := _MODEL.fullmatch(path):
+            name = unquote_to_bytes(match[1]).decode("utf-8", "replace")
+            target = name, None if match[2] is None else _number(match[2]), None
+            if match[3] == "infer" and method == "POST":
+                return partial(self._infer, target)
+            if match[3] == "ready" and reads:
+                return partial(self._model_ready, target)
+            if match[3] is None and reads:
+                return partial(self._model, target)
+            if match[3] == "config" and reads:
+                return partial(self._config, target)
+            if match[3] == "stats" and reads:
+                return partial(self._statistics, target)
+        elif reads and path == "/v2/health/ready":
+            return self._ready
+        elif reads and path in _PLAIN:
+            return _PLAIN[path]
+        elif path == "/v2/repository/index" and method == "POST":
+            return self._index
+        elif _CHANGE.fullmatch(path) and method == "POST":
+            raise fixed()
+        raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
+
+    def _ready(self, request: Request) -> Reply:
+        return self._unless(self._desk.unready())
+
+    def _model_ready(self, target: tuple[str, int | None, None], request: Request) -> Reply:
+        return self._unless(self._desk.unready(self._calls.find(target)))
+
+    @staticmethod
+    def _unless(reason: str) -> Reply:
+        if reason:
+            raise ServingError(reason, Code.UNAVAILABLE)
+        return Reply(200, b"")
+
+    def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+        version = self._calls.find(target)
+        return self._calls.described(version, partial(self._described, version))
+
+    def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
+        model = self._desk.catalogue.models[version.model]
+        _, signature = checks.check_signature(signatures, "", rest=True)
+        told = {
+            "name": version.model,
+            "versions": [
+                str(each.number)
+                for each in sorted(model.versions.values(), key=lambda each: each.number)
+                if each.state is State.AVAILABLE
+            ],
+            "platform": _PLATFORM,
+            "inputs": _specs(signature.inputs),
+            "outputs": _specs(signature.outputs),
+        }
+        return Reply(200, writing.encode(told))
+
+    def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+        version = self._calls.find(target)
+        return self._calls.described(version, partial(_configured, version))
+
+    def _index(self, request: Request) -> Reply:
+        asked = documents.parse(request.body) if request.body.strip() else {}
+        return Reply(200, writing.encode(index(self._desk.catalogue, asked.get("ready") is True)))
+
+    def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
+        return self._calls.task(self._count(*target[:2]))
+
+    async def _count(self, name: str, number: int | None) -> Reply:
+        counts = await self._desk.statistics()
+        told = statistics.told(self._desk.catalogue, counts, name, number)
+        return Reply(200, writing.encode(told))
+
+    def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+        split = request.head.split
+        body = request.body
+        if split is not None and split > len(body):
+            raise wrong("Inference-Header-Content-Length is larger than the body.")
+        version = self._calls.find(target)
+        self._calls.admit(version)
+        document = documents.parse(body if split is None else body[:split])
+        raw = memoryview(body)[len(body) if split is None else split :]
+        return self._calls.described(version, partial(self._run, version, document, raw, request))
+
+    def _run(
+        self,
+        version: Version,
+        document: dict[str, Any],
+        raw: memoryview,
+        request: Request,
+        signatures: Mapping[str, Signature],
+    ) -> Pending:
+        parameters = oip_tensors.one_object(document, "parameters")
+        chosen = parameters.get("signature_name", "")
+        if type(chosen) is not str:
+            raise wrong("The parameter signature_name is a string.")
+        name, signature = checks.check_signature(signatures, chosen, rest=True)
+        inputs = oip_tensors.inputs(document, raw)
+        checks.check_inputs(signature, inputs)
+        wanted = {
+            oip_tensors.text(each, "name", "an output"): oip_tensors.one_object(each, "parameters")
+            for each in oip_tensors.objects(document, "outputs")
+        }
+        checks.check_outputs(signature, tuple(wanted))
+        identity = document.get("id")
+        write = partial(
+            oip_tensors.outcome,
+            version,
+            identity if type(identity) is str else None,
+            wanted,
+            parameters.get("binary_data_output") is True,
+        )
+        return self._calls.run(version, name, inputs, request, write, outputs=tuple(wanted))
+
+
+def _number(digits: str) -> int:
+    """A version; one that is too large is just not found."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) < 19 else 2**63
+
+
+def _specs(specs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "datatype": KINDS[spec.dtype].triton if spec.dtype in KINDS else "",
+            "shape": [-1] if spec.shape is None else list(spec.shape),
+        }
+        for name, spec in specs.items()
+    ]
+
+
+def _configured(version: Version, signatures: Mapping[str, Signature]) -> Reply:
+    """As much of Triton's model configuration as clients look at."""
+    _, signature = checks.check_signature(signatures, "", rest=True)
+    sides = {
+        side: [
+            {
+                "name": told["name"],
+                "data_type": f"TYPE_{told['datatype'].replace('BYTES', 'STRING')}",
+                "dims": told["shape"],
+            }
+            for told in _specs(specs)
+        ]
+        for side, specs in (("input", signature.inputs), ("output", signature.outputs))
+    }
+    told = {"name": version.model, "platform": _PLATFORM, "max_batch_size": 0, **sides}
+    return Reply(200, writing.encode(told))
+
+
+def _server(request: Request) -> Reply:
+    told = {"name": "sublet", "version": sublet.__version__, "extensions": _EXTENSIONS}
+    return Reply(200, writing.encode(told))
+
+
+def _healthy(request: Request) -> Reply:
+    return Reply(200, b"")
+
+
+_PLAIN: Mapping[str, Answerer] = {
+    "/v2": _server,
+    "/v2/health/live": _healthy,
+}

@@ -1,0 +1,181 @@
+"""The inputs and outputs of the Open Inference Protocol: as JSON, or as raw bytes behind it."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from sublet.channel.answer import Answer
+from sublet.serving.catalogue import Version
+from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON
+from sublet.serving.frontend.rest import values, writing
+from sublet.serving.frontend.rest.documents import wrong
+from sublet.serving.frontend.rest.messages import Reply
+from sublet.serving.frontend.rest.values import Array
+
+_RAW = b"application/octet-stream"
+
+
+def inputs(document: dict[str, Any], raw: memoryview) -> dict[str, Array]:
+    """The tensors of a request; `raw` is what follows its JSON."""
+    found: dict[str, Array] = {}
+    at = 0
+    for given in objects(document, "inputs"):
+        name = text(given, "name", "an input")
+        kind = TRITON.get(text(given, "datatype", f'input "{name}"'))
+        if kind is None or kind.array is None:
+            raise wrong(f'Input "{name}" has a datatype that is not known: {given["datatype"]}')
+        shape = given.get("shape")
+        if type(shape) is not list or not all(
+            type(size) is int and 0 <= size < 2**40 for size in shape
+        ):
+            raise wrong(f'Input "{name}" has no shape: a list of sizes.')
+        if len(shape) > 32:
+            raise wrong(f'Input "{name}" has more than 32 dimensions.')
+        size = one_object(given, "parameters").get("binary_data_size")
+        if name in found:
+            raise wrong(f'Input "{name}" is given twice.')
+        if size is None:
+            found[name] = _shaped(name, given.get("data"), kind.number, shape)
+            continue
+        if type(size) is not int or not 0 <= size <= len(raw) - at:
+            raise wrong(f'Input "{name}" has fewer bytes in the request than it says.')
+        found[name] = _binary(name, raw[at : at + size], kind.number, shape)
+        at += size
+    if at != len(raw):
+        raise wrong(f"{len(raw) - at} bytes of the request belong to no input.")
+    return found
+
+
+def _shaped(name: str, data: Any, dtype: int, shape: list[int]) -> Array:
+    """Data of JSON, flat or nested: the protocol allows both."""
+    if type(data) is not list:
+        raise wrong(f'Input "{name}" has no data: a list of values.')
+    if dtype in (HALF, BFLOAT16):
+        raise wrong(f'Input "{name}": {KINDS[dtype].triton} can only be sent as raw bytes.')
+    array = values.tensor(data, dtype)
+    if array.size != prod(shape):
+        raise wrong(
+            f'Input "{name}" has {array.size} values, but its shape {shape} has {prod(shape)}.'
+        )
+    return array.reshape(shape)
+
+
+def _binary(name: str, raw: memoryview, dtype: int, shape: list[int]) -> Array:
+    if dtype == STRING:
+        return _strings(name, raw, shape)
+    array = KINDS[dtype].array
+    assert array is not None
+    if prod(shape) * array.itemsize != len(raw):
+        raise wrong(
+            f'Input "{name}" has {len(raw)} bytes, but its shape {shape} and datatype '
+            f"need {prod(shape) * array.itemsize}."
+        )
+    found = np.frombuffer(raw, array)
+    # In the middle of a body it may lie crooked in memory; a copy does not.
+    return (found if found.flags.aligned else found.copy()).reshape(shape)
+
+
+def _strings(name: str, raw: memoryview, shape: list[int]) -> Array:
+    """Each string is its length in four bytes, then itself."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
+        if at + 4 > len(raw) or end > len(raw):
+            raise wrong(f'Input "{name}" has a string that is longer than its bytes.')
+        found.append(bytes(raw[at + 4 : end]))
+        at = end
+    if len(found) != prod(shape):
+        raise wrong(
+            f'Input "{name}" has {len(found)} strings, but its shape {shape} has {prod(shape)}.'
+        )
+    array = np.empty(len(found), object)
+    array[:] = found
+    return array.reshape(shape)
+
+
+def objects(document: Mapping[str, Any], name: str) -> Sequence[dict[str, Any]]:
+    """A list of objects under a key; empty if it is not there."""
+    value = document.get(name, [])
+    if type(value) is not list or not all(type(each) is dict for each in value):
+        raise wrong(f"'{name}' is a list of objects.")
+    return value
+
+
+def one_object(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object under a key; empty if it is not there."""
+    value = document.get(name, {})
+    if type(value) is not dict:
+        raise wrong(f"'{name}' is an object.")
+    return value
+
+
+def text(document: Mapping[str, Any], key: str, what: str) -> str:
+    """A string under a key."""
+    value = document.get(key)
+    if type(value) is not str:
+        raise wrong(f"'{key}' of {what} is a string.")
+    return value
+
+
+def outcome(
+    version: Version,
+    identity: str | None,
+    wanted: Mapping[str, Mapping[str, Any]],
+    all_raw: bool,
+    answer: Answer,
+) -> Reply:
+    """The reply with the outputs; `wanted` has the parameters of those that were named."""
+    outputs: list[dict[str, Any]] = []
+    parts: list[bytes] = []
+    for name, array in answer.outputs.items():
+        kind = ARRAYS.get(array.dtype)
+        if kind is None or not kind.triton:
+            raise wrong(f'Output "{name}" is of type {array.dtype}, which the protocol cannot say.')
+        asked = wanted.get(name, {})
+        classes = asked.get("classification", 0)
+        if type(classes) is int and classes > 0 and array.dtype.kind != "O":
+            array, kind = _best(array, classes), KINDS[STRING]
+        told: dict[str, Any] = {
+            "name": name,
+            "datatype": kind.triton,
+            "shape": list(array.shape),
+        }
+        if asked.get("binary_data", all_raw) is True:
+            parts.append(_raw(array))
+            told["parameters"] = {"binary_data_size": len(parts[-1])}
+        else:
+            told["data"] = writing.flat(array)
+        outputs.append(told)
+    document: dict[str, Any] = {
+        "model_name": version.model,
+        "model_version": str(version.number),
+        "outputs": outputs,
+    }
+    if identity is not None:
+        document["id"] = identity
+    body = writing.encode(document)
+    if not parts:
+        return Reply(200, body)
+    split = b"Inference-Header-Content-Length: %d\r\n" % len(body)
+    return Reply(200, b"".join((body, *parts)), _RAW, split)
+
+
+def _raw(array: Array) -> bytes:
+    if array.dtype.kind != "O":
+        return array.tobytes()
+    items = array.reshape(-1).tolist()
+    return b"".join(part for item in items for part in (len(item).to_bytes(4, "little"), item))
+
+
+def _best(array: Array, classes: int) -> Array:
+    """The highest scores of each row as `score:index`, best first."""
+    rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+    best = np.argsort(-rows, axis=1, kind="stable")[:, :classes]
+    found = np.empty(best.shape, object)
+    for row, order in enumerate(best.tolist()):
+        for place, index in enumerate(order):
+            found[row, place] = f"{rows[row, index]:f}:{index}".encode()
+    return found.reshape((*array.shape[:-1], best.shape[1]))

@@ -1,0 +1,228 @@
+"""TensorFlow Serving's REST API: predict, classify, regress, status and metadata of models."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from sublet.channel.answer import Answer
+from sublet.errors import ServingError
+from sublet.serving.catalogue import Signature, Version
+from sublet.serving.frontend import checks, examples
+from sublet.serving.frontend.model_backend import ModelBackend
+from sublet.serving.frontend.rest import description, documents, features, forms, writing
+from sublet.serving.frontend.rest.calls import Calls
+from sublet.serving.frontend.rest.documents import wrong
+from sublet.serving.frontend.rest.messages import Body, Pending, Reply, Request
+from sublet.serving.frontend.rest.values import Array
+
+_CALL = re.compile(
+    r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)",
+    re.IGNORECASE | re.ASCII,
+)
+_LOOK = re.compile(
+    r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?",
+    re.IGNORECASE | re.ASCII,
+)
+
+Answerer = Callable[[Request], Reply | Pending]
+
+
+class Target(NamedTuple):
+    """Which model a path means."""
+
+    name: str
+    version: int | None = None
+    label: str | None = None
+
+
+class TfServing:
+    """The API. What is wrong with a request is said in TensorFlow Serving's words."""
+
+    def __init__(self, desk: ModelBackend, calls: Calls) -> None:
+        self._desk = desk
+        self._calls = calls
+
+    def find(self, method: str, path: str) -> Answerer:
+        """What answers requests of this method and path. Raises ServingError."""
+        if method == "POST" and (match := _CALL.fullmatch(path)):
+            target = _target(*match.groups()[:3])
+            # The path is matched in any case, but what is asked for only in this one.
+            if match[4] == "predict":
+                return partial(self._counted, "Predict", target, self._predict)
+            if match[4] == "classify":
+                return partial(self._counted, "Classify", target, partial(self._judge, True))
+            if match[4] == "regress":
+                return partial(self._counted, "Regress", target, partial(self._judge, False))
+        elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
+            if match[1] is None:
+                raise wrong("Missing model name in request.")
+            target = _target(*match.groups()[:3])
+            return partial(self._metadata if match[4] == "metadata" else self._status, target)
+        raise wrong(f"Malformed request: {method} {path}")
+
+    def _counted(
+        self,
+        api: str,
+        target: Target,
+        answer: Callable[[Target, Request], Reply | Pending],
+        request: Request,
+    ) -> Reply | Pending:
+        """Calls are counted when they are done; this one may not even begin."""
+        try:
+            return answer(target, request)
+        except ServingError as failed:
+            self._calls.count(target.name, api, request.received, failed.code)
+            raise
+
+    # predict
+
+    def _predict(self, target: Target, request: Request) -> Reply | Pending:
+        try:
+            version = self._calls.find(target)
+        except ServingError:
+            # A body that is no JSON is complained about before a model that is not there.
+            _signature_name(documents.parse(request.body))
+            raise
+        self._calls.admit(version)
+        document = documents.parse(request.body)
+        name = _signature_name(document)
+        return self._calls.described(version, partial(self._run, version, name, document, request))
+
+    def _run(
+        self,
+        version: Version,
+        name: str,
+        document: dict[str, Any],
+        request: Request,
+        signatures: Mapping[str, Signature],
+    ) -> Pending:
+        asked = name
+        name, signature = checks.check_signature(signatures, name, rest=True)
+        specs = signature.inputs
+        if not specs:
+            raise wrong(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
+        tensors, write = _tensors(document, specs, _has_truths(request.body))
+        checks.check_inputs(signature, tensors)
+        return self._calls.run(
+            version, name, tensors, request, lambda answer: Reply(200, write(answer.outputs))
+        )
+
+    # classify and regress
+
+    def _judge(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
+        try:
+            version = self._calls.find(target)
+        except ServingError:
+            # As in predict, what is wrong with the body is said first.
+            _judged(request.body)
+            raise
+        self._calls.admit(version)
+        name, rows = _judged(request.body)
+        return self._calls.described(
+            version, partial(self._run_judge, version, classify, name, rows, request)
+        )
+
+    def _run_judge(
+        self,
+        version: Version,
+        classify: bool,
+        name: str,
+        rows: list[bytes],
+        request: Request,
+        signatures: Mapping[str, Signature],
+    ) -> Pending:
+        find = examples.classifying if classify else examples.regressing
+        name, _ = find(signatures, name)
+        inputs = {examples.INPUTS: examples.to_array(rows)}
+        write = partial(_classified if classify else _regressed, len(rows))
+        api = "Classify" if classify else "Regress"
+        return self._calls.run(version, name, inputs, request, write, api=api)
+
+    # status and metadata
+
+    def _status(self, target: Target, request: Request) -> Reply:
+        return description.status(self._desk.catalogue, *target)
+
+    def _metadata(self, target: Target, request: Request) -> Reply | Pending:
+        version = self._calls.find(target)
+        return self._calls.described(version, partial(description.metadata, version))
+
+
+def _target(name: str, version: str | None, label: str | None) -> Target:
+    number = None
+    if version is not None:
+        # A signed 64-bit number, however many zeros it begins with.
+        number = int(version) if len(version.lstrip("0")) < 20 else 2**63
+        if number >= 2**63:
+            raise wrong(f"Failed to convert version: {version[:40]} to numeric.")
+    return Target(_decoded(name), number, None if label is None else _decoded(label))
+
+
+def _decoded(text: str) -> str:
+    # What is no UTF-8 can be no model's name, and is not found.
+    return unquote_to_bytes(text).decode("utf-8", "replace")
+
+
+def _tensors(
+    document: dict[str, Any], specs: forms.Specs, truths: bool
+) -> tuple[dict[str, Array], Callable[[Mapping[str, Array]], bytes]]:
+    """The inputs of a request, and what writes its outputs: in the form of the inputs."""
+    if "instances" not in document:
+        if "inputs" not in document:
+            raise wrong("Missing 'inputs' or 'instances' key")
+        return forms.columns(document["inputs"], specs, truths), writing.columns
+    instances = document["instances"]
+    if "inputs" in document:
+        raise wrong(
+            f"JSON Value: {documents.show(document)} Not formatted correctly expecting only one "
+            "of 'inputs' or 'instances' keys to exist "
+        )
+    if type(instances) is not list:
+        raise wrong(
+            f"JSON Value: {documents.show(document)} Excepting 'instances' to be an list/array"
+        )
+    if not instances:
+        raise wrong(f"JSON Value: {documents.show(document)} No values in 'instances' array")
+    return forms.rows(instances, specs, truths), writing.predictions
+
+
+def _has_truths(body: Body) -> bool:
+    """Whether there may be a truth value in it. One letter is sought much faster than a word."""
+    return (b"u" in body and b"true" in body) or (b"l" in body and b"false" in body)
+
+
+def _signature_name(document: dict[str, Any]) -> str:
+    name = document.get("signature_name", "")
+    if type(name) is not str:
+        raise wrong(
+            f"JSON Value: {documents.show(document)} not formatted correctly. "
+            "'signature_name' key must be a string value."
+        )
+    return name
+
+
+def _judged(body: Body) -> tuple[str, list[bytes]]:
+    """The signature and the examples of a classify or regress request."""
+    document = documents.parse(body)
+    return _signature_name(document), features.rows(document)
+
+
+def _classified(rows: int, answer: Answer) -> Reply:
+    found = examples.classifications(answer.outputs, rows)
+    if not found:
+        raise wrong("Cannot convert empty ClassificationResults to JSON")
+    results = [[list(pair) for pair in zip(*_unzipped(row), strict=True)] for row in found]
+    return Reply(200, writing.encode({"results": results}))
+
+
+def _unzipped(row: list[tuple[str, float]]) -> tuple[list[str], Any]:
+    return [label for label, _ in row], writing.numbers([score for _, score in row])
+
+
+def _regressed(rows: int, answer: Answer) -> Reply:
+    found = examples.regressions(answer.outputs, rows)
+    if not found:
+        raise wrong("Cannot convert empty RegressionResults to JSON")
+    return Reply(200, writing.encode({"results": writing.numbers(found)}))

@@ -1,0 +1,1 @@
+"""Tools beside the product: they measure it and simulate it."""

@@ -1,0 +1,135 @@
+"""A server of any make over TensorFlow Serving's gRPC API, as a way to a model."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from sublet.channel import tensors
+from sublet.channel.answer import Answer
+from sublet.channel.codes import Code
+from sublet.errors import ServingError, WorldError
+from sublet.serving.catalogue import Signature, TensorSpec
+from sublet.serving.client.call_arguments import Signatures
+from sublet.serving.dtypes import STRING
+from sublet.serving.frontend.proto import serving
+from sublet.tools.loadtest.inputs import Arrays
+
+_SERVICE = "/tensorflow.serving.PredictionService"
+_ANSWERED = Answer({})
+_PATIENCE = 10.0
+"""Seconds for a server to be there."""
+
+
+class GrpcTarget:
+    """One model at an address."""
+
+    def __init__(self, address: str, model: str, version: int | None, token: str = "") -> None:
+        self.address = address
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._model, self._version = model, version
+        # Large tensors are no error here.
+        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        self._channel = grpc.aio.insecure_channel(address, options)
+
+    async def describe(self) -> Signatures:
+        """The signatures of the model. Raises ServingError."""
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), _PATIENCE)
+        except TimeoutError:
+            raise WorldError(
+                f"{self.address} does not answer.",
+                "Is the server started? gRPC is usually on port 8500: --grpc localhost:8500.",
+            ) from None
+        request = serving("GetModelMetadataRequest")(metadata_field=["signature_def"])
+        self._name(request.model_spec)
+        data = await self.ask("GetModelMetadata", request.SerializeToString())
+        reply = serving("GetModelMetadataResponse").FromString(data)
+        told = serving("SignatureDefMap").FromString(reply.metadata["signature_def"].value)
+        return Signatures({name: _signature(one) for name, one in told.signature_def.items()})
+
+    def request(self, name: str, inputs: Arrays) -> bytes:
+        """A call, as bytes."""
+        request = serving("PredictRequest")()
+        self._name(request.model_spec)
+        request.model_spec.signature_name = name
+        for key, array in inputs.items():
+            tensor = request.inputs[key]
+            tensor.dtype = tensors.number_of(array.dtype)
+            for size in array.shape:
+                tensor.tensor_shape.dim.add(size=size)
+            if tensor.dtype == STRING:
+                tensor.string_val.extend(array.ravel())
+            else:
+                tensor.tensor_content = array.tobytes()
+        data: bytes = request.SerializeToString()
+        return data
+
+    async def ask(self, method: str, data: bytes) -> bytes:
+        """The reply's bytes. Raises ServingError."""
+        try:
+            reply: bytes = await self.method(method)(data)
+        except grpc.aio.AioRpcError as error:
+            raise ServingError(error.details() or "", error.code().value[0]) from None
+        return reply
+
+    def method(self, name: str) -> Callable[[bytes], Awaitable[bytes]]:
+        """Bytes in, bytes out: nothing is encoded here."""
+        return partial(self._channel.unary_unary(f"{_SERVICE}/{name}"), metadata=self._metadata)
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._channel.close()
+
+    def _name(self, spec: Any) -> None:
+        spec.name = self._model
+        if self._version is not None:
+            spec.version.value = self._version
+
+
+class Rpc:
+    """The way."""
+
+    def __init__(self, station: GrpcTarget, name: str, inputs: Sequence[Arrays], rows: int) -> None:
+        self.rows = rows
+        self._station = station
+        self._requests = itertools.cycle([station.request(name, one) for one in inputs])
+        self._predict = station.method("Predict")
+
+    async def ready(self, concurrency: int) -> None:
+        """Nothing is needed: all calls share one connection."""
+
+    def call(self) -> "asyncio.Future[Answer]":
+        return asyncio.ensure_future(self._call(next(self._requests)))
+
+    async def close(self) -> None:
+        await self._station.close()
+
+    async def _call(self, data: bytes) -> Answer:
+        try:
+            await self._predict(data)
+        except grpc.aio.AioRpcError as error:
+            code = Code(error.code().value[0])
+            raise ServingError(error.details() or code.name, code) from None
+        return _ANSWERED
+
+
+def _signature(told: Any) -> Signature:
+    return Signature(told.method_name, _specs(told.inputs), _specs(told.outputs))
+
+
+def _specs(told: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    return {
+        name: TensorSpec(
+            one.name,
+            one.dtype,
+            None
+            if one.tensor_shape.unknown_rank
+            else tuple(dim.size for dim in one.tensor_shape.dim),
+        )
+        for name, one in told.items()
+    }

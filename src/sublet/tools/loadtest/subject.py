@@ -1,0 +1,172 @@
+"""What is measured: a model on the disk in an engine of its own, or one that is served.
+
+Owns reading what the user names, and everything that has to be checked before the first call.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from sublet.channel import tensors
+from sublet.channel.async_client import AsyncClient
+from sublet.errors import BadRequest
+from sublet.serving.catalogue import Signature
+from sublet.serving.client.call_arguments import Signatures
+from sublet.serving.client.engine import Engine
+from sublet.serving.control import model_directories
+from sublet.tools.loadtest import inputs
+from sublet.tools.loadtest.inputs import Arrays
+from sublet.tools.loadtest.load import Way
+from sublet.tools.loadtest.ways import Channel, served
+
+if TYPE_CHECKING:
+    from sublet.tools.loadtest.http import HttpTarget
+    from sublet.tools.loadtest.rpc import GrpcTarget
+
+NAME = "sublet-bench"
+"""Of a model in an engine of its own: not one that somebody else could mean."""
+
+
+class Wanted(Struct, frozen=True):
+    """What the user says about calls."""
+
+    signature: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    rows: int | None = None
+    data: Path | None = None
+
+
+class Target(Struct, frozen=True):
+    """A version of a model on the disk."""
+
+    path: Path
+    version: int
+
+    @property
+    def name(self) -> str:
+        """`models/a/3`, `models/a` and `models/a.keras` are all of a model named a."""
+        path = self.path.absolute()
+        return path.parent.name if path.name.isdecimal() else path.name.removesuffix(".keras")
+
+
+class Subject(Struct, frozen=True):
+    """A model, ready to be called."""
+
+    about: str
+    """In one line, for people."""
+    model: str
+    version: int | None
+    signature: str
+    inputs: Mapping[str, str]
+    """dtype and shape of each, as they are sent."""
+    batchable: bool
+    way: Way
+
+
+def locate(model: str, version: int | None) -> Target | None:
+    """Where a model lies; None if the word is not a path, but may be the name of a served model."""
+    path = Path(model)
+    if model_directories.is_model(path):
+        number = int(path.name) if path.is_dir() and path.name.isdecimal() else 1
+        if version not in (None, number):
+            raise BadRequest(f"{model} is version {number}, not {version}.", "Leave --version out.")
+        return Target(path, number)
+    if model_directories.has_versions(path):
+        found = model_directories.look(model)
+        number = max(found) if version is None else version
+        if number not in found:
+            known = ", ".join(map(str, sorted(found)))
+            raise BadRequest(f"{model} has no version {number}.", f"It has: {known}.")
+        return Target(Path(found[number].path), number)
+    if "/" in model or model.endswith(".keras") or path.is_file():
+        missing = "there is no such file or directory" if not path.exists() else "it is no model"
+        raise BadRequest(
+            f"{model}: {missing}.",
+            "Name a SavedModel, a .keras file, a directory of versions, or a model that is served.",
+        )
+    return None
+
+
+async def own(engine: Engine, place: Target, wanted: Wanted) -> Subject:
+    """A model in an engine of its own."""
+    port = await AsyncClient.open(engine.worker.path)
+    told = await port.ask({"ask": "describe", "model": NAME, "version": place.version})
+    found = Signatures.read(told["signatures"])
+    about = f"{place.name}, version {place.version}, in an engine of its own"
+    return _through_channel(port, NAME, place.version, found, wanted, about)
+
+
+async def running(name: str, version: int | None, wanted: Wanted) -> Subject:
+    """A model that is served by this user on this machine."""
+    port, number, found = await served(name, version)
+    about = f"{name}, version {number}, as it is served, through the channel"
+    return _through_channel(port, name, number, found, wanted, about)
+
+
+async def over_rest(site: "HttpTarget", name: str, version: int | None, wanted: Wanted) -> Subject:
+    """A model of a server of any make, through REST."""
+    from sublet.tools.loadtest.http import Rest
+
+    chosen, signature, made, rows = _prepared(await site.describe(), wanted)
+    way = Rest(site, chosen, signature, made, rows)
+    about = f"{name} at {site.url}, through REST"
+    return _subject(about, name, version, chosen, signature, made, way)
+
+
+async def over_grpc(
+    station: "GrpcTarget", name: str, version: int | None, wanted: Wanted
+) -> Subject:
+    """The same through gRPC."""
+    from sublet.tools.loadtest.rpc import Rpc
+
+    try:
+        chosen, signature, made, rows = _prepared(await station.describe(), wanted)
+    except BaseException:
+        await station.close()
+        raise
+    way = Rpc(station, chosen, made, rows)
+    about = f"{name} at {station.address}, through gRPC"
+    return _subject(about, name, version, chosen, signature, made, way)
+
+
+def _through_channel(
+    port: AsyncClient, name: str, version: int, found: Signatures, wanted: Wanted, about: str
+) -> Subject:
+    try:
+        chosen, signature, made, rows = _prepared(found, wanted)
+    except BaseException:
+        port.close()
+        raise
+    way = Channel(port, name, version, chosen, made, rows)
+    return _subject(about, name, version, chosen, signature, made, way)
+
+
+def _prepared(found: Signatures, wanted: Wanted) -> tuple[str, Signature, list[Arrays], int]:
+    """The signature that is called, what with, and the rows of a call."""
+    name = found.find(wanted.signature)
+    signature = found.all[name]
+    if wanted.data is None:
+        made = inputs.make(signature, wanted.shapes, wanted.rows)
+    elif wanted.shapes:
+        raise BadRequest("Both --data and --shape are given.", "The file has the shapes.")
+    else:
+        made = inputs.read(wanted.data, signature, wanted.rows)
+    return name, signature, made, inputs.rows_of(made[0], signature)
+
+
+def _subject(
+    about: str,
+    name: str,
+    version: int | None,
+    chosen: str,
+    signature: Signature,
+    made: list[Arrays],
+    way: Way,
+) -> Subject:
+    sent = {
+        key: f"{tensors.NAMES[tensors.number_of(array.dtype)]} {inputs.shown(array.shape)}"
+        for key, array in made[0].items()
+    }
+    return Subject(about, name, version, chosen, sent, inputs.batchable(signature), way)

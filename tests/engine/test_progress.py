@@ -1,0 +1,107 @@
+"""What an engine says of the batches that run: who waits for them, and whom they hold up."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sublet.engine.model_options import Options
+from sublet.engine.model_queue import Kind, Request
+from sublet.engine.schedule import RunningBatch, Schedule
+from support.box import wait_for
+from support.numbers import NumbersEngine, floats, numbers_engine
+
+KIND = Kind("rows")
+CLIENT = SimpleNamespace(dead=False)
+
+
+def schedule(slots: int, *models: str) -> Schedule:
+    made = Schedule(slots)
+    for name in models:
+        made.add(name, 1, Options(largest=4, enqueued=100)).present = True
+    return made
+
+
+def begin(made: Schedule, model: str, now: float, **told: Any) -> RunningBatch:
+    made.put(made.queues[model, 1], Request(KIND, 1, now, **{"client": CLIENT, **told}))
+    run, _ = made.take(now)
+    assert run is not None
+    return run
+
+
+def held_up(made: Schedule, now: float) -> list[float]:
+    return [one.holds_up for one in made.progress(now)]
+
+
+def test_a_batch_holds_nobody_up_while_others_can_begin_or_nobody_asks() -> None:
+    made = schedule(2, "a", "b")
+    begin(made, "a", 1.0)
+    made.put(made.queues["b", 1], Request(KIND, 1, 2.0))
+    assert held_up(made, 50.0) == [0.0]
+    full = schedule(1, "a", "b")
+    begin(full, "a", 1.0)
+    assert held_up(full, 50.0) == [0.0]
+
+
+def test_batches_that_have_all_places_hold_up_whoever_asks_also_if_it_gives_up_soon() -> None:
+    made = schedule(2, "a", "b", "c")
+    begin(made, "a", 1.0)
+    begin(made, "b", 2.0)
+    for now in (3.0, 4.0, 5.0):
+        asked = Request(KIND, 1, now, client=CLIENT)
+        made.put(made.queues["c", 1], asked)
+        made.queues["c", 1].give_up(asked)
+    assert held_up(made, 12.0) == [10.0, 10.0]
+
+
+def test_a_model_that_runs_one_batch_at_a_time_holds_up_itself() -> None:
+    made = schedule(2, "a", "b")
+    made.queues["a", 1].exclusive = True
+    begin(made, "a", 1.0)
+    made.put(made.queues["a", 1], Request(KIND, 1, 2.0))
+    assert held_up(made, 11.0) == [10.0]
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ({}, True),
+        ({"deadline": 5.0}, False),
+        ({"deadline": 50.0}, True),
+        ({"client": SimpleNamespace(dead=True)}, False),
+    ],
+)
+def test_a_batch_is_wanted_while_a_caller_waits_for_it(told: dict[str, Any], wanted: bool) -> None:
+    made = schedule(1, "a")
+    run = begin(made, "a", 1.0, **told)
+    (now,) = made.progress(10.0)
+    assert (now.model, now.seconds, now.wanted) == ("a", 9.0, wanted)
+    run.batch.parts[0].request.abandoned = True
+    assert not made.progress(10.0)[0].wanted
+    made.finish(run, 9.0, 9.0)
+    assert made.progress(10.0) == []
+
+
+def pulse(engine: NumbersEngine) -> list[dict[str, Any]]:
+    return list(engine.line.ask({"ask": "pulse"}))  # type: ignore[arg-type]
+
+
+def test_an_engine_tells_how_its_batches_stand_and_can_be_told_to_interrupt(
+    tmp_path: Path,
+) -> None:
+    with numbers_engine(tmp_path) as engine:
+        engine.add("held")
+        assert pulse(engine) == []
+        future = engine.line.submit("held", 1, "serving_default", {"x": floats([[1]])})
+        (run,) = wait_for(lambda: pulse(engine), "it runs")
+        assert (run["model"], run["version"], run["wanted"]) == ("held", 1, True)
+        future.cancel()
+        wait_for(lambda: not pulse(engine)[0]["wanted"], "it knows that nobody waits")
+        engine.line.ask({"ask": "interrupt", "model": "held", "version": 1})
+        # A function cannot be interrupted: it runs on, and the model is known all the same.
+        assert len(pulse(engine)) == 1
+        engine.touch("go")
+        wait_for(lambda: not pulse(engine), "it has come to its end")
+        answer = engine.line.run("held", 1, "serving_default", {"x": floats([[1]])})
+        assert answer.rows == 1
