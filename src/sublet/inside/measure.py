@@ -1,7 +1,7 @@
 """Measures what a process of a leased program uses, and keeps its usage file up to date.
 
-Owns the thread that does so once a second; it also follows a new ceiling, and tells
-the program of devices that it names too late. Never starts TensorFlow's runtime, and never raises into the program.
+Owns the thread that does so once a second; it also follows a new ceiling, and tells the program of
+devices that it names too late. Never starts the runtime, and never raises into the program.
 """
 
 from __future__ import annotations
