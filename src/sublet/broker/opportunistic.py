@@ -5,7 +5,7 @@ Owns what each of them was last told. Never decides: `policy.service` does.
 
 from collections.abc import Mapping
 
-from sublet.backends.local.launcher import Launcher
+from sublet.backends.backend import Backend
 from sublet.broker.device_usage import UsageSample
 from sublet.devices import processors
 from sublet.domain.device import Device
@@ -16,8 +16,8 @@ from sublet.policy.opportunistic import Occupant, parts, turns
 class OpportunisticJobs:
     """The broker's word to their keepers."""
 
-    def __init__(self, launcher: Launcher, devices: Mapping[str, Device]) -> None:
-        self._launcher = launcher
+    def __init__(self, backend: Backend, devices: Mapping[str, Device]) -> None:
+        self._backend = backend
         self._gpus = [device.id for device in devices.values() if device.kind == "gpu"]
         self._machine = processors()
         # What an earlier broker has told them is not known: each is told once.
@@ -33,13 +33,13 @@ class OpportunisticJobs:
         for attempt_id, part in parts(self._machine, everybody).items():
             if self._parts.get(attempt_id) != part:
                 self._parts[attempt_id] = part
-                self._launcher.confine(attempt_id, part)
+                self._backend.confine(attempt_id, part)
         for gpu in self._gpus:
             here = tuple(_on_gpu(job) for job in running if job.lease and job.lease.device == gpu)
             for attempt_id, share in turns(here).items():
                 if self._turns.get(attempt_id) != share:
                     self._turns[attempt_id] = share
-                    self._launcher.duty(attempt_id, share)
+                    self._backend.set_duty(attempt_id, share)
 
     def forget(self, attempt_id: str) -> None:
         """This attempt is over."""

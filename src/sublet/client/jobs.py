@@ -10,7 +10,7 @@ from sublet.client import job_request
 from sublet.client.connection import Connection, Ends, connect_or_start, conversation
 from sublet.home import Home
 from sublet.wire import PROTOCOL
-from sublet.wire.messages import Act, AskJobs, Done, Jobs, Queued, Reply, Request, Verb, Watch
+from sublet.wire.messages import AskJobs, Done, JobAction, Jobs, Queued, Reply, Request, Verb, Watch
 from sublet.wire.pack import pack
 from sublet.wire.rows import JobRow
 
@@ -130,7 +130,7 @@ def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
     """Do this to all of these jobs, or to none; those that have finished may be passed over. What
     was done, in words."""
     environ = dict(os.environb) if verb == "retry" else {}
-    reply = ask(Act(verb, tuple(numbers), environ))
+    reply = ask(JobAction(verb, tuple(numbers), environ))
     assert isinstance(reply, Done)
     return reply.said
 

@@ -1,6 +1,6 @@
 """What was asked for, and the states it goes through; each state carries exactly its own data."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -149,6 +149,10 @@ Cause = Literal[
     "stopped",
     "lost",
 ]
+
+
+CANCELLED: Final = "cancelled"
+"""The cause of an end by `sublet cancel`, and the reason of that stop."""
 
 
 class Outcome(Struct, frozen=True):
@@ -305,8 +309,13 @@ class Job(Struct, frozen=True):
 
     @property
     def attempt_id(self) -> str:
-        """The name of the current attempt's directory."""
+        """Names the current attempt, such as "13.1", and its directory."""
         return f"{self.id}.{self.attempt}"
+
+    @property
+    def lease_token(self) -> str:
+        """The secret that only the processes of the current attempt have in their environment."""
+        return f"{self.token}-{self.attempt}"
 
     @property
     def holds(self) -> Starting | Running | None:

@@ -95,7 +95,7 @@ class Watch(Struct, frozen=True, tag="watch"):
 Verb = Literal["cancel", "pause", "resume", "retry"]
 
 
-class Act(Struct, frozen=True, tag="act"):
+class JobAction(Struct, frozen=True, tag="act"):
     """Do this to these jobs: to all of them or, if it cannot be done to one, to none."""
 
     verb: Verb
@@ -164,7 +164,7 @@ Request = (
     | AskExplain
     | KeepForecast
     | Watch
-    | Act
+    | JobAction
     | Down
 )
 

@@ -11,7 +11,8 @@ on a lodger needs no connection: the broker sees its end through a descriptor of
 import os
 from pathlib import Path
 
-from sublet.backends.local.reports import Ending, Reports, own_status, read_ending
+from sublet.backends.backend import Ending, Reports
+from sublet.backends.local.endings import own_status, read_ending
 from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree

@@ -18,9 +18,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sublet.backends.backend import Ending, Reports
+from sublet.backends.local.endings import how_started, own_status, read_ending
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
-from sublet.backends.local.reports import Ending, Reports, own_status, read_ending
 from sublet.domain.job import Process
 from sublet.formats import attempt_files, packets
 from sublet.keeper import keeper, process_tree, subreaper, witness
@@ -29,8 +30,6 @@ from sublet.keeper.time_limit import WHY
 from sublet.reactor import Reactor
 
 _PACKAGE = str(Path(__file__).parents[3])
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals by which users end programs."""
 _LOOK = 5.0
 _LONGEST_START = 60.0
 """Seconds from an order to the word that its program runs; it takes 10 ms, if nobody hangs."""
@@ -137,7 +136,7 @@ class Launcher:
             with contextlib.suppress(OSError):
                 os.killpg(attempt.worker.pid, number)
 
-    def give_up(self, attempt_id: str, why: str) -> None:
+    def abandon(self, attempt_id: str, why: str) -> None:
         """End an attempt that has not begun, if there is time; `never_ran` is reported then."""
         if (attempt := self._attempts.get(attempt_id)) is not None:
             self.reactor.call_later(0.0, lambda: self._give_up(attempt, why))
@@ -160,7 +159,7 @@ class Launcher:
         """Stop a tree where it is, or let it go on. Its time limit stands still meanwhile."""
         self._wish(attempt_id, "pause", on)
 
-    def duty(self, attempt_id: str, share: float) -> None:
+    def set_duty(self, attempt_id: str, share: float) -> None:
         """Let a tree run for a share of the time, above 0 and up to 1, in turns of 100 ms.
 
         For devices whose work no scheduler interrupts. Not kept up for a tree without a keeper.
@@ -354,7 +353,8 @@ class Launcher:
     def _ended(self, attempt: _Attempt, ending: Ending) -> None:
         self._unlink(attempt)
         self._forget(attempt)
-        self.reports.ended(attempt.attempt_id, ending)
+        how = how_started(attempt.directory)
+        self.reports.ended(attempt.attempt_id, replace(ending, how=how))
 
     def _settle(self, attempt: _Attempt, tries: int = 0) -> None:
         """No keeper is linked to this attempt: find it, or read how the attempt stands."""

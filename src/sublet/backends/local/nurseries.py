@@ -18,6 +18,7 @@ from sublet.inside.warm_start import proctitle, program
 from sublet.keeper import process_tree
 from sublet.nursery import package_ages
 from sublet.reactor import Reactor
+from sublet.wire.rows import NurseryRow
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
@@ -150,6 +151,23 @@ class Nurseries:
     def all(self) -> list[Nursery]:
         """The nurseries there are, and those that could not be."""
         return list(self._all.values())
+
+    def rows(self) -> tuple[NurseryRow, ...]:
+        """The same, for people and programs that look."""
+        return tuple(
+            NurseryRow(
+                python=nursery.key.python,
+                state=f"off: {nursery.why}" if nursery.state == "off" else nursery.state,
+                pid=None if nursery.state == "off" else nursery.pid,
+                tensorflow=nursery.tensorflow,
+                holds=nursery.holds,
+            )
+            for nursery in self._all.values()
+        )
+
+    def standing(self) -> int:
+        """The bytes that all of them hold."""
+        return sum(nursery.holds for nursery in self._all.values() if nursery.state != "off")
 
     def find(self, key: NurseryKey) -> Nursery:
         """The nursery of this key; it is started if there is none, or none that is up to date."""

@@ -1,28 +1,8 @@
-"""What the broker hears of its workers and lodgers. It decides nothing."""
+"""How workers ended, read from the records that keepers and workers leave. Trusts none of them."""
 
-from typing import Protocol
-
-from msgspec import Struct
-
-from sublet.domain.job import Process
+from sublet.backends.backend import Ending
 from sublet.formats import attempt_files
 from sublet.formats.usage_file import read_exit_code
-
-
-class Ending(Struct, frozen=True):
-    """How a worker ended, as far as anybody saw."""
-
-    status: int | None
-    """As waitpid says it; None if nobody could see it."""
-    stopped: str = ""
-    system_peak: int | None = None
-    ran: float | None = None
-    note: str = ""
-    """What more is known of it."""
-    left: tuple[str, ...] = ()
-    """Processes that the program left behind, and that were ended."""
-    rebooted: bool = False
-    """Whether it ended with the machine."""
 
 
 def read_ending(record: attempt_files.Record | None) -> Ending | None:
@@ -41,25 +21,6 @@ def read_ending(record: attempt_files.Record | None) -> Ending | None:
         note if isinstance(note, str) else "",
         tuple(one for one in left if isinstance(one, str)) if isinstance(left, list) else (),
     )
-
-
-class Reports(Protocol):
-    """Told by the launcher and the lodgers; `run` names an attempt."""
-
-    def started(self, attempt_id: str, keeper: Process, worker: Process, how: str) -> None:
-        """The worker exists, and its program runs now."""
-
-    def sampled(self, attempt_id: str, now: int, peak: int, pids: list[int], busy: float) -> None:
-        """What its tree adds to the machine, and how many processors it has kept busy."""
-
-    def ended(self, attempt_id: str, ending: Ending) -> None:
-        """The last process of the tree was seen to end."""
-
-    def never_ran(self, attempt_id: str, why: str) -> None:
-        """The attempt is over, and no line of the program has run."""
-
-    def nurseries_changed(self) -> None:
-        """One is warm now, or is not any more."""
 
 
 def own_status(directory: str, pid: int) -> int | None:
