@@ -86,13 +86,17 @@ _ELSEWHERE = {
 """Where each name is defined; the others are errors."""
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'sublet' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # So that a checker finds names that are not there.
 
-    home = next((module for module, names in _ELSEWHERE.items() if name in names), "sublet.errors")
-    return getattr(importlib.import_module(home), name)
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'sublet' has no attribute {name!r}")
+        import importlib
+
+        home = next(
+            (module for module, names in _ELSEWHERE.items() if name in names), "sublet.errors"
+        )
+        return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:
