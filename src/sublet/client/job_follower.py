@@ -164,7 +164,7 @@ def _under(home: "Home") -> "Tree | None":
     """The lease of this home that this process runs under, if it does."""
     if _LEASE not in os.environ and "sublet.formats.lease" not in sys.modules:
         return None
-    from sublet.formats.lease import current
+    from sublet.inside.current_lease import current
 
     lease = current()
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.formats import lease
+from sublet.inside import current_lease
 
 from .client_channels import Client
 
@@ -83,7 +83,7 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
 
 
 def _models(engine: Engine) -> list[dict[str, Any]]:
-    held = lease.current()
+    held = current_lease.current()
     device = "" if held is None else held.device
     return [{**row, "device": device} for row in engine.floor.models()]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 
-from sublet.formats import lease as leases
-from sublet.inside import allocator, measure
+from sublet.inside import allocator, current_lease, measure
 
 _LOOKS = 5
 _PAUSE = 0.001
@@ -19,7 +18,7 @@ class Meter:
     """The pool of this process."""
 
     def __init__(self) -> None:
-        self._lease = leases.current()
+        self._lease = current_lease.current()
 
     @property
     def limit(self) -> int | None:

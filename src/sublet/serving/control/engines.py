@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sublet.client.api import status
 from sublet.domain.memory import Exactly, Share, parse_memory
 from sublet.errors import BadRequest, ServingError
-from sublet.formats import lease
+from sublet.inside import current_lease
 from sublet.serving.control import device_sites, model_directories, placement, versions
 from sublet.serving.control.config import Settings
 from sublet.serving.control.config_files import ModelConfig
@@ -66,7 +66,7 @@ class Engines:
     async def start(self, configs: Sequence[ModelConfig]) -> None:
         """Have the engines that these models need. Raises what keeps one from starting."""
         rows = (await asyncio.to_thread(status)).devices
-        nested = lease.current() is not None
+        nested = current_lease.current() is not None
         found = device_sites.find(self._settings.device, rows, nested)
         self._sites = {site.name: site for site in found}
         await self.place(configs)
