@@ -16,8 +16,7 @@ from sublet.channel import records
 from sublet.channel.async_client import AsyncClient
 from sublet.channel.client_protocol import ClientProtocol
 from sublet.channel.codes import Code
-from sublet.channel.inbox import Packet
-from sublet.channel.outbox import Outbox, Outgoing
+from sublet.channel.packets import Outbox, Outgoing, Packet
 from sublet.channel.segments import Segments
 from sublet.channel.sync_client import SyncClient, Unsent
 from sublet.errors import ServingError

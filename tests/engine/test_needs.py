@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sublet.channel.codes import Code
-from sublet.engine.memory_needs import Need
+from sublet.engine.memory import Need
 from sublet.units import MiB
 
 ROOM = 512 * MiB

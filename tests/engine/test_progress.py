@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sublet.engine.fair_queue import RunningBatch, Schedule
 from sublet.engine.model_options import Options
 from sublet.engine.model_queue import Kind, Request
-from sublet.engine.schedule import RunningBatch, Schedule
 from support.box import wait_for
 from support.numbers import NumbersEngine, floats, numbers_engine
 

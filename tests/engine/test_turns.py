@@ -3,10 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.engine.fair_queue import FairQueue
+from sublet.engine.fair_queue import FairQueue, RunningBatch, Schedule
 from sublet.engine.model_options import Options
 from sublet.engine.model_queue import Kind, Request
-from sublet.engine.schedule import RunningBatch, Schedule
 
 KIND = Kind("rows")
 

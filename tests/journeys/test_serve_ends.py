@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sublet.serving.client.model_listing import roll_call
+from sublet.serving.client.engine_directory import roll_call
 from support.box import PATIENCE, Box, wait_for
 from support.servers import ENDLESS, HALF, Load, Server
 

@@ -5,15 +5,15 @@ import signal
 import pytest
 
 from sublet.domain.job import Cause, Outcome
-from sublet.serving.control import engine_ends
+from sublet.serving.control import engine_life
 
 RUNNING = [("a", 1)]
 
 
 def judged(
     cause: Cause, code: int, before: int | None = 0, after: int | None = 0
-) -> engine_ends.End:
-    return engine_ends.judge(Outcome(cause, code), before, after)
+) -> engine_life.End:
+    return engine_life.judge(Outcome(cause, code), before, after)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_where_the_kernel_does_not_count_it_is_only_said_to_be_possible() -> Non
 
 
 def test_the_kernel_is_asked_how_often_it_has_killed() -> None:
-    found = engine_ends.oom_kills()
+    found = engine_life.oom_kills()
     assert found is None or found >= 0
 
 
 def test_a_kernel_that_does_not_count_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_ends, "_KERNEL", "/proc/self/comm")
-    assert engine_ends.oom_kills() is None
+    monkeypatch.setattr(engine_life, "_KERNEL", "/proc/self/comm")
+    assert engine_life.oom_kills() is None

@@ -1,8 +1,7 @@
 """Ready means that calls are answered."""
 
 from sublet.channel.codes import Code
-from sublet.serving.catalogue import Catalogue, Model, State, Version
-from sublet.serving.control.readiness import answers, unready
+from sublet.serving.catalogue import Catalogue, Model, State, Version, answers, unready
 
 
 def catalogue(*versions: Version) -> Catalogue:

@@ -8,7 +8,7 @@ import pytest
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, TensorSpec
-from sublet.serving.control.savedmodel import signatures
+from sublet.serving.control.model_directories import signatures
 from support.leased import SAVED_MODELS
 
 MODEL = SAVED_MODELS / "saved_model_half_plus_two_cpu" / "00000123"

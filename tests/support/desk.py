@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
-from sublet.serving.frontend.delayed_refusals import DelayedRefusals, Later
+from sublet.serving.frontend.backpressure import DelayedRefusals, Later
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.statistics import Inferences
 

@@ -7,7 +7,7 @@ from typing import Any
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Signature
-from sublet.serving.control.engine_protocol import EngineLost
+from sublet.serving.control.replicas import EngineLost
 
 Key = tuple[str, int]
 

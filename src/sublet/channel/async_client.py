@@ -13,11 +13,9 @@ import numpy as np
 from sublet.errors import ServingError
 
 from . import peers
-from .answer import Answer
-from .client_protocol import ClientProtocol
+from .client_protocol import Answer, ClientProtocol
 from .codes import Code
-from .inbox import Inbox
-from .outbox import Outbox, Outgoing
+from .packets import Inbox, Outbox, Outgoing
 from .records import EVENT, MOST_ROUTES, Malformed
 from .tensors import Array
 

@@ -16,12 +16,23 @@ import numpy as np
 from sublet.errors import ServingError
 
 from . import records, segments, tensors
-from .answer import Answer
 from .codes import Code
-from .inbox import Packet
-from .outbox import Outgoing
+from .packets import Outgoing, Packet
 from .records import Malformed
 from .tensors import BESIDE, INLINE, REF, Array, Tensor
+
+
+class Answer(NamedTuple):
+    """The outputs of one call, and where its time went."""
+
+    outputs: dict[str, np.ndarray[Any, Any]]
+    queued: float = 0.0
+    """Seconds until its batch began."""
+    computed: float = 0.0
+    """Seconds that its batch took."""
+    rows: int = 0
+    """Rows of that batch, others' included."""
+
 
 _FAR = 1e9
 """Seconds: a deadline later than that (30 years after the machine was started) is none. Later ones

@@ -23,12 +23,10 @@ import numpy as np
 from sublet.errors import ServingError
 
 from . import records
-from .answer import Answer
 from .async_client import gone
-from .client_protocol import ClientProtocol
+from .client_protocol import Answer, ClientProtocol
 from .codes import Code
-from .inbox import Inbox
-from .outbox import Outbox, Outgoing
+from .packets import Inbox, Outbox, Outgoing
 from .records import EVENT, Malformed
 from .tensors import Array
 

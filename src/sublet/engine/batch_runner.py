@@ -12,10 +12,10 @@ from sublet.errors import ServingError
 from . import batches, failures
 from .answers import Answers
 from .client_channels import Client
-from .memory_needs import PIECES
+from .fair_queue import RunningBatch
+from .memory import PIECES
 from .model_entries import Loaded
 from .model_queue import Batch, Part, Request
-from .schedule import RunningBatch
 from .scheduler import Scheduler
 from .signatures import Unloaded
 

@@ -32,9 +32,9 @@ from typing import Any
 
 from sublet.channel import peers, records
 from sublet.channel.codes import Code
-from sublet.channel.inbox import new_buffer
+from sublet.channel.packets import new_buffer
+from sublet.channel.peers import SHORT, Spare
 from sublet.channel.records import Malformed, Record
-from sublet.channel.spare_descriptor import SHORT, Spare
 from sublet.errors import ServingError
 from sublet.inside.pool_worker import leave
 
@@ -42,9 +42,9 @@ from . import compute_threads, control_requests, flight_recorder, start_runtime
 from .batch_runner import Runner
 from .client_channels import Client, taken
 from .failures import not_found
+from .fair_queue import RunningBatch
 from .loader_threads import Loader
 from .model_store import ModelStore
-from .schedule import RunningBatch
 from .scheduler import Make, Scheduler
 from .signatures import Unloaded
 from .socket_files import files_of

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 
-from .memory_needs import Need
+from .memory import Need
 from .model_options import Options
 
 FULL = "The batch scheduling queue to which this task was submitted is full"

@@ -18,11 +18,11 @@ from sublet.formats import lease
 from . import batches, flight_recorder
 from .client_channels import Client, Form, Route
 from .failures import not_found
+from .fair_queue import BatchProgress, RunningBatch, Schedule
 from .model_entries import Loaded, Statistics
 from .model_options import Options
 from .model_queue import Kind, ModelQueue, Part, Request
 from .model_store import ModelStore
-from .schedule import BatchProgress, RunningBatch, Schedule
 
 Told = Callable[[str, str, int, dict[str, Any]], None]
 Make = Callable[[Callable[[str, int], bool], Told], ModelStore]

@@ -14,8 +14,7 @@ import numpy as np
 from fuzz.driver import Random, Target
 from sublet.channel import records, segments, tensors
 from sublet.channel.client_protocol import ClientProtocol
-from sublet.channel.inbox import Packet
-from sublet.channel.outbox import Outgoing
+from sublet.channel.packets import Outgoing, Packet
 from sublet.channel.records import Malformed
 from sublet.channel.tensors import BESIDE, INLINE, REF
 from sublet.engine.client_channels import Client

@@ -14,7 +14,7 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.control.versions import put
 from sublet.serving.frontend.engine_router import EngineRouter
-from sublet.serving.frontend.memory_budget import MemoryBudget
+from sublet.serving.frontend.limits import MemoryBudget
 from support.numbers import NumbersEngine, floats, numbers_engine
 
 

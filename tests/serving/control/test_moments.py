@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sublet.serving.frontend.delayed_refusals import DelayedRefusals
+from sublet.serving.frontend.backpressure import DelayedRefusals
 
 
 def test_those_of_one_moment_are_told_together() -> None:

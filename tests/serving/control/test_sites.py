@@ -4,7 +4,7 @@ import pytest
 
 from sublet.domain.device import Device
 from sublet.errors import BadRequest
-from sublet.serving.control.device_sites import DeviceSite, find
+from sublet.serving.control.placement import DeviceSite, find
 from sublet.wire.rows import DeviceRow
 
 

@@ -122,7 +122,7 @@ def test_a_bad_version_stays_out_and_the_good_one_in(play: Callable[..., None]) 
 def test_a_model_whose_loading_does_not_end_keeps_no_other_from_being_loaded(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sublet.serving.control.loading._SLOW", 0.01)
+    monkeypatch.setattr("sublet.serving.control.replicas._SLOW", 0.01)
 
     async def story(shop: Shop) -> None:
         shop.put("endless", 1)

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.channel.sync_client import SyncClient, Unsent
 from sublet.errors import ServingError
-from sublet.serving.client import engine_clients, notices
+from sublet.serving.client import engine_directory, notices
 from sublet.serving.client.call_arguments import Array, Signatures, arrange, result
 
 _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
@@ -195,7 +195,7 @@ def _find(
     """The engine that serves this model; another than `but`."""
     served: set[str] = set()
     refused: ServingError | None = None
-    for path, line in engine_clients.open_all(but):
+    for path, line in engine_directory.open_all(but):
         try:
             told = line.ask({"ask": "models"}, _PATIENCE)
             # A list of rows, as the engine answers this question; others are answered by objects.

@@ -14,12 +14,11 @@ from sublet.client.api import status
 from sublet.domain.memory import Exactly, Share, parse_memory
 from sublet.errors import BadRequest, ServingError
 from sublet.formats import lease
-from sublet.serving.control import device_sites, model_directories, placement, versions
+from sublet.serving.control import model_directories, placement, versions
 from sublet.serving.control.config import Settings
 from sublet.serving.control.config_files import ModelConfig
-from sublet.serving.control.device_sites import DeviceSite
 from sublet.serving.control.engine_supervisor import EngineSupervisor
-from sublet.serving.control.placement import ModelDemand
+from sublet.serving.control.placement import DeviceSite, ModelDemand
 from sublet.serving.control.reconciler import Reconciler
 from sublet.serving.metrics import Row
 from sublet.units import MiB
@@ -67,7 +66,7 @@ class Engines:
         """Have the engines that these models need. Raises what keeps one from starting."""
         rows = (await asyncio.to_thread(status)).devices
         nested = lease.current() is not None
-        found = device_sites.find(self._settings.device, rows, nested)
+        found = placement.find(self._settings.device, rows, nested)
         self._sites = {site.name: site for site in found}
         await self.place(configs)
         spots = {spot for own in self._spots.values() for spot in own}

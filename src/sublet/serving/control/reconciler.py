@@ -15,10 +15,9 @@ from sublet.serving.catalogue import Catalogue, Model, State
 from sublet.serving.control import versions
 from sublet.serving.control.blame import Key
 from sublet.serving.control.config_files import ModelConfig
-from sublet.serving.control.engine_protocol import Audience, Host
 from sublet.serving.control.load_failures import Failures, Retries
 from sublet.serving.control.model_directories import ModelDirectory, look
-from sublet.serving.control.replicas import Replicas
+from sublet.serving.control.replicas import Audience, Host, Replicas
 
 
 class Reconciler:

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,13 +17,55 @@ from msgspec.structs import replace
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
 from sublet.serving.catalogue import Catalogue, Signature, State, Version
-from sublet.serving.control import versions
+from sublet.serving.control import model_directories, versions
 from sublet.serving.control.blame import Blame, Key
-from sublet.serving.control.engine_protocol import Audience, EngineLost, Host
 from sublet.serving.control.load_failures import Failures
-from sublet.serving.control.loading import deliver, deliver_again
 from sublet.serving.control.model_directories import ModelDirectory
 from sublet.units import format_seconds
+
+
+class EngineLost(Exception):
+    """The engine has ended while it was asked for something."""
+
+
+class Host(Protocol):
+    """Who has an engine for models, and puts another in its place when it ends."""
+
+    site: str
+    """The device that it is on; empty if the server uses no other."""
+    path: str
+    """The socket of the engine; empty while there is none."""
+    turn: asyncio.Lock
+    """Held by whoever has it load something."""
+
+    async def ready(self) -> None:
+        """Until there is an engine. Raises BadRequest if there can be none."""
+
+    async def add(
+        self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float
+    ) -> None:
+        """Make a version known, to be loaded when it is called. `suspect`: until when it may be
+        why an engine has ended, as `Blame.until`."""
+
+    async def load(self, name: str, number: int) -> Mapping[str, Signature]:
+        """Load a version that is known; its signatures. ServingError: it cannot be served."""
+
+    async def full(self) -> bool:
+        """Whether a load would put another model out of memory."""
+
+    async def unload(self, name: str, number: int) -> None:
+        """Answer what was asked of it, give its memory back, and know it no more."""
+
+
+class Audience(Protocol):
+    """Who has to know what is served."""
+
+    def publish(self, catalogue: Catalogue) -> int:
+        """Tell them; the number of this news."""
+
+    async def heard(self, number: int) -> None:
+        """Until no request goes to what the news before said."""
+
 
 Options = Callable[[str, str], "dict[str, Any] | None"]
 """What an engine is told about a version of this model at this path; None if nobody wants it."""
@@ -361,3 +403,44 @@ def _without(version: Version, path: str) -> Version:
 
 def _devices(held: _Held) -> tuple[str, ...]:
     return tuple(host.site for host in held.hosts if host.site)
+
+
+_SLOW = 5.0
+"""Seconds after which others are loaded beside a version that takes longer, or never ends."""
+
+
+async def deliver(
+    host: Host, key: Key, path: str, lazily: bool, tell: Callable[[str], None]
+) -> Mapping[str, Signature]:
+    """Have it loaded; its signatures. If it may be done `lazily` and memory is full, it is only
+    looked into: whoever calls it first has it loaded."""
+    async with host.turn:
+        if lazily and await host.full():
+            seen = await asyncio.to_thread(model_directories.signatures, path)
+            if seen:
+                return seen
+        loading = await _begin(host, key)
+    if not loading.done():
+        tell(f"{key[0]} version {key[1]} takes long to load; others go on.")
+    return await loading
+
+
+async def deliver_again(host: Host, key: Key) -> bool:
+    """Have it loaded in an engine that took another's place; False if there is no room left."""
+    async with host.turn:
+        if await host.full():
+            return False
+        loading = await _begin(host, key)
+    await loading
+    return True
+
+
+async def _begin(host: Host, key: Key) -> asyncio.Future[Mapping[str, Signature]]:
+    """Have it loaded: it is, or has failed, or takes long and goes on."""
+    loading = asyncio.ensure_future(host.load(*key))
+    try:
+        await asyncio.wait([loading], timeout=_SLOW)
+    except asyncio.CancelledError:
+        loading.cancel()
+        raise
+    return loading

@@ -22,7 +22,7 @@ from sublet.serving import link as say
 from sublet.serving import metrics, redaction
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.client.notices import Notices
-from sublet.serving.control import config, exposure, versions
+from sublet.serving.control import config, versions
 from sublet.serving.control.config import Settings
 from sublet.serving.control.config_files import ModelConfig
 from sublet.serving.control.engines import Engines
@@ -148,7 +148,7 @@ class Server:
             )
             for place in range(told.frontends)
         ]
-        for warning in exposure.warnings(told, listeners.public):
+        for warning in config.exposure_warnings(told, listeners.public):
             self._tell(warning)
         return Addresses(rest, grpc, told.rest_socket_path, told.grpc_socket_path), openings
 

@@ -5,10 +5,12 @@ through for each that is done, so that the queue stays as full as it was, and wh
 costs its engine does not grow with the flood. Pure.
 """
 
+import asyncio
+
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 
-_MOMENT = 0.02
+_BELIEVED = 0.02
 """Seconds. Others may have left the queue of whom this front end knows nothing."""
 
 Key = tuple[str, int]
@@ -33,7 +35,7 @@ class Backpressure:
 
     def full(self, key: Key, text: str, now: float) -> None:
         """Its queue has refused a call with this text."""
-        self._bars[key] = _Bar(text, now + _MOMENT)
+        self._bars[key] = _Bar(text, now + _BELIEVED)
 
     def done(self, key: Key) -> None:
         """A call has left its queue."""
@@ -50,3 +52,37 @@ class Backpressure:
             bar.places -= 1
         else:
             raise ServingError(bar.text, Code.UNAVAILABLE)
+
+
+_DELAY = 0.01
+"""Seconds. Who is refused has to hear it soon."""
+
+
+class Later(ServingError):
+    """What a call is refused with; it is told when `when` is done."""
+
+    def __init__(self, error: ServingError, when: "asyncio.Future[None]") -> None:
+        super().__init__(error.message, error.code)
+        self.when = when
+
+
+class DelayedRefusals:
+    """For one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def next(self) -> "asyncio.Future[None]":
+        """Done when those are that were asked for just before."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_later(_DELAY, self._come)
+        future = loop.create_future()
+        self._waiting.append(future)
+        return future
+
+    def _come(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.answer import Answer
 from sublet.channel.async_client import AsyncClient
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.engine.model_queue import FULL
 from sublet.errors import ServingError
+from sublet.serving import catalogue
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue, Signature, Version
-from sublet.serving.control import readiness
-from sublet.serving.frontend.backpressure import Backpressure
-from sublet.serving.frontend.delayed_refusals import DelayedRefusals, Later
-from sublet.serving.frontend.memory_budget import MemoryBudget, short
+from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals, Later
+from sublet.serving.frontend.limits import MemoryBudget, short
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.metrics import Tally
 from sublet.serving.redaction import Names, redact
@@ -76,8 +75,8 @@ class EngineRouter:
     def unready(self, version: Version | None = None) -> str:
         """As `Desk.unready`."""
         if version is None:
-            return readiness.unready(self.catalogue, self.silent)
-        if readiness.answers(version, self.silent):
+            return catalogue.unready(self.catalogue, self.silent)
+        if catalogue.answers(version, self.silent):
             return ""
         return f"The engine of {version.model} does not answer, or is being started again."
 

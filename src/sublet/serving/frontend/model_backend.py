@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.statistics import Counts
 

@@ -18,8 +18,7 @@ from sublet.serving import link as say
 from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.frontend.engine_router import EngineRouter
-from sublet.serving.frontend.limits import Limits, places
-from sublet.serving.frontend.memory_budget import MemoryBudget, share
+from sublet.serving.frontend.limits import Limits, MemoryBudget, places, share
 from sublet.text import plain
 
 _TELL = 1.0

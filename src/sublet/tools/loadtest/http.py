@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import httptools
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import BadRequest, ServingError, WorldError
 from sublet.serving.catalogue import Signature, TensorSpec

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.errors import ServingError, SubletError, WorldError
 from sublet.tools.loadtest.figures import Call, Figures, Window, chosen, figures, settled
 

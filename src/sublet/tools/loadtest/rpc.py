@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from sublet.channel import tensors
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, WorldError
 from sublet.serving.catalogue import Signature, TensorSpec

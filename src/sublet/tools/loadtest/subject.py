@@ -3,27 +3,76 @@
 Owns reading what the user names, and everything that has to be checked before the first call.
 """
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from sublet.channel import tensors
 from sublet.channel.async_client import AsyncClient
-from sublet.errors import BadRequest
+from sublet.channel.client_protocol import Answer
+from sublet.channel.codes import Code
+from sublet.errors import BadRequest, ServingError
+from sublet.home import Home
 from sublet.serving.catalogue import Signature
 from sublet.serving.client.call_arguments import Signatures
+from sublet.serving.client.connect import connect
 from sublet.serving.client.engine import Engine
 from sublet.serving.control import model_directories
 from sublet.tools.loadtest import inputs
 from sublet.tools.loadtest.inputs import Arrays
 from sublet.tools.loadtest.load import Way
-from sublet.tools.loadtest.ways import Channel, served
 
 if TYPE_CHECKING:
     from sublet.tools.loadtest.http import HttpTarget
     from sublet.tools.loadtest.rpc import GrpcTarget
+
+
+class Channel:
+    """Through shared memory and a socket to an engine of this user."""
+
+    def __init__(
+        self,
+        port: AsyncClient,
+        model: str,
+        version: int,
+        signature: str,
+        inputs: Sequence[Arrays],
+        rows: int,
+    ) -> None:
+        self.rows = rows
+        self._port = port
+        self._inputs = itertools.cycle(inputs)
+        self._route = model, version, signature
+
+    async def ready(self, concurrency: int) -> None:
+        """Nothing is needed."""
+
+    def call(self) -> "asyncio.Future[Answer]":
+        return self._port.run(*self._route, next(self._inputs))
+
+    async def close(self) -> None:
+        self._port.close()
+
+
+async def served(name: str, version: int | None) -> tuple[AsyncClient, int, Signatures]:
+    """A port to the engine that serves this model. Raises ServingError if none does."""
+    model = connect(name, version)
+    found, number = model.signatures, model.version
+    model.close()
+    for path in (Home.find().path / "engines").glob("*.sock"):
+        with contextlib.suppress(ServingError):
+            port = await AsyncClient.open(str(path))
+            told: Any = await port.ask({"ask": "models"})
+            if any((one["model"], one["version"]) == (name, number) for one in told):
+                return port, number, found
+            port.close()
+    raise ServingError(f"The engine that served {name!r} has just ended.", Code.UNAVAILABLE)
+
 
 NAME = "sublet-bench"
 """Of a model in an engine of its own: not one that somebody else could mean."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sublet.serving.frontend.grpc import conversation, frames, hpack, streams
 from sublet.serving.frontend.grpc.frames import Fault, Setting, frame
-from sublet.serving.frontend.memory_budget import share
+from sublet.serving.frontend.limits import share
 from sublet.serving.frontend.proto import inference, serving, tensors
 from support.box import wait_for
 from support.grpcserver import Served, served

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublet.serving.frontend.proto import inference, serving
-from sublet.serving.frontend.proto.lifting import (
+from sublet.serving.frontend.proto.wire import (
     INFER,
     LARGE,
     MOST,

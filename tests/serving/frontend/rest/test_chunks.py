@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublet.serving.frontend.rest import Limits
-from sublet.serving.frontend.rest.chunks import Chunks
+from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.messages import Refused
-from sublet.serving.frontend.rest.packing import unpack
 
 pieces = st.lists(st.binary(min_size=1, max_size=40), max_size=8)
 cuts = st.lists(st.integers(0, 600), max_size=12)

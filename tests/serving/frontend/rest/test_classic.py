@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sublet.channel.codes import Code
-from sublet.serving.control import savedmodel
+from sublet.serving.control import model_directories
 from support.desk import half_plus_two
 from support.rest import Client, House, house
 
@@ -170,7 +170,7 @@ def test_the_metadata_of_a_model_are_its_signatures(client: Client) -> None:
 def test_metadata_are_what_tensorflow_serving_says_of_the_same_model(model: str, body: str) -> None:
     wanted = json.loads((SAVED / "configs" / f"{body}_metadata.json").read_text())
     name = wanted["model_spec"]["name"]
-    signatures = savedmodel.signatures(str(SAVED / model / "00000123"))
+    signatures = model_directories.signatures(str(SAVED / model / "00000123"))
     assert signatures is not None
     with house() as mine, mine.client() as client:
         made: Any = {key: (one, half_plus_two) for key, one in signatures.items()}

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.serving.frontend.rest import Limits, Server
 from sublet.serving.frontend.rest.connection import Connection
 from support.desk import half_plus_two, table

@@ -9,8 +9,7 @@ import time
 from typing import cast
 
 from sublet.serving.frontend.grpc import frames
-from sublet.serving.frontend.grpc.context import ServerContext
-from sublet.serving.frontend.grpc.conversation import Conversation
+from sublet.serving.frontend.grpc.conversation import Conversation, ServerContext
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
 from sublet.serving.frontend.grpc.incoming import LARGE
 from sublet.serving.frontend.grpc.reading import NotHttp2, Reader

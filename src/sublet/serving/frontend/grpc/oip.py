@@ -18,13 +18,11 @@ from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend import checks
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
-from sublet.serving.frontend.grpc.counting import Counted
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.requests import memory, parse, signatures_of
+from sublet.serving.frontend.grpc.requests import Counted, memory, parse, signatures_of
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import inference
-from sublet.serving.frontend.proto.lifting import INFER, LARGE, lift_raw
-from sublet.serving.frontend.proto.wire import piece
+from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
 from sublet.serving.frontend.repository_index import fixed, index
 
 PLATFORM = "tensorflow_savedmodel"

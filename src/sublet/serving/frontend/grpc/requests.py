@@ -1,7 +1,9 @@
 """What the services share: reading a request, and finding the model that it means."""
 
+import time
 from collections.abc import Mapping
 from functools import lru_cache
+from types import TracebackType
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -13,7 +15,7 @@ from sublet.serving.catalogue import Signature, Version
 from sublet.serving.frontend.grpc.calls import Data, Memory
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import serving
-from sublet.serving.frontend.proto.lifting import content_at
+from sublet.serving.frontend.proto.wire import content_at
 
 
 def parse(kind: Any, data: Data) -> Any:
@@ -73,3 +75,32 @@ def model_spec(name: str, version: int, signature: str = "") -> bytes:
     spec.version.value = version
     data: bytes = spec.SerializeToString()
     return data
+
+
+class Counted:
+    """Around a request: tells the desk its code and its time, however it ends."""
+
+    __slots__ = ("_api", "_began", "_desk", "_model")
+
+    def __init__(self, desk: ModelBackend, model: str, api: str) -> None:
+        self._desk = desk
+        self._model = model
+        self._api = api
+        self._began = time.perf_counter()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        wrong: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if wrong is None:
+            code = 0
+        elif isinstance(wrong, ServingError):
+            code = wrong.code
+        else:
+            code = Code.INTERNAL if isinstance(wrong, Exception) else Code.CANCELLED
+        self._desk.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)

@@ -11,11 +11,9 @@ from sublet.serving.frontend.acceptor import Acceptor
 from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE, Methods
 from sublet.serving.frontend.grpc.connection import BUFFER, Connection
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.models import Models
 from sublet.serving.frontend.grpc.oip import Inference
-from sublet.serving.frontend.grpc.prediction import Prediction
-from sublet.serving.frontend.limits import Limits
-from sublet.serving.frontend.memory_budget import MemoryBudget
+from sublet.serving.frontend.grpc.tfserving import Models, Prediction
+from sublet.serving.frontend.limits import Limits, MemoryBudget
 from sublet.serving.frontend.model_backend import ModelBackend
 
 _BACKLOG = 1024

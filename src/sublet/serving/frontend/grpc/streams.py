@@ -5,14 +5,13 @@ import logging
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.frontend.delayed_refusals import Later
+from sublet.serving.frontend.backpressure import Later
 from sublet.serving.frontend.grpc import calls, frames
 from sublet.serving.frontend.grpc.calls import Data, Head, Method
 from sublet.serving.frontend.grpc.frames import Fault, StreamFault
 from sublet.serving.frontend.grpc.incoming import Incoming
 from sublet.serving.frontend.grpc.sending import Outgoing, Sender
-from sublet.serving.frontend.limits import Limits, Pace
-from sublet.serving.frontend.memory_budget import MemoryBudget, short
+from sublet.serving.frontend.limits import Limits, MemoryBudget, Pace, short
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from sublet.serving.access import Access, Right
 from sublet.serving.frontend.limits import Limits, Pace
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.chunks import Chunks
+from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, ours
 from sublet.serving.frontend.rest.heads import Heads, check_beginning
 from sublet.serving.frontend.rest.messages import (
@@ -28,7 +28,6 @@ from sublet.serving.frontend.rest.messages import (
     Reply,
     Request,
 )
-from sublet.serving.frontend.rest.packing import unpack
 
 _LARGE = 64 * 1024
 """From here a reply's body is not copied behind its first lines."""

@@ -19,8 +19,8 @@ from sublet.serving.frontend import checks
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.repository_index import fixed, index
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
-from sublet.serving.frontend.rest.calls import Calls
 from sublet.serving.frontend.rest.documents import wrong
+from sublet.serving.frontend.rest.exchange import Calls
 from sublet.serving.frontend.rest.messages import Pending, Reply, Request
 
 Answerer = Callable[[Request], Reply | Pending]

@@ -2,11 +2,11 @@
 
 from sublet.errors import ServingError
 from sublet.serving.access import Right
-from sublet.serving.frontend.delayed_refusals import Later
+from sublet.serving.frontend.backpressure import Later
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.calls import Calls
+from sublet.serving.frontend.rest.exchange import Calls
 from sublet.serving.frontend.rest.messages import Head, Pending, Reply, Request
 from sublet.serving.frontend.rest.oip import Inference
 from sublet.serving.frontend.rest.tfserving import Answerer, TfServing

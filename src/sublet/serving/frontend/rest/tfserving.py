@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
+from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, Version
+from sublet.serving.catalogue import Catalogue, Signature, State, TensorSpec, Version
+from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
-from sublet.serving.frontend.rest import description, documents, features, forms, writing
-from sublet.serving.frontend.rest.calls import Calls
+from sublet.serving.frontend.rest import documents, forms, writing
 from sublet.serving.frontend.rest.documents import wrong
+from sublet.serving.frontend.rest.exchange import Calls
 from sublet.serving.frontend.rest.messages import Body, Pending, Reply, Request
 from sublet.serving.frontend.rest.values import Array
 
@@ -143,11 +145,11 @@ class TfServing:
     # status and metadata
 
     def _status(self, target: Target, request: Request) -> Reply:
-        return description.status(self._desk.catalogue, *target)
+        return status(self._desk.catalogue, *target)
 
     def _metadata(self, target: Target, request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(description.metadata, version))
+        return self._calls.described(version, partial(metadata, version))
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
@@ -206,7 +208,7 @@ def _signature_name(document: dict[str, Any]) -> str:
 def _judged(body: Body) -> tuple[str, list[bytes]]:
     """The signature and the examples of a classify or regress request."""
     document = documents.parse(body)
-    return _signature_name(document), features.rows(document)
+    return _signature_name(document), forms.examples_of(document)
 
 
 def _classified(rows: int, answer: Answer) -> Reply:
@@ -226,3 +228,45 @@ def _regressed(rows: int, answer: Answer) -> Reply:
     if not found:
         raise wrong("Cannot convert empty RegressionResults to JSON")
     return Reply(200, writing.encode({"results": writing.numbers(found)}))
+
+
+def status(catalogue: Catalogue, name: str, number: int | None, label: str | None) -> Reply:
+    """The state of one version, or of all, the newest first."""
+    told = [_version_status(version) for version in catalogue.known(name, number, label)]
+    return Reply(200, writing.encode({"model_version_status": told}))
+
+
+def metadata(version: Version, signatures: Mapping[str, Signature]) -> Reply:
+    """The signatures of a version."""
+    spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
+    told = {name: _signature(signature) for name, signature in signatures.items()}
+    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": told}}}
+    return Reply(200, writing.encode(body))
+
+
+def _signature(signature: Signature) -> dict[str, Any]:
+    return {
+        "inputs": {name: _tensor(spec) for name, spec in signature.inputs.items()},
+        "outputs": {name: _tensor(spec) for name, spec in signature.outputs.items()},
+        "method_name": signature.method,
+        "defaults": {},
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    dims = [{"size": str(size), "name": ""} for size in spec.shape or ()]
+    return {
+        "dtype": KINDS[spec.dtype].name if spec.dtype in KINDS else str(spec.dtype),
+        "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
+        "name": spec.name,
+    }
+
+
+def _version_status(version: Version) -> dict[str, Any]:
+    where = {"devices": list(version.devices)} if version.devices else {}
+    return {
+        "version": str(version.number),
+        "state": State(version.state).name,
+        "status": {"error_code": Code(version.code).name, "error_message": version.error},
+        **where,
+    }

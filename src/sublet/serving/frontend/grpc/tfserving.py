@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
-from sublet.errors import ServingError
+from sublet.errors import BadRequest, ServingError
+from sublet.serving.access import Right
 from sublet.serving.catalogue import Signature, Version
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.grpc.calls import Data, Method, Methods
-from sublet.serving.frontend.grpc.counting import Counted
 from sublet.serving.frontend.grpc.requests import (
+    Counted,
+    choice,
     find,
     has_spec,
     memory,
@@ -24,9 +26,8 @@ from sublet.serving.frontend.grpc.requests import (
 )
 from sublet.serving.frontend.model_backend import Arrays, ModelBackend
 from sublet.serving.frontend.proto import serving, tensors
-from sublet.serving.frontend.proto.lifting import LARGE, PREDICT, lift
-from sublet.serving.frontend.proto.signatures import signature_defs
-from sublet.serving.frontend.proto.wire import head, piece
+from sublet.serving.frontend.proto.tensors import signature_defs
+from sublet.serving.frontend.proto.wire import LARGE, PREDICT, head, lift, piece
 
 _SIGNATURE_DEF = "signature_def"
 _PREDICT = serving("PredictRequest")
@@ -228,3 +229,52 @@ def _bytes(response: Any) -> bytes:
 
 def _refused(text: str) -> ServingError:
     return ServingError(text, Code.INVALID_ARGUMENT)
+
+
+class Models:
+    """Answers from a desk."""
+
+    def __init__(self, desk: ModelBackend) -> None:
+        self._desk = desk
+
+    def methods(self) -> Methods:
+        """By path."""
+        path = b"/tensorflow.serving.ModelService/"
+        return {
+            path + b"GetModelStatus": Method(self.get_model_status),
+            path + b"HandleReloadConfigRequest": Method(
+                self.handle_reload_config_request, right=Right.RELOAD
+            ),
+        }
+
+    async def get_model_status(self, data: Data, deadline: float | None) -> bytes:
+        """The state of one version, or of all."""
+        request = parse(serving("GetModelStatusRequest"), data)
+        has_spec(request)
+        spec = request.model_spec
+        response = serving("GetModelStatusResponse")()
+        for version in self._desk.catalogue.known(spec.name, *choice(spec)):
+            status = response.model_version_status.add(version=version.number, state=version.state)
+            status.status.error_code = version.code
+            status.status.error_message = version.error
+            status.devices.extend(version.devices)
+        answer: bytes = response.SerializeToString()
+        return answer
+
+    async def handle_reload_config_request(self, data: Data, deadline: float | None) -> bytes:
+        """Replace the set of models."""
+        config = parse(serving("ReloadConfigRequest"), data).config
+        if config.WhichOneof("config") != "model_config_list":
+            raise ServingError(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest."
+                " Only ModelConfigList is currently supported",
+                Code.INVALID_ARGUMENT,
+            )
+        try:
+            await self._desk.reload(config.SerializeToString())
+        except BadRequest as wrong:
+            raise ServingError(str(wrong), Code.INVALID_ARGUMENT) from None
+        response = serving("ReloadConfigResponse")()
+        response.status.SetInParent()
+        answer: bytes = response.SerializeToString()
+        return answer
