@@ -122,6 +122,4 @@ def test_an_address_that_others_reach_is_warned_of_unless_it_is_safe(
     assert said in "".join(told)
     assert not list(exposure_warnings(settings, []))
     # Each port has its own certificates.
-    assert (
-        len(list(exposure_warnings(settings, ["rest"]))) == 1
-    )  # Each port has its own certificates.
+    assert len(list(exposure_warnings(settings, ["rest"]))) == 1

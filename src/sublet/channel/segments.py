@@ -54,12 +54,12 @@ def attach(memory: int, size: int, write: bool = False) -> memoryview:
 
 
 class Segment:
-    """One piece of the sender's memory. `told` is set once the other end knows it."""
+    """One piece of the sender's memory. `shared` is set once the other end knows it."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size
-        self.told = False
+        self.shared = False
         self.descriptor = create(size)
         self.memory = mapped(self.descriptor, size, write=True)
         self.address = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
@@ -71,7 +71,7 @@ class Segment:
 
     def hand_over(self) -> int:
         """Its descriptor, to be sent and closed; the mapping stays."""
-        self.told = True
+        self.shared = True
         memory, self.descriptor = self.descriptor, -1
         return memory
 
@@ -111,7 +111,7 @@ class Segments:
     def put_back(self, segment: Segment) -> None:
         """It is not in use any more. One that the other end does not know is not kept: it has a
         descriptor, of which there are few."""
-        if not segment.told:
+        if not segment.shared:
             return
         if self._idle_bytes + segment.size > _MOST_IDLE:
             self.dropped.append(segment.number)

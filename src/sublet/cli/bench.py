@@ -138,8 +138,8 @@ async def _subject(
             raise BadRequest(
                 "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
             ) from None
-        station = GrpcTarget(grpc, model, version, token)
-        return await subject.over_grpc(station, model, version, asked)
+        target = GrpcTarget(grpc, model, version, token)
+        return await subject.over_grpc(target, model, version, asked)
     return await subject.running(model, version, asked)
 
 

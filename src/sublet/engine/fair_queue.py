@@ -18,10 +18,10 @@ from sublet.errors import ServingError
 from .model_options import Options
 from .model_queue import Batch, ModelQueue, Request
 
-Turn = tuple[str, float]
+Share = tuple[str, float]
 
 
-class FairQueue:
+class FairShares:
     """The tags of all models. Only differences between tags mean anything."""
 
     def __init__(self) -> None:
@@ -39,16 +39,16 @@ class FairQueue:
         """Whether a model has had more than the other, whose last batch counts for so long."""
         return self._tags.get(model, 0.0) > self._tags.get(other, 0.0) - seconds
 
-    def begin(self, model: str, seconds: float, weight: float) -> Turn:
+    def begin(self, model: str, seconds: float, weight: float) -> Share:
         """Its batch begins, and will take about so long; give the result to `end`."""
         start = max(self._now, self._tags.get(model, 0.0))
         self._now = start
         self._tags[model] = start + seconds / weight
         return model, seconds
 
-    def end(self, turn: Turn, seconds: float, weight: float) -> None:
+    def end(self, share: Share, seconds: float, weight: float) -> None:
         """It took so long."""
-        model, expected = turn
+        model, expected = share
         if model in self._tags:
             self._tags[model] += (seconds - expected) / weight
 
@@ -72,7 +72,7 @@ class RunningBatch(NamedTuple):
     """A batch that has its turn."""
 
     batch: Batch
-    turn: Turn
+    share: Share
     brief: bool
     """Whether it is done in a moment, and nobody else's could be run meanwhile."""
     number: int
@@ -95,7 +95,7 @@ class BatchProgress(NamedTuple):
     """Seconds for which nothing else could begin because of it, though others have asked."""
 
 
-class Schedule:
+class FairQueue:
     """Up to `slots` batches run at a time.
 
     A flooded model with long batches makes room for one that has little to do. The last slot is not
@@ -115,7 +115,7 @@ class Schedule:
         self.queues: dict[Key, ModelQueue] = {}
         self._waiting: dict[Key, ModelQueue] = {}
         """Those that are not empty."""
-        self._turns = FairQueue()
+        self._shares = FairShares()
         self._began = 0.0
         """When the last batch did."""
         self._runs: dict[int, RunningBatch] = {}
@@ -136,7 +136,7 @@ class Schedule:
         queue = self.queues.pop((model, version), None)
         self._waiting.pop((model, version), None)
         if all(name != model for name, _ in self.queues):
-            self._turns.forget(model)
+            self._shares.forget(model)
         if queue is None:
             return []
         queue.removed = True
@@ -165,7 +165,7 @@ class Schedule:
             if len(due) == 1:
                 queue = due[0][1]
             else:
-                model = self._turns.choose((queue.model, since) for since, queue in due)
+                model = self._shares.choose((queue.model, since) for since, queue in due)
                 queue = min((one for one in due if one[1].model == model), key=itemgetter(0))[1]
             batch, late = queue.take(now)
             expired += late
@@ -175,9 +175,9 @@ class Schedule:
                 self.running += 1
                 self.begun += 1
                 self._began = now
-                turn = self._turns.begin(queue.model, queue.seconds, queue.options.weight)
+                share = self._shares.begin(queue.model, queue.seconds, queue.options.weight)
                 brief = batch.brief and not self._another_asked(queue.model, now)
-                run = self._runs[self.begun] = RunningBatch(batch, turn, brief, self.begun, now)
+                run = self._runs[self.begun] = RunningBatch(batch, share, brief, self.begun, now)
                 return run, expired
 
     def finish(self, run: RunningBatch, seconds: float, oldest: float) -> None:
@@ -185,7 +185,7 @@ class Schedule:
         queue = run.batch.queue
         self.running -= 1
         del self._runs[run.number]
-        self._turns.end(run.turn, seconds, queue.options.weight)
+        self._shares.end(run.share, seconds, queue.options.weight)
         queue.finish(run.batch, seconds, oldest)
 
     def put_back(self, run: RunningBatch) -> None:
@@ -193,7 +193,7 @@ class Schedule:
         queue = run.batch.queue
         self.running -= 1
         del self._runs[run.number]
-        self._turns.end(run.turn, 0.0, queue.options.weight)
+        self._shares.end(run.share, 0.0, queue.options.weight)
         queue.put_back(run.batch)
         queue.present = False
         if self.queues.get((queue.model, queue.version)) is queue:
@@ -291,6 +291,6 @@ class Schedule:
             other.running
             and not other.rows
             and other.model != queue.model
-            and self._turns.ahead(queue.model, other.model, other.seconds / other.options.weight)
+            and self._shares.ahead(queue.model, other.model, other.seconds / other.options.weight)
             for other in self.queues.values()
         )

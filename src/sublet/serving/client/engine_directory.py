@@ -20,7 +20,6 @@ from sublet.engine.socket_files import files_of
 from sublet.errors import BadRequest, ServingError
 from sublet.home import Home
 from sublet.serving.client import notices
-from sublet.serving.control.engine_supervisor import row
 from sublet.serving.metrics import Row
 
 _LONGEST = 100
@@ -76,19 +75,19 @@ def _sweep(engines: Path) -> None:
 
 
 def open_all(but: Path | None = None) -> Iterator[tuple[Path, SyncClient]]:
-    """Each engine's socket, and a line to it, which the caller closes; without the one that is
+    """Each engine's socket, and a client to it, which the caller closes; without the one that is
     not wanted. Engines that do not answer are left out."""
     for path in _engines():
         if path == but:
             continue
         try:
-            line = SyncClient(async_client.connect(str(path)))
+            client = SyncClient(async_client.connect(str(path)))
         except ServingError as error:
             if isinstance(error.__cause__, ConnectionRefusedError):
                 # An engine listens before its socket has this name, so this one was killed.
                 path.unlink(missing_ok=True)
             continue
-        yield path, line
+        yield path, client
 
 
 def _engines() -> list[Path]:
@@ -107,18 +106,18 @@ _PATIENCE = 5.0
 """Seconds for an engine to answer."""
 
 
-def roll_call() -> list[Row]:
+def list_models() -> list[Row]:
     """All versions that some engine knows, or some server cannot serve, by name; engines that do
     not answer are left out."""
     rows: list[Row] = []
-    for path, line in open_all():
+    for path, client in open_all():
         try:
-            told: Any = line.ask({"ask": "models"}, _PATIENCE)
-            rows += [row(one, path.stem, str(one.get("device") or "")) for one in told]
+            told: Any = client.ask({"ask": "models"}, _PATIENCE)
+            rows += [Row.read(one, path.stem, str(one.get("device") or "")) for one in told]
         except ServingError:
             continue
         finally:
-            line.close()
+            client.close()
     known = {(one.model, one.version) for one in rows}
     rows += [
         Row(one.model, one.version, state="failed", error=one.error)

@@ -17,13 +17,13 @@ Key = tuple[str, int]
 """A model and its version."""
 
 
-class _Bar:
-    __slots__ = ("places", "text", "until")
+class _FullQueue:
+    __slots__ = ("free_places", "text", "until")
 
     def __init__(self, text: str, until: float) -> None:
         self.text = text
         self.until = until
-        self.places = 0
+        self.free_places = 0
         """Calls that were done since, less those that were let through."""
 
 
@@ -31,27 +31,27 @@ class Backpressure:
     """Times are seconds of one clock, given by the caller."""
 
     def __init__(self) -> None:
-        self._bars: dict[Key, _Bar] = {}
+        self._full: dict[Key, _FullQueue] = {}
 
     def full(self, key: Key, text: str, now: float) -> None:
         """Its queue has refused a call with this text."""
-        self._bars[key] = _Bar(text, now + _BELIEVED)
+        self._full[key] = _FullQueue(text, now + _BELIEVED)
 
     def done(self, key: Key) -> None:
         """A call has left its queue."""
-        if self._bars and (bar := self._bars.get(key)) is not None:
-            bar.places += 1
+        if self._full and (queue := self._full.get(key)) is not None:
+            queue.free_places += 1
 
     def check(self, key: Key, now: float) -> None:
         """Raises what a call would hear; one that may go takes a place."""
-        if not self._bars or (bar := self._bars.get(key)) is None:
+        if not self._full or (queue := self._full.get(key)) is None:
             return
-        if now >= bar.until:
-            del self._bars[key]
-        elif bar.places:
-            bar.places -= 1
+        if now >= queue.until:
+            del self._full[key]
+        elif queue.free_places:
+            queue.free_places -= 1
         else:
-            raise ServingError(bar.text, Code.UNAVAILABLE)
+            raise ServingError(queue.text, Code.UNAVAILABLE)
 
 
 _DELAY = 0.01

@@ -21,7 +21,7 @@ class ModelBackend(Protocol):
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """The signatures of a version; looks into the model if nobody has yet."""
 
-    def run(
+    def infer(
         self,
         version: Version,
         signature: str,

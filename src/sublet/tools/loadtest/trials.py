@@ -83,7 +83,7 @@ class Trials:
     def __init__(
         self, engine: Engine, place: Target, load: Load, concurrency: int, most: float
     ) -> None:
-        self._line = engine.worker.line
+        self._client = engine.worker.client
         self._place = place
         self._load = load
         self._concurrency = concurrency
@@ -112,7 +112,7 @@ class Trials:
         return pairs
 
     def _apply(self, setting: Setting) -> None:
-        self._line.ask(
+        self._client.ask(
             {
                 "ask": "add",
                 "model": NAME,

@@ -27,7 +27,7 @@ class ServerContext(Protocol):
     """Their server. Each connection counts itself and its calls here."""
 
     methods: Methods
-    room: MemoryBudget
+    budget: MemoryBudget
     largest: int
     """Bytes of a message at most."""
     buffer: memoryview
@@ -58,7 +58,7 @@ class Conversation:
         self,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
-        house: ServerContext,
+        context: ServerContext,
         owner: bool,
     ) -> None:
         self.sender = Sender(transport, loop, self._answered)
@@ -70,7 +70,7 @@ class Conversation:
         """That the client has begun."""
         self._transport = transport
         self._loop = loop
-        self._house = house
+        self._context = context
         self._owner = owner
         self._streams: dict[int, Stream] = {}
         self._blocks = Blocks()
@@ -108,7 +108,7 @@ class Conversation:
     def sweep(self, now: float) -> None:
         """End calls whose time has passed, that come too slowly, or whose answers nobody reads."""
         for stream in list(self._streams.values()):
-            if stream.sweep(now, self._house.limits):
+            if stream.sweep(now, self._context.limits):
                 self.sender.put(frames.reset(stream.out.number, Fault.CANCEL))
                 self._drop(stream)
         self.sender.flush()
@@ -265,7 +265,7 @@ class Conversation:
             self._fail(number, Code.RESOURCE_EXHAUSTED, "The headers are too large.", ended)
             return
         self.calls += 1
-        house = self._house
+        context = self._context
         if self._refusing or len(self._streams) >= MOST_STREAMS:
             raise StreamFault(number, Fault.REFUSED_STREAM)
         head = calls.head(headers)
@@ -274,13 +274,13 @@ class Conversation:
         if head.refusal:
             self._close(number, calls.refusal(head.refusal), ended)
             return
-        method = house.methods.get(head.path)
+        method = context.methods.get(head.path)
         if method is None:
             path = head.path.decode("utf-8", "replace")
             self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
             return
-        refused = house.access.refusal(method.right, self._owner, head.authorization)
-        if refused is None and house.streams >= house.limits.streams:
+        refused = context.access.refusal(method.right, self._owner, head.authorization)
+        if refused is None and context.streams >= context.limits.streams:
             refused = _too_many()
         if refused is not None:
             self._fail(number, refused.code, refused.message, ended)
@@ -289,9 +289,11 @@ class Conversation:
             self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
             return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
-        stream = Stream(number, head, method, self.sender, house.room, deadline, house.largest)
+        stream = Stream(
+            number, head, method, self.sender, context.budget, deadline, context.largest
+        )
         self._streams[number] = stream
-        house.streams += 1
+        context.streams += 1
         if ended:
             stream.receive(b"", 0, True)
 
@@ -339,7 +341,7 @@ class Conversation:
 
     def _drop(self, stream: Stream) -> None:
         if self._streams.pop(stream.out.number, None) is not None:
-            self._house.streams -= 1
+            self._context.streams -= 1
         stream.drop()
         if self.draining:
             self._leave()

@@ -34,11 +34,11 @@ def has_spec(request: Any) -> None:
         raise ServingError("Missing ModelSpec", Code.INVALID_ARGUMENT)
 
 
-def find(desk: ModelBackend, spec: Any) -> Version:
+def find(backend: ModelBackend, spec: Any) -> Version:
     """The version that a ModelSpec means."""
     if not spec.name:
         raise ServingError("ModelSpec has no name specified.", Code.INVALID_ARGUMENT)
-    return desk.catalogue.find(spec.name, *choice(spec))
+    return backend.catalogue.find(spec.name, *choice(spec))
 
 
 def choice(spec: Any) -> tuple[int | None, str | None]:
@@ -52,20 +52,20 @@ def choice(spec: Any) -> tuple[int | None, str | None]:
             return None, None
 
 
-def memory(desk: ModelBackend, way: tuple[int, ...]) -> Memory:
+def memory(backend: ModelBackend, way: tuple[int, ...]) -> Memory:
     """Where large requests lie: so that the content of their first large tensor is aligned."""
 
     def give(size: int, beginning: Data) -> memoryview:
         skipped = -content_at(beginning, way) % ALIGNED
-        return desk.memory(size + skipped)[skipped:]
+        return backend.memory(size + skipped)[skipped:]
 
     return give
 
 
-async def signatures_of(desk: ModelBackend, version: Version) -> Mapping[str, Signature]:
+async def signatures_of(backend: ModelBackend, version: Version) -> Mapping[str, Signature]:
     """The signatures of a version, at once if they are known."""
     known = version.signatures
-    return await desk.describe(version) if known is None else known
+    return await backend.describe(version) if known is None else known
 
 
 @lru_cache(4096)
@@ -78,12 +78,12 @@ def model_spec(name: str, version: int, signature: str = "") -> bytes:
 
 
 class Counted:
-    """Around a request: tells the desk its code and its time, however it ends."""
+    """Around a request: tells the model backend its code and its time, however it ends."""
 
-    __slots__ = ("_api", "_began", "_desk", "_model")
+    __slots__ = ("_api", "_backend", "_began", "_model")
 
-    def __init__(self, desk: ModelBackend, model: str, api: str) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend, model: str, api: str) -> None:
+        self._backend = backend
         self._model = model
         self._api = api
         self._began = time.perf_counter()
@@ -103,4 +103,4 @@ class Counted:
             code = wrong.code
         else:
             code = Code.INTERNAL if isinstance(wrong, Exception) else Code.CANCELLED
-        self._desk.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)
+        self._backend.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)

@@ -34,16 +34,16 @@ _PREDICT = serving("PredictRequest")
 
 
 class Prediction:
-    """Answers from a desk."""
+    """Answers from a model backend."""
 
-    def __init__(self, desk: ModelBackend) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend) -> None:
+        self._backend = backend
 
     def methods(self) -> Methods:
         """By path."""
         path = b"/tensorflow.serving.PredictionService/"
         return {
-            path + b"Predict": Method(self.predict, memory=memory(self._desk, PREDICT)),
+            path + b"Predict": Method(self.predict, memory=memory(self._backend, PREDICT)),
             path + b"Classify": Method(self.classify),
             path + b"Regress": Method(self.regress),
             path + b"MultiInference": Method(self.multi_inference),
@@ -54,11 +54,11 @@ class Prediction:
         """Tensors in, tensors out."""
         request, contents = _parse_predict(data)
         spec = request.model_spec
-        with Counted(self._desk, spec.name, "Predict"):
+        with Counted(self._backend, spec.name, "Predict"):
             has_spec(request)
-            version = find(self._desk, spec)
-            self._desk.admit(version)
-            signatures = await signatures_of(self._desk, version)
+            version = find(self._backend, spec)
+            self._backend.admit(version)
+            signatures = await signatures_of(self._backend, version)
             name, signature = checks.check_signature(signatures, spec.signature_name)
             inputs = {
                 alias: tensors.read(alias, each, contents.get(alias))
@@ -67,7 +67,7 @@ class Prediction:
             checks.check_inputs(signature, inputs)
             wanted = request.output_filter
             outputs = checks.check_outputs(signature, wanted) if wanted else ()
-            answer = await self._desk.run(version, name, inputs, outputs, deadline)
+            answer = await self._backend.infer(version, name, inputs, outputs, deadline)
             parts: list[bytes | memoryview] = []
             for alias, array in answer.outputs.items():
                 begin, values = tensors.parts(array)
@@ -94,10 +94,10 @@ class Prediction:
         request = parse(serving("MultiInferenceRequest"), data)
         tasks = request.tasks
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
-        with Counted(self._desk, spec.name, "MultiInference"):
-            version = find(self._desk, spec)
-            self._desk.admit(version)
-            signatures = await signatures_of(self._desk, version)
+        with Counted(self._backend, spec.name, "MultiInference"):
+            version = find(self._backend, spec)
+            self._backend.admit(version)
+            signatures = await signatures_of(self._backend, version)
             picked: dict[str, str] = {}
             for task in tasks:
                 self._pick(task, spec.name, signatures, picked)
@@ -151,10 +151,10 @@ class Prediction:
         for field in request.metadata_field:
             if field != _SIGNATURE_DEF:
                 raise _refused(f"Metadata field {field} is not supported")
-        version = find(self._desk, request.model_spec)
+        version = find(self._backend, request.model_spec)
         response = serving("GetModelMetadataResponse")()
         response.model_spec.ParseFromString(model_spec(version.model, version.number))
-        signatures = await signatures_of(self._desk, version)
+        signatures = await signatures_of(self._backend, version)
         response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
         return _bytes(response)
 
@@ -170,11 +170,11 @@ class Prediction:
         """What Classify and Regress have in common; `message` is how their messages begin."""
         request = parse(serving(f"{message}Request"), data)
         spec = request.model_spec
-        with Counted(self._desk, spec.name, api):
+        with Counted(self._backend, spec.name, api):
             has_spec(request)
-            version = find(self._desk, spec)
-            self._desk.admit(version)
-            name, _ = choose(await signatures_of(self._desk, version), spec.signature_name)
+            version = find(self._backend, spec)
+            self._backend.admit(version)
+            name, _ = choose(await signatures_of(self._backend, version), spec.signature_name)
             given = examples.from_input(request.input)
             outputs = await self._run(version, name, given, deadline)
             response = serving(f"{message}Response")()
@@ -195,7 +195,7 @@ class Prediction:
         graph has, and their examples are fed all the same.
         """
         inputs = {examples.INPUTS: examples.to_array(given)}
-        answer = await self._desk.run(version, name, inputs, (), deadline)
+        answer = await self._backend.infer(version, name, inputs, (), deadline)
         return answer.outputs
 
 
@@ -232,10 +232,10 @@ def _refused(text: str) -> ServingError:
 
 
 class Models:
-    """Answers from a desk."""
+    """Answers from a model backend."""
 
-    def __init__(self, desk: ModelBackend) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend) -> None:
+        self._backend = backend
 
     def methods(self) -> Methods:
         """By path."""
@@ -253,7 +253,7 @@ class Models:
         has_spec(request)
         spec = request.model_spec
         response = serving("GetModelStatusResponse")()
-        for version in self._desk.catalogue.known(spec.name, *choice(spec)):
+        for version in self._backend.catalogue.known(spec.name, *choice(spec)):
             status = response.model_version_status.add(version=version.number, state=version.state)
             status.status.error_code = version.code
             status.status.error_message = version.error
@@ -271,7 +271,7 @@ class Models:
                 Code.INVALID_ARGUMENT,
             )
         try:
-            await self._desk.reload(config.SerializeToString())
+            await self._backend.reload(config.SerializeToString())
         except BadRequest as wrong:
             raise ServingError(str(wrong), Code.INVALID_ARGUMENT) from None
         response = serving("ReloadConfigResponse")()

@@ -75,27 +75,27 @@ _REMEMBERED = 4096
 class Calls:
     """One per site."""
 
-    def __init__(self, desk: ModelBackend, limits: Limits) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend, limits: Limits) -> None:
+        self._backend = backend
         self._limits = limits
         self._catalogue: Catalogue | None = None
         self._found: dict[tuple[str, int | None, str | None], Version] = {}
 
     def find(self, target: tuple[str, int | None, str | None]) -> Version:
         """The version that a name, a number and a label mean now. Raises ServingError."""
-        if self._desk.catalogue is not self._catalogue or len(self._found) > _REMEMBERED:
-            self._catalogue = self._desk.catalogue
+        if self._backend.catalogue is not self._catalogue or len(self._found) > _REMEMBERED:
+            self._catalogue = self._backend.catalogue
             self._found.clear()
         version = self._found.get(target)
         if version is None:
-            version = self._found[target] = self._desk.catalogue.find(*target)
+            version = self._found[target] = self._backend.catalogue.find(*target)
         return version
 
     def admit(self, version: Version) -> None:
         """Raises ServingError if a call of it would be refused, whatever its body is."""
-        self._desk.admit(version)
+        self._backend.admit(version)
 
-    def run(
+    def start(
         self,
         version: Version,
         signature: str,
@@ -110,7 +110,7 @@ class Calls:
         received = request.received
         deadline = received + self._limits.call
         future = asyncio.ensure_future(
-            self._desk.run(version, signature, inputs, outputs, deadline)
+            self._backend.infer(version, signature, inputs, outputs, deadline)
         )
 
         def finish(done: "asyncio.Future[Answer]") -> Reply:
@@ -133,7 +133,7 @@ class Calls:
 
     def count(self, model: str, api: str, received: float, code: int) -> None:
         """Note how a request ended, and how long it has taken."""
-        self._desk.count(model, api, "REST", code, time.monotonic() - received)
+        self._backend.count(model, api, "REST", code, time.monotonic() - received)
 
     def described(
         self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
@@ -146,7 +146,7 @@ class Calls:
     async def _look(
         self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
     ) -> Reply:
-        outcome = then(await self._desk.describe(version))
+        outcome = then(await self._backend.describe(version))
         if isinstance(outcome, Reply):
             return outcome
         try:

@@ -42,8 +42,8 @@ class Target(NamedTuple):
 class TfServing:
     """The API. What is wrong with a request is said in TensorFlow Serving's words."""
 
-    def __init__(self, desk: ModelBackend, calls: Calls) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend, calls: Calls) -> None:
+        self._backend = backend
         self._calls = calls
 
     def find(self, method: str, path: str) -> Answerer:
@@ -54,9 +54,9 @@ class TfServing:
             if match[4] == "predict":
                 return partial(self._counted, "Predict", target, self._predict)
             if match[4] == "classify":
-                return partial(self._counted, "Classify", target, partial(self._judge, True))
+                return partial(self._counted, "Classify", target, partial(self._by_example, True))
             if match[4] == "regress":
-                return partial(self._counted, "Regress", target, partial(self._judge, False))
+                return partial(self._counted, "Regress", target, partial(self._by_example, False))
         elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
             if match[1] is None:
                 raise wrong("Missing model name in request.")
@@ -90,9 +90,11 @@ class TfServing:
         self._calls.admit(version)
         document = documents.parse(request.body)
         name = _signature_name(document)
-        return self._calls.described(version, partial(self._run, version, name, document, request))
+        return self._calls.described(
+            version, partial(self._call_signature, version, name, document, request)
+        )
 
-    def _run(
+    def _call_signature(
         self,
         version: Version,
         name: str,
@@ -107,26 +109,26 @@ class TfServing:
             raise wrong(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
         tensors, write = _tensors(document, specs, _has_truths(request.body))
         checks.check_inputs(signature, tensors)
-        return self._calls.run(
+        return self._calls.start(
             version, name, tensors, request, lambda answer: Reply(200, write(answer.outputs))
         )
 
     # classify and regress
 
-    def _judge(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
+    def _by_example(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
         try:
             version = self._calls.find(target)
         except ServingError:
             # As in predict, what is wrong with the body is said first.
-            _judged(request.body)
+            _examples_of(request.body)
             raise
         self._calls.admit(version)
-        name, rows = _judged(request.body)
+        name, rows = _examples_of(request.body)
         return self._calls.described(
-            version, partial(self._run_judge, version, classify, name, rows, request)
+            version, partial(self._call_examples, version, classify, name, rows, request)
         )
 
-    def _run_judge(
+    def _call_examples(
         self,
         version: Version,
         classify: bool,
@@ -140,12 +142,12 @@ class TfServing:
         inputs = {examples.INPUTS: examples.to_array(rows)}
         write = partial(_classified if classify else _regressed, len(rows))
         api = "Classify" if classify else "Regress"
-        return self._calls.run(version, name, inputs, request, write, api=api)
+        return self._calls.start(version, name, inputs, request, write, api=api)
 
     # status and metadata
 
     def _status(self, target: Target, request: Request) -> Reply:
-        return status(self._desk.catalogue, *target)
+        return status(self._backend.catalogue, *target)
 
     def _metadata(self, target: Target, request: Request) -> Reply | Pending:
         version = self._calls.find(target)
@@ -205,7 +207,7 @@ def _signature_name(document: dict[str, Any]) -> str:
     return name
 
 
-def _judged(body: Body) -> tuple[str, list[bytes]]:
+def _examples_of(body: Body) -> tuple[str, list[bytes]]:
     """The signature and the examples of a classify or regress request."""
     document = documents.parse(body)
     return _signature_name(document), forms.examples_of(document)

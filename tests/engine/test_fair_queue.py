@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.engine.fair_queue import FairQueue, RunningBatch, Schedule
+from sublet.engine.fair_queue import FairQueue, FairShares, RunningBatch
 from sublet.engine.model_options import Options
 from sublet.engine.model_queue import Kind, Request
 
@@ -12,7 +12,7 @@ KIND = Kind("rows")
 
 def served(weights: dict[str, float], costs: dict[str, float], rounds: int) -> dict[str, float]:
     """The time that each of these models gets when all of them always have something to do."""
-    turns = FairQueue()
+    turns = FairShares()
     spent = dict.fromkeys(weights, 0.0)
     for _ in range(rounds):
         model = turns.choose([(name, 0.0) for name in weights])
@@ -38,7 +38,7 @@ def test_busy_models_get_time_by_their_weights_whatever_a_batch_costs(
 
 
 def test_a_model_that_was_away_has_no_claim_on_the_past() -> None:
-    turns = FairQueue()
+    turns = FairShares()
     for _ in range(100):
         turns.end(turns.begin("busy", 0.0, 1), 1.0, 1)
     for expected in ("rare", "busy", "rare", "busy"):
@@ -48,7 +48,7 @@ def test_a_model_that_was_away_has_no_claim_on_the_past() -> None:
 
 
 def test_one_request_of_a_quiet_model_waits_for_one_batch_of_a_flooded_one() -> None:
-    schedule = Schedule(1)
+    schedule = FairQueue(1)
     for name in ("flooded", "quiet"):
         schedule.add(name, 1, Options(largest=4, enqueued=100)).present = True
     flooded, quiet = schedule.queues["flooded", 1], schedule.queues["quiet", 1]
@@ -66,7 +66,7 @@ def test_one_request_of_a_quiet_model_waits_for_one_batch_of_a_flooded_one() -> 
 
 
 def test_a_model_of_a_higher_priority_goes_first() -> None:
-    schedule = Schedule(1)
+    schedule = FairQueue(1)
     for name, priority in (("low", 0), ("high", 1)):
         options = Options.read({"max_batch_size": 1, "priority": priority})
         schedule.add(name, 1, options).present = True
@@ -80,7 +80,7 @@ def test_a_model_of_a_higher_priority_goes_first() -> None:
 
 
 def test_no_more_batches_run_than_there_are_slots() -> None:
-    schedule = Schedule(2)
+    schedule = FairQueue(2)
     one = schedule.add("m", 1, Options(largest=1, enqueued=100))
     one.present = True
     for _ in range(5):
@@ -104,7 +104,7 @@ def test_a_batch_is_brief_only_while_no_other_model_is_asked() -> None:
     """Else the batches of both run side by side."""
     kind = Kind("rows")
     kind.bound = _Quick()
-    schedule = Schedule(2)
+    schedule = FairQueue(2)
     for name in ("a", "b"):
         schedule.add(name, 1, Options(largest=1, enqueued=100)).present = True
     brief = []
@@ -120,7 +120,7 @@ def test_a_batch_is_brief_only_while_no_other_model_is_asked() -> None:
 
 
 def test_a_flooded_model_leaves_the_last_slot_to_one_that_was_asked_lately() -> None:
-    schedule = Schedule(2)
+    schedule = FairQueue(2)
     for name in ("flooded", "quiet"):
         queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
         queue.present, queue.seconds = True, 0.01
@@ -145,7 +145,7 @@ def test_a_flooded_model_leaves_the_last_slot_to_one_that_was_asked_lately() -> 
 
 
 def test_weights_count_for_every_slot_when_several_models_are_flooded() -> None:
-    schedule = Schedule(2)
+    schedule = FairQueue(2)
     for name, weight in (("light", 1.0), ("heavy", 3.0)):
         queue = schedule.add(name, 1, Options(largest=1, enqueued=1000, weight=weight))
         queue.present, queue.seconds = True, 0.01
@@ -163,7 +163,7 @@ def test_weights_count_for_every_slot_when_several_models_are_flooded() -> None:
 
 
 def test_beside_the_only_batch_of_a_quiet_model_a_flooded_one_begins_none() -> None:
-    schedule = Schedule(2)
+    schedule = FairQueue(2)
     for name in ("flooded", "quiet"):
         queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
         queue.present, queue.seconds = True, 0.01
@@ -184,7 +184,7 @@ def test_beside_the_only_batch_of_a_quiet_model_a_flooded_one_begins_none() -> N
 
 
 def test_a_quiet_model_that_has_had_its_share_keeps_nobody_waiting() -> None:
-    schedule = Schedule(2)
+    schedule = FairQueue(2)
     for name in ("flooded", "quiet"):
         queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
         queue.present, queue.seconds = True, 0.01
@@ -205,7 +205,7 @@ def test_a_quiet_model_that_has_had_its_share_keeps_nobody_waiting() -> None:
 
 
 def test_short_batches_may_have_every_slot() -> None:
-    schedule = Schedule(2)
+    schedule = FairQueue(2)
     for name in ("flooded", "quiet"):
         queue = schedule.add(name, 1, Options(largest=1, enqueued=100))
         queue.present, queue.seconds = True, 0.001
@@ -219,7 +219,7 @@ def test_short_batches_may_have_every_slot() -> None:
 
 
 def test_what_waits_for_a_model_that_is_served_no_more_is_handed_back() -> None:
-    schedule = Schedule(1)
+    schedule = FairQueue(1)
     one = schedule.add("m", 1, Options())
     request = Request(KIND, 1, 0.0)
     schedule.put(one, request)
@@ -230,7 +230,7 @@ def test_what_waits_for_a_model_that_is_served_no_more_is_handed_back() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), max_size=60), st.integers(1, 3))
 def test_everything_that_waits_comes_to_its_turn(drawn: list[tuple[int, int]], slots: int) -> None:
-    schedule = Schedule(slots)
+    schedule = FairQueue(slots)
     queues = [schedule.add("abcd"[n], 1, Options(largest=4, enqueued=1000)) for n in range(4)]
     for queue in queues:
         queue.present = True
@@ -251,7 +251,7 @@ def test_everything_that_waits_comes_to_its_turn(drawn: list[tuple[int, int]], s
 
 
 def test_of_two_suspects_one_runs_at_a_time_and_others_run_beside_it() -> None:
-    schedule = Schedule(4)
+    schedule = FairQueue(4)
     for name in ("one", "other", "innocent"):
         queue = schedule.add(name, 1, Options(largest=1))
         queue.present = True
@@ -267,7 +267,7 @@ def test_of_two_suspects_one_runs_at_a_time_and_others_run_beside_it() -> None:
 
 
 def test_a_suspect_waits_while_another_is_loaded_until_that_is_forgotten() -> None:
-    schedule = Schedule(4)
+    schedule = FairQueue(4)
     for name in ("here", "comes"):
         schedule.add(name, 1, Options()).suspect = 100.0
     here, comes = schedule.queues["here", 1], schedule.queues["comes", 1]
@@ -277,7 +277,7 @@ def test_a_suspect_waits_while_another_is_loaded_until_that_is_forgotten() -> No
     assert taken(schedule, 101.0).batch.queue is here
 
 
-def taken(schedule: Schedule, now: float) -> RunningBatch:
+def taken(schedule: FairQueue, now: float) -> RunningBatch:
     run, _ = schedule.take(now)
     assert run is not None
     return run

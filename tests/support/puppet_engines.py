@@ -12,18 +12,18 @@ from sublet.serving.control.replicas import EngineLost
 Key = tuple[str, int]
 
 
-class Puppet:
+class PuppetEngine:
     """One engine. `log` has what was asked of it; `gate` holds loads back until it is set."""
 
-    def __init__(self, site: str = "") -> None:
-        self.site = site
-        self.path = f"{site}engine-1"
-        self.turn = asyncio.Lock()
+    def __init__(self, device: str = "") -> None:
+        self.device = device
+        self.path = f"{device}engine-1"
+        self.load_lock = asyncio.Lock()
         self.known: dict[Key, str] = {}
         self.loaded: set[Key] = set()
         self.log: list[str] = []
         self.bad: dict[Key, str] = {}
-        self.room = 100
+        self.capacity = 100
         self.deadly: set[Key] = set()
         self.suspects: set[Key] = set()
         self.endless: set[Key] = set()
@@ -59,7 +59,7 @@ class Puppet:
         return {}
 
     async def full(self) -> bool:
-        return len(self.loaded) >= self.room
+        return len(self.loaded) >= self.capacity
 
     async def unload(self, name: str, number: int) -> None:
         self.known.pop((name, number), None)
@@ -71,7 +71,7 @@ class Puppet:
         """End, and be another one; who wants to know is told."""
         old = self.path
         self.lives += 1
-        self.path = f"{self.site}engine-{self.lives}"
+        self.path = f"{self.device}engine-{self.lives}"
         self.known.clear()
         self.loaded.clear()
         self.suspects.clear()
@@ -80,7 +80,7 @@ class Puppet:
         return old
 
 
-class Crowd:
+class RecordingPublisher:
     """Who is told what is served; keeps all of it."""
 
     def __init__(self) -> None:
@@ -90,5 +90,5 @@ class Crowd:
         self.news.append(catalogue)
         return len(self.news)
 
-    async def heard(self, number: int) -> None:
+    async def acknowledged(self, number: int) -> None:
         await asyncio.sleep(0)

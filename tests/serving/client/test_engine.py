@@ -19,9 +19,9 @@ import sublet
 from sublet.channel.codes import Code
 from sublet.errors import TooLarge
 from support.box import Box, wait_for
-from support.numbers import floats
+from support.numpy_engine import floats
 
-MODELS = Path(__file__).parents[1] / "data" / "savedmodels"
+MODELS = Path(__file__).parents[2] / "data" / "savedmodels"
 HALF = MODELS / "saved_model_half_plus_two_cpu" / "00000123"
 
 
@@ -109,7 +109,7 @@ def test_a_forked_child_that_ends_takes_nothing_along(home: Box) -> None:
         "engine.load('here', lambda x: x + 1)\n"
         "if not (child := os.fork()): engine.close(); sys.exit()\n"
         "os.waitpid(child, 0)\n"
-        "engine.worker.line.ask({'ask': 'unload', 'model': 'here', 'version': 1})\n"
+        "engine.worker.client.ask({'ask': 'unload', 'model': 'here', 'version': 1})\n"
         "print(engine.run('here', np.arange(2)).tolist())\n"
         "engine.close()\n"
     )
@@ -399,7 +399,7 @@ def test_an_engine_that_was_stopped_is_passed_over_by_callers_and_ended_by_its_o
         # The newest is asked first.
         assert sublet.connect("half")([[1.0]]).tolist() == [[2.5]]
         with pytest.raises(sublet.ServingError) as wrong:
-            stopped.worker.line.ask({"ask": "hello"}, timeout=0.2)
+            stopped.worker.client.ask({"ask": "hello"}, timeout=0.2)
         assert wrong.value.code == Code.DEADLINE_EXCEEDED
         pid = stopped.worker.pid
     assert not stopped.worker.alive

@@ -11,11 +11,11 @@ from tritonclient import http as triton
 from tritonclient.utils import InferenceServerException
 
 from sublet.serving.statistics import Inferences
-from support.rest import Client, House
+from support.rest_server import Client, RestServer
 
 
 @pytest.fixture
-def connected(served: House) -> Iterator[Any]:
+def connected(served: RestServer) -> Iterator[Any]:
     host, port = served.where
     with triton.InferenceServerClient(f"{host}:{port}") as made:
         yield made
@@ -46,10 +46,10 @@ def test_the_server_and_its_models_are_described(connected: Any) -> None:
     assert index["untold"] == {"name": "untold", "version": "7", "state": "READY", "reason": ""}
 
 
-def test_statistics_tell_what_became_of_calls(served: House, connected: Any) -> None:
+def test_statistics_tell_what_became_of_calls(served: RestServer, connected: Any) -> None:
     calls = Inferences()
     calls.answer(3, 3, 0.5, 0.25, 0.125)
-    served.desk.inferences["untold", 7] = calls
+    served.backend.inferences["untold", 7] = calls
     (stats,) = connected.get_inference_statistics("untold", "7")["model_stats"]
     assert (stats["inference_count"], stats["execution_count"]) == (3, 1)
     assert stats["inference_stats"]["compute_infer"] == {"count": 1, "ns": 125_000_000}
@@ -209,11 +209,11 @@ def test_a_header_length_that_lies_is_refused(client: Client) -> None:
             break
 
 
-def test_readiness_is_503_with_a_reason_while_an_engine_does_not_answer(served: House) -> None:
+def test_readiness_is_503_with_a_reason_while_an_engine_does_not_answer(served: RestServer) -> None:
     paths = ("/v2/health/ready", "/v2/models/floats/ready")
     with served.client() as client:
         for trouble, status in (("", 200), ("it is away", 503), ("", 200)):
-            served.do(partial(setattr, served.desk, "trouble", trouble))
+            served.do(partial(setattr, served.backend, "trouble", trouble))
             for path in paths:
                 seen = client.ask("GET", path)
                 assert seen.status == status

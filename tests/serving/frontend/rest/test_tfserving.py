@@ -8,10 +8,10 @@ import pytest
 
 from sublet.channel.codes import Code
 from sublet.serving.control import model_directories
-from support.desk import half_plus_two
-from support.rest import Client, House, house
+from support.numpy_backend import half_plus_two
+from support.rest_server import Client, RestServer, rest_server
 
-SAVED = Path(__file__).parents[2] / "data" / "savedmodels"
+SAVED = Path(__file__).parents[3] / "data" / "savedmodels"
 PREDICT = "/v1/models/half_plus_two:predict"
 
 
@@ -172,9 +172,9 @@ def test_metadata_are_what_tensorflow_serving_says_of_the_same_model(model: str,
     name = wanted["model_spec"]["name"]
     signatures = model_directories.signatures(str(SAVED / model / "00000123"))
     assert signatures is not None
-    with house() as mine, mine.client() as client:
+    with rest_server() as mine, mine.client() as client:
         made: Any = {key: (one, half_plus_two) for key, one in signatures.items()}
-        mine.do(lambda: mine.desk.serve(name, 123, **made))
+        mine.do(lambda: mine.backend.serve(name, 123, **made))
         assert client.ask("GET", f"/v1/models/{name}/metadata").json == wanted
 
 
@@ -520,8 +520,8 @@ def test_metrics_are_text_for_prometheus(client: Client) -> None:
     assert b"requests 1" in seen.body
 
 
-def test_each_call_is_counted_with_how_it_ended(served: House, client: Client) -> None:
-    served.desk.counted.clear()
+def test_each_call_is_counted_with_how_it_ended(served: RestServer, client: Client) -> None:
+    served.backend.counted.clear()
     client.post(PREDICT, {"instances": [[1]]})
     client.post(
         "/v1/models/half_plus_two:regress",
@@ -529,7 +529,7 @@ def test_each_call_is_counted_with_how_it_ended(served: House, client: Client) -
     )
     client.post(PREDICT, {"instances": 5})
     client.post("/v1/models/nothing:classify", {"examples": [{}]})
-    assert served.desk.counted == [
+    assert served.backend.counted == [
         ("half_plus_two", "Predict", "REST", 0),
         ("half_plus_two", "Regress", "REST", 0),
         ("half_plus_two", "Predict", "REST", Code.INVALID_ARGUMENT),
@@ -539,7 +539,7 @@ def test_each_call_is_counted_with_how_it_ended(served: House, client: Client) -
 
 @pytest.mark.parametrize("path", [PREDICT, "/v2/models/half_plus_two/infer"])
 def test_a_call_for_a_flooded_model_is_refused_before_its_body_is_read(
-    client: Client, served: House, path: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, served: RestServer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served.desk, "full", True)
+    monkeypatch.setattr(served.backend, "full", True)
     assert client.post(path, b"no JSON").status == 503

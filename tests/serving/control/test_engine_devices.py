@@ -4,7 +4,7 @@ import pytest
 
 from sublet.domain.device import Device
 from sublet.errors import BadRequest
-from sublet.serving.control.placement import DeviceSite, find
+from sublet.serving.control.placement import EngineDevice, find
 from sublet.wire.rows import DeviceRow
 
 
@@ -47,7 +47,7 @@ def test_what_is_not_there_is_said_with_what_is() -> None:
 
 
 def test_within_a_lease_there_is_that_lease() -> None:
-    assert find(None, GPUS, nested=True) == (DeviceSite("lease#1", None),)
+    assert find(None, GPUS, nested=True) == (EngineDevice("lease#1", None),)
     assert [site.asked for site in find("cpu,cpu", GPUS, nested=True)] == ["cpu", "cpu"]
 
 

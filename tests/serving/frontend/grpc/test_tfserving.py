@@ -21,7 +21,7 @@ from sublet.serving.frontend import examples
 from sublet.serving.frontend.grpc.calls import LARGEST_UNPACKED
 from sublet.serving.frontend.grpc.health import SERVICES
 from sublet.serving.frontend.proto import inference, message, serving, tensors
-from support.grpcserver import Served, served
+from support.grpc_server import Served, served
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
 MODELS = "/tensorflow.serving.ModelService/"
@@ -77,7 +77,7 @@ def test_a_call_for_a_flooded_model_is_refused_in_a_moment(
 ) -> None:
     request = _predict(x=X) if method == "Predict" else serving("RegressionRequest")()
     request.model_spec.name = "half"
-    monkeypatch.setattr(server.desk, "full", True)
+    monkeypatch.setattr(server.backend, "full", True)
     code, text = _refusal(channel, PREDICTION + method, request)
     assert (code, text) == (StatusCode.UNAVAILABLE, "full")
 
@@ -420,7 +420,7 @@ def test_a_new_set_of_models_reaches_the_desk(server: Served) -> None:
         request.config.model_config_list.config.add(name="a", base_path="/a")
         answer = _ask(channel, method, request, "ReloadConfigResponse")
         assert answer.status.error_code == 0
-        assert server.desk.reloaded == ["a"]
+        assert server.backend.reloaded == ["a"]
         request.config.model_config_list.config.add(name="a", base_path="/b")
         code, text = _refusal(channel, method, request)
         assert code == StatusCode.INVALID_ARGUMENT
@@ -459,10 +459,10 @@ def test_who_watches_health_hears_of_changes(server: Served, channel: grpc.Chann
 
 
 def test_the_deadline_of_a_call_reaches_the_desk(server: Served, channel: grpc.Channel) -> None:
-    server.call(server.desk.deadlines.clear)
+    server.call(server.backend.deadlines.clear)
     _ask(channel, PREDICTION + "Predict", _predict(x=X), timeout=None)
     _ask(channel, PREDICTION + "Predict", _predict(x=X), timeout=50)
-    none, some = server.desk.deadlines
+    none, some = server.backend.deadlines
     assert none is None
     assert some is not None
 
@@ -470,49 +470,49 @@ def test_the_deadline_of_a_call_reaches_the_desk(server: Served, channel: grpc.C
 def test_a_call_that_the_client_gives_up_is_cancelled(
     server: Served, channel: grpc.Channel
 ) -> None:
-    before = server.desk.cancelled
-    begun = server.desk.begun
+    before = server.backend.cancelled
+    begun = server.backend.begun
     call = channel.unary_unary(PREDICTION + "Predict").future(
         _predict("slow", x=X).SerializeToString()
     )
-    server.until(lambda: server.desk.begun > begun)
+    server.until(lambda: server.backend.begun > begun)
     call.cancel()
-    server.until(lambda: server.desk.cancelled == before + 1)
-    server.until(lambda: server.desk.counted[-1] == ("slow", "Predict", "GRPC", 1))
+    server.until(lambda: server.backend.cancelled == before + 1)
+    server.until(lambda: server.backend.counted[-1] == ("slow", "Predict", "GRPC", 1))
 
 
 def test_the_tensors_of_a_cancelled_call_go_with_it(server: Served, channel: grpc.Channel) -> None:
-    begun = server.desk.begun
+    begun = server.backend.begun
     gc.disable()  # An idle server collects nothing, either.
     try:
         call = channel.unary_unary(PREDICTION + "Predict").future(
             _predict("slow", x=X).SerializeToString()
         )
-        server.until(lambda: server.desk.begun > begun)
+        server.until(lambda: server.backend.begun > begun)
         call.cancel()
-        server.until(lambda: server.desk.waiting[-1]() is None)
+        server.until(lambda: server.backend.waiting[-1]() is None)
     finally:
         gc.enable()
 
 
 def test_a_client_that_is_gone_frees_its_calls(server: Served) -> None:
-    before = server.desk.cancelled
-    begun = server.desk.begun
+    before = server.backend.cancelled
+    begun = server.backend.begun
     with grpc.insecure_channel(server.address) as channel:
         data = _predict("slow", x=X).SerializeToString()
         call = channel.unary_unary(PREDICTION + "Predict")
         waiting = [call.future(data) for _ in range(3)]
-        server.until(lambda: server.desk.begun == begun + 3)
+        server.until(lambda: server.backend.begun == begun + 3)
         assert not any(each.done() for each in waiting)
-    server.until(lambda: server.desk.cancelled == before + 3)
+    server.until(lambda: server.backend.cancelled == before + 3)
 
 
 def test_requests_are_counted_by_how_they_end(server: Served, channel: grpc.Channel) -> None:
-    server.call(server.desk.counted.clear)
+    server.call(server.backend.counted.clear)
     _half(channel)
     _refusal(channel, PREDICTION + "Predict", _predict("no such model", x=X))
     _refusal(channel, PREDICTION + "Predict", _predict("bug", x=X))
-    assert server.desk.counted == [
+    assert server.backend.counted == [
         ("half", "Predict", "GRPC", 0),
         ("no such model", "Predict", "GRPC", 5),
         ("bug", "Predict", "GRPC", 13),
@@ -577,7 +577,7 @@ def test_a_drain_answers_what_is_under_way_and_refuses_the_rest(tmp_path: Path) 
         call = channel.unary_unary(
             PREDICTION + "Predict", None, serving("PredictResponse").FromString
         ).future(_predict("slow", x=X).SerializeToString(), timeout=30)
-        server.until(lambda: server.desk.begun == 1)
+        server.until(lambda: server.backend.begun == 1)
         drained = threading.Thread(target=lambda: server.run(server.server.drain(30)))
         drained.start()
         server.until(lambda: not server.server.health.ready)
@@ -587,7 +587,7 @@ def test_a_drain_answers_what_is_under_way_and_refuses_the_rest(tmp_path: Path) 
             with pytest.raises(grpc.RpcError) as wrong:
                 _half(late)
             assert wrong.value.code() == StatusCode.UNAVAILABLE
-        server.call(server.desk.gate.set)
+        server.call(server.backend.gate.set)
         assert tensors.read("y", call.result().outputs["y"]).tolist() == [2.5, 3.0, 4.5]
         drained.join()
 
@@ -682,6 +682,6 @@ def test_readiness_is_told_and_taken_back(server: Served, channel: grpc.Channel)
 
     assert ready() == (True, True, 1)
     for trouble in ("it is away", ""):
-        server.call(partial(setattr, server.desk, "trouble", trouble))
+        server.call(partial(setattr, server.backend, "trouble", trouble))
         server.call(partial(server.server.change, not trouble))
         assert ready() == ((False, False, 2) if trouble else (True, True, 1))

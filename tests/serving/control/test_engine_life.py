@@ -12,7 +12,7 @@ RUNNING = [("a", 1)]
 
 def judged(
     cause: Cause, code: int, before: int | None = 0, after: int | None = 0
-) -> engine_life.End:
+) -> engine_life.EngineEnd:
     return engine_life.judge(Outcome(cause, code), before, after)
 
 

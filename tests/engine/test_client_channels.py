@@ -6,7 +6,7 @@ from sublet.channel.tensors import Array
 from sublet.engine.answers import Answers
 from sublet.engine.client_channels import Client, Route
 from sublet.engine.model_queue import Kind, Request
-from support.numbers import floats
+from support.numpy_engine import floats
 
 GiB = 1 << 30
 

@@ -1,4 +1,4 @@
-"""A desk without engines: models that are NumPy functions, for tests of the front ends."""
+"""A backend without engines: models that are NumPy functions, for tests of the front ends."""
 
 import asyncio
 import struct
@@ -34,8 +34,8 @@ def signature(
     return Signature(method, inputs, outputs)
 
 
-class Table:
-    """A `Desk` whose models are functions in this process. `held` calls wait until let go."""
+class NumpyBackend:
+    """A `ModelBackend` whose models are functions in this process; `held` calls wait."""
 
     def __init__(self) -> None:
         self.catalogue = Catalogue()
@@ -47,7 +47,7 @@ class Table:
         self.holding = False
         self.full = False
         self.trouble = ""
-        self._moments = DelayedRefusals()
+        self._refusals = DelayedRefusals()
 
     def serve(
         self,
@@ -71,11 +71,11 @@ class Table:
         self.catalogue = Catalogue({**self.catalogue.models, name: model})
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
-        """As `Desk.describe`."""
+        """As `ModelBackend.describe`."""
         await asyncio.sleep(0)
         return self.signatures[version.model]
 
-    def run(
+    def infer(
         self,
         version: Version,
         signature: str,
@@ -84,7 +84,7 @@ class Table:
         deadline: float | None = None,
         priority: int = 0,
     ) -> Awaitable[Answer]:
-        """As `Desk.run`."""
+        """As `ModelBackend.run`."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if self.holding:
             self.held.append(future)
@@ -99,31 +99,31 @@ class Table:
         return future
 
     def unready(self, version: Version | None = None) -> str:
-        """As `Desk.unready`."""
+        """As `ModelBackend.unready`."""
         return self.trouble
 
     def memory(self, size: int) -> memoryview:
-        """As `Desk.memory`."""
+        """As `ModelBackend.memory`."""
         return np.empty(size, np.uint8).data
 
     def admit(self, version: Version) -> None:
-        """As `Desk.admit`."""
+        """As `ModelBackend.admit`."""
         if self.full:
-            raise Later(ServingError("full", Code.UNAVAILABLE), self._moments.next())
+            raise Later(ServingError("full", Code.UNAVAILABLE), self._refusals.next())
 
     async def reload(self, config: bytes) -> None:
         """Nothing to replace."""
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
-        """As `Desk.count`."""
+        """As `ModelBackend.count`."""
         self.counted.append((model, api, entrypoint, code))
 
     async def statistics(self) -> dict[tuple[str, int], Inferences]:
-        """As `Desk.statistics`."""
+        """As `ModelBackend.statistics`."""
         return self.inferences
 
     async def exposition(self) -> str:
-        """As `Desk.exposition`."""
+        """As `ModelBackend.exposition`."""
         return "# HELP requests\nrequests 1\n"
 
 
@@ -148,9 +148,9 @@ def classify(inputs: Arrays) -> dict[str, Array]:
     return {"scores": regress(inputs)["outputs"]}
 
 
-def table() -> Table:
+def numpy_backend() -> NumpyBackend:
     """With the models that the tests of the front ends use."""
-    made = Table()
+    made = NumpyBackend()
     float_column = spec("x", FLOAT, -1, 1)
     text = TensorSpec("tf_example:0", STRING, None)
     made.serve(

@@ -1,4 +1,4 @@
-"""A desk without engines: models made of NumPy, for the tests of the gRPC front end."""
+"""A backend without engines: models made of NumPy, for the tests of the gRPC front end."""
 
 import asyncio
 import weakref
@@ -73,7 +73,7 @@ def _half(signature: str, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
     return {"scores": y, "classes": np.full(y.shape, "käse".encode(), object)}
 
 
-class StandInDesk:
+class StandInBackend:
     """As `sublet.serving.frontend.model_backend.ModelBackend`.
     The model `slow` answers when it is let go."""
 
@@ -105,12 +105,12 @@ class StandInDesk:
         self.gate = asyncio.Event()
         self.full = False
         self.trouble = ""
-        self._moments = DelayedRefusals()
+        self._refusals = DelayedRefusals()
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         return version.signatures or SLOW
 
-    async def run(
+    async def infer(
         self,
         version: Version,
         signature: str,
@@ -137,18 +137,18 @@ class StandInDesk:
         return Answer({name: made[name] for name in outputs or made})
 
     def unready(self, version: Version | None = None) -> str:
-        """As `Desk.unready`."""
+        """As `ModelBackend.unready`."""
         return self.trouble
 
     def memory(self, size: int) -> memoryview:
-        """As `Desk.memory`."""
+        """As `ModelBackend.memory`."""
         return np.empty(size, np.uint8).data
 
     def admit(self, version: Version) -> None:
-        """As `Desk.admit`."""
+        """As `ModelBackend.admit`."""
         if self.full:
             refusal = ServingError("full", Code.UNAVAILABLE)
-            raise Later(refusal, self._moments.next())
+            raise Later(refusal, self._refusals.next())
 
     async def reload(self, config: bytes) -> None:
         models = decode_models(config)
@@ -160,7 +160,7 @@ class StandInDesk:
         self.counted.append((model, api, entrypoint, code))
 
     async def statistics(self) -> dict[tuple[str, int], Inferences]:
-        """As `Desk.statistics`."""
+        """As `ModelBackend.statistics`."""
         return self.inferences
 
     async def exposition(self) -> bytes:

@@ -11,7 +11,7 @@ from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend.proto import inference
 from sublet.serving.statistics import Inferences
-from support.grpcserver import Served, served
+from support.grpc_server import Served, served
 
 triton = pytest.importorskip("tritonclient.grpc", exc_type=ImportError)
 """Not every release of it goes with the protobuf of every TensorFlow."""
@@ -66,7 +66,7 @@ def test_metadata_says_what_a_model_takes(client: Any) -> None:
 def test_statistics_tell_what_became_of_calls(server: Served, client: Any) -> None:
     calls = Inferences()
     calls.answer(3, 3, 0.5, 0.25, 0.125)
-    server.call(lambda: server.desk.inferences.update({("half", 123): calls}))
+    server.call(lambda: server.backend.inferences.update({("half", 123): calls}))
     (stats,) = client.get_inference_statistics("half", "123").model_stats
     assert (stats.name, stats.version) == ("half", "123")
     assert (stats.inference_count, stats.execution_count) == (3, 1)
@@ -118,13 +118,13 @@ def test_infer_takes_versions_wanted_outputs_and_a_signature(client: Any) -> Non
 
 
 def test_priority_and_timeout_of_a_request_reach_the_desk(server: Served, client: Any) -> None:
-    server.call(server.desk.deadlines.clear)
-    server.call(server.desk.counted.clear)
+    server.call(server.backend.deadlines.clear)
+    server.call(server.backend.counted.clear)
     client.infer("half", [_input("x", X, "FP32")], priority=7, timeout=60_000_000)
-    (deadline,) = server.desk.deadlines
+    (deadline,) = server.backend.deadlines
     assert deadline is not None
-    assert server.desk.priorities[-1] == 7
-    assert server.desk.counted == [("half", "Predict", "GRPC", 0)]
+    assert server.backend.priorities[-1] == 7
+    assert server.backend.counted == [("half", "Predict", "GRPC", 0)]
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.triton)

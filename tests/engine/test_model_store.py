@@ -44,7 +44,7 @@ def run(child: Leased) -> Iterator[Run]:
         room["events"], room["busy"], room["now"] = [], set(), 1000.0
         room["store"] = ModelStore(
             busy=lambda name, version: name in room["busy"],
-            told=lambda *event: room["events"].append(event),
+            on_event=lambda *event: room["events"].append(event),
             clock=lambda: float(room["now"]),
         )
 
@@ -676,7 +676,7 @@ def test_whoever_listens_knows_which_model_ended_the_process(run: Run, tmp_path:
         def tell(event: str, name: str, version: int, _: object) -> None:
             (place / "told").write_text(f"{event} {name} {version}")
 
-        store._told = tell
+        store._on_event = tell
         store.add("fatal", 7, exports.exiting(place / "model"))
         store.load("fatal", 7)
 

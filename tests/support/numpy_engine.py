@@ -1,6 +1,6 @@
 """A real engine whose models are NumPy functions: no TensorFlow, so it starts in a moment.
 
-Run as a program it is the engine; `numbers_engine` starts it and gives its owner's line.
+Run as a program it is the engine; `numpy_engine` starts it and gives its owner's client.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def floats(values: Any) -> Array:
     return np.array(values, np.float32)
 
 
-class Numbers(ModelStore):
+class NumpyModels(ModelStore):
     """Models by the name of a function below; `path` is a directory to wait for files in."""
 
     def _opening(self, entry: Any) -> Any:
@@ -46,7 +46,7 @@ class Opening:
         self._path = path
         self._held = bool(options.get("held"))
 
-    def run(self) -> "Opened":
+    def open(self) -> "Opened":
         if self._name == "broken":
             raise ServingError("it is broken", Code.FAILED_PRECONDITION)
         if self._held:
@@ -201,8 +201,8 @@ FUNCTIONS: dict[str, Callable[[str], Bound]] = {
 }
 
 
-class NumbersEngine:
-    """An engine's process and its owner's line."""
+class NumpyEngine:
+    """An engine's process and its owner's client."""
 
     def __init__(self, directory: Path, slots: int = 1) -> None:
         self.directory = directory
@@ -213,7 +213,7 @@ class NumbersEngine:
                 [
                     sys.executable,
                     "-m",
-                    "support.numbers",
+                    "support.numpy_engine",
                     self.path,
                     str(slots),
                     str(theirs.fileno()),
@@ -221,11 +221,11 @@ class NumbersEngine:
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
             )
-        self.line = SyncClient(mine)
+        self.client = SyncClient(mine)
         self.events: list[dict[str, Any]] = []
-        self.line.told = self.events.append
+        self.client.on_event = self.events.append
         try:
-            self.line.ask({"ask": "hello"})
+            self.client.ask({"ask": "hello"})
         except BaseException:
             self.close()
             raise
@@ -234,11 +234,11 @@ class NumbersEngine:
         """Make one of the functions above known."""
         path = str(self.directory)
         told = {"model": model, "version": version, "path": path, "options": options}
-        self.line.ask({"ask": "add", **told})
+        self.client.ask({"ask": "add", **told})
 
     def model(self, name: str) -> dict[str, Any]:
         """What the engine says about it."""
-        told: Any = self.line.ask({"ask": "models"})
+        told: Any = self.client.ask({"ask": "models"})
         return next(one for one in told if one["model"] == name)
 
     def touch(self, name: str) -> None:
@@ -252,14 +252,14 @@ class NumbersEngine:
         return SyncClient(sock)
 
     def close(self) -> None:
-        self.line.close()
+        self.client.close()
         self.process.wait(PATIENCE)
 
 
 @contextlib.contextmanager
-def numbers_engine(directory: Path, slots: int = 1) -> Iterator[NumbersEngine]:
+def numpy_engine(directory: Path, slots: int = 1) -> Iterator[NumpyEngine]:
     """An engine of its own for a test; ends with it."""
-    engine = NumbersEngine(directory, slots)
+    engine = NumpyEngine(directory, slots)
     try:
         yield engine
     finally:
@@ -285,4 +285,4 @@ if __name__ == "__main__":
     from sublet.engine import engine
 
     os.dup2(int(sys.argv[3]), engine.OWNER)
-    engine.serve(sys.argv[1], int(sys.argv[2]), Numbers)
+    engine.serve(sys.argv[1], int(sys.argv[2]), NumpyModels)

@@ -17,8 +17,8 @@ import pytest
 from sublet.channel.client_protocol import Answer
 from sublet.serving.frontend.rest import Limits, Server
 from sublet.serving.frontend.rest.connection import Connection
-from support.desk import half_plus_two, table
-from support.rest import Client, House, house, request
+from support.numpy_backend import half_plus_two, numpy_backend
+from support.rest_server import Client, RestServer, request, rest_server
 
 PREDICT = "/v1/models/half_plus_two:predict"
 BODY = b'{"instances": [[1.0]]}'
@@ -34,7 +34,7 @@ def chunked(*pieces: bytes, path: str = PREDICT, end: bytes = b"0\r\n\r\n") -> b
 # Connections
 
 
-def test_a_connection_is_kept_and_closed_as_the_client_asks(served: House) -> None:
+def test_a_connection_is_kept_and_closed_as_the_client_asks(served: RestServer) -> None:
     with served.client() as client:
         assert client.ask("POST", PREDICT, BODY).json == GOOD
         last = client.ask("POST", PREDICT, BODY, "Connection: close")
@@ -43,21 +43,23 @@ def test_a_connection_is_kept_and_closed_as_the_client_asks(served: House) -> No
         assert client.ended()
 
 
-def test_a_request_without_a_body_is_the_last_one_too_if_the_client_says_so(served: House) -> None:
+def test_a_request_without_a_body_is_the_last_one_too_if_the_client_says_so(
+    served: RestServer,
+) -> None:
     with served.client() as client:
         last = client.ask("GET", "/healthz", b"", "Connection: Close")
         assert last.headers["connection"] == "close"
         assert client.ended()
 
 
-def test_a_path_may_be_written_whole_as_for_a_proxy(served: House) -> None:
+def test_a_path_may_be_written_whole_as_for_a_proxy(served: RestServer) -> None:
     with served.client() as client:
         whole = client.ask("POST", f"http://test:8501{PREDICT}", BODY)
         assert whole.json == GOOD
         assert client.ask("GET", "http://test").json == {"status": "alive"}
 
 
-def test_http_1_0_closes_unless_it_asks_to_stay(served: House) -> None:
+def test_http_1_0_closes_unless_it_asks_to_stay(served: RestServer) -> None:
     old = ASK.replace(b"HTTP/1.1", b"HTTP/1.0")
     with served.client() as client:
         client.send(old.replace(b"Host: test", b"Connection: keep-alive"))
@@ -68,7 +70,7 @@ def test_http_1_0_closes_unless_it_asks_to_stay(served: House) -> None:
         assert client.ended()
 
 
-def test_pipelined_requests_are_answered_in_their_order(served: House) -> None:
+def test_pipelined_requests_are_answered_in_their_order(served: RestServer) -> None:
     bodies = [json.dumps({"instances": [[x]]}).encode() for x in range(40)]
     with served.client() as client:
         client.send(b"".join(request("POST", PREDICT, body) for body in bodies))
@@ -76,26 +78,26 @@ def test_pipelined_requests_are_answered_in_their_order(served: House) -> None:
     assert seen == [x / 2 + 2 for x in range(40)]
 
 
-def test_a_late_answer_holds_back_the_ones_behind_it_only(served: House) -> None:
+def test_a_late_answer_holds_back_the_ones_behind_it_only(served: RestServer) -> None:
     with served.client() as slow, served.client() as other:
-        served.do(lambda: setattr(served.desk, "holding", True))
+        served.do(lambda: setattr(served.backend, "holding", True))
         slow.send(ASK)
-        served.wait(lambda: len(served.desk.held) == 1)
-        served.do(lambda: setattr(served.desk, "holding", False))
+        served.wait(lambda: len(served.backend.held) == 1)
+        served.do(lambda: setattr(served.backend, "holding", False))
         slow.send(request("GET", "/healthz"))
         assert other.post(PREDICT, BODY).json == GOOD
-        (held,) = served.desk.held
+        (held,) = served.backend.held
         served.do(lambda: held.set_result(Answer(half_plus_two({"x": _ones()}))))
         assert slow.get().json == GOOD
         assert slow.get().json == {"status": "alive"}
-    served.desk.held.clear()
+    served.backend.held.clear()
 
 
 def _ones() -> np.ndarray[Any, Any]:
     return np.ones((1, 1), np.float32)
 
 
-def test_a_request_may_come_byte_by_byte(served: House) -> None:
+def test_a_request_may_come_byte_by_byte(served: RestServer) -> None:
     with served.client() as client:
         client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in b"\r\n" + ASK:
@@ -103,7 +105,7 @@ def test_a_request_may_come_byte_by_byte(served: House) -> None:
         assert client.get().json == GOOD
 
 
-def test_head_is_get_without_the_body(served: House) -> None:
+def test_head_is_get_without_the_body(served: RestServer) -> None:
     with served.client() as client:
         length = client.ask("GET", "/v1/models/half_plus_two").headers["content-length"]
         bare = client.ask("HEAD", "/v1/models/half_plus_two")
@@ -112,19 +114,19 @@ def test_head_is_get_without_the_body(served: House) -> None:
 
 
 def test_the_standard_event_loop_will_do_too() -> None:
-    with house(run=asyncio.run) as plain, plain.client() as client:
+    with rest_server(run=asyncio.run) as plain, plain.client() as client:
         assert client.post(PREDICT, BODY).json == GOOD
         assert client.ask("POST", PREDICT, BODY, "Connection: close").json == GOOD
         assert client.ended()
 
 
-def test_every_reply_has_a_date(served: House) -> None:
+def test_every_reply_has_a_date(served: RestServer) -> None:
     with served.client() as client:
         date = client.ask("GET", "/").headers["date"]
     assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", date)
 
 
-def test_a_unix_socket_is_served_too(served: House, tmp_path: Path) -> None:
+def test_a_unix_socket_is_served_too(served: RestServer, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -137,7 +139,7 @@ def test_a_unix_socket_is_served_too(served: House, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 6, 1000])
-def test_a_body_may_come_in_chunks(served: House, size: int) -> None:
+def test_a_body_may_come_in_chunks(served: RestServer, size: int) -> None:
     pieces = [BODY[at : at + size] for at in range(0, len(BODY), size)]
     with served.client() as client:
         client.send(chunked(*pieces, end=b"0;last=yes\r\nTrailer: dropped\r\n\r\n") + ASK)
@@ -145,7 +147,7 @@ def test_a_body_may_come_in_chunks(served: House, size: int) -> None:
         assert client.get().json == GOOD
 
 
-def test_many_tiny_chunks_are_put_together(served: House) -> None:
+def test_many_tiny_chunks_are_put_together(served: RestServer) -> None:
     numbers = json.dumps({"instances": [float(n) for n in range(5_000)]}).encode()
     pieces = [numbers[at : at + 6] for at in range(0, len(numbers), 6)]
     with served.client() as client:
@@ -153,7 +155,7 @@ def test_many_tiny_chunks_are_put_together(served: House) -> None:
         assert len(client.get().json["predictions"]) == 5_000
 
 
-def test_a_client_that_asks_for_leave_to_send_gets_it(served: House) -> None:
+def test_a_client_that_asks_for_leave_to_send_gets_it(served: RestServer) -> None:
     head, _, body = request("POST", PREDICT, BODY, "Expect: 100-continue").partition(b"\r\n\r\n")
     with served.client() as client:
         client.send(head + b"\r\n\r\n")
@@ -162,7 +164,7 @@ def test_a_client_that_asks_for_leave_to_send_gets_it(served: House) -> None:
         assert client.get().json == GOOD
 
 
-def test_a_gzip_body_is_unpacked(served: House) -> None:
+def test_a_gzip_body_is_unpacked(served: RestServer) -> None:
     with served.client() as client:
         for body in (BODY, BODY + b" " * 200_000):
             # Level 0 packs nothing, so that the second is unpacked in several steps.
@@ -170,7 +172,7 @@ def test_a_gzip_body_is_unpacked(served: House) -> None:
             assert client.ask("POST", PREDICT, packed, "Content-Encoding: gzip").json == GOOD
 
 
-def test_a_large_request_and_its_reply_pass(served: House) -> None:
+def test_a_large_request_and_its_reply_pass(served: RestServer) -> None:
     body = json.dumps({"instances": [[0.5] * 1000] * 300}).encode()
     with served.client() as client:
         seen = client.post("/v1/models/floats:predict", body)
@@ -266,7 +268,7 @@ MALFORMED: list[tuple[str, bytes, int]] = [
 
 @pytest.mark.parametrize(("what", "raw", "status"), MALFORMED, ids=[each[0] for each in MALFORMED])
 def test_what_is_no_good_http_is_refused_and_ends(
-    served: House, what: str, raw: bytes, status: int
+    served: RestServer, what: str, raw: bytes, status: int
 ) -> None:
     with served.client() as client:
         client.send(raw)
@@ -307,7 +309,7 @@ def test_an_error_repeats_only_the_beginning_of_a_large_value(client: Client) ->
 
 
 def test_limits_of_bodies_hold_before_and_after_unpacking() -> None:
-    with house(Limits(body=1000, chunks=10)) as small:
+    with rest_server(Limits(body=1000, chunks=10)) as small:
         too_much = (
             request("POST", PREDICT, b"", "Content-Length: 1001"),
             chunked(b"x" * 500, b"x" * 501),
@@ -324,7 +326,7 @@ def test_limits_of_bodies_hold_before_and_after_unpacking() -> None:
 
 
 def test_all_bodies_together_are_limited_and_what_ends_makes_room() -> None:
-    with house(Limits(bodies=1000)) as small:
+    with rest_server(Limits(bodies=1000)) as small:
         half = request("POST", PREDICT, b"", "Content-Length: 2000")
         with small.client() as first, small.client() as second:
             first.send(half)
@@ -345,7 +347,7 @@ def test_all_bodies_together_are_limited_and_what_ends_makes_room() -> None:
 
 
 def test_connections_beyond_the_limit_are_told_so() -> None:
-    with house(Limits(connections=1)) as small:
+    with rest_server(Limits(connections=1)) as small:
         with small.client() as first:
             assert first.post(PREDICT, BODY).json == GOOD
             with small.client() as second:
@@ -356,7 +358,7 @@ def test_connections_beyond_the_limit_are_told_so() -> None:
             assert client.post(PREDICT, BODY).json == GOOD
 
 
-def test_the_refusal_is_heard_by_a_client_that_goes_on_sending(served: House) -> None:
+def test_the_refusal_is_heard_by_a_client_that_goes_on_sending(served: RestServer) -> None:
     with served.client() as client:
         client.send(request("POST", PREDICT, b"", f"Content-Length: {2**40}") + b"x" * 100_000)
         assert client.get().status == 413
@@ -377,7 +379,7 @@ def test_the_refusal_is_heard_by_a_client_that_goes_on_sending(served: House) ->
 )
 def test_a_slow_client_is_cut_off(raw: bytes, status: int) -> None:
     idle = 120.0 if raw else 0.05
-    with house(Limits(slow=0.05, idle=idle, rate=2**20, sweep=0.02)) as impatient:
+    with rest_server(Limits(slow=0.05, idle=idle, rate=2**20, sweep=0.02)) as impatient:
         with impatient.client() as client:
             client.send(raw)
             if status:
@@ -387,7 +389,7 @@ def test_a_slow_client_is_cut_off(raw: bytes, status: int) -> None:
 
 
 def test_a_client_that_never_reads_is_cut_off() -> None:
-    with house(Limits(slow=0.05, sweep=0.02)) as impatient, impatient.client() as client:
+    with rest_server(Limits(slow=0.05, sweep=0.02)) as impatient, impatient.client() as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = json.dumps({"instances": [[0.5] * 1000] * 1000}).encode()
         ask = request("POST", "/v1/models/floats:predict", body)
@@ -428,7 +430,7 @@ class _Pipe:
 @pytest.mark.parametrize("last", [False, True])
 def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off(last: bool) -> None:
     pipe = _Pipe()
-    connection = Connection(Server(table(), Limits(slow=10)))
+    connection = Connection(Server(numpy_backend(), Limits(slow=10)))
     connection.connection_made(cast(asyncio.Transport, pipe))
     if last:
         connection.data_received(request("GET", "/", b"", "Connection: close"))
@@ -446,10 +448,10 @@ def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off(last: bool) -> N
 
 
 def test_requests_beyond_the_limit_of_a_connection_wait_their_turn() -> None:
-    with house(Limits(pipelined=3)) as narrow, narrow.client() as client:
-        narrow.do(lambda: setattr(narrow.desk, "holding", True))
+    with rest_server(Limits(pipelined=3)) as narrow, narrow.client() as client:
+        narrow.do(lambda: setattr(narrow.backend, "holding", True))
         client.send(ASK * 10)
-        held = narrow.desk.held
+        held = narrow.backend.held
         for turn in range(10):
             running = min(turn + 3, 10)
             narrow.wait(partial(lambda running: len(held) >= running, running))
@@ -458,34 +460,34 @@ def test_requests_beyond_the_limit_of_a_connection_wait_their_turn() -> None:
             assert client.get().json == GOOD
 
 
-def test_the_call_of_a_client_that_goes_is_cancelled(served: House) -> None:
-    served.do(lambda: setattr(served.desk, "holding", True))
+def test_the_call_of_a_client_that_goes_is_cancelled(served: RestServer) -> None:
+    served.do(lambda: setattr(served.backend, "holding", True))
     with served.client() as client:
         client.send(ASK)
-        served.wait(lambda: len(served.desk.held) == 1)
-    served.wait(lambda: served.desk.held[0].cancelled())
-    served.do(lambda: setattr(served.desk, "holding", False))
-    served.desk.held.clear()
+        served.wait(lambda: len(served.backend.held) == 1)
+    served.wait(lambda: served.backend.held[0].cancelled())
+    served.do(lambda: setattr(served.backend, "holding", False))
+    served.backend.held.clear()
 
 
 def test_a_model_that_never_answers_is_given_up() -> None:
-    with house(Limits(call=-1.0, sweep=0.02)) as impatient, impatient.client() as client:
-        impatient.do(lambda: setattr(impatient.desk, "holding", True))
+    with rest_server(Limits(call=-1.0, sweep=0.02)) as impatient, impatient.client() as client:
+        impatient.do(lambda: setattr(impatient.backend, "holding", True))
         seen = client.post(PREDICT, BODY)
         assert seen.status == 504
-        impatient.wait(lambda: impatient.desk.held[0].cancelled())
+        impatient.wait(lambda: impatient.backend.held[0].cancelled())
 
 
 # The end of a server
 
 
 def test_a_draining_server_finishes_what_runs_and_what_comes_on_open_connections() -> None:
-    with house(Limits(linger=60)) as ending, ending.client() as busy, ending.client() as idle:
+    with rest_server(Limits(linger=60)) as ending, ending.client() as busy, ending.client() as idle:
         assert idle.post(PREDICT, BODY).json == GOOD
-        ending.do(lambda: setattr(ending.desk, "holding", True))
+        ending.do(lambda: setattr(ending.backend, "holding", True))
         busy.send(ASK)
-        ending.wait(lambda: len(ending.desk.held) == 1)
-        ending.do(lambda: setattr(ending.desk, "holding", False))
+        ending.wait(lambda: len(ending.backend.held) == 1)
+        ending.do(lambda: setattr(ending.backend, "holding", False))
         drained = ending.spawn(ending.server.drain(60))
         ending.wait(lambda: ending.server.draining)
         with pytest.raises(ConnectionRefusedError):
@@ -493,7 +495,7 @@ def test_a_draining_server_finishes_what_runs_and_what_comes_on_open_connections
         last = idle.post(PREDICT, BODY)
         assert (last.json, last.headers["connection"]) == (GOOD, "close")
         assert idle.ended()
-        (held,) = ending.desk.held
+        (held,) = ending.backend.held
         ending.do(lambda: held.set_result(Answer(half_plus_two({"x": _ones()}))))
         assert busy.get().json == GOOD
         assert busy.ended()
@@ -503,18 +505,18 @@ def test_a_draining_server_finishes_what_runs_and_what_comes_on_open_connections
 
 
 def test_a_drain_ends_what_takes_longer() -> None:
-    with house() as ending, ending.client() as busy:
-        ending.do(lambda: setattr(ending.desk, "holding", True))
+    with rest_server() as ending, ending.client() as busy:
+        ending.do(lambda: setattr(ending.backend, "holding", True))
         busy.send(ASK)
-        ending.wait(lambda: len(ending.desk.held) == 1)
+        ending.wait(lambda: len(ending.backend.held) == 1)
         assert ending.spawn(ending.server.drain(0.05)).result(60) is False
         assert not ending.server.connections
         assert busy.ended()
-        ending.wait(lambda: ending.desk.held[0].cancelled())
+        ending.wait(lambda: ending.backend.held[0].cancelled())
 
 
 def test_idle_connections_do_not_hold_a_draining_server() -> None:
-    with house(Limits(linger=0.05, sweep=0.02)) as ending, ending.client() as idle:
+    with rest_server(Limits(linger=0.05, sweep=0.02)) as ending, ending.client() as idle:
         assert idle.post(PREDICT, BODY).json == GOOD
         assert ending.spawn(ending.server.drain(60)).result(60) is True
         assert idle.ended()
@@ -525,7 +527,7 @@ def test_pages_of_other_sites_may_call_only_if_it_is_allowed(client: Client) -> 
     asked = b'{"instances": [[1.0]]}'
     assert client.ask("OPTIONS", path).status == 400
     assert "access-control-allow-origin" not in client.ask("POST", path, asked).headers
-    with house(cors=True) as served, served.client() as allowed:
+    with rest_server(cors=True) as served, served.client() as allowed:
         before = allowed.ask("OPTIONS", path)
         assert (before.status, before.body) == (200, b"")
         for seen in (before, allowed.ask("POST", path, asked), allowed.ask("GET", "/v2/none")):

@@ -15,7 +15,7 @@ import uvloop
 from sublet.serving.access import Access
 from sublet.serving.frontend.rest import Limits, Server
 from sublet.serving.tls import REST, Tls, context
-from support.desk import Table, table
+from support.numpy_backend import NumpyBackend, numpy_backend
 
 T = TypeVar("T")
 
@@ -112,8 +112,8 @@ class _Source:
         return self._file
 
 
-class House:
-    """The server, its desk and its event loop."""
+class RestServer:
+    """The server, its backend and its event loop."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class House:
         tls: Tls | None,
         path: str,
     ) -> None:
-        self.desk: Table
+        self.backend: NumpyBackend
         self.server: Server
         self.where = ("", 0)
         self._limits = limits
@@ -141,8 +141,8 @@ class House:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.desk = table()
-        self.server = Server(self.desk, self._limits, cors=self._cors, access=self._access)
+        self.backend = numpy_backend()
+        self.server = Server(self.backend, self._limits, cors=self._cors, access=self._access)
         listeners = [socket.socket()]
         listeners[0].bind(("127.0.0.1", 0))
         self.where = listeners[0].getsockname()
@@ -189,16 +189,16 @@ class House:
 
 
 @contextmanager
-def house(
+def rest_server(
     limits: Limits | None = None,
     run: Callable[[Any], None] = uvloop.run,
     cors: bool = False,
     access: Access | None = None,
     tls: Tls | None = None,
     path: str = "",
-) -> Iterator[House]:
+) -> Iterator[RestServer]:
     """A front end on a free port of this machine."""
-    made = House(limits or Limits(), run, cors, access or Access(), tls, path)
+    made = RestServer(limits or Limits(), run, cors, access or Access(), tls, path)
     made.start()
     try:
         yield made

@@ -1,4 +1,4 @@
-"""A gRPC front end in a thread of this process, in front of a stand-in desk."""
+"""A gRPC front end in a thread of this process, in front of a stand-in backend."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from sublet.serving.frontend.grpc.server import GrpcServer
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.tls import Tls, context
 from support.box import PATIENCE
-from support.grpcdesk import StandInDesk
+from support.grpc_backend import StandInBackend
 
 T = TypeVar("T")
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 class Served:
     """Where it listens, and ways into its loop."""
 
-    desk: StandInDesk
+    backend: StandInBackend
     server: GrpcServer
 
     def __init__(
         self,
         path: Path,
         largest: int,
-        room: int | None,
+        budget: int | None,
         tls: Tls | None,
         limits: Limits,
         access: Access,
@@ -40,7 +40,7 @@ class Served:
         self.path = path
         self._limits = limits
         self._access = access
-        self._room = room
+        self._budget = budget
         self._secure = None if tls is None else context(tls)
         self._largest = largest
         self._tcp = socket.create_server(("127.0.0.1", 0))
@@ -88,8 +88,10 @@ class Served:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.desk = StandInDesk()
-        self.server = GrpcServer(self.desk, self._largest, self._room, self._limits, self._access)
+        self.backend = StandInBackend()
+        self.server = GrpcServer(
+            self.backend, self._largest, self._budget, self._limits, self._access
+        )
         await self.server.listen([self._tcp, self._unix], self._secure)
         self._ready.set()
         await self._stop.wait()
@@ -100,7 +102,7 @@ class Served:
 def served(
     folder: Path,
     largest: int = LARGEST_MESSAGE,
-    room: int | None = None,
+    budget: int | None = None,
     tls: Tls | None = None,
     limits: Limits | None = None,
     access: Access | None = None,
@@ -108,7 +110,7 @@ def served(
     """A front end for the time of a test. Unless it is said otherwise, its own user may reload over
     the Unix socket."""
     rules = access or Access(reload=True)
-    server = Served(folder / "grpc.sock", largest, room, tls, limits or Limits(), rules)
+    server = Served(folder / "grpc.sock", largest, budget, tls, limits or Limits(), rules)
     server.start()
     try:
         yield server
