@@ -81,8 +81,8 @@ class EngineRouter:
         return f"The engine of {version.model} does not answer, or is being started again."
 
     def memory(self, size: int) -> memoryview:
-        # With several engines nobody knows yet whose tensors will lie in it. Nor is it shared memory
-        # if much is: a piece of that has a descriptor until it is sent.
+        # With several engines nobody knows yet whose tensors will lie in it. And much of it is not
+        # shared memory: each piece of that has a descriptor until it is sent.
         if len(self._clients) == 1:
             (client,) = self._clients.values()
             if not client.closed and client.lent < _MOST_LENT:
