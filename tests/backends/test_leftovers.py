@@ -81,3 +81,13 @@ def test_what_a_killed_broker_has_left_is_gone_with_the_next(new_box: Callable[.
     reached(box, number, "running")
     assert not left.exists()
     assert (box.home / "runs" / "1.1").exists()
+
+
+def test_a_group_goes_with_the_empty_groups_below_it() -> None:
+    """A program may make groups of its own."""
+    group = Cgroup.make(f"{os.getpid()}-below")
+    if group is None:
+        pytest.skip("no control group can be made here")
+    os.makedirs(os.path.join(group.path, "sublet-1-1", "deeper"))
+    group.close()
+    assert not os.path.exists(group.path)

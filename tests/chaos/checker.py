@@ -1,5 +1,7 @@
 """Promises, held against what happened. Pure: each check gets the facts and names what broke."""
 
+import math
+import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
@@ -9,6 +11,8 @@ from chaos.history import Asked, Event, Fault, Sample
 from sublet.domain.job import Finished, Job, Outcome, Past
 from sublet.policy import retry
 
+_LONGEST = 300.0
+"""Seconds for which no program or client of the load lives, once it has begun."""
 _LATER = 30.0
 """Seconds for which a full disk may excuse an answer after there is room again."""
 _WORLD = ("cannot be written", "cannot be used", "could not be started", "No space left")
@@ -165,11 +169,10 @@ class Codes:
         self._starts = {one.attempt: one for one in events if one.kind == "start"}
         self._by_name = {one.name: one for one in events if one.kind == "start"}
         self._end_names = {one.name: one for one in events if one.kind == "end"}
-        self._killed = {one.pid for one in faults if one.how == "kill"}
+        self._kills = [one for one in faults if one.how == "kill"]
         kinds = {one.kind for one in faults if one.how == "kill"}
         self._nobody_saw = kinds >= {"keeper", "witness", "broker"}
         """Whether all were killed who could have seen an end."""
-        self._kill_times = [one.at for one in faults if one.how == "kill"]
         self._full = [one for one in faults if one.how == "full disk"]
         self._jobs = jobs
         self._cancelled = cancelled
@@ -178,7 +181,7 @@ class Codes:
         """What the ledger says of each attempt."""
         found = []
         for job in self._jobs.values():
-            if job.spec.is_pools or job.spec.lodger is not None:
+            if job.spec.is_pools or job.spec.in_process is not None:
                 continue
             for past in job.past:
                 found += self._outcome(job, past.attempt, past.outcome, "")
@@ -188,7 +191,7 @@ class Codes:
 
     def _outcome(self, job: Job, attempt: int, told: Outcome, how: str) -> list[str]:
         began, ended = self._starts.get((job.id, attempt)), self._ends.get((job.id, attempt))
-        killed = began is not None and began.pid in self._killed
+        killed = began is not None and self._was_killed(began.pid, began.at)
         what = (
             f"#{job.id}.{attempt} {job.spec.name}, {how}: {told.cause} {told.code} {told.message}"
         )
@@ -221,7 +224,10 @@ class Codes:
         """Whether nobody waits for it any more: its client was killed, or the lease around it has
         ended."""
         client = job.spec.client
-        return client is not None and (client.pid in self._killed or job.spec.within is not None)
+        if client is None:
+            return False
+        since = client.start / os.sysconf("SC_CLK_TCK")
+        return job.spec.within is not None or self._was_killed(client.pid, since - 1)
 
     def _failed(self, number: int) -> bool:
         job = self._jobs.get(number)
@@ -236,7 +242,7 @@ class Codes:
         ]
 
     def _true(self, one: Asked) -> bool:
-        if one.pid in self._killed:
+        if self._was_killed(one.pid, one.began, one.ended):
             return one.code in (-9, one.expected, 137)
         began, ended = self._by_name.get(one.name), self._end_names.get(one.name)
         if self._is_excused(one):
@@ -245,11 +251,11 @@ class Codes:
             case "run":
                 if one.code == 255 and "nobody saw its exit code" in one.said:
                     self.lost += 1
-                    killed = began is not None and began.pid in self._killed
+                    killed = began is not None and self._was_killed(began.pid, began.at)
                     full = ended is not None and self._was_full(ended.at)
                     return full or (self._nobody_saw and (killed or "started cold" in one.said))
                 # It dies as its program did. A worker that has not begun looks like its keeper.
-                if began.pid in self._killed if began else self._kills_during(one):
+                if self._was_killed(began.pid, began.at) if began else self._kills_during(one):
                     done = (one.expected,) if ended else ()  # It was just about to end.
                     return one.code in (-9, 137, *done)
                 return one.code == one.expected and ended is not None
@@ -262,8 +268,9 @@ class Codes:
             case "wait":
                 return one.code == self._worst(one)
             case "serve":
-                # Nobody told it to end; but one whose engine is killed does not start.
-                return bool(self._kill_times) and "The engine ended before it was ready" in one.said
+                # Nobody told it to end; but one whose engine or front end is killed does not start.
+                early = ("The engine ended before it was ready", "A front end could not start")
+                return self._kills_during(one) and any(text in one.said for text in early)
             case "act" | "resume":
                 # Of one that has ended, or was not paused, it says so.
                 return one.code == 0 or (one.code == 2 and "job" in one.said.lower())
@@ -273,7 +280,13 @@ class Codes:
         return any(fault.at <= at <= fault.until for fault in self._full)
 
     def _kills_during(self, one: Asked) -> bool:
-        return any(one.began <= at <= one.ended for at in self._kill_times)
+        return any(one.began <= kill.at <= one.ended for kill in self._kills)
+
+    def _was_killed(self, pid: int, since: float, until: float = math.inf) -> bool:
+        """Whether the process of this number was killed in that time; later the number may be
+        another process's."""
+        until = min(until, since + _LONGEST)
+        return any(kill.pid == pid and since <= kill.at <= until for kill in self._kills)
 
     def _worst(self, one: Asked) -> int:
         """What `sublet wait` ends with: the first code that is not 0."""

@@ -8,6 +8,9 @@ from sublet.keeper import process_tree
 from sublet.keeper.cgroup import _own
 from support.box import Box
 
+_EARLIER = 60.0
+"""Seconds between the first keeper's start and the first line of a program."""
+
 
 def after(box: Box, events: list[Event], keepers: set[int]) -> list[str]:
     """Processes, control groups, directories and sockets of a home that was shut down."""
@@ -16,9 +19,10 @@ def after(box: Box, events: list[Event], keepers: set[int]) -> list[str]:
         if one.kind == "child" and _is_child(one):
             found.append(f"a child of {one.name}: process {one.facts['child']}")
     for path in Path(_own() or "/nowhere").glob("sublet-*"):
-        pid = int(path.name.split("-")[1])
-        # The number may be another process's by now, and the group that one's.
-        if pid in keepers and process_tree.start_time(pid) is None:
+        pid, start = (int(part) for part in path.name.split("-")[1:])
+        # The number may be another process's by now, or may have been before this home was made.
+        is_ours = pid in keepers and start / os.sysconf("SC_CLK_TCK") > events[0].at - _EARLIER
+        if is_ours and process_tree.start_time(pid) is None:
             inside = (path / "cgroup.procs").read_text().split()
             found.append(f"control group {path} with processes {inside}")
     for place in ("runs", "engines"):

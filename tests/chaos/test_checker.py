@@ -185,3 +185,8 @@ def test_wrong_answers_are_reported() -> None:
         Event("refused", "h", 1, 1.0, {"said": "BrokerGone"}),
     ]
     assert len(checker.calls_wrong([*GOOD, *wrong], [])) == len(wrong)
+
+
+def test_a_kill_excuses_nobody_who_had_the_same_number_before() -> None:
+    codes = checker.Codes(GOOD, [kill(5, at=1000.0), kill(100, at=1000.0)], {})
+    assert len(codes.of_commands([asked(code=-9), asked(code=137)])) == 2

@@ -77,9 +77,10 @@ class Cgroup:
             around.enter(pid)
 
     def close(self) -> None:
-        """Remove the group if nothing is left in it."""
-        with contextlib.suppress(OSError):
-            os.rmdir(self.path)
+        """Remove the group, and the groups below it, if no process is left in them."""
+        for path, _, _ in os.walk(self.path, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
     def _write(self, name: str, value: str) -> bool:
         path = os.path.join(self.path, name)

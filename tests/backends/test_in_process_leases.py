@@ -22,12 +22,12 @@ class House:
     """Lodgers, and what they report."""
 
     def __init__(self, runs: Path) -> None:
-        self.hub = Reactor()
+        self.reactor = Reactor()
         self.directory = str(runs / RUN)
         self.heard: list[str] = []
         self.ending: Ending | None = None
         self.pids: list[int] = []
-        self.lodgers = InProcessLeases(self.hub, runs, self)
+        self.in_process_leases = InProcessLeases(self.reactor, runs, self)
 
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
         assert keeper == worker
@@ -51,7 +51,7 @@ class House:
     def hear(self, count: int) -> list[str]:
         """Go on until there have been so many reports."""
         while len(self.heard) < count:
-            self.hub.turn()
+            self.reactor.run_once()
         return self.heard
 
     def takes(self) -> bool:
@@ -63,8 +63,8 @@ class House:
 def house(tmp_path: Path) -> Iterator[House]:
     made = House(tmp_path)
     yield made
-    made.lodgers.close()
-    made.hub.close()
+    made.in_process_leases.close()
+    made.reactor.close()
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def identity(process: "subprocess.Popen[bytes]") -> Process:
 def test_a_lease_that_is_taken_holds_until_the_process_ends(
     house: House, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.lodgers.offer(RUN, b"{}", identity(process))
+    house.in_process_leases.offer(RUN, b"{}", identity(process))
     assert house.takes()
-    house.lodgers.settle(RUN)
+    house.in_process_leases.settle(RUN)
     assert house.heard == ["started"]
     assert house.pids == [process.pid]
-    house.lodgers.settle(RUN)
+    house.in_process_leases.settle(RUN)
     assert house.heard == ["started"]
     process.kill()
     assert house.hear(2) == ["started", "ended"]
@@ -100,8 +100,8 @@ def test_a_lease_that_is_taken_holds_until_the_process_ends(
 def test_an_offer_that_is_given_up_cannot_be_taken_any_more(
     house: House, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.lodgers.offer(RUN, b"{}", identity(process))
-    house.lodgers.settle(RUN)
+    house.in_process_leases.offer(RUN, b"{}", identity(process))
+    house.in_process_leases.settle(RUN)
     assert house.heard == ["never ran"]
     assert not house.takes()
 
@@ -111,36 +111,36 @@ def test_a_process_that_ends_before_it_has_taken_its_lease_never_had_it(
 ) -> None:
     """Also one that has ended before it was offered."""
     known = identity(process)
-    house.lodgers.offer(RUN, b"{}", known)
+    house.in_process_leases.offer(RUN, b"{}", known)
     process.kill()
     assert house.hear(1) == ["never ran"]
     process.wait()
-    house.lodgers.offer("8.1", b"{}", known)
+    house.in_process_leases.offer("8.1", b"{}", known)
     assert house.hear(2) == ["never ran", "never ran"]
 
 
 def test_a_later_broker_finds_what_was_taken_and_gives_up_what_was_not(
     house: House, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.lodgers.offer(RUN, b"{}", identity(process))
+    house.in_process_leases.offer(RUN, b"{}", identity(process))
     later = House(Path(house.directory).parent)
     house.takes()
-    later.lodgers.adopt(RUN, identity(process), taken=False, rebooted=False)
+    later.in_process_leases.adopt(RUN, identity(process), taken=False, rebooted=False)
     assert later.heard == ["started"]
-    later.lodgers.offer("8.1", b"{}", identity(process))
+    later.in_process_leases.offer("8.1", b"{}", identity(process))
     last = House(Path(house.directory).parent)
-    last.lodgers.adopt("8.1", identity(process), taken=False, rebooted=False)
-    last.lodgers.adopt("9.1", identity(process), taken=False, rebooted=False)
+    last.in_process_leases.adopt("8.1", identity(process), taken=False, rebooted=False)
+    last.in_process_leases.adopt("9.1", identity(process), taken=False, rebooted=False)
     assert last.heard == ["never ran", "never ran"]
-    later.lodgers.settle("8.1")
+    later.in_process_leases.settle("8.1")
     assert later.heard == ["started", "never ran"]
 
 
 def test_a_lease_known_to_be_held_is_not_lost_with_its_directory(
     house: House, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.lodgers.adopt(RUN, identity(process), taken=True, rebooted=False)
-    house.lodgers.settle(RUN)
+    house.in_process_leases.adopt(RUN, identity(process), taken=True, rebooted=False)
+    house.in_process_leases.settle(RUN)
     assert house.heard == []
     assert house.pids == [process.pid]
     process.kill()
@@ -151,7 +151,7 @@ def test_another_process_with_the_same_number_is_not_the_lodger(
     house: House, process: "subprocess.Popen[bytes]"
 ) -> None:
     older = Process(process.pid, identity(process).start - 1)
-    house.lodgers.adopt(RUN, older, taken=True, rebooted=False)
+    house.in_process_leases.adopt(RUN, older, taken=True, rebooted=False)
     assert house.heard == ["ended"]
 
 
@@ -159,7 +159,7 @@ def test_after_a_restart_of_the_machine_nothing_is_held(
     house: House, process: "subprocess.Popen[bytes]"
 ) -> None:
     """Though a process of the same number may have started at the same tick."""
-    house.lodgers.adopt(RUN, identity(process), taken=True, rebooted=True)
+    house.in_process_leases.adopt(RUN, identity(process), taken=True, rebooted=True)
     assert house.heard == ["ended"]
     assert house.ending == Ending(None, note="the machine was restarted")
 
@@ -167,11 +167,11 @@ def test_after_a_restart_of_the_machine_nothing_is_held(
 def test_what_is_given_back_has_ended_though_the_process_goes_on(
     house: House, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.lodgers.offer(RUN, b"{}", identity(process))
+    house.in_process_leases.offer(RUN, b"{}", identity(process))
     house.takes()
-    house.lodgers.settle(RUN)
+    house.in_process_leases.settle(RUN)
     attempt_files.write(house.directory, "exit.json", {"status": 0, "note": "given back"})
-    house.lodgers.settle(RUN)
+    house.in_process_leases.settle(RUN)
     assert house.heard == ["started", "ended"]
     assert house.ending is not None
     assert (house.ending.status, house.ending.note) == (0, "given back")
@@ -184,7 +184,7 @@ def test_a_full_table_of_descriptors_is_no_exit(
     known = identity(process)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
     try:
-        house.lodgers.adopt(RUN, known, taken=True, rebooted=False)
+        house.in_process_leases.adopt(RUN, known, taken=True, rebooted=False)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert house.heard == []

@@ -50,18 +50,18 @@ def test_nobody_is_held_back_for_a_guaranteed_one_that_idles(
         for one in occupants
     )
     assert all(share == 1 for share in turns(idle).values())
-    guests = _guests(idle)
-    assert parts(MACHINE, idle) == {run: one.processors for run, one in guests.items()}
+    opportunistic = _guests(idle)
+    assert parts(MACHINE, idle) == {run: one.processors for run, one in opportunistic.items()}
 
 
 @given(OCCUPANTS)
 def test_a_guest_stays_within_its_own_processors_and_always_has_one(
     occupants: tuple[Occupant, ...],
 ) -> None:
-    guests = _guests(occupants)
+    opportunistic = _guests(occupants)
     for run, part in parts(MACHINE, occupants).items():
         assert part
-        assert set(part) <= set(guests[run].processors)
+        assert set(part) <= set(opportunistic[run].processors)
 
 
 @given(st.integers(1, 64), st.lists(st.floats(WORKS, 64), min_size=1, max_size=4))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.broker.device_usage import SETTLING, Strangers, UsageSample, in_use, rooms
+from sublet.broker.device_usage import SETTLING, Strangers, UsageSample, capacities, in_use
 from sublet.domain.device import Device, DeviceFacts, Holder
 from sublet.domain.job import Job, Process, Starting, Tenant
 from sublet.policy.capacity import Capacity, Holding
@@ -25,7 +25,7 @@ def room_of(
     samples: dict[str, UsageSample] | None = None,
     standing: int = 0,
 ) -> Capacity:
-    (only,) = rooms({fact.device.id: fact}, holding or [], samples or {}, standing)
+    (only,) = capacities({fact.device.id: fact}, holding or [], samples or {}, standing)
     return only
 
 
@@ -36,17 +36,17 @@ def test_an_idle_device_is_all_free() -> None:
 
 def test_a_lease_counts_with_its_charge_as_long_as_less_is_in_use() -> None:
     samples = {"1.1": UsageSample(100 * MiB, 100 * MiB, (1001,))}
-    room = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
-    assert room.tenants == (Tenant("train.py", 640 * MiB, 1),)
-    assert room.free == 2 * GiB - 640 * MiB
-    assert room.strangers == 0
+    capacity = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
+    assert capacity.tenants == (Tenant("train.py", 640 * MiB, 1),)
+    assert capacity.free == 2 * GiB - 640 * MiB
+    assert capacity.strangers == 0
 
 
 def test_a_lease_counts_with_what_it_holds_where_that_is_more_than_its_charge() -> None:
     samples = {"1.1": UsageSample(900 * MiB, 950 * MiB, (1001,))}
-    room = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
-    assert room.tenants == (Tenant("train.py", 900 * MiB, 1),)
-    assert room.free == 2 * GiB - 900 * MiB
+    capacity = room_of(facts(CPU, available=30 * GiB), [holder(1)], samples)
+    assert capacity.tenants == (Tenant("train.py", 900 * MiB, 1),)
+    assert capacity.free == 2 * GiB - 900 * MiB
 
 
 def test_a_lease_counts_from_its_grant_on() -> None:
@@ -62,22 +62,22 @@ def test_the_sample_of_an_older_attempt_says_nothing_of_this_one() -> None:
 
 
 def test_memory_that_is_missing_from_the_machine_belongs_to_strangers() -> None:
-    room = room_of(facts(CPU, available=GiB))
-    assert (room.strangers, room.free) == (GiB, GiB)
+    capacity = room_of(facts(CPU, available=GiB))
+    assert (capacity.strangers, capacity.free) == (GiB, GiB)
 
 
 def test_what_our_own_hold_is_not_taken_for_strangers_memory() -> None:
     samples = {"1.1": UsageSample(640 * MiB, 640 * MiB, (1001,))}
     left = 2 * GiB - 640 * MiB - 200 * MiB
-    room = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB)
-    assert room == Capacity(
+    capacity = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB)
+    assert capacity == Capacity(
         CPU, left, 200 * MiB, 0, (Holding(1, 640 * MiB, "train.py", since=7.0),)
     )
 
 
 def test_nurseries_are_charged_to_the_cpu_and_not_to_a_gpu() -> None:
     both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
-    gpu, cpu = rooms(both, [], {}, 300 * MiB)
+    gpu, cpu = capacities(both, [], {}, 300 * MiB)
     assert (gpu.standing, gpu.free) == (0, 8 * GiB)
     assert (cpu.standing, cpu.free) == (300 * MiB, 2 * GiB - 300 * MiB)
 
@@ -85,18 +85,18 @@ def test_nurseries_are_charged_to_the_cpu_and_not_to_a_gpu() -> None:
 def test_a_gpus_memory_that_is_not_ours_belongs_to_strangers() -> None:
     seen = (Holder(1001, "train.py", 500 * MiB), Holder(77, "game", 3 * GiB))
     fact = facts(GPU, used=3 * GiB + 600 * MiB, holders=seen)
-    room = room_of(fact, [holder(1, "gpu0")])
+    capacity = room_of(fact, [holder(1, "gpu0")])
     assert in_use(holder(1, "gpu0"), fact, {}) == 500 * MiB
-    assert room.strangers == 3 * GiB + 100 * MiB
-    assert room.tenants == (Tenant("train.py", 640 * MiB, 1),)
-    assert room.free == 8 * GiB - 640 * MiB - room.strangers
+    assert capacity.strangers == 3 * GiB + 100 * MiB
+    assert capacity.tenants == (Tenant("train.py", 640 * MiB, 1),)
+    assert capacity.free == 8 * GiB - 640 * MiB - capacity.strangers
 
 
 def test_the_children_of_a_worker_hold_for_their_job() -> None:
     seen = (Holder(1001, "train.py", 500 * MiB), Holder(1500, "child", 700 * MiB))
     samples = {"1.1": UsageSample(0, 0, (1001, 1500))}
-    room = room_of(facts(GPU, used=1200 * MiB, holders=seen), [holder(1, "gpu0")], samples)
-    assert (room.strangers, room.tenants[0].bytes) == (0, 1200 * MiB)
+    capacity = room_of(facts(GPU, used=1200 * MiB, holders=seen), [holder(1, "gpu0")], samples)
+    assert (capacity.strangers, capacity.tenants[0].bytes) == (0, 1200 * MiB)
 
 
 def test_a_gpu_that_shows_our_process_and_not_its_bytes_counts_the_lease_once() -> None:
@@ -105,10 +105,10 @@ def test_a_gpu_that_shows_our_process_and_not_its_bytes_counts_the_lease_once() 
     for used, strangers in ((0, 0), (500 * MiB, 0), (640 * MiB, 0), (GiB, GiB - 640 * MiB)):
         fact = facts(GPU, used=used, holders=seen)
         assert in_use(mine, fact, {}) is None
-        room = room_of(fact, [mine])
-        assert room.strangers == strangers
-        assert room.tenants == (Tenant("train.py", 640 * MiB, 1),)
-        assert room.free == 8 * GiB - 640 * MiB - strangers
+        capacity = room_of(fact, [mine])
+        assert capacity.strangers == strangers
+        assert capacity.tenants == (Tenant("train.py", 640 * MiB, 1),)
+        assert capacity.free == 8 * GiB - 640 * MiB - strangers
 
 
 def test_a_gpu_that_shows_a_child_of_ours_without_bytes_counts_the_lease_once() -> None:
@@ -119,13 +119,13 @@ def test_a_gpu_that_shows_a_child_of_ours_without_bytes_counts_the_lease_once() 
 
 def test_what_a_gpu_uses_without_showing_our_process_is_not_ours() -> None:
     fact = facts(GPU, used=600 * MiB, holders=(Holder(77, "game", None),))
-    room = room_of(fact, [holder(1, "gpu0")])
-    assert (room.strangers, room.free) == (600 * MiB, 8 * GiB - 1240 * MiB)
+    capacity = room_of(fact, [holder(1, "gpu0")])
+    assert (capacity.strangers, capacity.free) == (600 * MiB, 8 * GiB - 1240 * MiB)
 
 
 def test_a_lease_on_one_device_takes_nothing_from_another() -> None:
     both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
-    gpu, cpu = rooms(both, [holder(1, "gpu0")], {}, 0)
+    gpu, cpu = capacities(both, [holder(1, "gpu0")], {}, 0)
     assert (gpu.free, cpu.free) == (8 * GiB - 640 * MiB, 2 * GiB)
     assert cpu.tenants == ()
 
@@ -137,8 +137,8 @@ def test_a_faulty_device_is_full() -> None:
 
 
 def test_strangers_can_leave_less_than_nothing() -> None:
-    room = room_of(facts(CPU, available=100 * MiB), [holder(1)])
-    assert room.free < 0
+    capacity = room_of(facts(CPU, available=100 * MiB), [holder(1)])
+    assert capacity.free < 0
 
 
 @given(
@@ -162,11 +162,11 @@ def test_what_is_free_and_what_is_held_add_up_to_the_capacity(
         if now is not None
     }
     seen = tuple(Holder(1000 + n, "x", now) for n, (_, now) in enumerate(held, start=1))
-    room = room_of(facts(one, used, available, seen), holding, samples, standing)
-    tenants = sum(tenant.bytes for tenant in room.tenants)
-    assert room.free + tenants + room.strangers + room.standing == one.capacity
-    assert room.strangers >= 0
-    for tenant, (ceiling, now) in zip(room.tenants, held, strict=True):
+    capacity = room_of(facts(one, used, available, seen), holding, samples, standing)
+    tenants = sum(tenant.bytes for tenant in capacity.tenants)
+    assert capacity.free + tenants + capacity.strangers + capacity.standing == one.capacity
+    assert capacity.strangers >= 0
+    for tenant, (ceiling, now) in zip(capacity.tenants, held, strict=True):
         assert tenant.bytes == max(ceiling + 128 * MiB, now or 0)
 
 
@@ -209,6 +209,6 @@ def test_strangers_that_let_go_for_a_moment_give_no_room_away() -> None:
     memory = Strangers()
     busy = {"gpu0": facts(GPU, used=6 * GiB)}
     idle = {"gpu0": facts(GPU)}
-    assert rooms(busy, [], {}, 0, memory, 0.0)[0].free == 2 * GiB
-    assert rooms(idle, [], {}, 0, memory, 1.0)[0].free == 2 * GiB
-    assert rooms(idle, [], {}, 0, memory, 2 + SETTLING)[0].free == 8 * GiB
+    assert capacities(busy, [], {}, 0, memory, 0.0)[0].free == 2 * GiB
+    assert capacities(idle, [], {}, 0, memory, 1.0)[0].free == 2 * GiB
+    assert capacities(idle, [], {}, 0, memory, 2 + SETTLING)[0].free == 8 * GiB

@@ -13,12 +13,12 @@ from support.client import Client
 
 @pytest.fixture
 def clients() -> Iterator[tuple[Client, Client]]:
-    hub = Reactor()
-    made = Client(hub), Client(hub)
+    reactor = Reactor()
+    made = Client(reactor), Client(reactor)
     yield made
     for one in made:
         one.close()
-    hub.close()
+    reactor.close()
 
 
 def numbers(client: Client) -> list[list[int]]:
@@ -32,10 +32,10 @@ def row(number: int) -> JobRow:
 
 def test_each_hears_of_its_own_jobs_in_one_message(clients: tuple[Client, Client]) -> None:
     one, two = clients
-    watchers = Subscriptions()
-    watchers.watch(one.session, (1, 2))
-    watchers.watch(two.session, (2, 3))
-    watchers.tell([1, 2, 9], row)
+    subscriptions = Subscriptions()
+    subscriptions.watch(one.connection, (1, 2))
+    subscriptions.watch(two.connection, (2, 3))
+    subscriptions.publish([1, 2, 9], row)
     assert numbers(one) == [[1, 2]]
     assert numbers(two) == [[2]]
 
@@ -43,16 +43,16 @@ def test_each_hears_of_its_own_jobs_in_one_message(clients: tuple[Client, Client
 def test_a_row_is_only_made_for_a_job_that_somebody_watches(
     clients: tuple[Client, Client],
 ) -> None:
-    watchers = Subscriptions()
-    watchers.watch(clients[0].session, (1,))
-    watchers.watch(clients[1].session, (1,))
+    subscriptions = Subscriptions()
+    subscriptions.watch(clients[0].connection, (1,))
+    subscriptions.watch(clients[1].connection, (1,))
     made: list[int] = []
 
     def make(number: int) -> JobRow:
         made.append(number)
         return row(number)
 
-    watchers.tell([1, 2, 3], make)
+    subscriptions.publish([1, 2, 3], make)
     assert made == [1]
 
 
@@ -60,13 +60,13 @@ def test_who_has_left_or_asked_for_others_hears_nothing_more(
     clients: tuple[Client, Client],
 ) -> None:
     one, two = clients
-    watchers = Subscriptions()
-    watchers.watch(one.session, (1, 2))
-    watchers.watch(two.session, (1,))
-    watchers.watch(one.session, (3,))
-    watchers.leave(two.session)
-    watchers.leave(two.session)
-    watchers.tell([1, 2, 3], row)
+    subscriptions = Subscriptions()
+    subscriptions.watch(one.connection, (1, 2))
+    subscriptions.watch(two.connection, (1,))
+    subscriptions.watch(one.connection, (3,))
+    subscriptions.leave(two.connection)
+    subscriptions.leave(two.connection)
+    subscriptions.publish([1, 2, 3], row)
     assert numbers(one) == [[3]]
-    two.session.reply(Jobs(()))
+    two.connection.reply(Jobs(()))
     assert numbers(two) == [[]]

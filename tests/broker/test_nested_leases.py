@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from sublet.broker.device_usage import UsageSample, rooms
+from sublet.broker.device_usage import UsageSample, capacities
 from sublet.broker.nested_leases import PATIENCE, NestedLeases
 from sublet.broker.state import State
 from sublet.domain.device import Holder
@@ -47,8 +47,8 @@ def rooms_of(
     others are within."""
     samples = {f"{n}.1": UsageSample(mib * MiB, 0, ()) for n, mib in (used or {}).items()}
     lenders = {n: mib * MiB for n, mib in (taken or {}).items()}
-    made = rooms({"cpu": facts(CPU)}, holding, samples, 0, lenders=lenders)
-    return {room.device.id: room for room in made}
+    made = capacities({"cpu": facts(CPU)}, holding, samples, 0, lenders=lenders)
+    return {capacity.device.id: capacity for capacity in made}
 
 
 def test_the_device_counts_an_outer_lease_once() -> None:
@@ -56,22 +56,22 @@ def test_the_device_counts_an_outer_lease_once() -> None:
     made = rooms_of([holder(1, 1024), *inner], taken={1: 0})
     assert [one.job for one in made["cpu"].holdings] == [1]
     assert made["cpu"].free == 4 * GiB - GiB - BESIDE
-    room = made["the lease of #1"]
-    assert (room.device.capacity, room.within) == (GiB, 1)
-    assert [one.job for one in room.holdings] == [2, 3]
-    assert room.free == GiB - 2 * (256 * MiB + BESIDE)
+    capacity = made["the lease of #1"]
+    assert (capacity.device.capacity, capacity.within) == (GiB, 1)
+    assert [one.job for one in capacity.holdings] == [2, 3]
+    assert capacity.free == GiB - 2 * (256 * MiB + BESIDE)
 
 
 def test_what_the_outer_program_has_taken_is_not_lent() -> None:
     made = rooms_of([holder(1, 1024)], used={1: 100}, taken={1: 300})
-    room = made["the lease of #1"]
-    assert (room.strangers, room.free) == (300 * MiB, 724 * MiB)
-    assert room.reachable == 724 * MiB
+    capacity = made["the lease of #1"]
+    assert (capacity.strangers, capacity.free) == (300 * MiB, 724 * MiB)
+    assert capacity.reachable == 724 * MiB
 
 
 def test_what_its_processes_hold_beyond_their_charge_is_not_lent_either() -> None:
-    room = rooms_of([holder(1, 1024)], used={1: 500}, taken={1: 300})["the lease of #1"]
-    assert room.strangers == 500 * MiB - BESIDE
+    capacity = rooms_of([holder(1, 1024)], used={1: 500}, taken={1: 300})["the lease of #1"]
+    assert capacity.strangers == 500 * MiB - BESIDE
 
 
 def test_where_program_and_inner_leases_come_to_more_than_the_charge_that_counts() -> None:
@@ -98,7 +98,7 @@ def test_a_gpu_that_does_not_show_bytes_counts_nothing_twice() -> None:
     holding = [holder(1, 4096, on="gpu0"), holder(2, 1024, within=1, on="gpu0")]
     seen = (Holder(1001, "a", None), Holder(1002, "b", None))
     fact = facts(GPU, used=5 * GiB, holders=seen)
-    made = rooms({"gpu0": fact}, holding, {}, 0, lenders={1: 0})[0]
+    made = capacities({"gpu0": fact}, holding, {}, 0, lenders={1: 0})[0]
     assert made.strangers == 5 * GiB - (4 * GiB + BESIDE)
 
 
@@ -122,11 +122,11 @@ def inside(runs: Path, ceiling: int = GiB) -> InsideLease:
 
 def test_the_outer_program_is_told_what_is_left_for_it(runs: Path) -> None:
     outer, inner = holder(1, 1024), holder(2, 256, within=1)
-    nests = NestedLeases(State([outer, inner]), runs)
-    nests.settle(1)
+    nested_leases = NestedLeases(State([outer, inner]), runs)
+    nested_leases.settle(1)
     assert trim.asked(inside(runs)) == GiB - 256 * MiB - BESIDE
-    nests = NestedLeases(State([outer]), runs)
-    nests.settle(1)
+    nested_leases = NestedLeases(State([outer]), runs)
+    nested_leases.settle(1)
     assert trim.asked(inside(runs)) == GiB
 
 
@@ -141,19 +141,19 @@ def test_the_next_broker_tells_it_anew(runs: Path) -> None:
 def test_the_most_that_was_lent_is_remembered_until_the_end(runs: Path) -> None:
     outer = holder(1, 1024)
     state = State([outer, holder(2, 256, within=1)])
-    nests = NestedLeases(state, runs)
-    assert not nests.has_lent(outer)
-    nests.settle(1)
-    assert nests.has_lent(outer)
-    assert nests.take_most("1.1") == 256 * MiB + BESIDE
-    assert nests.take_most("1.1") == 0
+    nested_leases = NestedLeases(state, runs)
+    assert not nested_leases.has_lent(outer)
+    nested_leases.settle(1)
+    assert nested_leases.has_lent(outer)
+    assert nested_leases.take_most("1.1") == 256 * MiB + BESIDE
+    assert nested_leases.take_most("1.1") == 0
 
 
 def test_only_boards_of_processes_that_live_count(runs: Path) -> None:
     for pid, peak in ((os.getpid(), 100 * MiB), (2**22 + 1, 500 * MiB)):
         UsageWriter(inside(runs), pid).note(runtime_started_ns=1, peak=peak)
-    nests = NestedLeases(State([holder(1, 1024), waiter(2, 1)]), runs)
-    assert nests.lenders() == {1: 100 * MiB}
+    nested_leases = NestedLeases(State([holder(1, 1024), waiter(2, 1)]), runs)
+    assert nested_leases.lenders() == {1: 100 * MiB}
     assert NestedLeases(State([holder(1, 1024)]), runs).lenders() == {}
     assert NestedLeases(State([holder(1, 1024)]), runs).lenders(1, 9) == {1: 100 * MiB}
 
@@ -163,15 +163,17 @@ def test_one_that_waits_for_what_its_outer_program_holds_is_given_up_after_a_whi
 ) -> None:
     """That program may wait for it in turn."""
     holding = [holder(1, 1024), holder(3, 256, within=1)]
-    nests = NestedLeases(State([*holding, waiter(2, 1)]), runs)
+    nested_leases = NestedLeases(State([*holding, waiter(2, 1)]), runs)
     line = WaitQueue([candidate(2, offer(512, "the lease of #1"))])
     full = tuple(rooms_of(holding, taken={1: 600}).values())
     half = tuple(rooms_of(holding, taken={1: 500}).values())
-    assert list(nests.cramped(full, line, 0.0)) == []
-    assert list(nests.cramped(full, line, PATIENCE - 1)) == []
-    assert list(nests.cramped(half, line, PATIENCE)) == []  # It waits for #3, which will end.
-    assert list(nests.cramped(full, line, PATIENCE + 1)) == []
-    ((one, why),) = nests.cramped(full, line, 2 * PATIENCE + 1)
+    assert list(nested_leases.cramped(full, line, 0.0)) == []
+    assert list(nested_leases.cramped(full, line, PATIENCE - 1)) == []
+    assert (
+        list(nested_leases.cramped(half, line, PATIENCE)) == []
+    )  # It waits for #3, which will end.
+    assert list(nested_leases.cramped(full, line, PATIENCE + 1)) == []
+    ((one, why),) = nested_leases.cramped(full, line, 2 * PATIENCE + 1)
     assert one.id == 2
     assert why == (
         "it needs 512 MiB, and of the 1.0 GiB that #1 holds, that program itself uses 600 MiB"
@@ -189,7 +191,7 @@ class Nesting(RuleBasedStateMachine):
         self.line = WaitQueue()
         self.used: dict[int, int] = {}
 
-    def rooms(self) -> tuple[Capacity, ...]:
+    def capacities(self) -> tuple[Capacity, ...]:
         taken = {number: self.used.get(number, 0) for number in self.holding}
         return tuple(rooms_of(list(self.holding.values()), self.used, taken).values())
 
@@ -222,19 +224,19 @@ class Nesting(RuleBasedStateMachine):
 
     @rule()
     def grant(self) -> None:
-        before = self.rooms()
+        before = self.capacities()
         made = plan(before, self.line, 0.0)
         self.line.follow(made, 0.0)
         for grant in made.grants:
             one = self.waiting.pop(grant.job)
             held = replace(lease(), ceiling=grant.size.ceiling, charge=grant.charge)
             self.holding[grant.job] = one.evolve(running(held, Process(1000 + grant.job, 1)))
-        after = {room.device.id: room for room in self.rooms()}
-        for room in before:
-            within = [grant.charge for grant in made.grants if grant.device == room.device.id]
+        after = {capacity.device.id: capacity for capacity in self.capacities()}
+        for capacity in before:
+            within = [grant.charge for grant in made.grants if grant.device == capacity.device.id]
             # What is granted on one floor is paid for on that floor, and on no other.
-            assert after[room.device.id].free == room.free - sum(within)
-            assert not within or after[room.device.id].free >= 0
+            assert after[capacity.device.id].free == capacity.free - sum(within)
+            assert not within or after[capacity.device.id].free >= 0
 
     @invariant()
     def no_lease_lends_more_than_it_has_and_no_device_more_than_it_has(self) -> None:

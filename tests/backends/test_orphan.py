@@ -93,13 +93,13 @@ def test_a_session_that_has_got_the_number_of_a_dead_process_is_left_alone(tmp_p
     )
     stranger = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert stranger.stdout is not None
-    session, member = map(int, stranger.stdout.readline().split())
+    connection, member = map(int, stranger.stdout.readline().split())
     stranger.wait()
-    hub, gone = Reactor(), []
+    reactor, gone = Reactor(), []
     try:
-        worker = Process(session, 1)
+        worker = Process(connection, 1)
         orphan = Orphan(
-            hub,
+            reactor,
             str(tmp_path),
             worker,
             None,
@@ -112,14 +112,14 @@ def test_a_session_that_has_got_the_number_of_a_dead_process_is_left_alone(tmp_p
         orphan.watch()
         deadline = time.monotonic() + 60
         while not gone and time.monotonic() < deadline:
-            hub.turn()
+            reactor.run_once()
         orphan.close()
         assert gone
         assert process_tree.start_time(member) is not None
     finally:
         process_tree.send([member], signal.SIGKILL)
         stranger.stdout.close()
-        hub.close()
+        reactor.close()
 
 
 def test_a_signal_goes_to_the_process_that_was_meant_or_to_nobody() -> None:
