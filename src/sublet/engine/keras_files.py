@@ -32,9 +32,9 @@ class KerasOpening:
         self._cache = cache
         self._inner: SavedModelOpening | None = None
 
-    def run(self) -> Opened:
+    def open(self) -> Opened:
         self._inner = SavedModelOpening(converted(self._path, self._cache), self._options)
-        return self._inner.run()
+        return self._inner.open()
 
     def cancel(self) -> None:
         if self._inner is not None:
