@@ -185,7 +185,7 @@ def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]
         job = broker.state[waiting[0]]
         told = Outcome("exited", 0, peak=MiB, system_peak=8 * MiB)
         ledger.measurements.remember(job, "cpu", GiB, told, "cold", time.time())
-        broker.queue.revise(broker.appraiser.measured(job))
+        broker.queue.revise(broker.estimator.measured(job))
         lessons = []
         while broker.queue.behind:
             lessons.append(_timed(broker))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Act = Callable[[], object]
+Callback = Callable[[], object]
 
 
 class Reactor:
@@ -15,12 +15,12 @@ class Reactor:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._timers: list[tuple[float, int, Act]] = []
+        self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count(1)
 
-    def watch(self, source: Any, act: Act) -> None:
+    def watch(self, source: Any, callback: Callback) -> None:
         """Call `act` whenever `source` can be read."""
-        self._selector.register(source, selectors.EVENT_READ, (act, None))
+        self._selector.register(source, selectors.EVENT_READ, (callback, None))
 
     def unwatch(self, source: Any) -> None:
         """Stop watching; a source that is not watched is no error."""
@@ -29,18 +29,18 @@ class Reactor:
         except (KeyError, ValueError):
             return
 
-    def when_writable(self, source: Any, act: Act | None) -> None:
+    def when_writable(self, source: Any, callback: Callback | None) -> None:
         """Also call `act` when `source` can be written; None ends that."""
         key = self._selector.get_key(source)
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if act else 0)
-        self._selector.modify(source, events, (key.data[0], act))
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if callback else 0)
+        self._selector.modify(source, events, (key.data[0], callback))
 
-    def later(self, seconds: float, act: Act) -> None:
+    def call_later(self, seconds: float, callback: Callback) -> None:
         """Call `act` once, after so many seconds."""
-        entry = (time.monotonic() + seconds, next(self._numbers), act)
+        entry = (time.monotonic() + seconds, next(self._numbers), callback)
         heapq.heappush(self._timers, entry)
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Wait for the next thing to happen, and call back for all that has.
 
         A source that an earlier callback of the same turn has given up is not called any more.
@@ -49,11 +49,11 @@ class Reactor:
         if self._timers:
             wait = max(0.0, self._timers[0][0] - time.monotonic())
         for key, mask in self._selector.select(wait):
-            act, write = key.data
+            callback, write = key.data
             if mask & selectors.EVENT_WRITE and write is not None and self._watched(key):
                 write()
             if mask & selectors.EVENT_READ and self._watched(key):
-                act()
+                callback()
         while self._timers and self._timers[0][0] <= time.monotonic():
             _, _, due = heapq.heappop(self._timers)
             due()

@@ -23,10 +23,10 @@ class Place:
     """Nurseries of one interpreter, and how often it was started."""
 
     def __init__(self, root: Path) -> None:
-        self.hub = Reactor()
+        self.reactor = Reactor()
         self.python = root / "python"
         self.log = root / "log"
-        self.all = Nurseries(self.hub, self.log, str(root), lambda: None)
+        self.all = Nurseries(self.reactor, self.log, str(root), lambda: None)
         self.key = NurseryKey(str(self.python), ())
 
     def runs(self, code: str) -> None:
@@ -36,11 +36,11 @@ class Place:
         self.python.chmod(0o700)
 
     def turn_until(self, condition: Callable[[], object], what: str) -> None:
-        self.hub.later(0.01, lambda: None)
+        self.reactor.call_later(0.01, lambda: None)
 
         def turned() -> object:
-            self.hub.later(0.01, lambda: None)
-            self.hub.turn()
+            self.reactor.call_later(0.01, lambda: None)
+            self.reactor.run_once()
             return condition()
 
         wait_for(turned, what)
@@ -57,7 +57,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path)
     yield made
     made.all.close()
-    made.hub.close()
+    made.reactor.close()
 
 
 def test_one_that_ends_while_warming_up_is_tried_a_few_times(place: Place) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sublet.broker.dependencies import Dependencies
-from sublet.broker.device_usage import rooms
+from sublet.broker.device_usage import capacities
 from sublet.broker.events import (
     AttemptEnded,
     Event,
@@ -46,22 +46,22 @@ class Desk:
 
     def __init__(self, path: Path) -> None:
         self.now = 1000.0
-        self.books = UnitOfWork(Ledger.open(path))
-        self.state = self.books.state
-        self.dependencies = Dependencies(self.books)
+        self.work = UnitOfWork(Ledger.open(path))
+        self.state = self.work.state
+        self.dependencies = Dependencies(self.work)
         self.queue = self._queue(self.dependencies)
         self.next = 1
 
     def fresh(self) -> Queue:
         """A queue that has seen nothing yet."""
-        return self._queue(Dependencies(self.books))
+        return self._queue(Dependencies(self.work))
 
     def _queue(self, dependencies: Dependencies) -> Queue:
-        self.appraiser = SizeEstimator(self.books.ledger, {"cpu": CPU})
-        return Queue(self.state, self.appraiser, dependencies, lambda one: "", lambda: self.now)
+        self.estimator = SizeEstimator(self.work.ledger, {"cpu": CPU})
+        return Queue(self.state, self.estimator, dependencies, lambda one: "", lambda: self.now)
 
-    def rooms(self) -> tuple[Capacity, ...]:
-        return rooms({"cpu": facts(CPU)}, self.state.holding(), {}, 0)
+    def capacities(self) -> tuple[Capacity, ...]:
+        return capacities({"cpu": facts(CPU)}, self.state.holding(), {}, 0)
 
     def submit(
         self,
@@ -87,17 +87,17 @@ class Desk:
             made.append(msgspec.structs.replace(one, spec=spec, state=waiting))
         self.dependencies.check(made[0].spec, made[0].id)
         for one in made:
-            self.books.decided(None, Submitted(one))
+            self.work.decided(None, Submitted(one))
         self.next += count
         return made
 
     def happened(self, event: Event) -> Job:
-        return self.books.happened(event)
+        return self.work.happened(event)
 
     def run(self, number: int) -> None:
         """Grant and start a job."""
         one = self.state[number]
-        self.books.decided(one, Granted(number, self.now, self.now, lease()))
+        self.work.decided(one, Granted(number, self.now, self.now, lease()))
         self.happened(WorkerStarted(number, one.attempt, self.now, KEEPER, WORKER, "warm"))
 
     def end(self, number: int, told: Outcome = WELL, again: Again | None = None) -> None:
@@ -112,23 +112,23 @@ class Desk:
 
     def settle(self) -> None:
         """As the broker does before each plan."""
-        while touched := self.books.take_touched():
+        while touched := self.work.take_touched():
             for number in touched:
                 self.queue.touch(number)
-            for one in self.queue.update(self.rooms()):
+            for one in self.queue.update(self.capacities()):
                 told = Outcome("dependency", 143, message=self.dependencies.hopeless(one))
                 self.happened(Withdrawn(one.id, self.now, told))
 
     def held(self) -> dict[int, str]:
         """Why each of those who wait is put off; empty for who is not."""
         self.settle()
-        return {one.job: one.held for one in self.queue.line}
+        return {one.job: one.held for one in self.queue.wait_queue}
 
     def ready(self) -> set[int]:
         return {number for number, why in self.held().items() if not why}
 
     def outcome(self, number: int) -> Outcome:
-        one = self.books.find(number)
+        one = self.work.find(number)
         assert one is not None
         assert isinstance(one.state, Finished)
         return one.state.outcome
@@ -157,11 +157,11 @@ def test_a_job_that_needs_another_to_end_well_never_starts_after_its_failure(
     desk.submit(after_ok=(1,))
     desk.submit(after_ok=(2,))
     desk.settle()
-    desk.books.write()
+    desk.work.write()
     desk.run(1)
     desk.end(1, BADLY)
     if written:
-        desk.books.write()
+        desk.work.write()
     assert desk.held() == {}
     assert desk.outcome(2).message == "#1 has not ended well (exit code 3)"
     assert desk.outcome(3).message == "#2 has not ended well (not started)"
@@ -191,14 +191,14 @@ def test_the_bound_of_an_array_holds_when_one_of_it_is_done_again(desk: Desk) ->
     desk.run(1)
     desk.end(1)
     desk.settle()
-    done = desk.books.find(1)
+    done = desk.work.find(1)
     assert done is not None
     desk.run(2)
     desk.reopen(done)
     assert desk.ready() == set()
     later = desk.fresh()
-    later.update(desk.rooms())
-    assert [one.held for one in later.line] == ["1 of its array run at a time"]
+    later.update(desk.capacities())
+    assert [one.held for one in later.wait_queue] == ["1 of its array run at a time"]
     desk.end(2)
     assert desk.ready() == {1}
 
@@ -219,7 +219,7 @@ def test_who_is_put_off_after_a_failure_comes_back_when_the_delay_is_over(desk: 
     assert desk.queue.delay(desk.state[1]) == 5.0
     desk.now += 5.0
     desk.queue.touch(1)
-    desk.queue.update(desk.rooms())
+    desk.queue.update(desk.capacities())
     assert desk.held() == {1: ""}
 
 
@@ -229,12 +229,12 @@ def test_a_delay_of_an_earlier_boot_is_over(desk: Desk) -> None:
     desk.end(1, BADLY, Again("exit code 3", delay=5.0))
     desk.now = 3.0
     assert desk.held() == {1: ""}
-    (one,) = desk.queue.line
+    (one,) = desk.queue.wait_queue
     assert one.since == 3.0
     desk.now = 2000.0
     desk.queue.touch(1)
-    desk.queue.update(desk.rooms())
-    (one,) = desk.queue.line
+    desk.queue.update(desk.capacities())
+    (one,) = desk.queue.wait_queue
     assert one.since == 3.0
 
 
@@ -244,7 +244,7 @@ def test_those_who_wait_for_a_job_wait_again_when_it_is_done_again(desk: Desk) -
     desk.run(1)
     desk.end(1)
     assert desk.ready() == {2}
-    done = desk.books.find(1)
+    done = desk.work.find(1)
     assert done is not None
     desk.reopen(done)
     assert desk.held() == {1: "", 2: "after #1"}
@@ -257,21 +257,21 @@ def test_what_is_learned_of_a_program_reaches_all_who_wait_a_slice_at_a_time(
     desk.submit(250)
     desk.settle()
     while desk.queue.behind:
-        desk.queue.update(desk.rooms())
+        desk.queue.update(desk.capacities())
     before = by_job(desk.queue)
     told = Outcome("exited", 0, peak=MiB, system_peak=40 * MiB)
-    desk.books.ledger.measurements.remember(desk.state[1], "cpu", GiB, told, "cold", 1.0)
-    desk.queue.revise(desk.appraiser.measured(desk.state[1]))
-    desk.queue.update(desk.rooms())
-    changed = [one.job for one in desk.queue.line if one != before[one.job]]
+    desk.work.ledger.measurements.remember(desk.state[1], "cpu", GiB, told, "cold", 1.0)
+    desk.queue.revise(desk.estimator.measured(desk.state[1]))
+    desk.queue.update(desk.capacities())
+    changed = [one.job for one in desk.queue.wait_queue if one != before[one.job]]
     assert changed == list(range(1, len(changed) + 1))
     assert 0 < len(changed) < 250
     while desk.queue.behind:
-        desk.queue.update(desk.rooms())
+        desk.queue.update(desk.capacities())
     fresh = desk.fresh()
-    fresh.update(desk.rooms())
+    fresh.update(desk.capacities())
     assert by_job(desk.queue) == by_job(fresh)
-    assert all(one != before[one.job] for one in desk.queue.line)
+    assert all(one != before[one.job] for one in desk.queue.wait_queue)
 
 
 @pytest.mark.parametrize("number", [2, 7, 0, -1])
@@ -305,7 +305,7 @@ class Line(RuleBasedStateMachine):
         self.finished: dict[int, Job] = {}
 
     def teardown(self) -> None:
-        self.desk.books.ledger.close()
+        self.desk.work.ledger.close()
         shutil.rmtree(self.directory)
 
     def live(self, *kinds: type) -> list[Job]:
@@ -325,14 +325,14 @@ class Line(RuleBasedStateMachine):
         except BadRequest:
             assert ok
 
-    @precondition(lambda self: self.desk.queue.line)
+    @precondition(lambda self: self.desk.queue.wait_queue)
     @rule(data=st.data())
     def grant(self, data: st.DataObject) -> None:
         ready = sorted(self.desk.ready())
         if ready:
             number = data.draw(st.sampled_from(ready))
             one = self.desk.state[number]
-            self.desk.books.decided(one, Granted(number, 1.0, self.desk.now, lease()))
+            self.desk.work.decided(one, Granted(number, 1.0, self.desk.now, lease()))
 
     @precondition(lambda self: self.live(Starting))
     @rule(data=st.data(), ran=st.booleans())
@@ -387,26 +387,26 @@ class Line(RuleBasedStateMachine):
         self.desk.now += seconds
         for one in self.live(Waiting):  # As the broker's timers do.
             self.desk.queue.touch(one.id)
-        self.desk.queue.update(self.desk.rooms())
+        self.desk.queue.update(self.desk.capacities())
 
     @rule()
     def write(self) -> None:
-        assert self.desk.books.write() == ([], None)
+        assert self.desk.work.write() == ([], None)
 
     @invariant()
     def the_line_is_what_a_look_at_everything_gives(self) -> None:
         before = {one.id for one in self.desk.state.jobs()}
         self.desk.settle()
         fresh = self.desk.fresh()
-        assert fresh.update(self.desk.rooms()) == []
+        assert fresh.update(self.desk.capacities()) == []
         assert by_job(self.desk.queue) == by_job(fresh)
         for number in range(1, self.desk.next):
-            one = self.desk.books.find(number)
+            one = self.desk.work.find(number)
             assert one is not None, before
             if isinstance(one.state, Finished):
                 self.finished[number] = one
         for one in self.live(Waiting):
-            assert one.id in self.desk.queue.line
+            assert one.id in self.desk.queue.wait_queue
 
     @invariant()
     def no_array_runs_more_than_it_may(self) -> None:
@@ -420,7 +420,7 @@ class Line(RuleBasedStateMachine):
 
 
 def by_job(queue: Queue) -> dict[int, Candidate]:
-    return {one.job: one for one in queue.line}
+    return {one.job: one for one in queue.wait_queue}
 
 
 Line.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -32,7 +32,7 @@ from sublet.home import Home
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
-from sublet.wire import messages as say
+from sublet.wire import messages
 from support.client import Client
 from support.jobs import KEEPER, WORKER, job, lease
 
@@ -60,36 +60,38 @@ class Office:
         home = Home(root)
         home.make()
         self.clock = clock
-        self.hub = Reactor()
-        self.broker = Broker(self.hub, home, Ledger.open(home.ledger), Probe.open(2 * GiB), clock)
+        self.reactor = Reactor()
+        self.broker = Broker(
+            self.reactor, home, Ledger.open(home.ledger), Probe.open(2 * GiB), clock
+        )
         self.desk = Requests(self.broker)
-        self.client = Client(self.hub)
-        self.guests: list[Client] = []
+        self.client = Client(self.reactor)
+        self.opportunistic: list[Client] = []
 
-    def ask(self, *requests: say.Request) -> list[say.Reply]:
+    def ask(self, *requests: messages.Request) -> list[messages.Reply]:
         """All of them in one turn of the broker, and what it says."""
         for request in requests:
-            self.desk.asked(self.client.session, request)
+            self.desk.handle(self.client.connection, request)
         # As after each turn, without following the plan: nothing is to be started here.
         self.broker.plan()
-        self.broker.books.write()
+        self.broker.work.write()
         return self.client.heard()
 
     def submit(self, spec: JobSpec | None = None, **options: object) -> tuple[int, ...]:
-        request = say.Submit(spec or wanted(), "a token", **options)  # type: ignore[arg-type]
+        request = messages.Submit(spec or wanted(), "a token", **options)  # type: ignore[arg-type]
         (reply,) = self.ask(msgspec.structs.replace(request, token=f"{self.broker.next_id}"))
-        assert isinstance(reply, say.Queued), reply
+        assert isinstance(reply, messages.Queued), reply
         return reply.jobs
 
-    def start(self, under: say.Under | None, **fields: object) -> say.Reply:
+    def start(self, under: messages.Under | None, **fields: object) -> messages.Reply:
         """A program in the foreground of a client that runs under this lease; the answer."""
-        client = Client(self.hub)
-        self.guests.append(client)
-        client.session.frames.descriptors = [os.dup(0) for _ in range(3)]
+        client = Client(self.reactor)
+        self.opportunistic.append(client)
+        client.connection.frames.descriptors = [os.dup(0) for _ in range(3)]
         spec = wanted(client=Process(os.getpid(), 1), **fields)
-        self.desk.asked(client.session, say.Run(spec, f"{self.broker.next_id}", under))
+        self.desk.handle(client.connection, messages.Run(spec, f"{self.broker.next_id}", under))
         self.broker.plan()
-        self.broker.books.write()
+        self.broker.work.write()
         first, *_ = client.heard()
         return first
 
@@ -98,13 +100,13 @@ class Office:
         self.grant(number, ceiling)
         at, attempt = self.clock.wall(), self.broker.state[number].attempt
         event = WorkerStarted(number, attempt, at, KEEPER, WORKER, "cold: a test")
-        self.broker.books.happened(event)
+        self.broker.work.happened(event)
 
     def grant(self, number: int, ceiling: int = MiB) -> None:
         """As if it had been granted a lease, and its worker had not come yet."""
         at, tick = self.clock.wall(), self.clock.now()
         one = self.broker.state[number]
-        self.broker.books.decided(one, Granted(number, at, tick, lease(ceiling=ceiling)))
+        self.broker.work.decided(one, Granted(number, at, tick, lease(ceiling=ceiling)))
 
     def end(self, number: int, told: Outcome, again: Again | None = None) -> None:
         event = AttemptEnded(
@@ -115,16 +117,16 @@ class Office:
             again,
             self.clock.now(),
         )
-        self.broker.books.happened(event)
+        self.broker.work.happened(event)
 
     def state(self, number: int) -> object:
         return self.broker.job(number).state
 
     def close(self) -> None:
-        for client in (self.client, *self.guests):
+        for client in (self.client, *self.opportunistic):
             client.close()
         self.broker.close()
-        self.hub.close()
+        self.reactor.close()
 
 
 def wanted(**fields: object) -> JobSpec:
@@ -144,9 +146,9 @@ def office(tmp_path: Path, clock: HandClock) -> Iterator[Office]:
     made.close()
 
 
-def refusal(replies: list[say.Reply]) -> say.Refused:
+def refusal(replies: list[messages.Reply]) -> messages.Refused:
     (only,) = replies
-    assert isinstance(only, say.Refused), only
+    assert isinstance(only, messages.Refused), only
     assert only.kind == "BadRequest", only
     return only
 
@@ -155,9 +157,9 @@ def test_the_same_request_gets_the_same_numbers_though_the_first_has_ended(
     office: Office,
 ) -> None:
     """An array of which one job is done, and another has changed since."""
-    request = say.Submit(wanted(), "the same", (5, 6, 7), 1)
+    request = messages.Submit(wanted(), "the same", (5, 6, 7), 1)
     (first,) = office.ask(request)
-    assert first == say.Queued((1, 2, 3))
+    assert first == messages.Queued((1, 2, 3))
     office.run(1)
     office.end(1, Outcome("exited", 0))
     office.run(2)
@@ -170,40 +172,40 @@ def test_two_who_cancel_the_same_job_both_hear_that_it_is(office: Office) -> Non
     office.submit()
     office.submit()
     office.run(2)
-    replies = office.ask(*[say.Act("cancel", (1, 2))] * 2)
-    assert [type(reply) for reply in replies] == [say.Done] * 2
+    replies = office.ask(*[messages.Act("cancel", (1, 2))] * 2)
+    assert [type(reply) for reply in replies] == [messages.Done] * 2
     office.end(2, Outcome("cancelled", 143))
-    (done,) = office.ask(say.Act("cancel", (2, 1)))
-    assert done == say.Done(("#2 train.py was cancelled", "#1 train.py was cancelled"))
+    (done,) = office.ask(messages.Act("cancel", (2, 1)))
+    assert done == messages.Done(("#2 train.py was cancelled", "#1 train.py was cancelled"))
 
 
 def test_a_job_that_has_ended_of_itself_was_not_cancelled(office: Office) -> None:
     office.submit()
     office.run(1)
     office.end(1, Outcome("exited", 0))
-    assert "has finished already" in refusal(office.ask(say.Act("cancel", (1,)))).message
+    assert "has finished already" in refusal(office.ask(messages.Act("cancel", (1,)))).message
 
 
 def test_an_act_is_done_to_all_or_to_none(office: Office) -> None:
     office.submit()
     office.submit()
-    office.ask(say.Act("pause", (2,)))
-    assert "paused already" in refusal(office.ask(say.Act("pause", (1, 2)))).message
+    office.ask(messages.Act("pause", (2,)))
+    assert "paused already" in refusal(office.ask(messages.Act("pause", (1, 2)))).message
     assert isinstance(office.state(1), Waiting)
-    assert "no job 9" in refusal(office.ask(say.Act("cancel", (1, 9)))).message
+    assert "no job 9" in refusal(office.ask(messages.Act("cancel", (1, 9)))).message
     assert isinstance(office.state(1), Waiting)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "pause"])
 def test_those_of_an_array_that_have_finished_do_not_keep_the_others_from_being_ended(
-    office: Office, verb: say.Verb
+    office: Office, verb: messages.Verb
 ) -> None:
     for _ in range(3):
         office.submit()
     office.run(1)
     office.end(1, Outcome("exited", 0))
-    (done,) = office.ask(say.Act(verb, (1, 2, 3)))
-    assert isinstance(done, say.Done)
+    (done,) = office.ask(messages.Act(verb, (1, 2, 3)))
+    assert isinstance(done, messages.Done)
     assert done.said[0] == "#1 train.py had finished already"
     assert not any(isinstance(office.state(number), Waiting) for number in (2, 3))
     assert office.state(1).outcome == Outcome("exited", 0)  # type: ignore[attr-defined]
@@ -215,8 +217,8 @@ def test_a_job_that_ran_out_of_memory_is_shown_with_what_to_try(office: Office) 
     for number, ceiling in ((1, 64 * MiB), (2, 3 * GiB)):
         office.run(number, ceiling)
         office.end(number, Outcome("lease exceeded", 1, peak=ceiling, message="OOM"))
-    (shown,) = office.ask(say.AskJobs((1, 2)))
-    assert isinstance(shown, say.Jobs)
+    (shown,) = office.ask(messages.AskJobs((1, 2)))
+    assert isinstance(shown, messages.Jobs)
     first, second = shown.rows
     assert first.reason == "out of memory: OOM; try --memory 96MiB, or --on-oom grow"
     assert second.reason == "out of memory: OOM; no more can be given: try a smaller batch"
@@ -245,8 +247,8 @@ def test_those_that_ended_last_are_shown_and_not_those_that_came_last(office: Of
         office.run(number)
         office.end(number, Outcome("exited", 0))
         office.broker.close_job(office.broker.job(number))
-    (shown,) = office.ask(say.AskJobs(finished=2))
-    assert isinstance(shown, say.Jobs)
+    (shown,) = office.ask(messages.AskJobs(finished=2))
+    assert isinstance(shown, messages.Jobs)
     assert [row.id for row in shown.rows] == [4, 1]
 
 
@@ -259,17 +261,17 @@ def test_calls_of_a_pool_do_not_hide_what_else_has_ended(office: Office) -> None
         office.end(number, Outcome("exited", 0))
         office.broker.close_job(office.broker.job(number))
     office.ask()  # It is on disk by then.
-    few, all_of_them = office.ask(say.AskJobs(finished=5), say.AskJobs(finished=1000))
-    assert isinstance(few, say.Jobs)
-    assert isinstance(all_of_them, say.Jobs)
+    few, all_of_them = office.ask(messages.AskJobs(finished=5), messages.AskJobs(finished=1000))
+    assert isinstance(few, messages.Jobs)
+    assert isinstance(all_of_them, messages.Jobs)
     assert [row.id for row in few.rows] == [1]
     assert len(all_of_them.rows) == 21
 
 
 def test_how_many_wait_is_told_though_not_all_are_shown(office: Office) -> None:
     office.submit(indexes=tuple(range(150)))
-    (shown,) = office.ask(say.AskStatus())
-    assert isinstance(shown, say.Snapshot)
+    (shown,) = office.ask(messages.AskStatus())
+    assert isinstance(shown, messages.Snapshot)
     assert (len(shown.waiting), shown.waits) == (100, 150)
 
 
@@ -282,20 +284,20 @@ def test_a_retry_is_of_all_or_of_none_and_takes_dependencies_along(office: Offic
         office.end(number, Outcome("exited", 3))
     office.ask()
     assert isinstance(office.state(2), Finished)
-    assert "would wait for ever" in refusal(office.ask(say.Act("retry", (3, 2)))).message
+    assert "would wait for ever" in refusal(office.ask(messages.Act("retry", (3, 2)))).message
     assert isinstance(office.state(3), Finished)
-    (done,) = office.ask(say.Act("retry", (1, 2)))
-    assert isinstance(done, say.Done)
-    assert office.broker.queue.line.get(2) is not None
+    (done,) = office.ask(messages.Act("retry", (1, 2)))
+    assert isinstance(done, messages.Done)
+    assert office.broker.queue.wait_queue.get(2) is not None
     assert (office.broker.state[2].attempt, office.broker.state[2].past) == (2, ())
 
 
 def test_a_foreground_job_cannot_be_done_again(office: Office) -> None:
-    books = office.broker.books
-    books.decided(None, Submitted(job(1)))
-    books.happened(Withdrawn(1, 2.0, Outcome("stopped", 143)))
-    books.write()
-    assert "foreground" in refusal(office.ask(say.Act("retry", (1,)))).message
+    work = office.broker.work
+    work.decided(None, Submitted(job(1)))
+    work.happened(Withdrawn(1, 2.0, Outcome("stopped", 143)))
+    work.write()
+    assert "foreground" in refusal(office.ask(messages.Act("retry", (1,)))).message
 
 
 def test_an_environment_that_no_program_can_have_is_refused(office: Office) -> None:
@@ -303,8 +305,10 @@ def test_an_environment_that_no_program_can_have_is_refused(office: Office) -> N
     office.run(1)
     office.end(1, Outcome("exited", 3))
     office.ask()
-    assert "null byte" in refusal(office.ask(say.Act("retry", (1,), {b"A": b"\0"}))).message
-    assert "MiB" in refusal(office.ask(say.Act("retry", (1,), {b"A": b"x" * (7 << 20)}))).message
+    assert "null byte" in refusal(office.ask(messages.Act("retry", (1,), {b"A": b"\0"}))).message
+    assert (
+        "MiB" in refusal(office.ask(messages.Act("retry", (1,), {b"A": b"x" * (7 << 20)}))).message
+    )
     assert isinstance(office.state(1), Finished)
 
 
@@ -319,13 +323,13 @@ def test_a_wall_clock_that_is_set_decides_nothing(
     clock.at += jump
     third = office.submit()[0]
     office.ask()
-    line = office.broker.queue.line
-    assert [one.job for one in line] == [first, second, third]
-    assert line.get(first).held == "exit code 3"  # type: ignore[union-attr]
+    waiting = office.broker.queue.wait_queue
+    assert [one.job for one in waiting] == [first, second, third]
+    assert waiting.get(first).held == "exit code 3"  # type: ignore[union-attr]
     clock.tick += 5.0
     office.broker.queue.touch(first)
     office.ask()
-    assert line.get(first).held == ""  # type: ignore[union-attr]
+    assert waiting.get(first).held == ""  # type: ignore[union-attr]
     office.run(second)
     held = office.broker.state[second].holds
     assert held is not None
@@ -350,12 +354,12 @@ def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: Ha
 def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: HandClock) -> None:
     office = Office(tmp_path / "home", clock)
     office.submit()
-    office.ask(say.Act("pause", (1,)))
+    office.ask(messages.Act("pause", (1,)))
     office.close()
     later = Office(tmp_path / "home", clock)
     assert isinstance(later.state(1), Paused)
-    (reply,) = later.ask(say.Act("resume", (1,)))
-    assert isinstance(reply, say.Done)
+    (reply,) = later.ask(messages.Act("resume", (1,)))
+    assert isinstance(reply, messages.Done)
     assert isinstance(later.state(1), Waiting)
     later.close()
 
@@ -364,13 +368,16 @@ def test_a_lease_for_a_process_needs_the_process_and_no_program(office: Office) 
     """And a program that is to run is one."""
     program = Program("process", b"/home/someone/train.py")
     for request, says in (
-        (say.Lodge(wanted(client=KEEPER), "t"), "of its own"),
-        (say.Lodge(wanted(program=program), "t"), "of its own"),
-        (say.Lodge(wanted(program=program, client=Process(1, 12345)), "t"), "the process 1"),
-        (say.Submit(wanted(program=program), "t"), "no program"),
+        (messages.LeaseInProcess(wanted(client=KEEPER), "t"), "of its own"),
+        (messages.LeaseInProcess(wanted(program=program), "t"), "of its own"),
+        (
+            messages.LeaseInProcess(wanted(program=program, client=Process(1, 12345)), "t"),
+            "the process 1",
+        ),
+        (messages.Submit(wanted(program=program), "t"), "no program"),
     ):
         assert says in refusal(office.ask(request)).message
-    assert office.ask(say.GiveBack(7, "t")) == [say.Done(())]
+    assert office.ask(messages.GiveBack(7, "t")) == [messages.Done(())]
     assert len(office.broker.state) == 0
 
 
@@ -383,8 +390,8 @@ def test_what_was_asked_of_a_job_that_was_being_started_is_known_to_the_next_bro
     office.submit()
     office.grant(1)
     office.grant(2)
-    replies = office.ask(say.Act("pause", (1,)), say.Act("cancel", (2,)))
-    assert [type(reply) for reply in replies] == [say.Done] * 2
+    replies = office.ask(messages.Act("pause", (1,)), messages.Act("cancel", (2,)))
+    assert [type(reply) for reply in replies] == [messages.Done] * 2
     office.close()
     later = Office(tmp_path / "home", clock)
     assert isinstance(later.state(1), Paused)
@@ -400,130 +407,132 @@ def test_a_job_whose_client_hung_up_while_it_was_started_does_not_wait_again(
 ) -> None:
     """Though the client lives: a pool lets go of one worker and goes on."""
     living = Process(os.getpid(), process_tree.start_time(os.getpid()) or 0)
-    client = Client(office.hub)
-    office.guests.append(client)
-    client.session.frames.descriptors = [os.dup(0) for _ in range(3)]
-    office.desk.asked(client.session, say.Run(wanted(client=living), "a token"))
+    client = Client(office.reactor)
+    office.opportunistic.append(client)
+    client.connection.frames.descriptors = [os.dup(0) for _ in range(3)]
+    office.desk.handle(client.connection, messages.Run(wanted(client=living), "a token"))
     office.grant(1)
-    office.desk.left(client.session)
-    office.broker.attempts.never_ran(office.broker.state[1].run, "its keeper never came")
-    office.broker.books.write()
+    office.desk.disconnected(client.connection)
+    office.broker.attempts.never_ran(office.broker.state[1].attempt_id, "its keeper never came")
+    office.broker.work.write()
     assert isinstance(office.state(1), Finished)
 
 
 def test_a_submission_that_makes_no_sense_is_refused_whole(office: Office) -> None:
     for request, says in (
-        (say.Submit(wanted(client=KEEPER), "t"), "has no client"),
-        (say.Submit(wanted(after=(1,)), "t"), "no job 1"),
-        (say.Submit(wanted(memory=Exactly(64 * GiB)), "t"), "2.0 GiB"),
-        (say.Submit(wanted(device="gpu7"), "t"), "no device"),
-        (say.Submit(wanted(), "t", tuple(range(100_001))), "too large"),
+        (messages.Submit(wanted(client=KEEPER), "t"), "has no client"),
+        (messages.Submit(wanted(after=(1,)), "t"), "no job 1"),
+        (messages.Submit(wanted(memory=Exactly(64 * GiB)), "t"), "2.0 GiB"),
+        (messages.Submit(wanted(device="gpu7"), "t"), "no device"),
+        (messages.Submit(wanted(), "t", tuple(range(100_001))), "too large"),
     ):
         (reply,) = office.ask(request)
-        assert isinstance(reply, say.Refused)
+        assert isinstance(reply, messages.Refused)
         assert says in reply.message
     assert len(office.broker.state) == 0
     assert office.submit() == (1,)
 
 
 @pytest.fixture
-def outer(office: Office) -> say.Under:
+def outer(office: Office) -> messages.Under:
     """A job that runs under a lease of 1 GiB, as its own program could show it."""
     office.submit(wanted(memory=Exactly(GiB), priority="low", service="opportunistic"))
     office.run(1, ceiling=GiB)
     (office.broker.home.runs / "1.1").mkdir(parents=True)
-    return say.Under(1, mark(office.broker.state[1]))
+    return messages.Under(1, mark(office.broker.state[1]))
 
 
 def test_what_a_program_under_a_lease_starts_comes_out_of_that_lease(
-    office: Office, outer: say.Under
+    office: Office, outer: messages.Under
 ) -> None:
-    assert office.start(outer) == say.Accepted(2)
+    assert office.start(outer) == messages.Accepted(2)
     spec = office.broker.state[2].spec
     assert (spec.within, spec.priority, spec.service) == (1, "low", "opportunistic")
-    one = office.broker.queue.line.get(2)
+    one = office.broker.queue.wait_queue.get(2)
     assert one is not None
     assert one.devices == ("the lease of #1",)
 
 
 def test_what_is_too_large_for_the_outer_lease_is_refused_though_the_device_could_give_it(
-    office: Office, outer: say.Under
+    office: Office, outer: messages.Under
 ) -> None:
     reply = office.start(outer, memory=Exactly(1536 * MiB))
-    assert isinstance(reply, say.Refused)
+    assert isinstance(reply, messages.Refused)
     assert reply.message == (
         "1.5 GiB will never fit on the lease of #1: it has 1.0 GiB, of which one program can be "
         "given 640 MiB."
     )
     assert reply.hint == "Ask for at most 640MiB, or give #1 a larger lease."
-    assert isinstance(office.start(None, memory=Exactly(1536 * MiB)), say.Accepted)
+    assert isinstance(office.start(None, memory=Exactly(1536 * MiB)), messages.Accepted)
 
 
 @pytest.mark.parametrize("memory", [Auto(), Grow(), Share(0.25)])
 def test_every_way_to_ask_for_memory_works_within_a_lease(
-    office: Office, outer: say.Under, memory: MemoryAsk
+    office: Office, outer: messages.Under, memory: MemoryAsk
 ) -> None:
-    assert office.start(outer, memory=memory) == say.Accepted(2)
+    assert office.start(outer, memory=memory) == messages.Accepted(2)
     (grant,) = office.broker.plan().grants
     assert (grant.job, grant.device) == (2, "the lease of #1")
     assert grant.size.ceiling == (640 if memory == Grow() else 256) * MiB
 
 
-def test_nobody_can_claim_the_lease_of_another(office: Office, outer: say.Under) -> None:
-    reply = office.start(say.Under(1, "guessed"))
-    assert isinstance(reply, say.Refused)
+def test_nobody_can_claim_the_lease_of_another(office: Office, outer: messages.Under) -> None:
+    reply = office.start(messages.Under(1, "guessed"))
+    assert isinstance(reply, messages.Refused)
     assert "does not run under the lease of job 1" in reply.message
-    assert office.start(None, within=1) == say.Accepted(2)
+    assert office.start(None, within=1) == messages.Accepted(2)
     assert office.broker.state[2].spec.within is None
-    refused = refusal(office.ask(say.Submit(wanted(within=1), "t")))
+    refused = refusal(office.ask(messages.Submit(wanted(within=1), "t")))
     assert "has no client" in refused.message
 
 
 def test_a_lease_that_has_ended_lends_nothing_and_hinders_nobody(
-    office: Office, outer: say.Under
+    office: Office, outer: messages.Under
 ) -> None:
     office.end(1, Outcome("exited", 0))
-    assert office.start(outer) == say.Accepted(2)
+    assert office.start(outer) == messages.Accepted(2)
     assert office.broker.state[2].spec.within is None
 
 
 def test_a_job_for_another_device_does_not_come_out_of_the_lease_on_this_one(
-    office: Office, outer: say.Under
+    office: Office, outer: messages.Under
 ) -> None:
     reply = office.start(outer, device="gpu")
-    assert isinstance(reply, say.Refused)
+    assert isinstance(reply, messages.Refused)
     assert "no GPU here" in reply.message
-    assert office.start(outer, device="cpu") == say.Accepted(2)
+    assert office.start(outer, device="cpu") == messages.Accepted(2)
     assert office.broker.state[2].spec.within == 1
 
 
-def test_those_that_wait_within_a_lease_go_when_it_ends(office: Office, outer: say.Under) -> None:
+def test_those_that_wait_within_a_lease_go_when_it_ends(
+    office: Office, outer: messages.Under
+) -> None:
     office.start(outer)
     office.broker.attempts.ended("1.1", Ending(0))
     assert isinstance(office.state(2), Finished)
-    assert "#1, out of whose lease its own came, has ended" in office.broker.picture.row(2).reason
+    assert "#1, out of whose lease its own came, has ended" in office.broker.snapshots.row(2).reason
 
 
 def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
-    office: Office, outer: say.Under
+    office: Office, outer: messages.Under
 ) -> None:
     office.start(outer)
     office.run(2, ceiling=256 * MiB)
     broker = office.broker
-    broker.nests.settle(1)
+    broker.nested_leases.settle(1)
     one, lent = broker.state[1], broker.state[2].lease
     assert lent is not None
     broker.attempts.ended("1.1", Ending(0, system_peak=50 * MiB))
-    broker.books.write()
-    known = broker.books.ledger.measurements.evidence(one, "cpu")
+    broker.work.write()
+    known = broker.work.ledger.measurements.evidence(one, "cpu")
     assert (known.peak, known.outside) == (lent.charge, 50 * MiB)
 
 
 def test_the_next_broker_knows_who_is_within_whom(
-    office: Office, outer: say.Under, clock: HandClock, tmp_path: Path
+    office: Office, outer: messages.Under, clock: HandClock, tmp_path: Path
 ) -> None:
     office.start(outer)
-    office.broker.books.write()
-    known = State(office.broker.books.ledger.live())
+    office.broker.work.write()
+    known = State(office.broker.work.ledger.live())
     assert [one.id for one in known.within(1)] == [2]
     assert [one.id for one in known.outer()] == [1]

@@ -145,7 +145,7 @@ def test_a_job_that_is_tried_again_waits_for_a_larger_lease_as_its_next_attempt(
     again = state.apply(AttemptEnded(1, 1, 4.0, OOM, LARGER, 9.0))
     assert again is not None
     assert again.state == Waiting(4.0, 9.0, 0.0, "ran out of memory")
-    assert (again.run, again.least, again.failures) == ("1.2", 768 * MiB, 0)
+    assert (again.attempt_id, again.least, again.failures) == ("1.2", 768 * MiB, 0)
     assert again.past == (Past(1, 4.0, OOM, lease()),)
 
 

@@ -10,8 +10,9 @@ from sublet.broker.state import State
 from sublet.broker.trimmer import Trimmer
 from sublet.domain.job import Job, Running
 from sublet.domain.memory import Grow
-from sublet.formats import trim
+from sublet.formats import attempt_files
 from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.inside import trim
 from sublet.inside.measure import UsageWriter
 from sublet.units import GiB, MiB
 from support.jobs import job, lease, running
@@ -24,8 +25,8 @@ def growing() -> Job:
     return replace(one, spec=replace(one.spec, memory=Grow()))
 
 
-def board(runs: Path, one: Job, pid: int = 0) -> UsageWriter:
-    directory = runs / one.run
+def usage(runs: Path, one: Job, pid: int = 0) -> UsageWriter:
+    directory = runs / one.attempt_id
     directory.mkdir(exist_ok=True)
     held = InsideLease(1, 1, "token", "cpu", "cpu", None, CEILING, 16 * GiB, str(directory))
     made = UsageWriter(held, pid or os.getpid())
@@ -42,7 +43,7 @@ def settle(trimmer: Trimmer, one: Job, seconds: int = 60) -> list[tuple[Job, int
 
 def test_a_lease_is_trimmed_when_the_worker_confirms_and_not_before(tmp_path: Path) -> None:
     one, trimmer = growing(), Trimmer(tmp_path)
-    worker = board(tmp_path, one)
+    worker = usage(tmp_path, one)
     assert trimmer.watches([one])
     assert settle(trimmer, one) == []
     asked = trim.asked(worker.lease)
@@ -55,8 +56,8 @@ def test_a_lease_is_trimmed_when_the_worker_confirms_and_not_before(tmp_path: Pa
 
 def test_a_program_in_several_processes_is_left_alone(tmp_path: Path) -> None:
     one, trimmer = growing(), Trimmer(tmp_path)
-    worker = board(tmp_path, one)
-    board(tmp_path, one, pid=os.getppid())
+    worker = usage(tmp_path, one)
+    usage(tmp_path, one, pid=os.getppid())
     settle(trimmer, one)
     assert trim.asked(worker.lease) is None
 
@@ -64,7 +65,7 @@ def test_a_program_in_several_processes_is_left_alone(tmp_path: Path) -> None:
 def test_only_leases_on_all_there_was_are_watched(tmp_path: Path) -> None:
     fixed = job(1, running(lease(ceiling=CEILING)))
     trimmer = Trimmer(tmp_path)
-    worker = board(tmp_path, fixed)
+    worker = usage(tmp_path, fixed)
     assert not trimmer.watches([fixed])
     settle(trimmer, fixed)
     assert trim.asked(worker.lease) is None
@@ -87,7 +88,7 @@ def test_a_trimmed_lease_gives_its_room_back_and_is_not_trimmed_again(tmp_path: 
 
 
 def test_what_cannot_be_a_ceiling_is_not_taken_for_one(tmp_path: Path) -> None:
-    worker = board(tmp_path, growing())
+    worker = usage(tmp_path, growing())
     for text in ("", "many", "-1", "0", str(CEILING + 1)):
-        (Path(worker.lease.dir) / trim.NAME).write_text(text)
+        (Path(worker.lease.dir) / attempt_files.CEILING).write_text(text)
         assert trim.asked(worker.lease) is None

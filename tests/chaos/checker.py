@@ -181,7 +181,7 @@ class Codes:
         """What the ledger says of each attempt."""
         found = []
         for job in self._jobs.values():
-            if job.spec.is_pools or job.spec.lodger is not None:
+            if job.spec.is_pools or job.spec.in_process is not None:
                 continue
             for past in job.past:
                 found += self._outcome(job, past.attempt, past.outcome, "")

@@ -23,7 +23,7 @@ import sys, types
 from sublet.cli import main
 from sublet.client.jobs import Job
 def status(job):
-    return types.SimpleNamespace(state=sys.stdin.readline().strip() or "finished", run="7.1")
+    return types.SimpleNamespace(state=sys.stdin.readline().strip() or "finished", attempt_id="7.1")
 Job.status = status
 sys.argv = ["sublet", "logs", *sys.argv[1:]]
 sys.exit(main())
@@ -32,7 +32,7 @@ sys.exit(main())
 
 class Row(Struct, frozen=True):
     state: str
-    run: str
+    attempt_id: str
 
 
 def _text(outputs: Iterator[Output]) -> bytes:

@@ -26,7 +26,7 @@ def test_another_attempt_has_a_directory_of_its_own_and_holds_nothing() -> None:
     first = job(7, running(lease()))
     second = first.again(Waiting(5.0))
     assert second == job(7, Waiting(5.0), attempt=2)
-    assert (first.run, second.run) == ("7.1", "7.2")
+    assert (first.attempt_id, second.attempt_id) == ("7.1", "7.2")
     assert (first.lease, second.lease) == (lease(), None)
 
 

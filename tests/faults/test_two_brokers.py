@@ -59,9 +59,9 @@ def test_nothing_is_committed_to_a_ledger_that_has_lost_its_name(
 
 def test_the_socket_of_another_broker_is_left_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "broker.sock")
-    hub = Reactor()
-    older = Listener(hub, path, None)  # type: ignore[arg-type]
-    newer = Listener(hub, path, None)  # type: ignore[arg-type]
+    reactor = Reactor()
+    older = Listener(reactor, path, None)  # type: ignore[arg-type]
+    newer = Listener(reactor, path, None)  # type: ignore[arg-type]
     older.close()
     assert os.path.exists(path)
     os.unlink(path)
@@ -69,7 +69,7 @@ def test_the_socket_of_another_broker_is_left_alone(tmp_path: Path) -> None:
     assert os.path.exists(path)
     newer.close()
     assert not os.path.exists(path)
-    hub.close()
+    reactor.close()
 
 
 def test_after_the_lock_was_removed_one_broker_grants_and_each_element_runs_once(

@@ -15,7 +15,7 @@ from support.jobs import device
 from support.world import RULES, World, candidate, offer
 
 
-def room(
+def capacity(
     name: str = "gpu0", capacity: int = 100, strangers: int = 0, holdings: tuple[Holding, ...] = ()
 ) -> Capacity:
     free = (capacity - strangers) * MiB - sum(one.charge for one in holdings)
@@ -35,21 +35,23 @@ def granted(made: Plan) -> list[int]:
 
 
 def test_the_tightest_device_is_taken() -> None:
-    rooms = (room("gpu0", 100), room("gpu1", 60), room("gpu2", 30))
-    (grant,) = plan(rooms, WaitQueue([candidate(1, offer(40, "gpu0", "gpu1", "gpu2"))]), 0.0).grants
+    capacities = (capacity("gpu0", 100), capacity("gpu1", 60), capacity("gpu2", 30))
+    (grant,) = plan(
+        capacities, WaitQueue([candidate(1, offer(40, "gpu0", "gpu1", "gpu2"))]), 0.0
+    ).grants
     assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 40 * MiB, 40 * MiB)
 
 
 def test_who_is_to_be_spread_goes_where_the_fewest_are_and_then_where_most_is_free() -> None:
-    rooms = (
-        room("gpu0", 500, strangers=1),
-        room("gpu1", 60, holdings=(held(9, 10),)),
-        room("gpu2", 30),
-        room("gpu3", 40),
+    capacities = (
+        capacity("gpu0", 500, strangers=1),
+        capacity("gpu1", 60, holdings=(held(9, 10),)),
+        capacity("gpu2", 30),
+        capacity("gpu3", 40),
     )
     everywhere = offer(20, "gpu0", "gpu1", "gpu2", "gpu3")
     waiting = [candidate(number, everywhere, spread=True) for number in range(1, 6)]
-    made = plan(rooms, WaitQueue(waiting), 0.0)
+    made = plan(capacities, WaitQueue(waiting), 0.0)
     assert [grant.device for grant in made.grants] == ["gpu3", "gpu2", "gpu0", "gpu1", "gpu3"]
 
 
@@ -62,37 +64,37 @@ def test_calls_of_one_size_are_spread_evenly_over_the_devices_that_have_room(
     capacities: list[int], count: int, size: int
 ) -> None:
     names = [f"gpu{number}" for number in range(len(capacities))]
-    rooms = [room(name, capacity) for name, capacity in zip(names, capacities, strict=True)]
+    devices = [capacity(name, whole) for name, whole in zip(names, capacities, strict=True)]
     waiting = [candidate(n, offer(size, *names), spread=True) for n in range(1, count + 1)]
-    made = plan(rooms, WaitQueue(waiting), 0.0)
+    made = plan(devices, WaitQueue(waiting), 0.0)
     chosen = [grant.device for grant in made.grants]
-    assert len(chosen) == min(count, sum(capacity // size for capacity in capacities))
+    assert len(chosen) == min(count, sum(whole // size for whole in capacities))
     most = max(map(chosen.count, chosen))
-    for name, capacity in zip(names, capacities, strict=True):
-        assert chosen.count(name) >= min(most - 1, capacity // size)
+    for name, whole in zip(names, capacities, strict=True):
+        assert chosen.count(name) >= min(most - 1, whole // size)
 
 
 def test_each_device_is_judged_by_its_own_offer() -> None:
     one = candidate(1, offer(60, "gpu0"), offer(20, "gpu1", beside=5))
-    rooms = (room("gpu0", 50), room("gpu1", 25))
-    (grant,) = plan(rooms, WaitQueue([one]), 0.0).grants
+    capacities = (capacity("gpu0", 50), capacity("gpu1", 25))
+    (grant,) = plan(capacities, WaitQueue([one]), 0.0).grants
     assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 20 * MiB, 25 * MiB)
 
 
 def test_who_takes_all_there_is_goes_where_it_gets_most() -> None:
     one = candidate(1, offer(16, "gpu0", "gpu1", grow=True, beside=10))
-    (grant,) = plan((room("gpu0", 50), room("gpu1", 80)), WaitQueue([one]), 0.0).grants
+    (grant,) = plan((capacity("gpu0", 50), capacity("gpu1", 80)), WaitQueue([one]), 0.0).grants
     assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 70 * MiB, 80 * MiB)
 
 
 def test_a_device_that_is_gone_and_one_without_room_give_nothing() -> None:
     line = WaitQueue([candidate(1, offer(10, "gpu9")), candidate(2, offer(10)), candidate(3)])
-    assert plan((room(strangers=120),), line, 0.0) == Plan((), (), {}, (), {})
+    assert plan((capacity(strangers=120),), line, 0.0) == Plan((), (), {}, (), {})
 
 
 def test_what_is_held_does_not_start_and_holds_nobody_up() -> None:
     line = WaitQueue([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
-    made = plan((room(),), line, 0.0)
+    made = plan((capacity(),), line, 0.0)
     assert granted(made) == [2]
     assert made.heads == ()
 
@@ -104,49 +106,52 @@ def test_classes_come_first_and_within_a_class_the_number_decides() -> None:
         candidate(3, offer(20)),
         candidate(4, offer(20), since=5.0, priority="high"),
     ]
-    assert granted(plan((room(capacity=60),), WaitQueue(waiting), 9.0)) == [4, 2, 3]
+    assert granted(plan((capacity(capacity=60),), WaitQueue(waiting), 9.0)) == [4, 2, 3]
 
 
 def test_a_clock_that_jumped_changes_nothing_within_a_class() -> None:
     waiting = [candidate(1, offer(20), since=900.0), candidate(2, offer(20), since=3.0)]
-    assert granted(plan((room(capacity=20),), WaitQueue(waiting), 1000.0)) == [1]
+    assert granted(plan((capacity(capacity=20),), WaitQueue(waiting), 1000.0)) == [1]
 
 
 def test_who_has_waited_long_enough_goes_before_a_higher_class() -> None:
     old, new = candidate(1, offer(20), priority="low"), candidate(2, offer(20), since=AGEING)
-    rooms = (room(capacity=20),)
-    assert granted(plan(rooms, WaitQueue([old, new]), AGEING)) == [1]
+    capacities = (capacity(capacity=20),)
+    assert granted(plan(capacities, WaitQueue([old, new]), AGEING)) == [1]
     sooner = replace(new, since=AGEING - 1)
-    assert granted(plan(rooms, WaitQueue([old, sooner]), AGEING)) == [2]
+    assert granted(plan(capacities, WaitQueue([old, sooner]), AGEING)) == [2]
 
 
 def test_a_large_job_is_passed_until_its_patience_ends_and_then_room_is_kept() -> None:
-    rooms = (room(holdings=(held(9, 50),)),)
+    capacities = (capacity(holdings=(held(9, 50),)),)
     line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
-    made = plan(rooms, line, 0.0, RULES)
-    assert (granted(made), made.heads, made.kept) == ([2], (1,), {})
+    made = plan(capacities, line, 0.0, RULES)
+    assert (granted(made), made.heads, made.reserved) == ([2], (1,), {})
     line.led[1] = 0.0
-    assert granted(plan(rooms, line, RULES.patience - 0.1, RULES)) == [2]
-    made = plan(rooms, line, RULES.patience, RULES)
-    assert (granted(made), made.kept) == ([], {"gpu0": 1})
+    assert granted(plan(capacities, line, RULES.patience - 0.1, RULES)) == [2]
+    made = plan(capacities, line, RULES.patience, RULES)
+    assert (granted(made), made.reserved) == ([], {"gpu0": 1})
 
 
 def test_the_room_is_kept_where_least_is_lacking_and_others_pass_elsewhere() -> None:
-    rooms = (room("gpu0", holdings=(held(8, 70),)), room("gpu1", holdings=(held(9, 40),)))
+    capacities = (
+        capacity("gpu0", holdings=(held(8, 70),)),
+        capacity("gpu1", holdings=(held(9, 40),)),
+    )
     waiting = [candidate(1, offer(80, "gpu0", "gpu1")), candidate(2, offer(30, "gpu0", "gpu1"))]
     line = WaitQueue(waiting)
     line.led[1] = 0.0
-    made = plan(rooms, line, RULES.limit, RULES)
-    assert made.kept == {"gpu1": 1}
+    made = plan(capacities, line, RULES.limit, RULES)
+    assert made.reserved == {"gpu1": 1}
     assert [(grant.job, grant.device) for grant in made.grants] == [(2, "gpu0")]
 
 
 def test_patience_grows_with_the_wait_before() -> None:
-    rooms = (room(holdings=(held(9, 50),)),)
+    capacities = (capacity(holdings=(held(9, 50),)),)
     line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
     line.led[1] = 1000.0
-    assert granted(plan(rooms, line, 1249.0, RULES)) == [2]
-    assert granted(plan(rooms, line, 1250.0, RULES)) == []
+    assert granted(plan(capacities, line, 1249.0, RULES)) == [2]
+    assert granted(plan(capacities, line, 1250.0, RULES)) == []
 
 
 @pytest.mark.parametrize(
@@ -157,25 +162,25 @@ def test_between_patience_and_limit_only_who_changes_nothing_for_the_first_passe
     size: int, expected: float | None, passes: bool
 ) -> None:
     """The first can start at 100, when 100 are free: it leaves 20 beside it."""
-    rooms = (room(holdings=(held(8, 20), held(9, 30, end=100.0))),)
+    capacities = (capacity(holdings=(held(8, 20), held(9, 30, end=100.0))),)
     line = WaitQueue([candidate(1, offer(60)), candidate(2, offer(size), expected=expected)])
     line.led[1] = 0.0
-    assert granted(plan(rooms, line, 20.0, RULES)) == ([2] if passes else [])
-    assert granted(plan(rooms, line, RULES.limit, RULES)) == []
+    assert granted(plan(capacities, line, 20.0, RULES)) == ([2] if passes else [])
+    assert granted(plan(capacities, line, RULES.limit, RULES)) == []
 
 
 def test_who_overran_what_was_expected_may_run_for_ever() -> None:
-    rooms = (room(holdings=(held(9, 30, end=19.0),)),)
+    capacities = (capacity(holdings=(held(9, 30, end=19.0),)),)
     line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20), expected=0.5)])
     line.led[1] = 0.0
-    assert granted(plan(rooms, line, 20.0, RULES)) == []
+    assert granted(plan(capacities, line, 20.0, RULES)) == []
 
 
 def test_who_waits_for_strangers_keeps_no_room() -> None:
     line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
     line.led[1] = 0.0
-    made = plan((room(strangers=40),), line, 1e6, RULES)
-    assert (granted(made), made.heads, made.kept) == ([2], (), {})
+    made = plan((capacity(strangers=40),), line, 1e6, RULES)
+    assert (granted(made), made.heads, made.reserved) == ([2], (), {})
 
 
 def test_opportunistic_jobs_come_after_all_guaranteed_ones() -> None:
@@ -183,12 +188,12 @@ def test_opportunistic_jobs_come_after_all_guaranteed_ones() -> None:
         candidate(1, offer(60), service="opportunistic", priority="high"),
         candidate(2, offer(60), priority="low"),
     ]
-    assert granted(plan((room(),), WaitQueue(waiting), 0.0)) == [2]
+    assert granted(plan((capacity(),), WaitQueue(waiting), 0.0)) == [2]
 
 
 def test_as_few_as_will_do_and_as_little_as_will_do_are_stopped() -> None:
     sizes = {11: 10, 12: 20, 13: 30, 14: 35}
-    rooms = (room(holdings=tuple(filler(job, size) for job, size in sizes.items())),)
+    capacities = (capacity(holdings=tuple(filler(job, size) for job, size in sizes.items())),)
     for need, stopped in (
         (5, []),
         (14, [11]),
@@ -197,31 +202,31 @@ def test_as_few_as_will_do_and_as_little_as_will_do_are_stopped() -> None:
         (50, [14, 11]),
         (65, [14, 13]),
     ):
-        made = plan(rooms, WaitQueue([candidate(1, offer(need))]), 0.0)
+        made = plan(capacities, WaitQueue([candidate(1, offer(need))]), 0.0)
         assert [stop.job for stop in made.preempt] == stopped
         assert granted(made) == ([] if stopped else [1])
 
 
 def test_the_device_where_fewest_must_end_is_chosen() -> None:
-    rooms = (
-        room("gpu0", holdings=tuple(filler(n, 20) for n in (11, 12, 13, 14, 15))),
-        room("gpu1", holdings=(held(8, 40), filler(21, 60))),
+    capacities = (
+        capacity("gpu0", holdings=tuple(filler(n, 20) for n in (11, 12, 13, 14, 15))),
+        capacity("gpu1", holdings=(held(8, 40), filler(21, 60))),
     )
-    made = plan(rooms, WaitQueue([candidate(1, offer(40, "gpu0", "gpu1"))]), 0.0)
+    made = plan(capacities, WaitQueue([candidate(1, offer(40, "gpu0", "gpu1"))]), 0.0)
     assert made.preempt == (Preemption(21, "gpu1", 1),)
     assert made.promised == {1: "gpu1"}
 
 
 def test_nobody_is_stopped_where_it_would_not_help_or_for_an_opportunistic_job() -> None:
-    rooms = (room(holdings=(held(8, 50), filler(9, 50))),)
-    assert plan(rooms, WaitQueue([candidate(1, offer(51))]), 0.0).preempt == ()
+    capacities = (capacity(holdings=(held(8, 50), filler(9, 50))),)
+    assert plan(capacities, WaitQueue([candidate(1, offer(51))]), 0.0).preempt == ()
     asks = candidate(1, offer(50), service="opportunistic")
-    assert plan(rooms, WaitQueue([asks]), 0.0).preempt == ()
+    assert plan(capacities, WaitQueue([asks]), 0.0).preempt == ()
 
 
 def test_nobody_is_stopped_twice_and_what_comes_free_is_waited_for() -> None:
-    rooms = (room(holdings=(filler(8, 60, stopping=True), filler(9, 40))),)
-    made = plan(rooms, WaitQueue([candidate(1, offer(60))]), 0.0)
+    capacities = (capacity(holdings=(filler(8, 60, stopping=True), filler(9, 40))),)
+    made = plan(capacities, WaitQueue([candidate(1, offer(60))]), 0.0)
     assert (made.preempt, made.promised) == ((), {1: "gpu0"})
 
 

@@ -15,11 +15,11 @@ from support.jobs import asks, device
 OVERHEAD = {"cpu": 128 * MiB, "gpu0": 256 * MiB, "gpu1": 256 * MiB}
 
 
-def room(name: str, free: int = 2 * GiB, standing: int = 0) -> Capacity:
+def capacity(name: str, free: int = 2 * GiB, standing: int = 0) -> Capacity:
     return Capacity(device(name, 2 * GiB), free, standing)
 
 
-ROOMS = (room("gpu0"), room("gpu1"), room("cpu", standing=200 * MiB))
+ROOMS = (capacity("gpu0"), capacity("gpu1"), capacity("cpu", standing=200 * MiB))
 
 
 def test_devices_that_give_the_same_share_an_offer() -> None:
@@ -28,8 +28,8 @@ def test_devices_that_give_the_same_share_an_offer() -> None:
 
 
 def test_a_share_is_of_each_device() -> None:
-    rooms = (Capacity(device("gpu0", GiB), 0), Capacity(device("gpu1", 2 * GiB), 0))
-    sizes = {one.devices: one.ceiling for one in offers(Share(0.5), None, rooms, OVERHEAD, {})}
+    capacities = (Capacity(device("gpu0", GiB), 0), Capacity(device("gpu1", 2 * GiB), 0))
+    sizes = {one.devices: one.ceiling for one in offers(Share(0.5), None, capacities, OVERHEAD, {})}
     assert sizes == {("gpu0",): 512 * MiB, ("gpu1",): GiB}
 
 

@@ -14,9 +14,9 @@ def life(*peaks: int, seconds: float = 60.0) -> list[Sample]:
 
 
 def test_a_program_that_has_settled_keeps_its_peak_and_a_margin() -> None:
-    kept = trimmed(life(50 * MiB, *[200 * MiB] * 9), 4 * GiB)
-    assert kept is not None
-    assert 230 * MiB < kept < 260 * MiB
+    reserved = trimmed(life(50 * MiB, *[200 * MiB] * 9), 4 * GiB)
+    assert reserved is not None
+    assert 230 * MiB < reserved < 260 * MiB
 
 
 def test_a_program_that_still_grows_is_left_alone() -> None:
@@ -46,16 +46,16 @@ def test_a_lease_is_only_ever_made_smaller_and_never_below_the_peak(
     growth: list[int], ceiling: int, seconds: float
 ) -> None:
     samples = life(*sorted(growth), seconds=seconds)
-    kept = trimmed(samples, ceiling)
-    assert kept is None or max(growth) < kept < ceiling
+    reserved = trimmed(samples, ceiling)
+    assert reserved is None or max(growth) < reserved < ceiling
 
 
 @given(st.lists(st.integers(0, 4 * GiB), min_size=1, max_size=300))
 def test_a_history_stays_short_and_keeps_its_ends(growth: list[int]) -> None:
     samples = life(*sorted(growth))
-    kept: list[Sample] = []
+    reserved: list[Sample] = []
     for sample in samples:
-        kept = thinned([*kept, sample])
-    assert len(kept) <= 65
-    assert kept[0] == samples[0]
-    assert kept[-1] == samples[-1]
+        reserved = thinned([*reserved, sample])
+    assert len(reserved) <= 65
+    assert reserved[0] == samples[0]
+    assert reserved[-1] == samples[-1]

@@ -11,17 +11,17 @@ from sublet.wire.messages import Reply, Request, decode_reply
 class Client:
     """One end of a connection; `session` is the broker's."""
 
-    def __init__(self, hub: Reactor) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         ours.setblocking(False)
-        self.session = ClientConnection(hub, theirs, self)
+        self.connection = ClientConnection(reactor, theirs, self)
         self.frames = Frames(ours)
 
-    def asked(self, session: ClientConnection, request: Request) -> None:
+    def handle(self, connection: ClientConnection, request: Request) -> None:
         raise AssertionError("nobody asks through this end")
 
-    def left(self, session: ClientConnection) -> None:
+    def disconnected(self, connection: ClientConnection) -> None:
         """Nothing depends on it."""
 
     def heard(self) -> list[Reply]:
@@ -34,5 +34,5 @@ class Client:
 
     def close(self) -> None:
         """Hang up."""
-        self.session.close()
+        self.connection.close()
         self.frames.close()

@@ -236,8 +236,8 @@ def main() -> None:
     """The foreman."""
     root = Path(sys.argv[1])
     subreaper.adopt_orphans()
-    hub = Reactor()
-    launcher = Launcher(hub, root / "runs", root / "log", _Foreman())
+    reactor = Reactor()
+    launcher = Launcher(reactor, root / "runs", root / "log", _Foreman())
     reading = subreaper.wake_on(signal.SIGCHLD).reading
 
     def children() -> None:
@@ -266,10 +266,10 @@ def main() -> None:
         else:
             getattr(launcher, name)(run, *args)
 
-    hub.watch(reading, children)
-    hub.watch(0, calls)
+    reactor.watch(reading, children)
+    reactor.watch(0, calls)
     while True:
-        hub.turn()
+        reactor.run_once()
 
 
 if __name__ == "__main__":

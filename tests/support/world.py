@@ -44,10 +44,10 @@ class World:
         self.known: dict[int, Candidate] = {}
         self.finished: set[int] = set()
 
-    def rooms(self) -> list[Capacity]:
-        return [self._room(name) for name in self.devices]
+    def capacities(self) -> list[Capacity]:
+        return [self._capacity(name) for name in self.devices]
 
-    def _room(self, name: str) -> Capacity:
+    def _capacity(self, name: str) -> Capacity:
         held = tuple(holding for where, holding in self.holdings.values() if where == name)
         taken = sum(one.charge for one in held) + self.strangers[name]
         one = self.devices[name]
@@ -69,13 +69,13 @@ class World:
 
     def decide(self) -> Plan:
         """Plan, check the plan, carry it out."""
-        rooms = self.rooms()
-        made = plan(rooms, self.line, self.now, self.rules)
-        check_pure(made, rooms, self.line, self.now, self.rules)
-        check_room(made, rooms)
-        check_bound(made, rooms, self.line, self.now, self.rules)
-        check_preemption(made, rooms, self.line)
-        check_promises(made, rooms, self.line)
+        capacities = self.capacities()
+        made = plan(capacities, self.line, self.now, self.rules)
+        check_pure(made, capacities, self.line, self.now, self.rules)
+        check_room(made, capacities)
+        check_bound(made, capacities, self.line, self.now, self.rules)
+        check_preemption(made, capacities, self.line)
+        check_promises(made, capacities, self.line)
         for grant in made.grants:
             one = self.known[grant.job]
             end = None if one.expected is None else self.now + one.expected
@@ -85,7 +85,7 @@ class World:
             where, holding = self.holdings[stop.job]
             self.holdings[stop.job] = (where, replace(holding, stopping=True))
         self.line.follow(made, self.now)
-        check_idle(made, self.rooms(), self.line)
+        check_idle(made, self.capacities(), self.line)
         self.check_nobody_lost()
         return made
 
@@ -110,40 +110,40 @@ class World:
 
 
 def check_pure(
-    made: Plan, rooms: list[Capacity], line: WaitQueue, now: float, rules: Rules
+    made: Plan, capacities: list[Capacity], line: WaitQueue, now: float, rules: Rules
 ) -> None:
     """The same snapshot gives the same plan, in whatever order it is told."""
-    assert plan(rooms, line, now, rules) == made
+    assert plan(capacities, line, now, rules) == made
     draw = random.Random(0)
     shuffled = list(line)
     draw.shuffle(shuffled)
     other = WaitQueue(shuffled)
     other.led, other.promised = dict(line.led), dict(reversed(line.promised.items()))
-    assert plan(draw.sample(rooms, len(rooms)), other, now, rules) == made
+    assert plan(draw.sample(capacities, len(capacities)), other, now, rules) == made
 
 
-def check_room(made: Plan, rooms: list[Capacity]) -> None:
+def check_room(made: Plan, capacities: list[Capacity]) -> None:
     """Nobody is given what is not free, and nobody twice."""
-    for room in rooms:
-        charged = sum(g.charge for g in made.grants if g.device == room.device.id)
-        assert charged <= max(0, room.free)
+    for capacity in capacities:
+        charged = sum(g.charge for g in made.grants if g.device == capacity.device.id)
+        assert charged <= max(0, capacity.free)
     granted = [grant.job for grant in made.grants]
     assert len(set(granted)) == len(granted)
     assert not set(granted) & set(made.promised)
 
 
 def check_bound(
-    made: Plan, rooms: list[Capacity], line: WaitQueue, now: float, rules: Rules
+    made: Plan, capacities: list[Capacity], line: WaitQueue, now: float, rules: Rules
 ) -> None:
-    """After its patience, room is kept for the first; after its limit, nobody passes it there."""
-    reachable = {room.device.id: room.reachable for room in rooms}
+    """After its patience, room is reserved for the first; after its limit, nobody passes it."""
+    reachable = {capacity.device.id: capacity.reachable for capacity in capacities}
     for job in made.heads:
         one = line.get(job)
         assert one is not None
         led = line.led.get(job, now)
         patience, limit = rules.bounds(led - one.since)
         if now - led < patience:
-            assert job not in made.kept.values()
+            assert job not in made.reserved.values()
             continue
         possible = {
             name
@@ -151,11 +151,11 @@ def check_bound(
             for name in offer.devices
             if offer.charge <= reachable[name]
         }
-        if job not in made.kept.values():
-            assert possible <= set(made.kept)
+        if job not in made.reserved.values():
+            assert possible <= set(made.reserved)
             continue
         if now - led >= limit:
-            (where,) = (name for name, owner in made.kept.items() if owner == job)
+            (where,) = (name for name, owner in made.reserved.items() if owner == job)
             for grant in made.grants:
                 other = line.get(grant.job)
                 assert other is not None
@@ -163,9 +163,9 @@ def check_bound(
                 assert grant.device != where or not passes or grant.job in line.promised
 
 
-def check_preemption(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None:
+def check_preemption(made: Plan, capacities: list[Capacity], line: WaitQueue) -> None:
     """Only opportunistic ones end, for a guaranteed one, and not one of them for nothing."""
-    by_name = {room.device.id: room for room in rooms}
+    by_name = {capacity.device.id: capacity for capacity in capacities}
     stopped: dict[int, list[Holding]] = {}
     for stop in made.preempt:
         (holding,) = (h for h in by_name[stop.device].holdings if h.job == stop.job)
@@ -183,17 +183,17 @@ def check_preemption(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None
         one = line.get(job)
         assert one is not None
         need = min(offer.charge for offer in one.offers if where in offer.devices)
-        room = by_name[where]
-        free = room.free - sum(g.charge for g in made.grants if g.device == where)
-        free += sum(holding.charge for holding in room.holdings if holding.stopping)
+        capacity = by_name[where]
+        free = capacity.free - sum(g.charge for g in made.grants if g.device == where)
+        free += sum(holding.charge for holding in capacity.holdings if holding.stopping)
         gained = sum(holding.charge for holding in ended)
         assert free + gained >= need
         assert all(free + gained - holding.charge < need for holding in ended)
 
 
-def check_promises(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None:
+def check_promises(made: Plan, capacities: list[Capacity], line: WaitQueue) -> None:
     """Room that others were stopped for is taken by nobody else, whoever is first in line."""
-    free = {room.device.id: room.free for room in rooms}
+    free = {capacity.device.id: capacity.free for capacity in capacities}
     for job, where in line.promised.items():
         one = line.get(job)
         assert one is not None
@@ -203,13 +203,13 @@ def check_promises(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None:
             assert job in {grant.job for grant in made.grants}
 
 
-def check_idle(made: Plan, rooms: list[Capacity], line: WaitQueue) -> None:
-    """Nobody who fits waits, except where room is kept or promised."""
-    taken = {*made.kept, *made.promised.values()}
+def check_idle(made: Plan, capacities: list[Capacity], line: WaitQueue) -> None:
+    """Nobody who fits waits, except where room is reserved or promised."""
+    taken = {*made.reserved, *made.promised.values()}
     for one in line:
         if one.held:
             continue
         for offer in one.offers:
-            for room in rooms:
-                if room.device.id in offer.devices and room.device.id not in taken:
-                    assert room.free < offer.charge
+            for capacity in capacities:
+                if capacity.device.id in offer.devices and capacity.device.id not in taken:
+                    assert capacity.free < offer.charge

@@ -5,24 +5,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sublet.wire import messages as say
+from sublet.wire import messages as messages
 from support.jobs import amounts, leases, numbers, outcomes, specs, texts
 
 _tokens = st.text("0123456789abcdef-", min_size=1, max_size=40)
-_requests: st.SearchStrategy[say.Request] = st.one_of(
-    st.builds(say.Run, specs, _tokens),
-    st.builds(say.Attach, numbers, _tokens),
-    st.builds(say.Signal, st.integers(1, 64)),
-    st.builds(say.AskStatus),
-    st.builds(say.Down, st.booleans()),
+_requests: st.SearchStrategy[messages.Request] = st.one_of(
+    st.builds(messages.Run, specs, _tokens),
+    st.builds(messages.Attach, numbers, _tokens),
+    st.builds(messages.Signal, st.integers(1, 64)),
+    st.builds(messages.AskStatus),
+    st.builds(messages.Down, st.booleans()),
 )
-_replies: st.SearchStrategy[say.Reply] = st.one_of(
-    st.builds(say.Accepted, numbers),
-    st.builds(say.Waits, texts),
-    st.builds(say.Granted, leases, st.integers(1, 50)),
-    st.builds(say.Started, amounts, texts),
+_replies: st.SearchStrategy[messages.Reply] = st.one_of(
+    st.builds(messages.Accepted, numbers),
+    st.builds(messages.Waits, texts),
+    st.builds(messages.Granted, leases, st.integers(1, 50)),
+    st.builds(messages.Started, amounts, texts),
     st.builds(
-        say.Ended,
+        messages.Ended,
         job=numbers,
         outcome=outcomes,
         lease=st.none() | leases,
@@ -30,31 +30,31 @@ _replies: st.SearchStrategy[say.Reply] = st.one_of(
         attempt=st.integers(1, 50),
         suggest=st.none() | amounts,
     ),
-    st.builds(say.Retried, outcomes, st.none() | leases, amounts),
-    st.builds(say.Refused, texts, texts, texts),
+    st.builds(messages.Retried, outcomes, st.none() | leases, amounts),
+    st.builds(messages.Refused, texts, texts, texts),
 )
 few = settings(max_examples=40)
 
 
 @few
 @given(_requests)
-def test_a_request_is_read_as_it_was_sent(asked: say.Request) -> None:
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(asked), type=say.Request) == asked
+def test_a_request_is_read_as_it_was_sent(asked: messages.Request) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(asked), type=messages.Request) == asked
 
 
 @few
 @given(_replies)
-def test_a_reply_is_read_as_it_was_sent(reply: say.Reply) -> None:
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(reply), type=say.Reply) == reply
+def test_a_reply_is_read_as_it_was_sent(reply: messages.Reply) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(reply), type=messages.Reply) == reply
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_request_are_refused_and_nothing_else_happens(junk: bytes) -> None:
     try:
-        request = say.decode_request(junk)
+        request = messages.decode_request(junk)
     except msgspec.MsgspecError:
         return
-    assert isinstance(request, say.Request)
+    assert isinstance(request, messages.Request)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_bytes_that_are_no_request_are_refused_and_nothing_else_happens(junk: by
 )
 def test_what_no_client_of_ours_sends_is_refused_in_the_same_way(junk: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        say.decode_request(junk)
+        messages.decode_request(junk)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_what_no_client_of_ours_sends_is_refused_in_the_same_way(junk: bytes) ->
 )
 def test_a_message_of_the_wrong_shape_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.msgpack.decode(msgspec.msgpack.encode(wrong), type=say.Request)
+        msgspec.msgpack.decode(msgspec.msgpack.encode(wrong), type=messages.Request)
 
 
 def test_a_field_that_a_later_sublet_adds_is_overlooked() -> None:
     later = {"type": "down", "stop": True, "gently": True}
-    read = msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=say.Request)
-    assert read == say.Down(stop=True)
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=messages.Request)
+    assert read == messages.Down(stop=True)

@@ -35,9 +35,9 @@ def main() -> int:
     try:
         home.make()
         with only_broker(home) as lock:
-            broker, door = _open(home)
+            broker, listener = _open(home)
             _report(report, "ready")
-            return _run(broker, door, lock)
+            return _run(broker, listener, lock)
     except SubletError as error:
         _report(report, f"{type(error).__name__}\n{error.message}\n{error.hint}")
     except (OSError, sqlite3.Error) as error:
@@ -46,14 +46,14 @@ def main() -> int:
     return 1
 
 
-def _run(broker: Broker, door: Listener, lock: Lock) -> int:
+def _run(broker: Broker, listener: Listener, lock: Lock) -> int:
     """Until it is told to end. A broker that has its home no longer ends at once, and touches
     nothing: its workers and the socket may be another's by now."""
 
     def look() -> None:
         lock.check()
-        door.check()
-        broker.hub.later(_LOOK, look)
+        listener.check()
+        broker.reactor.call_later(_LOOK, look)
 
     try:
         look()
@@ -62,7 +62,7 @@ def _run(broker: Broker, door: Listener, lock: Lock) -> int:
         log.note(str(error))
         return 1
     finally:
-        door.close()
+        listener.close()
     return 0
 
 
@@ -71,11 +71,11 @@ def _open(home: Home) -> tuple[Broker, Listener]:
     ledger = Ledger.open(home.ledger)
     subreaper.adopt_orphans()
     cgroup.leave()
-    hub = Reactor()
-    broker = Broker(hub, home, ledger, probe, SystemClock())
+    reactor = Reactor()
+    broker = Broker(reactor, home, ledger, probe, SystemClock())
     collect_rarely()
-    _hear_signals(hub, broker)
-    return broker, Listener(hub, home.socket, Requests(broker))
+    _hear_signals(reactor, broker)
+    return broker, Listener(reactor, home.socket, Requests(broker))
 
 
 def collect_rarely() -> None:
@@ -98,7 +98,7 @@ def _cpu_memory() -> int | None:
         raise BadRequest(f"SUBLET_CPU_MEMORY={text!r}: {error.message}", error.hint) from None
 
 
-def _hear_signals(hub: Reactor, broker: Broker) -> None:
+def _hear_signals(reactor: Reactor, broker: Broker) -> None:
     """Signals only make a note; the loop acts."""
     reading = subreaper.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT).reading
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -110,7 +110,7 @@ def _hear_signals(hub: Reactor, broker: Broker) -> None:
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:
             broker.ending = True
 
-    hub.watch(reading, heard)
+    reactor.watch(reading, heard)
 
 
 def _report(descriptor: int | None, text: str) -> None:

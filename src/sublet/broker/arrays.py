@@ -29,10 +29,10 @@ class _Array:
             insort(self.waiting, number)
         elif there and not waits:
             del self.waiting[at]
-        before, room = self.front, max(0, self.at_once - len(self.holding))
-        if at >= room and len(before) == min(room, len(self.waiting)):
+        before, places = self.front, max(0, self.at_once - len(self.holding))
+        if at >= places and len(before) == min(places, len(self.waiting)):
             return set()  # Behind those who may start: they stay who they are.
-        self.front = set(self.waiting[:room])
+        self.front = set(self.waiting[:places])
         return before ^ self.front
 
 

@@ -15,8 +15,7 @@ import msgspec
 
 from sublet.backends.local.in_process_leases import InProcessLeases
 from sublet.backends.local.launcher import Launcher
-from sublet.broker import device_usage as fullness
-from sublet.broker import takeover
+from sublet.broker import device_usage, takeover
 from sublet.broker.attempts import Attempts
 from sublet.broker.connections import ClientConnection
 from sublet.broker.dependencies import Dependencies
@@ -45,7 +44,7 @@ from sublet.policy.admission import Grant, Plan
 from sublet.policy.capacity import Capacity
 from sublet.policy.wait_reasons import Reasons
 from sublet.reactor import Reactor
-from sublet.wire import messages as say
+from sublet.wire import messages
 
 _DOWN = "`sublet down --stop`"
 _RETRY_WRITING = 1.0
@@ -60,32 +59,32 @@ class Broker:
     DOWN_CAME_FIRST = f"{_DOWN} came first"
 
     def __init__(
-        self, hub: Reactor, home: Home, ledger: Ledger, probe: Probe, clock: Clock
+        self, reactor: Reactor, home: Home, ledger: Ledger, probe: Probe, clock: Clock
     ) -> None:
-        self.hub = hub
+        self.reactor = reactor
         self.home = home
         self.probe = probe
         self.clock = clock
-        self.books = UnitOfWork(ledger)
-        self.state = self.books.state
+        self.work = UnitOfWork(ledger)
+        self.state = self.work.state
         self.clients = JobClients()
-        self.watchers = Subscriptions()
-        self.picture = Snapshots(self)
-        self.askers: dict[int, ClientConnection] = {}
+        self.subscriptions = Subscriptions()
+        self.snapshots = Snapshots(self)
+        self.submitters: dict[int, ClientConnection] = {}
         """Who is to hear that the jobs up to this one were accepted."""
         self.attempts = Attempts(self)
-        self.launcher = Launcher(hub, home.runs, home.log, self.attempts)
-        self.lodgers = InProcessLeases(hub, home.runs, self.attempts)
+        self.launcher = Launcher(reactor, home.runs, home.log, self.attempts)
+        self.in_process_leases = InProcessLeases(reactor, home.runs, self.attempts)
         self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
-        self.guests = OpportunisticJobs(self.launcher, self.devices)
-        self.appraiser = SizeEstimator(ledger, self.devices)
-        self.dependencies = Dependencies(self.books)
+        self.opportunistic = OpportunisticJobs(self.launcher, self.devices)
+        self.estimator = SizeEstimator(ledger, self.devices)
+        self.dependencies = Dependencies(self.work)
         self.starts = Starts(self)
         self.queue = Queue(
-            self.state, self.appraiser, self.dependencies, self.starts.unready, clock.now
+            self.state, self.estimator, self.dependencies, self.starts.unready, clock.now
         )
         self.strangers = Strangers()
-        self.nests = NestedLeases(self.state, home.runs)
+        self.nested_leases = NestedLeases(self.state, home.runs)
         self.began = clock.wall()
         self.ending = False
         self.closing = False
@@ -103,39 +102,39 @@ class Broker:
         """Until somebody says `down`."""
         self._settle()
         while not self.ending:
-            self.hub.turn()
+            self.reactor.run_once()
             self._settle()
         self.close()
 
     def close(self) -> None:
         """End the nurseries and the ledger; workers and keepers go on."""
         self.launcher.close()
-        self.lodgers.close()
-        self.books.ledger.close()
+        self.in_process_leases.close()
+        self.work.ledger.close()
 
-    def down(self, session: ClientConnection, stop: bool) -> None:
+    def down(self, connection: ClientConnection, stop: bool) -> None:
         """End; programs go on unless they are to be stopped, and the queue stays in the ledger.
 
         Lodgers go on in any case: they are somebody's notebook.
         """
-        snapshot = self.picture.snapshot()
-        session.reply(say.Downed(snapshot.leases, snapshot.waiting, snapshot.waits))
+        snapshot = self.snapshots.snapshot()
+        connection.reply(messages.Downed(snapshot.leases, snapshot.waiting, snapshot.waits))
         self.closing = True
         if not stop:
-            self.clients.tell_all(say.Leaving())
+            self.clients.broadcast(messages.Leaving())
             self.ending = True
             return
         for job in self.state.jobs():
             if job.holds is not None:
-                if job.spec.lodger is None:
+                if job.spec.in_process is None:
                     self.stop(job, _DOWN)
             elif job.spec.client is not None:
                 self.withdraw(job, self.DOWN_CAME_FIRST)
         self._end_when_idle()
 
     def _end_when_idle(self) -> None:
-        if any(job.spec.lodger is None for job in self.state.holding()):
-            self.hub.later(0.05, self._end_when_idle)
+        if any(job.spec.in_process is None for job in self.state.holding()):
+            self.reactor.call_later(0.05, self._end_when_idle)
         else:
             self.ending = True
 
@@ -143,28 +142,28 @@ class Broker:
 
     def _settle(self) -> None:
         """After each turn: decide, write down, act; and again, as long as acting brings news."""
-        while self.books.news:
+        while self.work.news:
             # What was measured is written first: the next of the same program is sized by it.
-            if self.books.changed and not self.books.unlearned:
-                self.books.changed = False
-                due = self.state.waits or self.queue.line or self.queue.behind
+            if self.work.changed and not self.work.unlearned:
+                self.work.changed = False
+                due = self.state.waits or self.queue.wait_queue or self.queue.behind
                 if due and not self.closing:
                     self._follow(self.plan())
-            changed = self.books.unwritten()
-            undone, error = self.books.write()
+            changed = self.work.unwritten()
+            undone, error = self.work.write()
             if error is not None:
                 self._refuse(undone, error)
-                self.hub.later(_RETRY_WRITING, self._look_again)
+                self.reactor.call_later(_RETRY_WRITING, self._look_again)
                 break
-            self.watchers.tell(changed, self.picture.row)
-            self.guests.hold(self.state.holding(), self.samples)
+            self.subscriptions.publish(changed, self.snapshots.row)
+            self.opportunistic.hold(self.state.holding(), self.samples)
         if self.queue.behind and not self.closing:
             self._once(0.0, self._revise)
         if self.state.waits:
             self._once(_LOOK_AGAIN, self._look_again)
         if self._trimmer.watches(self.state.holding()):
             self._once(_LOOK_AGAIN, self._trim)
-        if self.books.ledger.in_journal:
+        if self.work.ledger.in_journal:
             self._once(_CHECKPOINT, self._checkpoint)
 
     def _once(self, seconds: float, act: Callable[[], None]) -> None:
@@ -176,28 +175,28 @@ class Broker:
 
         if act not in self._due:
             self._due.add(act)
-            self.hub.later(seconds, due)
+            self.reactor.call_later(seconds, due)
 
     def _revise(self) -> None:
         """Go on with what the last plan has left for later; clients are heard in between."""
-        self.books.changed = True
+        self.work.changed = True
 
     def _look_again(self) -> None:
         """Strangers come and go without telling us."""
-        self.books.changed = True
+        self.work.changed = True
 
     def _trim(self) -> None:
         """The room that settled programs do not need goes to those that wait."""
         # What is lent now and then looks like room that is never needed.
-        whole = [job for job in self.state.holding() if not self.nests.has_lent(job)]
+        whole = [job for job in self.state.holding() if not self.nested_leases.has_lent(job)]
         for job, ceiling in self._trimmer.look(whole, self.clock.now()):
-            self.books.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
+            self.work.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
 
     def _checkpoint(self) -> None:
         """What was accepted stays in the ledger's journal for a moment only; so do environments of
         jobs that have ended."""
         with contextlib.suppress(sqlite3.Error):  # The disk is full; tried again after a turn.
-            self.books.ledger.checkpoint()
+            self.work.ledger.checkpoint()
 
     def _refuse(self, undone: list[Undo], error: sqlite3.Error) -> None:
         """Say to those whose jobs could not be written down that they were not accepted."""
@@ -207,19 +206,19 @@ class Broker:
         )
         for before, after in undone:
             if before is None:
-                session = self.clients.part(after.id) or self.askers.pop(after.id, None)
-                if session is not None:
-                    session.job = None
-                    session.refuse(refusal)
+                connection = self.clients.part(after.id) or self.submitters.pop(after.id, None)
+                if connection is not None:
+                    connection.job = None
+                    connection.refuse(refusal)
 
     # Deciding.
 
-    def rooms(self, *outer: int) -> tuple[Capacity, ...]:
+    def capacities(self, *outer: int) -> tuple[Capacity, ...]:
         """How full the devices are now, and the leases with others within. `outer` are jobs whose
         leases are wanted though nobody is within yet."""
         nurseries = [n for n in self.launcher.nurseries.all() if n.state != "off"]
         standing = sum(nursery.holds for nursery in nurseries)
-        return fullness.rooms(
+        return device_usage.capacities(
             self.probe.facts(),
             self.state.holding(),
             self.samples,
@@ -227,30 +226,32 @@ class Broker:
             self.strangers,
             self.clock.now(),
             self.ends,
-            self.nests.lenders(*outer),
+            self.nested_leases.lenders(*outer),
         )
 
     def plan(self) -> Plan:
         """Who gets a lease now."""
-        rooms = self.rooms()
-        for number in self.books.take_touched():
+        capacities = self.capacities()
+        for number in self.work.take_touched():
             self.queue.touch(number)
-        for job in self.queue.update(rooms):
+        for job in self.queue.update(capacities):
             self.withdraw(job, self.dependencies.hopeless(job), "dependency")
-        for job, why in list(self.nests.cramped(rooms, self.queue.line, self.clock.now())):
-            self.queue.line.take(job.id)
+        for job, why in list(
+            self.nested_leases.cramped(capacities, self.queue.wait_queue, self.clock.now())
+        ):
+            self.queue.wait_queue.take(job.id)
             self.withdraw(job, why)
-        return admission.plan(rooms, self.queue.line, self.clock.now())
+        return admission.plan(capacities, self.queue.wait_queue, self.clock.now())
 
     def plan_again(self, number: int) -> None:
         """Something about this job has changed of which the books know nothing."""
         self.queue.touch(number)
-        self.books.changed = True
+        self.work.changed = True
 
     def plan_after(self, delay: float, number: int) -> None:
         """Plan again when a job that was put off may start."""
         if delay:
-            self.hub.later(delay, lambda: self.plan_again(number))
+            self.reactor.call_later(delay, lambda: self.plan_again(number))
 
     def _follow(self, plan: Plan) -> None:
         now = self.clock.now()
@@ -258,14 +259,14 @@ class Broker:
             self._grant(self.state[grant.job], grant)
         for preemption in plan.preempt:
             self.stop(self.state[preemption.job], "preempted")
-        self.queue.line.follow(plan, now)
+        self.queue.wait_queue.follow(plan, now)
         # Only those who listen are told: the others' reasons are made when somebody asks.
-        present = [job for job in self.clients.jobs() if job in self.queue.line]
+        present = [job for job in self.clients.jobs() if job in self.queue.wait_queue]
         if not present:
             return
-        reasons = Reasons(self.rooms(), self.queue.line, now, present)
+        reasons = Reasons(self.capacities(), self.queue.wait_queue, now, present)
         for number in present:
-            self.clients.tell_news(number, say.Waits(reasons.why(number, estimate=False)))
+            self.clients.send_if_new(number, messages.Waits(reasons.why(number, estimate=False)))
 
     def _grant(self, job: Job, grant: Grant) -> None:
         outer = self.state[job.spec.within].lease if job.spec.within is not None else None
@@ -278,11 +279,11 @@ class Broker:
             roomy=grant.size.roomy,
         )
         self.expect(job, self.clock.now())
-        self.books.decided(
+        self.work.decided(
             job,
             Granted(job.id, self.clock.wall(), self.clock.now(), lease),
-            lambda: self.nests.settle(job.spec.within),
-            lambda: self.clients.tell(job.id, say.Granted(lease, job.attempt)),
+            lambda: self.nested_leases.settle(job.spec.within),
+            lambda: self.clients.send(job.id, messages.Granted(lease, job.attempt)),
             lambda: self.starts.start(job.id),
         )
 
@@ -296,40 +297,40 @@ class Broker:
 
     def expect(self, job: Job, since: float) -> None:
         """It was granted its lease then: note when it is likely to end, if anybody can tell."""
-        expected = self.appraiser.expected(job)
+        expected = self.estimator.expected(job)
         if expected is not None:
             self.ends[job.id] = since + expected
 
-    def suggest(self, job: Job, lease: Lease, told: Outcome) -> int | None:
+    def suggest(self, job: Job, lease: Lease, outcome: Outcome) -> int | None:
         """After an out-of-memory: a larger ceiling that the device could give."""
-        if told.cause != "lease exceeded":
+        if outcome.cause != "lease exceeded":
             return None
-        return self.appraiser.suggest(job, lease, told, self.rooms())
+        return self.estimator.suggest(job, lease, outcome, self.capacities())
 
     # What is done to one job.
 
     def job(self, number: int) -> Job:
         """This job, live or finished."""
-        job = self.books.find(number)
+        job = self.work.find(number)
         if job is None:
             raise BadRequest(f"There is no job {number}.", "`sublet ps` shows which there are.")
         return job
 
     def stop(self, job: Job, why: str) -> None:
         """Ask a job's tree to end; its lease ends when the exit is seen."""
-        self.books.happened(StopAsked(job.id, why))
-        self.launcher.stop(job.run, why, job.spec.grace)
+        self.work.happened(StopAsked(job.id, why))
+        self.launcher.stop(job.attempt_id, why, job.spec.grace)
 
     def resume(self, job: Job) -> None:
         """Let a paused tree go on; what it did before says nothing of what it does now."""
-        if (sample := self.samples.get(job.run)) is not None:
-            self.samples[job.run] = msgspec.structs.replace(sample, busy=None)
-        self.launcher.pause(job.run, False)
+        if (sample := self.samples.get(job.attempt_id)) is not None:
+            self.samples[job.attempt_id] = msgspec.structs.replace(sample, busy=None)
+        self.launcher.pause(job.attempt_id, False)
 
     def withdraw(self, job: Job, why: str, cause: Cause = "stopped") -> None:
         """A job that holds nothing is not wanted any more."""
-        told = Outcome(cause, 143, message=why)
-        self.close_job(self.books.happened(Withdrawn(job.id, self.clock.wall(), told)))
+        outcome = Outcome(cause, 143, message=why)
+        self.close_job(self.work.happened(Withdrawn(job.id, self.clock.wall(), outcome)))
 
     def end_inner(self, outer: Job) -> None:
         """What came out of a lease goes with it."""
@@ -342,15 +343,17 @@ class Broker:
 
     def close_job(self, job: Job) -> None:
         """The job has finished: let its streams go, then say so."""
-        self.picture.note_end(job)
-        self.nests.settle(job.spec.within)
-        session = self.clients.part(job.id)
-        if session is not None:
-            self.tell_ended(session, job)
+        self.snapshots.note_end(job)
+        self.nested_leases.settle(job.spec.within)
+        connection = self.clients.part(job.id)
+        if connection is not None:
+            self.send_ended(connection, job)
 
-    def tell_ended(self, session: ClientConnection, job: Job) -> None:
+    def send_ended(self, connection: ClientConnection, job: Job) -> None:
         """Say how a finished job has ended."""
         assert isinstance(job.state, Finished)
-        told, lease = job.state.outcome, job.state.lease
-        suggest = self.suggest(job, lease, told) if lease is not None else None
-        session.reply(say.Ended(job.id, told, lease, job.state.how, job.attempt, suggest))
+        outcome, lease = job.state.outcome, job.state.lease
+        suggest = self.suggest(job, lease, outcome) if lease is not None else None
+        connection.reply(
+            messages.Ended(job.id, outcome, lease, job.state.how, job.attempt, suggest)
+        )

@@ -10,14 +10,14 @@ import msgspec
 
 from sublet import descriptors
 from sublet.broker import log
-from sublet.channel.spare_descriptor import SHORT, Spare
+from sublet.channel.peers import SHORT, Spare
 from sublet.errors import BadRequest, InternalError, SubletError, WorldError
 from sublet.reactor import Reactor
 from sublet.wire import PROTOCOL
 from sublet.wire.frames import Frames, at
 from sublet.wire.messages import Refused, Reply, Request, Signal, decode_request, encode
 
-MOST_SESSIONS = 4096
+MAX_CONNECTIONS = 4096
 _MOST_UNSENT = 256 << 20
 """Bytes of replies that wait for a client who does not read."""
 _PAUSE = 1.0
@@ -27,15 +27,15 @@ _PAUSE = 1.0
 class ClientConnection:
     """One client. After `close` it takes and gives nothing."""
 
-    def __init__(self, hub: Reactor, sock: socket.socket, desk: "RequestHandler") -> None:
+    def __init__(self, reactor: Reactor, sock: socket.socket, handler: "RequestHandler") -> None:
         self.frames = Frames(sock)
         self.job: int | None = None
         self.open = True
         self.silent = True
         """Whether nothing was asked yet."""
-        self._hub = hub
-        self._desk = desk
-        hub.watch(sock, self._read)
+        self._reactor = reactor
+        self._handler = handler
+        reactor.watch(sock, self._read)
 
     def reply(self, message: Reply) -> None:
         """Send, or queue what the client does not take yet."""
@@ -58,10 +58,10 @@ class ClientConnection:
         """End the connection; the desk is told once."""
         if self.open:
             self.open = False
-            self._hub.unwatch(self.frames.sock)
+            self._reactor.unwatch(self.frames.sock)
             self.frames.close()
             try:
-                self._desk.left(self)
+                self._handler.disconnected(self)
             except Exception:
                 log.note_fault("a client that left was not seen off")
 
@@ -71,7 +71,7 @@ class ClientConnection:
             return
         alive = False
         try:
-            alive = self._hear()
+            alive = self._receive()
         except SubletError as error:
             self.refuse(error)
         except OSError:
@@ -83,14 +83,14 @@ class ClientConnection:
         if not alive:
             self.close()
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         """Deal with what is there; False at the end of the stream."""
         alive = self.frames.fill()
         if self.frames.descriptors and descriptors.scarce(max(self.frames.descriptors)):
             raise _full()
         while self.open and (data := self.frames.take()) is not None:
             self.silent = False
-            self._desk.asked(self, _decode(data))
+            self._handler.handle(self, _decode(data))
         return alive
 
     def _write(self) -> None:
@@ -99,16 +99,16 @@ class ClientConnection:
         except OSError:
             self.close()
             return
-        self._hub.when_writable(self.frames.sock, None if done else self._write)
+        self._reactor.when_writable(self.frames.sock, None if done else self._write)
 
 
 class RequestHandler(Protocol):
     """Who deals with what clients want."""
 
-    def asked(self, session: ClientConnection, request: Request) -> None:
+    def handle(self, connection: ClientConnection, request: Request) -> None:
         """A request has come in."""
 
-    def left(self, session: ClientConnection) -> None:
+    def disconnected(self, connection: ClientConnection) -> None:
         """The client is gone."""
 
 
@@ -119,11 +119,11 @@ class Listener:
     comes when there is none takes the place of one that has asked nothing, or is told so.
     """
 
-    def __init__(self, hub: Reactor, path: str, desk: RequestHandler) -> None:
-        self._hub = hub
+    def __init__(self, reactor: Reactor, path: str, handler: RequestHandler) -> None:
+        self._reactor = reactor
         self._path = path
-        self._desk = desk
-        self._sessions: dict[ClientConnection, None] = {}
+        self._handler = handler
+        self._connections: dict[ClientConnection, None] = {}
         """In the order they came."""
         self._spare = Spare()
         self._open()
@@ -139,19 +139,19 @@ class Listener:
         self._file = os.stat(self._path)
         self._sock.listen(512)
         self._sock.setblocking(False)
-        self._hub.watch(self._sock, self._accept)
+        self._reactor.watch(self._sock, self._accept)
 
     def check(self) -> None:
         """Somebody may have removed the socket's file: make another. Only for who has the lock."""
         if not self._is_there():
             with contextlib.suppress(OSError):
-                self._hub.unwatch(self._sock)
+                self._reactor.unwatch(self._sock)
                 self._sock.close()
                 self._open()
 
     def close(self) -> None:
         """Take the socket away, unless the name is another broker's by now; sessions stay."""
-        self._hub.unwatch(self._sock)
+        self._reactor.unwatch(self._sock)
         self._sock.close()
         self._spare.close()
         if self._is_there():
@@ -169,29 +169,31 @@ class Listener:
         except OSError as error:
             if error.errno in SHORT and not self._spare.turn_away(self._sock):
                 # It would wake us again and again.
-                self._hub.unwatch(self._sock)
-                self._hub.later(_PAUSE, self._listen)
+                self._reactor.unwatch(self._sock)
+                self._reactor.call_later(_PAUSE, self._listen)
             return
         if _peer(sock) != os.getuid():
             sock.close()
             return
         sock.setblocking(False)
-        self._sessions = {session: None for session in self._sessions if session.open}
-        full = len(self._sessions) >= MOST_SESSIONS or descriptors.scarce(sock.fileno())
-        silent = next((one for one in self._sessions if one.silent), None) if full else None
+        self._connections = {
+            connection: None for connection in self._connections if connection.open
+        }
+        full = len(self._connections) >= MAX_CONNECTIONS or descriptors.scarce(sock.fileno())
+        silent = next((one for one in self._connections if one.silent), None) if full else None
         if silent is not None:
             silent.refuse(_full())
             silent.close()
-        session = ClientConnection(self._hub, sock, self._desk)
+        connection = ClientConnection(self._reactor, sock, self._handler)
         if full and silent is None:
-            session.refuse(_full())
-            session.close()
+            connection.refuse(_full())
+            connection.close()
             return
-        self._sessions[session] = None
+        self._connections[connection] = None
 
     def _listen(self) -> None:
         if self._sock.fileno() >= 0:
-            self._hub.watch(self._sock, self._accept)
+            self._reactor.watch(self._sock, self._accept)
 
 
 def _remove(path: str) -> None:

@@ -14,9 +14,9 @@ from sublet.policy.retry import ending
 class Dependencies:
     """Reads the books; remembers how finished jobs have ended."""
 
-    def __init__(self, books: UnitOfWork) -> None:
-        self._state = books.state
-        self._books = books
+    def __init__(self, work: UnitOfWork) -> None:
+        self._state = work.state
+        self._work = work
         self._ended: dict[int, str] = {}
         """How a finished job has failed; empty if it has not."""
 
@@ -61,10 +61,10 @@ class Dependencies:
     def _failure(self, number: int) -> str | None:
         """How a finished job has failed, empty if it has not; None if there is no such job."""
         if number not in self._ended:
-            job = self._books.find(number)
+            job = self._work.find(number)
             if job is None or not isinstance(job.state, Finished):
                 return None
-            told = job.state.outcome
-            well = told.cause == "exited" and told.code == 0
-            self._ended[number] = "" if well else ending(told)
+            outcome = job.state.outcome
+            well = outcome.cause == "exited" and outcome.code == 0
+            self._ended[number] = "" if well else ending(outcome)
         return self._ended[number]

@@ -70,7 +70,7 @@ def _recent(history: deque[tuple[float, int]], now: float) -> deque[tuple[float,
     return history
 
 
-def rooms(
+def capacities(
     facts: dict[str, DeviceFacts],
     holding: list[Job],
     samples: dict[str, UsageSample],
@@ -91,11 +91,11 @@ def rooms(
     """
     tenants = _Tenants(holding, samples, ends or {})
     devices = [
-        _room(fact, tenants, standing if fact.device.kind == "cpu" else 0, strangers, now)
+        _capacity(fact, tenants, standing if fact.device.kind == "cpu" else 0, strangers, now)
         for fact in facts.values()
     ]
     leases = [
-        _lease_room(facts[job.lease.device], tenants, job, taken)
+        _lease_capacity(facts[job.lease.device], tenants, job, taken)
         for job in holding
         if job.lease is not None
         and job.lease.device in facts
@@ -106,7 +106,7 @@ def rooms(
 
 def in_use(job: Job, facts: DeviceFacts, samples: dict[str, UsageSample]) -> int | None:
     """What a job's tree holds on its device now, if anybody could see."""
-    sample = samples.get(job.run)
+    sample = samples.get(job.attempt_id)
     if facts.device.kind == "cpu":
         return None if sample is None else sample.now
     pids = _pids(job, samples)
@@ -156,7 +156,7 @@ class _Tenants:
         return max(job.lease.charge, own + self.within(job, facts))
 
 
-def _room(
+def _capacity(
     facts: DeviceFacts, tenants: _Tenants, standing: int, strangers: Strangers | None, now: float
 ) -> Capacity:
     device = facts.device
@@ -176,7 +176,7 @@ def _room(
     return Capacity(device, free, standing, shown, holdings)
 
 
-def _lease_room(facts: DeviceFacts, tenants: _Tenants, outer: Job, taken: int) -> Capacity:
+def _lease_capacity(facts: DeviceFacts, tenants: _Tenants, outer: Job, taken: int) -> Capacity:
     """What is left of a lease for others. Its program has what TensorFlow has taken of it, and what
     its processes hold beyond what they were charged for beside it."""
     assert outer.lease is not None
@@ -203,7 +203,7 @@ def _on_gpu(job: Job, facts: DeviceFacts, tenants: _Tenants) -> int:
 
 
 def _pids(job: Job, samples: dict[str, UsageSample]) -> set[int]:
-    sample = samples.get(job.run)
+    sample = samples.get(job.attempt_id)
     pids = set(sample.pids) if sample is not None else set()
     if isinstance(job.holds, Running):
         pids.add(job.holds.worker.pid)

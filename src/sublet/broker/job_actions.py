@@ -27,7 +27,7 @@ class JobActions:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
-    def act(
+    def perform(
         self, verb: Verb, numbers: tuple[int, ...], environ: dict[bytes, bytes]
     ) -> tuple[str, ...]:
         """Do it to all of them, if it can be done to all; says what was done to each. Those that
@@ -45,13 +45,13 @@ class JobActions:
             _check(verb, job)
             if verb == "retry":
                 self._broker.dependencies.check(job.spec, job.id, revived=numbers)
-        acts: dict[Verb, Callable[[Job], str]] = {
+        actions: dict[Verb, Callable[[Job], str]] = {
             "cancel": self._cancel,
             "pause": self._pause,
             "resume": self._resume,
             "retry": partial(self._retry, environ=environ),
         }
-        do = acts[verb]
+        do = actions[verb]
         return tuple(
             f"#{job.id} {job.name} {'had finished already' if job.id in passed else do(job)}"
             for job in jobs
@@ -67,17 +67,17 @@ class JobActions:
         return "is being stopped"
 
     def _pause(self, job: Job) -> str:
-        self._broker.books.happened(Held(job.id, self._broker.clock.wall()))
+        self._broker.work.happened(Held(job.id, self._broker.clock.wall()))
         if job.holds is None:
             return f"waits, and is not started before `sublet resume {job.id}`"
-        self._broker.launcher.pause(job.run, True)
+        self._broker.launcher.pause(job.attempt_id, True)
         if isinstance(job.state, Starting):
             return "is starting, and is paused as soon as it runs"
         return "is paused; it keeps its lease"
 
     def _resume(self, job: Job) -> str:
         clock = self._broker.clock
-        self._broker.books.happened(Released(job.id, clock.wall(), clock.now()))
+        self._broker.work.happened(Released(job.id, clock.wall(), clock.now()))
         if job.holds is None:
             return "is in the queue again"
         self._broker.resume(job)
@@ -96,7 +96,7 @@ class JobActions:
         )
         job_limits.check(again.spec)
         self._broker.dependencies.forget(job.id)
-        self._broker.books.happened(Reopened(self._broker.books.ledger.common.share(again)))
+        self._broker.work.happened(Reopened(self._broker.work.ledger.common.share(again)))
         return f"is in the queue again, as attempt {again.attempt}{_missing(job, environ)}"
 
 
@@ -116,11 +116,13 @@ def _missing(job: Job, environ: dict[bytes, bytes]) -> str:
 def _check(verb: Verb, job: Job) -> None:
     """Refuse what cannot be done to a job as it is."""
     what = f"#{job.id} {job.name}"
-    if job.spec.lodger is not None and (job.holds is not None or isinstance(job.state, Finished)):
+    if job.spec.in_process is not None and (
+        job.holds is not None or isinstance(job.state, Finished)
+    ):
         if job.holds is None:
             raise BadRequest(f"{what} has ended.", "Call `sublet.lease` in a new process.")
         raise BadRequest(
-            f"{what} is held by the process {job.spec.lodger.pid} itself.",
+            f"{what} is held by the process {job.spec.in_process.pid} itself.",
             "End that one: it is somebody's notebook or script, and the lease ends with it.",
         )
     if isinstance(job.state, Finished):

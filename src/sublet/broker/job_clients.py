@@ -13,24 +13,24 @@ class JobClients:
     """The clients of live jobs. The streams are open as long as the client is here."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, ClientConnection] = {}
+        self._connections: dict[int, ClientConnection] = {}
         self._streams: dict[int, list[int]] = {}
         self._stopped: set[int] = set()
         self._last: dict[int, Reply] = {}
         """What each was told last."""
 
     def __contains__(self, job: int) -> bool:
-        return job in self._sessions
+        return job in self._connections
 
     def jobs(self) -> list[int]:
         """The jobs whose clients are here."""
-        return list(self._sessions)
+        return list(self._connections)
 
-    def join(self, job: int, session: ClientConnection, streams: list[int]) -> None:
+    def join(self, job: int, connection: ClientConnection, streams: list[int]) -> None:
         """This connection speaks for the job from here on."""
         self.part(job)
-        session.job = job
-        self._sessions[job] = session
+        connection.job = job
+        self._connections[job] = connection
         self._streams[job] = streams
 
     def part(self, job: int) -> ClientConnection | None:
@@ -38,12 +38,12 @@ class JobClients:
         close(self._streams.pop(job, []))
         self._stopped.discard(job)
         self._last.pop(job, None)
-        return self._sessions.pop(job, None)
+        return self._connections.pop(job, None)
 
-    def speaks_for(self, session: ClientConnection) -> int | None:
+    def speaks_for(self, connection: ClientConnection) -> int | None:
         """The job of this connection, unless another one has taken its place."""
-        job = session.job
-        return job if job is not None and self._sessions.get(job) is session else None
+        job = connection.job
+        return job if job is not None and self._connections.get(job) is connection else None
 
     def stop(self, job: int, on: bool) -> None:
         """Somebody has stopped the job's command (Ctrl-Z), or has let it go on."""
@@ -60,21 +60,21 @@ class JobClients:
         """The three descriptors of its program."""
         return self._streams.get(job)
 
-    def tell(self, job: int, message: Reply) -> None:
+    def send(self, job: int, message: Reply) -> None:
         """Say something to whoever speaks for the job."""
-        if job in self._sessions:
+        if job in self._connections:
             self._last[job] = message
-            self._sessions[job].reply(message)
+            self._connections[job].reply(message)
 
-    def tell_news(self, job: int, message: Reply) -> None:
+    def send_if_new(self, job: int, message: Reply) -> None:
         """Say something, unless that is what was said last."""
         if self._last.get(job) != message:
-            self.tell(job, message)
+            self.send(job, message)
 
-    def tell_all(self, message: Reply) -> None:
+    def broadcast(self, message: Reply) -> None:
         """Say something to everybody."""
-        for session in list(self._sessions.values()):
-            session.reply(message)
+        for connection in list(self._connections.values()):
+            connection.reply(message)
 
 
 def close(streams: list[int]) -> None:

@@ -80,15 +80,15 @@ class Measurements:
         self._lessons: dict[tuple[Fingerprint, str, str], Lesson] = {}
 
     def remember(
-        self, job: Job, kind: str, ceiling: int, told: Outcome, start: str, at: float
+        self, job: Job, kind: str, ceiling: int, outcome: Outcome, start: str, at: float
     ) -> None:
         """Keep what a run was measured to use; durable with the ledger's next commit."""
         if PROBE in job.spec.surroundings.environ:
             return
         known = self._print(job)
-        row = (known.program, known.arguments, kind, start, at, ceiling, told.peak,
-               told.system_peak, told.cause == "lease exceeded", told.code == 0,
-               job.id, known.shape, known.batch, known.text, told.ran)  # fmt: skip
+        row = (known.program, known.arguments, kind, start, at, ceiling, outcome.peak,
+               outcome.system_peak, outcome.cause == "lease exceeded", outcome.code == 0,
+               job.id, known.shape, known.batch, known.text, outcome.ran)  # fmt: skip
         self._insert("peaks", COLUMNS, [row])
         self._prints.pop(job.id, None)
 
@@ -199,15 +199,15 @@ class Measurements:
         ).fetchone()
         if row is None:
             return None
-        told = msgspec.json.decode(row[1], type=Forecast)
-        if told.at >= before:
+        outcome = msgspec.json.decode(row[1], type=Forecast)
+        if outcome.at >= before:
             return None
-        return msgspec.structs.replace(told, edited=_edited(row[0], known.text))
+        return msgspec.structs.replace(outcome, edited=_edited(row[0], known.text))
 
 
 def start_of(job: Job) -> str:
     """How a job is going to be started, as far as is known before."""
-    if job.spec.lodger is not None:
+    if job.spec.in_process is not None:
         return "lodger"
     return "cold" if job.spec.cold or not job.spec.program.python else "warm"
 

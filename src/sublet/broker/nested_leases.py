@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sublet.broker.state import State
 from sublet.domain.job import Job, Waiting
-from sublet.formats import trim
+from sublet.formats import attempt_files
 from sublet.formats.usage_file import read_usage
 from sublet.keeper import process_tree
 from sublet.policy.capacity import Capacity
@@ -34,7 +34,9 @@ class NestedLeases:
     def adopt(self) -> None:
         """What an earlier broker has named as a ceiling may be of another moment."""
         for job in self._state.holding():
-            if self._state.within(job.id) or trim.is_asked(str(self._runs / job.run)):
+            if self._state.within(job.id) or attempt_files.has_ceiling(
+                str(self._runs / job.attempt_id)
+            ):
                 self.settle(job.id)
 
     def lenders(self, *also: int) -> dict[int, int]:
@@ -50,45 +52,48 @@ class NestedLeases:
         if job is None or job.lease is None:
             return
         lent = sum(one.lease.charge for one in self._state.within(job.id) if one.lease)
-        self._most[job.run] = max(lent, self._most.get(job.run, 0))
+        self._most[job.attempt_id] = max(lent, self._most.get(job.attempt_id, 0))
         # On a full disk it keeps its old ceiling; what it holds is counted all the same.
         with contextlib.suppress(OSError):
-            trim.ask(str(self._runs / job.run), max(MiB, job.lease.ceiling - lent))
+            attempt_files.write_ceiling(
+                str(self._runs / job.attempt_id), max(MiB, job.lease.ceiling - lent)
+            )
 
     def has_lent(self, job: Job) -> bool:
         """Whether anything has ever been within this attempt's lease."""
-        return job.run in self._most
+        return job.attempt_id in self._most
 
     def take_most(self, run: str) -> int:
         """The most that this attempt had lent at a time; it has ended."""
         return self._most.pop(run, 0)
 
     def cramped(
-        self, rooms: tuple[Capacity, ...], line: WaitQueue, now: float
+        self, capacities: tuple[Capacity, ...], queue: WaitQueue, now: float
     ) -> Iterator[tuple[Job, str]]:
         """The jobs that wait for what the program around them holds itself, and have done so for
         long; and why each cannot start."""
         stuck: dict[int, float] = {}
-        for room in rooms:
-            for job in [] if room.within is None else self._state.within(room.within):
-                one = line.get(job.id)
+        for capacity in capacities:
+            for job in [] if capacity.within is None else self._state.within(capacity.within):
+                one = queue.get(job.id)
                 if one is None or not isinstance(job.state, Waiting):
                     continue
                 if not one.offers:
                     yield job, one.held
-                elif not one.held and one.smallest > room.reachable:
+                elif not one.held and one.smallest > capacity.reachable:
                     stuck[job.id] = self._cramped.get(job.id, now)
                     if now - stuck[job.id] >= PATIENCE:
-                        yield job, _why(room, one.smallest)
+                        yield job, _why(capacity, one.smallest)
         self._cramped = stuck
 
     def _taken(self, job: Job) -> int:
-        boards = read_usage(str(self._runs / job.run))
-        return sum(board.peak for board in boards if process_tree.start_time(board.pid) is not None)
+        usages = read_usage(str(self._runs / job.attempt_id))
+        return sum(usage.peak for usage in usages if process_tree.start_time(usage.pid) is not None)
 
 
-def _why(room: Capacity, charge: int) -> str:
+def _why(capacity: Capacity, charge: int) -> str:
     return (
-        f"it needs {format_bytes(charge)}, and of the {format_bytes(room.device.capacity)} that "
-        f"#{room.within} holds, that program itself uses {format_bytes(room.strangers)}"
+        f"it needs {format_bytes(charge)}, and of the {format_bytes(capacity.device.capacity)} "
+        f"that #{capacity.within} holds, that program itself uses "
+        f"{format_bytes(capacity.strangers)}"
     )

@@ -29,30 +29,32 @@ class OpportunisticJobs:
         running = [job for job in holding if isinstance(job.holds, Running)]
         if not any(job.spec.service == "opportunistic" for job in running):
             return
-        everybody = tuple(_on_processors(job, samples.get(job.run)) for job in running)
-        for run, part in parts(self._machine, everybody).items():
-            if self._parts.get(run) != part:
-                self._parts[run] = part
-                self._launcher.confine(run, part)
+        everybody = tuple(_on_processors(job, samples.get(job.attempt_id)) for job in running)
+        for attempt_id, part in parts(self._machine, everybody).items():
+            if self._parts.get(attempt_id) != part:
+                self._parts[attempt_id] = part
+                self._launcher.confine(attempt_id, part)
         for gpu in self._gpus:
             here = tuple(_on_gpu(job) for job in running if job.lease and job.lease.device == gpu)
-            for run, share in turns(here).items():
-                if self._turns.get(run) != share:
-                    self._turns[run] = share
-                    self._launcher.duty(run, share)
+            for attempt_id, share in turns(here).items():
+                if self._turns.get(attempt_id) != share:
+                    self._turns[attempt_id] = share
+                    self._launcher.duty(attempt_id, share)
 
-    def forget(self, run: str) -> None:
+    def forget(self, attempt_id: str) -> None:
         """This attempt is over."""
-        self._parts.pop(run, None)
-        self._turns.pop(run, None)
+        self._parts.pop(attempt_id, None)
+        self._turns.pop(attempt_id, None)
 
 
 def _on_processors(job: Job, sample: UsageSample | None) -> Occupant:
     busy = 0.0 if isinstance(job.state, Paused) else sample.busy if sample else None
     own = (job.lease and job.lease.cpus) or job.spec.surroundings.affinity
-    return Occupant(job.run, job.spec.service, busy, own)
+    return Occupant(job.attempt_id, job.spec.service, busy, own)
 
 
 def _on_gpu(job: Job) -> Occupant:
     """How busy a program keeps a GPU is not known."""
-    return Occupant(job.run, job.spec.service, 0.0 if isinstance(job.state, Paused) else None)
+    return Occupant(
+        job.attempt_id, job.spec.service, 0.0 if isinstance(job.state, Paused) else None
+    )

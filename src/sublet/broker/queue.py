@@ -26,15 +26,15 @@ class Queue:
     def __init__(
         self,
         state: State,
-        appraiser: SizeEstimator,
+        estimator: SizeEstimator,
         dependencies: Dependencies,
         unready: Callable[[Job], str],
         now: Callable[[], float],
     ) -> None:
         """`unready` says why a job could not be started for the moment; empty if it could."""
-        self.line = WaitQueue()
+        self.wait_queue = WaitQueue()
         self._state = state
-        self._appraiser = appraiser
+        self._estimator = estimator
         self._dependencies = dependencies
         self._unready = unready
         self._now = now
@@ -77,10 +77,10 @@ class Queue:
         # More than the delay would be left after a reboot, when the clock began anew.
         return left if 0 < left <= job.state.delay else 0.0
 
-    def update(self, rooms: tuple[Capacity, ...]) -> list[Job]:
+    def update(self, capacities: tuple[Capacity, ...]) -> list[Job]:
         """Bring the line up to date; returns jobs that can never start, for others have failed."""
         hopeless: dict[int, Job] = {}
-        if self._appraiser.outdated(rooms):
+        if self._estimator.outdated(capacities):
             self.revise(job.id for job in self._state.waiting())
         for number in list(itertools.islice(self._outdated, _SLICE)):
             self.touch(number)
@@ -94,15 +94,15 @@ class Queue:
                     continue
                 self._join(job)
                 if not isinstance(job.state, Waiting):
-                    self.line.take(number)
+                    self.wait_queue.take(number)
                 elif self._dependencies.hopeless(job):
                     hopeless[number] = job
-                    self.line.take(number)
+                    self.wait_queue.take(number)
                 else:
                     held = self._held(job)
-                    one = self._appraiser.candidate(job, rooms, self._since(job), held)
-                    if one != self.line.get(number):
-                        self.line.put(one)
+                    one = self._estimator.candidate(job, capacities, self._since(job), held)
+                    if one != self.wait_queue.get(number):
+                        self.wait_queue.put(one)
         return list(hopeless.values())
 
     def _join(self, job: Job) -> None:
@@ -118,8 +118,8 @@ class Queue:
 
     def _leave(self, number: int) -> None:
         """It is not live any more: others may be able to start."""
-        self.line.take(number)
-        self._appraiser.forget(number)
+        self.wait_queue.take(number)
+        self._estimator.forget(number)
         self._came.pop(number, None)
         for other in self._after.pop(number, ()):
             self._dependents[other].discard(number)

@@ -134,8 +134,8 @@ def _jobs(path: Path) -> Iterator[Job]:
 
 
 def _lost(job: Job) -> Job:
-    told = Outcome("lost", 255, message="its environment was lost with the damaged ledger")
-    return job.evolve(Finished(time.time(), told, job.lease))
+    outcome = Outcome("lost", 255, message="its environment was lost with the damaged ledger")
+    return job.evolve(Finished(time.time(), outcome, job.lease))
 
 
 def _rows(path: Path, table: str, columns: str) -> Iterator[tuple[bytes, ...]]:

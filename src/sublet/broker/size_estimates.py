@@ -49,12 +49,12 @@ class SizeEstimator:
         self._usual: dict[str, int] = {}
 
     def candidate(
-        self, job: Job, rooms: tuple[Capacity, ...], since: float, held: str
+        self, job: Job, capacities: tuple[Capacity, ...], since: float, held: str
     ) -> Candidate:
         """The job as the admission policy sees it; what it would get is worked out once."""
         known = self._offers.get(job.id)
         if known is None or known.least != job.least:
-            possible, otherwise = self._appraise(job, rooms)
+            possible, otherwise = self._appraise(job, capacities)
             known = _Known(
                 self._measurements.program(job), job.least, possible, otherwise, self.expected(job)
             )
@@ -89,10 +89,14 @@ class SizeEstimator:
         """This job is not live any more."""
         self._offers.pop(number, None)
 
-    def outdated(self, rooms: tuple[Capacity, ...]) -> bool:
+    def outdated(self, capacities: tuple[Capacity, ...]) -> bool:
         """Whether all offers are to be worked out again: what stands on a device has changed, or
         what a process usually costs, by so much that it matters."""
-        stands = tuple((room.device.id, room.standing) for room in rooms if room.within is None)
+        stands = tuple(
+            (capacity.device.id, capacity.standing)
+            for capacity in capacities
+            if capacity.within is None
+        )
         usual = {
             start: self._measurements.usual_outside("cpu", start) or 0 for start in _USUAL_OUTSIDE
         }
@@ -103,13 +107,17 @@ class SizeEstimator:
         self._offers.clear()
         return True
 
-    def _appraise(self, job: Job, rooms: tuple[Capacity, ...]) -> tuple[tuple[Offer, ...], str]:
+    def _appraise(
+        self, job: Job, capacities: tuple[Capacity, ...]
+    ) -> tuple[tuple[Offer, ...], str]:
         kinds = {device.kind for device in self._devices.values()}
-        overhead = {room.device.id: self.overhead(job, room.device) for room in rooms}
+        overhead = {
+            capacity.device.id: self.overhead(job, capacity.device) for capacity in capacities
+        }
         evidence: dict[str, sizing.Evidence] = {
             kind: self._measurements.evidence(job, kind) for kind in kinds
         }
-        ask = (job.spec.memory, job.spec.device, rooms, overhead)
+        ask = (job.spec.memory, job.spec.device, capacities, overhead)
         possible = offers(*ask, evidence, job.least, job.spec.within)
         return possible, "" if possible else never(*ask, job.least, job.spec.within)
 
@@ -125,7 +133,7 @@ class SizeEstimator:
             known = self._measurements.usual_outside("cpu", start)
         return _USUAL_OUTSIDE[start] if known is None else sizing.round_up(int(known * 1.1))
 
-    def explain(self, job: Job, rooms: tuple[Capacity, ...]) -> Explanation:
+    def explain(self, job: Job, capacities: tuple[Capacity, ...]) -> Explanation:
         """What the size of a job's lease rests on, from what was known when it was sized.
 
         For a job that waits: what it would be given now.
@@ -134,26 +142,26 @@ class SizeEstimator:
         lease = state.lease if isinstance(state, Finished) else job.lease
         device = self._devices.get(lease.device) if lease else None
         if device is None:
-            names = eligible(job.spec.device, rooms) or list(self._devices)
+            names = eligible(job.spec.device, capacities) or list(self._devices)
             device = self._devices[names[0]]
-        room = _room(job.spec, device.id, rooms)
-        assert room is not None
+        capacity = _capacity(job.spec, device.id, capacities)
+        assert capacity is not None
         peak = None
         before: float | None = None
         match state:
             case Starting(since=since) | Running(since=since):
                 before = since
-            case Finished(at=at, outcome=told):
-                peak, before = told.peak, at - told.ran
+            case Finished(at=at, outcome=outcome):
+                peak, before = outcome.peak, at - outcome.ran
         return Explanation(
             job=job.id,
             name=job.spec.name,
             attempt=job.attempt,
             state=type(state).__name__.lower(),
             ask=str(job.spec.memory),
-            device=room.device.id,
-            capacity=room.device.capacity,
-            ever=most_ever(room, self.overhead(job, device)),
+            device=capacity.device.id,
+            capacity=capacity.device.capacity,
+            ever=most_ever(capacity, self.overhead(job, device)),
             history=self._measurements.history(job, device.kind, before),
             lease=lease,
             least=job.least,
@@ -163,17 +171,17 @@ class SizeEstimator:
     def keep_forecast(self, spec: JobSpec, forecast: Forecast) -> None:
         """Keep what a probe on the CPU has found, for every kind of device there is."""
         for kind in {device.kind for device in self._devices.values()}:
-            told = forecast
+            outcome = forecast
             if kind == "gpu":
                 # Other kernels, other workspaces: the same order of magnitude, no more.
                 high = int(forecast.high * _ELSEWHERE)
                 words = f"{forecast.rests_on}, on the CPU"
-                told = replace(forecast, high=high, rests_on=words)
-            self._measurements.keep_forecast(spec, kind, told)
+                outcome = replace(forecast, high=high, rests_on=words)
+            self._measurements.keep_forecast(spec, kind, outcome)
 
-    def check(self, spec: JobSpec, rooms: tuple[Capacity, ...]) -> None:
+    def check(self, spec: JobSpec, capacities: tuple[Capacity, ...]) -> None:
         """Refuse what can never be done."""
-        names = eligible(spec.device, rooms, spec.within)
+        names = eligible(spec.device, capacities, spec.within)
         if not names:
             raise no_such_device(spec.device, list(self._devices.values()))
         most = len(spec.surroundings.affinity)
@@ -183,14 +191,14 @@ class SizeEstimator:
             )
         job = Job(0, "", spec, 0.0, Waiting(0.0))
         refusals: list[BadRequest] = []
-        for room in rooms:
-            if room.device.id not in names:
+        for capacity in capacities:
+            if capacity.device.id not in names:
                 continue
-            ever = most_ever(room, self.overhead(job, room.device))
+            ever = most_ever(capacity, self.overhead(job, capacity.device))
             try:
-                sizing.check(spec.memory, room.device, ever)
+                sizing.check(spec.memory, capacity.device, ever)
             except TooLarge as refusal:
-                refusals.append(_of_lease(refusal, room, ever))
+                refusals.append(_of_lease(refusal, capacity, ever))
             except BadRequest as refusal:
                 refusals.append(refusal)
             else:
@@ -198,16 +206,16 @@ class SizeEstimator:
         raise next((r for r in refusals if isinstance(r, TooLarge)), refusals[0])
 
     def suggest(
-        self, job: Job, lease: Lease, told: Outcome, rooms: tuple[Capacity, ...]
+        self, job: Job, lease: Lease, outcome: Outcome, capacities: tuple[Capacity, ...]
     ) -> int | None:
         """A larger ceiling that the device could give; None if it could give none."""
-        room = _room(job.spec, lease.device, rooms)
-        if room is None:
+        capacity = _capacity(job.spec, lease.device, capacities)
+        if capacity is None:
             return None
-        most = most_ever(room, self.overhead(job, room.device)) // MiB * MiB
-        wanted = sizing.after_failure(lease.ceiling, told.peak or 0, told.asked)
+        most = most_ever(capacity, self.overhead(job, capacity.device)) // MiB * MiB
+        wanted = sizing.after_failure(lease.ceiling, outcome.peak or 0, outcome.asked)
         # What other runs held is known, too.
-        known = self._measurements.evidence(job, room.device.kind)
+        known = self._measurements.evidence(job, capacity.device.kind)
         wanted = max(wanted, sizing.with_margin(max(known.peak or 0, known.at_least)))
         if job.least:  # It was made larger before, and not enough: each try costs a start.
             wanted = max(wanted, 2 * lease.ceiling)
@@ -215,16 +223,22 @@ class SizeEstimator:
         return chosen if chosen > lease.ceiling else None
 
 
-def _room(spec: JobSpec, device: str, rooms: tuple[Capacity, ...]) -> Capacity | None:
+def _capacity(spec: JobSpec, device: str, capacities: tuple[Capacity, ...]) -> Capacity | None:
     """Where a lease on this device comes out of: another lease, if that is still there."""
-    outer = (room for room in rooms if spec.within is not None and room.within == spec.within)
-    return next(outer, next((room for room in rooms if room.device.id == device), None))
+    outer = (
+        capacity
+        for capacity in capacities
+        if spec.within is not None and capacity.within == spec.within
+    )
+    return next(
+        outer, next((capacity for capacity in capacities if capacity.device.id == device), None)
+    )
 
 
-def _of_lease(refusal: TooLarge, room: Capacity, most: int) -> TooLarge:
+def _of_lease(refusal: TooLarge, capacity: Capacity, most: int) -> TooLarge:
     """Too large for a lease is not too large for the device: that lease could be larger."""
-    if room.within is None:
+    if capacity.within is None:
         return refusal
     less = most // MiB
     smaller = f"Ask for at most {less}MiB, or give" if less * MiB >= sizing.SMALLEST else "Give"
-    return TooLarge(refusal.message, f"{smaller} #{room.within} a larger lease.")
+    return TooLarge(refusal.message, f"{smaller} #{capacity.within} a larger lease.")

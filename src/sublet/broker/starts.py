@@ -15,7 +15,7 @@ from sublet.domain.job import Job, Process, Starting
 from sublet.domain.lease import Lease
 from sublet.keeper import output_files
 from sublet.units import format_seconds
-from sublet.wire import messages as say
+from sublet.wire import messages
 
 if TYPE_CHECKING:
     from sublet.broker.broker import Broker
@@ -85,11 +85,11 @@ class Starts:
         streams = None if own else broker.clients.streams(number)
         if not own and streams is None:
             # The client left between the grant and here; the attempt was never made.
-            broker.attempts.never_ran(job.run, "its client left")
+            broker.attempts.never_ran(job.attempt_id, "its client left")
             return
         lease = job.state.lease
-        if job.spec.lodger is not None:
-            self._offer(job, lease, job.spec.lodger)
+        if job.spec.in_process is not None:
+            self._offer(job, lease, job.spec.in_process)
             return
         if self._set_back(job):
             self._postpone(job)  # Another one of the same turn has failed just now.
@@ -97,11 +97,13 @@ class Starts:
         step: Step = "log"
         try:
             if streams is None:
-                streams = output_files.open_streams(str(broker.home.logs), job.run, job.spec.split)
+                streams = output_files.open_streams(
+                    str(broker.home.logs), job.attempt_id, job.spec.split
+                )
                 self._setbacks.pop("log", None)
             step = "start"
             broker.launcher.start(
-                run=job.run,
+                attempt_id=job.attempt_id,
                 record=msgspec.json.encode(job),
                 spec=worker_spec(job, lease, broker.devices[lease.device], broker.home),
                 mark=mark(job),
@@ -118,18 +120,18 @@ class Starts:
             if own and streams is not None:
                 close(streams)
 
-    def _offer(self, job: Job, lease: Lease, lodger: Process) -> None:
+    def _offer(self, job: Job, lease: Lease, in_process: Process) -> None:
         """Nothing is to be started: the process that waits takes its lease itself."""
         broker = self._broker
         try:
-            broker.lodgers.offer(job.run, msgspec.json.encode(job), lodger)
+            broker.in_process_leases.offer(job.attempt_id, msgspec.json.encode(job), in_process)
         except OSError as error:
             self._note("start", "its lease cannot be offered", error)
             self._postpone(job)
             return
         self._setbacks.pop("start", None)
         inside = inside_lease(job, lease, broker.devices[lease.device], broker.home)
-        broker.clients.tell(job.id, say.Offered(inside.to_json()))
+        broker.clients.send(job.id, messages.Offered(inside.to_json()))
 
     def _set_back(self, job: Job) -> str:
         """Why nothing of the kind is tried at the moment; empty if it may be."""
@@ -150,17 +152,17 @@ class Starts:
         self._setbacks[step] = Setback(why, broker.clock.now() + pause, pause)
         log.note(why)
         self._look_again()
-        broker.hub.later(pause, self._look_again)
+        broker.reactor.call_later(pause, self._look_again)
 
     def _look_again(self) -> None:
         self._broker.queue.touch_all()
-        self._broker.books.changed = True
+        self._broker.work.changed = True
 
     def _postpone(self, job: Job) -> None:
         """Nothing of this attempt was started: have the job wait as before."""
-        self._broker.launcher.forget(job.run)
-        self._broker.books.happened(Postponed(job.id, job.attempt))
-        self._broker.nests.settle(job.spec.within)
+        self._broker.launcher.forget(job.attempt_id)
+        self._broker.work.happened(Postponed(job.id, job.attempt))
+        self._broker.nested_leases.settle(job.spec.within)
 
     def _nursery_key(self, job: Job) -> NurseryKey | None:
         """The nursery this job could come from; None for a program that is not Python."""

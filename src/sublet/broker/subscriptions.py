@@ -12,30 +12,30 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._jobs: dict[int, dict[ClientConnection, None]] = {}
-        self._sessions: dict[ClientConnection, tuple[int, ...]] = {}
+        self._connections: dict[ClientConnection, tuple[int, ...]] = {}
 
-    def watch(self, session: ClientConnection, jobs: tuple[int, ...]) -> None:
+    def watch(self, connection: ClientConnection, jobs: tuple[int, ...]) -> None:
         """This connection hears of these jobs from here on."""
-        self.leave(session)
-        self._sessions[session] = jobs
+        self.leave(connection)
+        self._connections[connection] = jobs
         for job in jobs:
-            self._jobs.setdefault(job, {})[session] = None
+            self._jobs.setdefault(job, {})[connection] = None
 
-    def leave(self, session: ClientConnection) -> None:
+    def leave(self, connection: ClientConnection) -> None:
         """This connection hears of nothing any more."""
-        for job in self._sessions.pop(session, ()):
+        for job in self._connections.pop(connection, ()):
             watching = self._jobs[job]
-            watching.pop(session, None)
+            watching.pop(connection, None)
             if not watching:
                 del self._jobs[job]
 
-    def tell(self, changed: Iterable[int], row: Callable[[int], JobRow]) -> None:
+    def publish(self, changed: Iterable[int], row: Callable[[int], JobRow]) -> None:
         """Say how these jobs stand now, to those who watch them."""
         rows: dict[ClientConnection, list[JobRow]] = {}
         for job in changed:
             if job in self._jobs:
                 now = row(job)
-                for session in self._jobs[job]:
-                    rows.setdefault(session, []).append(now)
-        for session, news in rows.items():
-            session.reply(Jobs(tuple(news)))
+                for connection in self._jobs[job]:
+                    rows.setdefault(connection, []).append(now)
+        for connection, news in rows.items():
+            connection.reply(Jobs(tuple(news)))

@@ -20,7 +20,7 @@ _COMES_BACK = 10.0
 
 def take_over(broker: "Broker") -> None:
     """Go on where it stopped, in this boot of the machine or an earlier one."""
-    ledger, boot = broker.books.ledger, process_tree.boot()
+    ledger, boot = broker.work.ledger, process_tree.boot()
     rebooted = ledger.fact("boot") not in (None, boot)
     ledger.note("boot", boot)
     ledger.commit()
@@ -34,21 +34,21 @@ def take_over(broker: "Broker") -> None:
             broker.withdraw(job, job_clients.GONE)
         else:
             await_client(broker, job)
-    broker.nests.adopt()
-    leftovers.sweep(broker.home.runs, {job.run for job in broker.state.jobs()})
+    broker.nested_leases.adopt()
+    leftovers.sweep(broker.home.runs, {job.attempt_id for job in broker.state.jobs()})
     _prune(broker)
 
 
 def _adopt(broker: "Broker", job: Job, rebooted: bool) -> None:
     assert job.holds is not None
-    if job.spec.lodger is not None:
+    if job.spec.in_process is not None:
         taken = isinstance(job.holds, Running)
-        broker.lodgers.adopt(job.run, job.spec.lodger, taken, rebooted)
+        broker.in_process_leases.adopt(job.attempt_id, job.spec.in_process, taken, rebooted)
         return
     broker.expect(job, job.holds.tick)
     known = job.holds if isinstance(job.holds, Running) else None
     broker.launcher.adopt(
-        job.run,
+        job.attempt_id,
         mark(job),
         rebooted,
         None if known is None else known.keeper,
@@ -56,9 +56,9 @@ def _adopt(broker: "Broker", job: Job, rebooted: bool) -> None:
     )
     # The ledger decides: its keeper may have heard what was never written down, and not have heard
     # what was.
-    broker.launcher.pause(job.run, isinstance(job.state, Paused))
+    broker.launcher.pause(job.attempt_id, isinstance(job.state, Paused))
     if job.holds.stopping:
-        broker.launcher.stop(job.run, job.holds.stopping, job.spec.grace)
+        broker.launcher.stop(job.attempt_id, job.holds.stopping, job.spec.grace)
 
 
 def await_client(broker: "Broker", job: Job) -> None:
@@ -70,18 +70,18 @@ def await_client(broker: "Broker", job: Job) -> None:
         if now is not None and isinstance(now.state, Waiting) and job.id not in broker.clients:
             broker.withdraw(job, job_clients.GONE)
 
-    if job.spec.lodger is not None:
+    if job.spec.in_process is not None:
         # A process goes on when it has given up waiting, so it is known by not coming back.
-        broker.hub.later(_COMES_BACK, drop)
+        broker.reactor.call_later(_COMES_BACK, drop)
         return
     descriptor = os.pidfd_open(job.spec.client.pid)
 
     def gone() -> None:
-        broker.hub.unwatch(descriptor)
+        broker.reactor.unwatch(descriptor)
         os.close(descriptor)
         drop()
 
-    broker.hub.watch(descriptor, gone)
+    broker.reactor.watch(descriptor, gone)
 
 
 def client_lives(job: Job) -> bool:
@@ -92,10 +92,10 @@ def client_lives(job: Job) -> bool:
 
 def _prune(broker: "Broker") -> None:
     """Forget the oldest of the finished jobs, and what they have said."""
-    forgotten = broker.books.ledger.prune(_MOST_FINISHED)
-    broker.books.ledger.commit()
+    forgotten = broker.work.ledger.prune(_MOST_FINISHED)
+    broker.work.ledger.commit()
     if forgotten:
-        kept = broker.books.ledger.numbers()
+        kept = broker.work.ledger.numbers()
         for path in broker.home.logs.iterdir():
             number = path.name.partition(".")[0]
             if number.isdecimal() and int(number) not in kept:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sublet.domain.job import Job, Running
 from sublet.domain.memory import Grow
-from sublet.formats import trim
+from sublet.formats import attempt_files
 from sublet.formats.usage_file import read_usage
 from sublet.policy.trimming import Sample, thinned, trimmed
 from sublet.units import MiB
@@ -28,7 +28,7 @@ class Trimmer:
 
     def look(self, holding: list[Job], now: float) -> list[tuple[Job, int]]:
         """Take a sample of each; the jobs whose worker has confirmed a smaller ceiling, and it."""
-        watched = {job.run: job for job in holding if _may_be_trimmed(job)}
+        watched = {job.attempt_id: job for job in holding if _may_be_trimmed(job)}
         for gone in self._samples.keys() - watched.keys():
             del self._samples[gone]
             self._asked.pop(gone, None)
@@ -40,21 +40,21 @@ class Trimmer:
 
     def _look_at(self, job: Job, now: float) -> int | None:
         assert job.lease is not None
-        directory = str(self._runs / job.run)
-        boards = [board for board in read_usage(directory) if board.runtime_started_ns]
-        if len(boards) != 1:
+        directory = str(self._runs / job.attempt_id)
+        usages = [usage for usage in read_usage(directory) if usage.runtime_started_ns]
+        if len(usages) != 1:
             # Each process has a pool of its own, and the ceiling is for each: nothing to share out.
             return None
-        (board,) = boards
-        asked = self._asked.get(job.run)
+        (usage,) = usages
+        asked = self._asked.get(job.attempt_id)
         if asked is not None:
-            return asked if board.limit == asked else None
-        samples = [*self._samples.get(job.run, ()), Sample(now, board.current, board.peak)]
-        self._samples[job.run] = thinned(samples)
+            return asked if usage.limit == asked else None
+        samples = [*self._samples.get(job.attempt_id, ()), Sample(now, usage.current, usage.peak)]
+        self._samples[job.attempt_id] = thinned(samples)
         ceiling = trimmed(samples, job.lease.ceiling)
         if ceiling is not None:
-            self._asked[job.run] = ceiling // MiB * MiB
-            trim.ask(directory, self._asked[job.run])
+            self._asked[job.attempt_id] = ceiling // MiB * MiB
+            attempt_files.write_ceiling(directory, self._asked[job.attempt_id])
         return None
 
 
@@ -65,7 +65,7 @@ def _may_be_trimmed(job: Job) -> bool:
     """
     return (
         isinstance(job.spec.memory, Grow)
-        and job.spec.lodger is None
+        and job.spec.in_process is None
         and isinstance(job.state, Running)
         and not job.state.lease.trimmed
     )

@@ -95,10 +95,10 @@ class UnitOfWork:
             raise
 
     def measured(
-        self, job: Job, kind: str, ceiling: int, told: Outcome, start: str, at: float
+        self, job: Job, kind: str, ceiling: int, outcome: Outcome, start: str, at: float
     ) -> None:
         """Keep what a run was measured to use."""
-        self._measured.append((job, kind, ceiling, told, start, at))
+        self._measured.append((job, kind, ceiling, outcome, start, at))
 
     @property
     def unlearned(self) -> bool:

@@ -32,8 +32,8 @@ def outcome(
     state = job.holds
     assert state is not None
     evidence = read_evidence(directory)
-    boards = read_usage(directory)
-    began = min((board.main_started_ns for board in boards if board.main_started_ns), default=0)
+    usages = read_usage(directory)
+    began = min((usage.main_started_ns for usage in usages if usage.main_started_ns), default=0)
     status = ending.status
     number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
     code = _shell_code(status)
@@ -56,7 +56,7 @@ def outcome(
         waited=state.waited,
         startup=max(0.0, began / 1e9 - state.tick) if began else None,
         ran=ran,
-        tensorflow=any(board.runtime_started_ns for board in boards),
+        tensorflow=any(usage.runtime_started_ns for usage in usages),
         left=ending.left,
         by_user=interrupted and code != 0 and cause in ("exited", "signalled"),
         unseen=unseen,

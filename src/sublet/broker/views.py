@@ -12,18 +12,18 @@ from sublet.units import format_seconds
 from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
 
-def device_rows(rooms: tuple[Capacity, ...]) -> tuple[DeviceRow, ...]:
+def device_rows(capacities: tuple[Capacity, ...]) -> tuple[DeviceRow, ...]:
     """How full each device is."""
     return tuple(
         DeviceRow(
-            device=room.device,
-            leased=sum(one.charge for one in room.holdings),
-            strangers=room.strangers,
-            standing=room.standing,
-            free=max(0, room.free),
+            device=capacity.device,
+            leased=sum(one.charge for one in capacity.holdings),
+            strangers=capacity.strangers,
+            standing=capacity.standing,
+            free=max(0, capacity.free),
         )
-        for room in rooms
-        if room.within is None
+        for capacity in capacities
+        if capacity.within is None
     )
 
 
@@ -34,7 +34,7 @@ def lease_rows(
     return tuple(_lease_row(job, facts, samples, home) for job in holding)
 
 
-def waiting_rows(waiting: list[Job], told: dict[int, str]) -> tuple[WaitingRow, ...]:
+def waiting_rows(waiting: list[Job], outcome: dict[int, str]) -> tuple[WaitingRow, ...]:
     """Who waits for what."""
     return tuple(
         WaitingRow(
@@ -43,7 +43,7 @@ def waiting_rows(waiting: list[Job], told: dict[int, str]) -> tuple[WaitingRow, 
             memory=str(job.spec.memory),
             device=job.spec.device,
             since=job.state.since,
-            reason=told.get(job.id, "it has just come"),
+            reason=outcome.get(job.id, "it has just come"),
             foreground=job.spec.client is not None,
         )
         for job in waiting
@@ -84,17 +84,17 @@ def job_row(
     """One job, live or finished. `ends_in` counts where it is above 0; `larger` is a ceiling that
     could be given to one that ran out of memory."""
     spec, state, held = job.spec, job.state, job.holds
-    told = state.outcome if isinstance(state, Finished) else None
+    outcome = state.outcome if isinstance(state, Finished) else None
     lease = state.lease if isinstance(state, Finished) else job.lease
-    boards = read_usage(str(home.runs / job.run)) if held is not None else []
+    usages = read_usage(str(home.runs / job.attempt_id)) if held is not None else []
     running = held if isinstance(held, Running) else None
-    if told is not None:
-        how = reason = ending(told)
-        if told.cause == "time limit" and spec.time is not None:
+    if outcome is not None:
+        how = reason = ending(outcome)
+        if outcome.cause == "time limit" and spec.time is not None:
             reason += f" of {format_seconds(spec.time)}"
-        if told.message and told.message != how:
-            reason += f": {told.message.splitlines()[0]}"
-        if told.cause == "lease exceeded":
+        if outcome.message and outcome.message != how:
+            reason += f": {outcome.message.splitlines()[0]}"
+        if outcome.cause == "lease exceeded":
             reason += f"; {advice(job, larger)}"
     elif held is not None:
         reason = held.stopping
@@ -107,7 +107,7 @@ def job_row(
         reason=reason,
         submitted=job.submitted,
         attempt=job.attempt,
-        run=job.run,
+        attempt_id=job.attempt_id,
         priority=spec.priority,
         service=spec.service,
         memory=str(spec.memory),
@@ -117,18 +117,18 @@ def job_row(
         ceiling=lease.ceiling if lease else None,
         charge=lease.charge if lease else None,
         basis=lease.basis if lease else "",
-        now=sum(board.current for board in boards) if boards else None,
-        peak=told.peak if told else (sum(board.peak for board in boards) if boards else None),
-        system_peak=told.system_peak if told else (sample.peak if sample else None),
+        now=sum(usage.current for usage in usages) if usages else None,
+        peak=outcome.peak if outcome else (sum(usage.peak for usage in usages) if usages else None),
+        system_peak=outcome.system_peak if outcome else (sample.peak if sample else None),
         since=state.at if isinstance(state, Finished) else state.since,
-        ran=told.ran if told else None,
-        waited=told.waited if told else (held.waited if held else None),
+        ran=outcome.ran if outcome else None,
+        waited=outcome.waited if outcome else (held.waited if held else None),
         time=spec.time,
         pid=running.worker.pid if running else None,
         how=job.how,
-        code=told.code if told else None,
-        cause=told.cause if told else None,
-        by_user=told is not None and told.by_user,
+        code=outcome.code if outcome else None,
+        cause=outcome.cause if outcome else None,
+        by_user=outcome is not None and outcome.by_user,
         array=spec.task.array if spec.task else None,
         index=spec.task.index if spec.task else None,
         after=(*spec.after, *spec.after_ok),
@@ -146,7 +146,7 @@ def _lease_row(
     lease = state.lease
     fact = facts.get(lease.device)
     held = in_use(job, fact, samples) if fact is not None else None
-    boards = read_usage(str(home.runs / job.run))
+    usages = read_usage(str(home.runs / job.attempt_id))
     running = state if isinstance(state, Running) else None
     return LeaseRow(
         job=job.id,
@@ -156,13 +156,13 @@ def _lease_row(
         device=lease.device,
         ceiling=lease.ceiling,
         charge=lease.charge,
-        now=sum(board.current for board in boards) if boards else None,
-        peak=sum(board.peak for board in boards) if boards else None,
+        now=sum(usage.current for usage in usages) if usages else None,
+        peak=sum(usage.peak for usage in usages) if usages else None,
         since=state.since,
         pid=running.worker.pid if running else None,
         how=running.how if running else "starting",
         basis=lease.basis,
         over=held is not None and held > lease.charge,
-        lodger=job.spec.lodger is not None,
+        in_process=job.spec.in_process is not None,
         within=job.spec.within,
     )

@@ -24,7 +24,7 @@ def mark(job: Job) -> str:
 
 def log_paths(job: Job, home: Home) -> list[str]:
     """Where a job without a client writes."""
-    return output_files.paths(str(home.logs), job.run, job.spec.split)
+    return output_files.paths(str(home.logs), job.attempt_id, job.spec.split)
 
 
 def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLease:
@@ -38,7 +38,7 @@ def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLe
         uuid=device.uuid,
         ceiling=lease.ceiling,
         capacity=device.capacity,
-        dir=str(home.runs / job.run),
+        dir=str(home.runs / job.attempt_id),
         roomy=lease.roomy,
     )
 
@@ -58,7 +58,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
         for name in _POOLS:
             environ.setdefault(name, str(len(lease.cpus or around.affinity)))
     return {
-        "run": job.run,
+        "run": job.attempt_id,
         "kind": program.kind,
         "target": os.fsdecode(program.target),
         "args": [os.fsdecode(word) for word in program.args],

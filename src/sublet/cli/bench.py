@@ -138,8 +138,8 @@ async def _subject(
             raise BadRequest(
                 "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
             ) from None
-        station = GrpcTarget(grpc, model, version, token)
-        return await subject.over_grpc(station, model, version, asked)
+        target = GrpcTarget(grpc, model, version, token)
+        return await subject.over_grpc(target, model, version, asked)
     return await subject.running(model, version, asked)
 
 
@@ -199,7 +199,7 @@ class _Bench:
 
     def report(self, sheet: Path | None, plot: Path | None) -> None:
         """All that was measured, as files and at the end of the table."""
-        from sublet.tools.loadtest import advice, drawing, tables
+        from sublet.tools.loadtest import drawing, tables
 
         if not self._figures or self._subject is None:
             return
@@ -207,7 +207,7 @@ class _Bench:
             _write(sheet, tables.sheet(self._figures))
         if plot is not None:
             _write(plot, drawing.draw(self._figures, self._subject.about))
-        said = advice.advice(self._figures)
+        said = tables.advice(self._figures)
         if self._as_json:
             told = self._subject
             document = {

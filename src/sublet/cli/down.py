@@ -36,7 +36,7 @@ def command(stop: bool) -> int:
     if not isinstance(reply, Downed):
         return 1
     for row in reply.running:
-        fate = "stopped" if stop and not row.lodger else f"goes on (pid {row.pid})"
+        fate = "stopped" if stop and not row.in_process else f"goes on (pid {row.pid})"
         say(f"#{row.job} {plain(row.name)}: {fate}, lease {format_bytes(row.ceiling)}")
     for waiting in reply.waiting[:_WAITING]:
         fate = "still waits in the queue, for the next broker"

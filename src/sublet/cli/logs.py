@@ -36,9 +36,9 @@ def command(
     try:
         run = ""
         for output in show(attempt, only, tail):
-            if run not in ("", output.run):
-                print(f"sublet: attempt {output.run.partition('.')[2]}", file=sys.stderr)
-            run = output.run
+            if run not in ("", output.attempt_id):
+                print(f"sublet: attempt {output.attempt_id.partition('.')[2]}", file=sys.stderr)
+            run = output.attempt_id
             _write(output, only)
     except BrokenPipeError:
         return pipe_closed()

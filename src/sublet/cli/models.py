@@ -16,9 +16,9 @@ _NONE = "no model is served; try: sublet serve models/"
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(as_json: bool) -> int:
     """Show the models that are served: memory, load time, requests, last use."""
-    from sublet.serving.client.model_listing import roll_call
+    from sublet.serving.client.engine_directory import list_models
 
-    rows = roll_call()
+    rows = list_models()
     if as_json:
         print_json(rows)
         return 0

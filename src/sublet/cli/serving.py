@@ -42,7 +42,7 @@ def _show(server: "Server", rows: "list[Row]", as_json: bool) -> None:
     known = {(row.model, row.version): row for row in rows}
     models = [
         _facts(version, known.get((version.model, version.number)))
-        for _, model in sorted(server.stock.catalogue.models.items())
+        for _, model in sorted(server.reconciler.catalogue.models.items())
         for _, version in sorted(model.versions.items())
     ]
     where = {
@@ -55,7 +55,7 @@ def _show(server: "Server", rows: "list[Row]", as_json: bool) -> None:
         print_json({"ready": True, "pid": os.getpid(), **where, "models": models})
         return
     say(table(models))
-    for name, text in server.stock.troubles().items():
+    for name, text in server.reconciler.troubles().items():
         say(textwrap.fill(f"{plain(name)}: {plain(text)}", _WIDTH))
     for name, address in where.items():
         if address:

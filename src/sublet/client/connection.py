@@ -270,7 +270,7 @@ def _ask_keeper(home: Home, report: int) -> bool:
     if "SUBLET_LEASE" not in os.environ:
         return False
     from sublet.formats import packets
-    from sublet.formats.lease import current
+    from sublet.inside.current_lease import current
 
     lease = current()
     if lease is None:

@@ -151,7 +151,7 @@ def _under(home: "Home") -> "Tree | None":
     """The lease that this process runs under, if the same broker has granted it."""
     if _LEASE not in os.environ and "sublet.formats.lease" not in sys.modules:
         return None
-    from sublet.formats.lease import current
+    from sublet.inside.current_lease import current
 
     lease = current()
     try:

@@ -23,10 +23,9 @@ from sublet.client.program import surroundings, this_process
 from sublet.domain.memory_option import read_memory
 from sublet.errors import BadRequest, WorldError
 from sublet.formats import attempt_files
-from sublet.formats import lease as leases
 from sublet.formats.lease import LeaseTerms
 from sublet.home import Home
-from sublet.inside import in_process_lease
+from sublet.inside import current_lease, in_process_lease
 from sublet.units import format_bytes
 from sublet.wire.messages import GiveBack
 
@@ -143,7 +142,7 @@ def _same(held: _Held, asked: "Tree") -> Lease:
 
 def _outer() -> LeaseTerms | None:
     """The lease under which this process was started; None if there is none, or it has ended."""
-    outer = leases.current()
+    outer = current_lease.current()
     return outer if outer is not None and os.path.isdir(outer.dir) else None
 
 

@@ -154,14 +154,14 @@ class Row(Protocol):
         """`finished` once it has ended; anything else while it has not."""
 
     @property
-    def run(self) -> str:
+    def attempt_id(self) -> str:
         """The current attempt, such as 13.1."""
 
 
 class Output(NamedTuple):
     """A piece of an attempt's output."""
 
-    run: str
+    attempt_id: str
     stream: Stream
     piece: Piece
 
@@ -187,20 +187,20 @@ class JobLogs:
     ) -> Iterator[Output]:
         """The output so far and all that comes, until the job, or the named attempt, has ended."""
         row = self._find()
-        run = row.run if attempt is None else f"{self.number}.{attempt}"
+        run = row.attempt_id if attempt is None else f"{self.number}.{attempt}"
         while True:
             with contextlib.closing(_Attempt(self.directory, run, only, tail)) as current:
                 looks = itertools.count(1)
                 # The state is asked for before reading: so nothing written up to the end is missed.
-                while row.state != FINISHED and row.run == run:
+                while row.state != FINISHED and row.attempt_id == run:
                     yield from current.read()
                     time.sleep(_EVERY)
                     if next(looks) % _LOOKS_PER_ASK == 0:
                         row = self._find()
                 yield from current.read()
-            if attempt is not None or row.run == run:
+            if attempt is not None or row.attempt_id == run:
                 return
-            run, tail = row.run, None
+            run, tail = row.attempt_id, None
 
     def _choose(self, row: Row, attempt: int | None) -> str:
         if attempt is not None:
@@ -211,7 +211,7 @@ class JobLogs:
                     f"`sublet logs {self.number}` shows the latest.",
                 )
             return run
-        last = int(row.run.partition(".")[2])
+        last = int(row.attempt_id.partition(".")[2])
         for number in range(last, 0, -1):
             if files(self.directory, f"{self.number}.{number}"):
                 return f"{self.number}.{number}"

@@ -19,8 +19,8 @@ from sublet.client.run import run_in_foreground
 from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec
 from sublet.errors import BadRequest
+from sublet.formats.probe import VARIABLE, ProbeNotes, ProbeOrder
 from sublet.home import Home
-from sublet.inside.probe import VARIABLE, ProbeOrder, read_notes
 from sublet.policy.probe_forecast import Pass, forecast
 from sublet.wire.messages import Ended, Explained, KeepForecast
 
@@ -104,7 +104,7 @@ def _pass(spec: JobSpec, share: float, seconds: float, scratch: Path, listener: 
 
 def _judge(spec: JobSpec, ended: Ended, directory: Path, share: float, log: Path) -> Pass:
     outcome = ended.outcome
-    notes = read_notes(str(directory))
+    notes = ProbeNotes.read(str(directory))
     peak = max(outcome.peak or 0, notes.peak)
     if not outcome.tensorflow or not peak:
         last = log.read_text(errors="replace").strip().splitlines()[-1:]

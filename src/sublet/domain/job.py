@@ -125,7 +125,7 @@ class JobSpec(Struct, frozen=True):
         return self.program.target == POOL_PROGRAM
 
     @property
-    def lodger(self) -> Process | None:
+    def in_process(self) -> Process | None:
         """The process that is to hold the lease itself; None if a program is to be started."""
         return self.client if self.program.kind == "process" else None
 
@@ -286,9 +286,9 @@ class Job(Struct, frozen=True):
         """Before another attempt; this one has not run."""
         return replace(self, state=state, attempt=self.attempt + 1)
 
-    def after(self, at: float, tick: float, told: Outcome, again: Again) -> "Job":
+    def after(self, at: float, tick: float, outcome: Outcome, again: Again) -> "Job":
         """Waiting for another attempt after this one has ended so."""
-        past = Past(self.attempt, at, told, self.lease)
+        past = Past(self.attempt, at, outcome, self.lease)
         return replace(
             self,
             state=Waiting(at, tick, again.delay, again.why),
@@ -304,7 +304,7 @@ class Job(Struct, frozen=True):
         return self.spec.name
 
     @property
-    def run(self) -> str:
+    def attempt_id(self) -> str:
         """The name of the current attempt's directory."""
         return f"{self.id}.{self.attempt}"
 

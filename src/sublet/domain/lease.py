@@ -25,8 +25,8 @@ class Lease(Struct, frozen=True):
 
     def trim(self, ceiling: int) -> "Lease":
         """The same lease with a smaller ceiling; the room between goes back to the device."""
-        room = self.ceiling - ceiling
+        freed = self.ceiling - ceiling
         basis = f"{self.basis}, trimmed to the measured peak and a margin"
         return replace(
-            self, ceiling=ceiling, charge=self.charge - room, basis=basis, trimmed=self.ceiling
+            self, ceiling=ceiling, charge=self.charge - freed, basis=basis, trimmed=self.ceiling
         )

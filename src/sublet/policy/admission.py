@@ -88,22 +88,22 @@ class Plan(Struct, frozen=True):
     promised: dict[int, str]
     heads: tuple[int, ...]
     """Those who are first and cannot start."""
-    kept: dict[str, int]
+    reserved: dict[str, int]
     """The devices on which room is kept, and for whom."""
 
 
 def plan(
-    rooms: Iterable[Capacity], line: WaitQueue, now: float, rules: Rules | None = None
+    capacities: Iterable[Capacity], queue: WaitQueue, now: float, rules: Rules | None = None
 ) -> Plan:
     """Decide for all that wait. Costs O((devices + grants) log waiting) where sizes are alike."""
-    desk = _Desk(rooms, line, now, rules or Rules())
-    desk.keep_promises()
-    desk.serve("guaranteed")
-    desk.serve("opportunistic")
-    return desk.done()
+    planner = _Planner(capacities, queue, now, rules or Rules())
+    planner.keep_promises()
+    planner.serve("guaranteed")
+    planner.serve("opportunistic")
+    return planner.done()
 
 
-class _Kept(Struct):
+class _Reservation(Struct):
     """Room kept on a device for the first in line."""
 
     job: int
@@ -122,26 +122,30 @@ class _Kept(Struct):
         )
 
 
-class _Desk:
+class _Planner:
     """One plan in the making: what is left of each device as jobs are dealt with."""
 
     def __init__(
-        self, rooms: Iterable[Capacity], line: WaitQueue, now: float, rules: Rules
+        self, capacities: Iterable[Capacity], queue: WaitQueue, now: float, rules: Rules
     ) -> None:
         # By name, so that the order of the input decides nothing.
-        self.rooms = {room.device.id: room for room in sorted(rooms, key=lambda r: r.device.id)}
-        self.line = line
+        self.capacities = {
+            capacity.device.id: capacity
+            for capacity in sorted(capacities, key=lambda r: r.device.id)
+        }
+        self.queue = queue
         self.now = now
         self.rules = rules
-        self.free = {name: room.free for name, room in self.rooms.items()}
-        self.reachable = {name: room.reachable for name, room in self.rooms.items()}
-        self.coming = dict.fromkeys(self.rooms, 0)
+        self.free = {name: capacity.free for name, capacity in self.capacities.items()}
+        self.reachable = {name: capacity.reachable for name, capacity in self.capacities.items()}
+        self.coming = dict.fromkeys(self.capacities, 0)
         self.company = {
-            name: len(room.holdings) + (room.strangers > 0) for name, room in self.rooms.items()
+            name: len(capacity.holdings) + (capacity.strangers > 0)
+            for name, capacity in self.capacities.items()
         }
         self.victims: dict[str, list[Holding]] = {}
-        for name, room in self.rooms.items():
-            for one in room.holdings:
+        for name, capacity in self.capacities.items():
+            for one in capacity.holdings:
                 if one.stopping:
                     self.coming[name] += one.charge
                 elif one.service == "opportunistic":
@@ -149,7 +153,7 @@ class _Desk:
         for held in self.victims.values():
             held.sort(key=lambda one: (one.charge, one.job))
         self.yielding = bool(self.victims) or any(self.coming.values())
-        self.kept: dict[str, _Kept] = {}
+        self.reserved: dict[str, _Reservation] = {}
         self.grants: list[Grant] = []
         self.preempt: list[Preemption] = []
         self.promised: dict[int, str] = {}
@@ -161,7 +165,7 @@ class _Desk:
             preempt=tuple(self.preempt),
             promised=self.promised,
             heads=tuple(self.heads),
-            kept={name: kept.job for name, kept in self.kept.items()},
+            reserved={name: reserved.job for name, reserved in self.reserved.items()},
         )
 
     def keep_promises(self) -> None:
@@ -169,7 +173,9 @@ class _Desk:
 
         Who has found room elsewhere in the meantime does not wait for it.
         """
-        owed = [(one, name) for job, name in self.line.promised.items() if (one := self._live(job))]
+        owed = [
+            (one, name) for job, name in self.queue.promised.items() if (one := self._live(job))
+        ]
         owed.sort(key=lambda pair: pair[0].place)
         aside: list[tuple[Candidate, str, int, int]] = []
         for one, name in owed:
@@ -192,7 +198,7 @@ class _Desk:
         Until the first who cannot start is known, everybody is looked at; from then on only those
         small enough for what is left.
         """
-        lanes = self.line.lanes(service)
+        lanes = self.queue.lanes(service)
         fronts: set[tuple[str, ...]] = set()
         heap: list[tuple[tuple[float, int, int], int, int]] = []
 
@@ -226,12 +232,12 @@ class _Desk:
         within = 0.0
         for name in names:
             most = self._could_be_free(name) if yielding else self.free[name]
-            kept = self.kept.get(name)
-            if kept is None:
+            reserved = self.reserved.get(name)
+            if reserved is None:
                 anybody = max(anybody, most)
-            elif kept.until is not None:
-                anybody = max(anybody, min(most, kept.spare))
-                brief, within = max(brief, most), max(within, kept.until - self.now)
+            elif reserved.until is not None:
+                anybody = max(anybody, min(most, reserved.spare))
+                brief, within = max(brief, most), max(within, reserved.until - self.now)
         return Reach(anybody, brief, within)
 
     def _could_be_free(self, name: str) -> int:
@@ -267,11 +273,11 @@ class _Desk:
         return True
 
     def _open(self, one: Candidate, offer: Offer, name: str) -> bool:
-        kept = self.kept.get(name)
-        if kept is None:
+        reserved = self.reserved.get(name)
+        if reserved is None:
             return True
         charge = self.free[name] if offer.grow else offer.charge
-        return kept.lets(one, charge, self.now)
+        return reserved.lets(one, charge, self.now)
 
     def _make_room(self, one: Candidate) -> bool:
         """Promise it the device where the fewest, then the smallest, have to end for it."""
@@ -303,16 +309,16 @@ class _Desk:
         if not lacking:
             return False
         self.heads.append(one.job)
-        led = self.line.led.get(one.job, self.now)
+        led = self.queue.led.get(one.job, self.now)
         patience, limit = self.rules.bounds(led - one.since)
         waited = self.now - led
-        free_to_keep = [option for option in lacking if option[1] not in self.kept]
+        free_to_keep = [option for option in lacking if option[1] not in self.reserved]
         if waited >= patience and free_to_keep:
             _, name, offer = min(free_to_keep, key=lambda option: option[:2])
             until, spare = None, 0
             if waited < limit:
                 until, spare = self._start_of(offer, name)
-            self.kept[name] = _Kept(one.job, until, spare)
+            self.reserved[name] = _Reservation(one.job, until, spare)
         return True
 
     def _start_of(self, offer: Offer, name: str) -> tuple[float | None, int]:
@@ -320,7 +326,7 @@ class _Desk:
         free = self.free[name] - offer.charge
         ends = sorted(
             (one.end, one.charge)
-            for one in self.rooms[name].holdings
+            for one in self.capacities[name].holdings
             # Who was expected to have ended by now may run for ever.
             if one.end is not None and one.end > self.now
         )
@@ -336,9 +342,9 @@ class _Desk:
             overhead = charge - ceiling
             ceiling = max(ceiling, (self.free[name] - overhead) // MiB * MiB)
             charge = ceiling + overhead
-        kept = self.kept.get(name)
-        if kept is not None and not kept.before(one, self.now):
-            kept.spare -= charge
+        reserved = self.reserved.get(name)
+        if reserved is not None and not reserved.before(one, self.now):
+            reserved.spare -= charge
         self.free[name] -= charge
         self.company[name] += 1
         self.grants.append(Grant(one.job, name, Size(ceiling, offer.basis, offer.roomy), charge))
@@ -354,20 +360,20 @@ class _Desk:
         from_others = min(self.coming[name], offer.charge)
         self.coming[name] -= from_others
         self.free[name] -= offer.charge - from_others
-        kept = self.kept.get(name)
-        if kept is not None and not kept.before(one, self.now):
-            kept.spare -= offer.charge
+        reserved = self.reserved.get(name)
+        if reserved is not None and not reserved.before(one, self.now):
+            reserved.spare -= offer.charge
         self.promised[one.job] = name
         return offer.charge - from_others, from_others
 
     def _settled(self, one: Candidate) -> bool:
         """Whether an earlier promise has dealt with this job."""
-        return one.job in self.line.promised and (
+        return one.job in self.queue.promised and (
             one.job in self.promised or any(grant.job == one.job for grant in self.grants)
         )
 
     def _live(self, job: int) -> Candidate | None:
-        one = self.line.get(job)
+        one = self.queue.get(job)
         return one if one is not None and not one.held else None
 
 

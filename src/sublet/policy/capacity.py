@@ -53,18 +53,22 @@ class Capacity(Struct, frozen=True):
         return self.free + sum(one.charge for one in self.holdings)
 
 
-def most_ever(room: Capacity, overhead: int) -> int:
+def most_ever(capacity: Capacity, overhead: int) -> int:
     """The largest ceiling this device could give with no other program on it."""
-    return room.device.capacity - room.standing - overhead
+    return capacity.device.capacity - capacity.standing - overhead
 
 
 def eligible(
-    device: str | None, rooms: tuple[Capacity, ...], within: int | None = None
+    device: str | None, capacities: tuple[Capacity, ...], within: int | None = None
 ) -> list[str]:
     """The devices a job may go to: those it names, else the GPUs, else the CPU. One within another
     goes into that one's lease and nowhere else."""
     if within is not None:
-        return [room.device.id for room in rooms if room.within == within]
+        return [capacity.device.id for capacity in capacities if capacity.within == within]
     if device is None:
-        device = "gpu" if any(room.device.kind == "gpu" for room in rooms) else "cpu"
-    return [room.device.id for room in rooms if room.within is None and room.device.goes_by(device)]
+        device = "gpu" if any(capacity.device.kind == "gpu" for capacity in capacities) else "cpu"
+    return [
+        capacity.device.id
+        for capacity in capacities
+        if capacity.within is None and capacity.device.goes_by(device)
+    ]

@@ -21,83 +21,85 @@ _WIDTH = 78
 _SHOWN = 10
 
 
-def lines(told: Explanation) -> list[str]:
+def lines(explanation: Explanation) -> list[str]:
     """The explanation, in lines of at most 80 columns."""
-    lesson = learn(told.history)
-    rows: list[tuple[str, str]] = [("lease", _lease(told))]
-    if told.waits:
-        rows.append(("waits", told.waits))
-    if told.lease is not None:
-        rows.append(("process", _process(told, lesson)))
-    if told.ask == "auto":
-        rows += _learned(told, lesson)
+    lesson = learn(explanation.history)
+    rows: list[tuple[str, str]] = [("lease", _lease(explanation))]
+    if explanation.waits:
+        rows.append(("waits", explanation.waits))
+    if explanation.lease is not None:
+        rows.append(("process", _process(explanation, lesson)))
+    if explanation.ask == "auto":
+        rows += _learned(explanation, lesson)
     else:
-        rows.append(("why", f"--memory {told.ask}: what was learned has no say"))
-        rows.append(("auto", f"would ask for {_would(told, lesson)}"))
-    if told.peak is not None:
-        rows.append(("held", f"{format_bytes(told.peak)} at most, in its own run"))
-    out = [f"#{told.job} {told.name}, attempt {told.attempt}, {told.state}"]
+        rows.append(("why", f"--memory {explanation.ask}: what was learned has no say"))
+        rows.append(("auto", f"would ask for {_would(explanation, lesson)}"))
+    if explanation.peak is not None:
+        rows.append(("held", f"{format_bytes(explanation.peak)} at most, in its own run"))
+    out = [
+        f"#{explanation.job} {explanation.name}, attempt {explanation.attempt}, {explanation.state}"
+    ]
     for name, text in rows:
         wrapped = textwrap.wrap(text, _WIDTH - 10) or [""]
         out += [f"  {name:<8}{wrapped[0]}", *(f"  {'':<8}{line}" for line in wrapped[1:])]
-    if told.history.runs:
-        out += ["", *_table(told.history.runs, lesson)]
+    if explanation.history.runs:
+        out += ["", *_table(explanation.history.runs, lesson)]
     return out
 
 
-def forecast_lines(told: Forecast, name: str) -> list[str]:
+def forecast_lines(explanation: Forecast, name: str) -> list[str]:
     """What a probe has found."""
     out = [
-        f"{name} will need about {format_bytes(told.expected)}",
-        f"  between {format_bytes(told.low)} and {format_bytes(told.high)}",
+        f"{name} will need about {format_bytes(explanation.expected)}",
+        f"  between {format_bytes(explanation.low)} and {format_bytes(explanation.high)}",
     ]
     out += textwrap.wrap(
-        f"from {told.rests_on}", _WIDTH, initial_indent="  ", subsequent_indent="  "
+        f"from {explanation.rests_on}", _WIDTH, initial_indent="  ", subsequent_indent="  "
     )
-    for point in told.points:
+    for point in explanation.points:
         out.append(f"  {point.batch:>6.0%} of the batch: peak {format_bytes(point.peak)}")
     return out
 
 
-def gives(told: Explanation) -> str:
+def gives(explanation: Explanation) -> str:
     """The ceiling that `auto` would ask for."""
-    return _would(told, learn(told.history))
+    return _would(explanation, learn(explanation.history))
 
 
-def _lease(told: Explanation) -> str:
-    if told.lease is None:
-        return f"none yet; asks for --memory {told.ask} on {told.device}"
-    lease = told.lease
+def _lease(explanation: Explanation) -> str:
+    if explanation.lease is None:
+        return f"none yet; asks for --memory {explanation.ask} on {explanation.device}"
+    lease = explanation.lease
     return f"{format_bytes(lease.ceiling)} on {lease.device} ({lease.basis})"
 
 
-def _process(told: Explanation, lesson: Lesson) -> str:
+def _process(explanation: Explanation, lesson: Lesson) -> str:
     """What is charged beside the ceiling."""
-    assert told.lease is not None
-    beside = format_bytes(told.lease.charge - told.lease.ceiling)
-    start = told.history.start
+    assert explanation.lease is not None
+    beside = format_bytes(explanation.lease.charge - explanation.lease.ceiling)
+    start = explanation.history.start
     if lesson.evidence.outside is None:
         return f"{beside} more for the process itself, as usual for a {start} start"
     held = format_bytes(lesson.evidence.outside)
     return f"{beside} more for the process itself; {held} were seen after a {start} start"
 
 
-def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
+def _learned(explanation: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
     evidence = lesson.evidence
     if evidence.peak is None:
         rate = IDLE_SHARE if evidence.idle else DEFAULT_SHARE
-        share = format_bytes(int(told.capacity * rate))
-        yield "why", f"{_unknown(told, lesson)}: {rate:.0%} of {told.device}, {share}"
+        share = format_bytes(int(explanation.capacity * rate))
+        yield "why", f"{_unknown(explanation, lesson)}: {rate:.0%} of {explanation.device}, {share}"
         if evidence.at_least:
             yield "seen", f"{format_bytes(evidence.at_least)}: it needs that at the least"
-        if told.peak is not None:
+        if explanation.peak is not None:
             yield "next", "later runs are sized by what this one held"
-        elif not told.history.runs:
+        elif not explanation.history.runs:
             yield "next", "`sublet probe` finds out from a few steps"
     else:
         yield "peak", f"{format_bytes(evidence.peak)}, {evidence.basis or _counted(lesson)}"
         margin = doubt(evidence.runs) if evidence.margin is None else evidence.margin
-        least = spare(told.capacity)
+        least = spare(explanation.capacity)
         if margin and evidence.peak * max(margin, FRAGMENTS) < least:
             yield "margin", f"{format_bytes(least)}: less is never added"
         elif margin:
@@ -106,8 +108,8 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
             yield "seen", f"{format_bytes(evidence.at_least)}, in a run that did not end well"
     if lesson.line is not None:
         yield "line", _line(lesson.line)
-    if told.history.forecast is not None:
-        probe = told.history.forecast
+    if explanation.history.forecast is not None:
+        probe = explanation.history.forecast
         yield (
             "probe",
             (
@@ -123,30 +125,30 @@ def _learned(told: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:
         )
     if evidence.failed_at:
         yield "failed", f"{format_bytes(evidence.failed_at)} was too little: twice that, or more"
-    if told.least:
-        yield "retry", f"at least {format_bytes(told.least)}, after the attempt before"
-    if _wanted(told, lesson) == SMALLEST:
+    if explanation.least:
+        yield "retry", f"at least {format_bytes(explanation.least)}, after the attempt before"
+    if _wanted(explanation, lesson) == SMALLEST:
         yield "least", f"{format_bytes(SMALLEST)}: less is never given"
-    yield "gives", _would(told, lesson)
+    yield "gives", _would(explanation, lesson)
 
 
-def _would(told: Explanation, lesson: Lesson) -> str:
-    wanted = _wanted(told, lesson)
-    if wanted > told.ever:
-        most = format_bytes(max(told.ever, 0))
-        return f"{format_bytes(wanted)}, of which {told.device} can give {most}"
+def _would(explanation: Explanation, lesson: Lesson) -> str:
+    wanted = _wanted(explanation, lesson)
+    if wanted > explanation.ever:
+        most = format_bytes(max(explanation.ever, 0))
+        return f"{format_bytes(wanted)}, of which {explanation.device} can give {most}"
     return format_bytes(wanted)
 
 
-def _unknown(told: Explanation, lesson: Lesson) -> str:
-    runs = told.history.runs
+def _unknown(explanation: Explanation, lesson: Lesson) -> str:
+    runs = explanation.history.runs
     if lesson.evidence.idle or (runs and all(run.peak is None for run in runs)):
         return "no run of it has started TensorFlow"
     return "no run says what it needs" if runs else "no run of it was measured"
 
 
-def _wanted(told: Explanation, lesson: Lesson) -> int:
-    return max(learned_ceiling(lesson.evidence, told.capacity), told.least)
+def _wanted(explanation: Explanation, lesson: Lesson) -> int:
+    return max(learned_ceiling(lesson.evidence, explanation.capacity), explanation.least)
 
 
 def _counted(lesson: Lesson) -> str:

@@ -145,11 +145,11 @@ def _from_one_batch(runs: list[Run], batch: int) -> Lesson:
 
 
 def _from_probe(history: History) -> Lesson | None:
-    told = history.forecast
-    if told is None or told.edited or not told.complete:
+    forecast = history.forecast
+    if forecast is None or forecast.edited or not forecast.complete:
         return None
-    words = f"a probe that expects at most {format_bytes(told.high)}"
-    return Lesson(Evidence(told.high, len(told.points), margin=FRAGMENTS, basis=words))
+    words = f"a probe that expects at most {format_bytes(forecast.high)}"
+    return Lesson(Evidence(forecast.high, len(forecast.points), margin=FRAGMENTS, basis=words))
 
 
 def _from_others(history: History) -> Lesson | None:

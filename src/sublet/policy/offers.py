@@ -14,7 +14,7 @@ _NOTHING_KNOWN = Evidence()
 def offers(
     ask: MemoryAsk,
     device: str | None,
-    rooms: tuple[Capacity, ...],
+    capacities: tuple[Capacity, ...],
     overhead: Mapping[str, int],
     evidence: Mapping[str, Evidence],
     least: int = 0,
@@ -26,19 +26,19 @@ def offers(
     by kind of device. Who is on the devices does not matter, so an offer holds until the evidence
     or what stands on a device changes.
     """
-    names = set(eligible(device, rooms, within))
+    names = set(eligible(device, capacities, within))
     found: dict[tuple[int, int, str, bool], list[str]] = {}
-    for room in rooms:
-        name = room.device.id
+    for capacity in capacities:
+        name = capacity.device.id
         if name not in names:
             continue
-        ever = most_ever(room, overhead[name])
-        known = evidence.get(room.device.kind, _NOTHING_KNOWN)
+        ever = most_ever(capacity, overhead[name])
+        known = evidence.get(capacity.device.kind, _NOTHING_KNOWN)
         if isinstance(ask, Grow):
             chosen = Size(max(SMALLEST, least), "all that was free")
             if chosen.ceiling > ever:
                 continue
-        elif (sized := size(ask, room.device, ever, ever, known, least)) is not None:
+        elif (sized := size(ask, capacity.device, ever, ever, known, least)) is not None:
             chosen = sized
         else:
             continue
@@ -54,21 +54,21 @@ def offers(
 def never(
     ask: MemoryAsk,
     device: str | None,
-    rooms: tuple[Capacity, ...],
+    capacities: tuple[Capacity, ...],
     overhead: Mapping[str, int],
     least: int = 0,
     within: int | None = None,
 ) -> str:
     """Why there is no offer."""
-    names = eligible(device, rooms, within)
+    names = eligible(device, capacities, within)
     if not names and within is not None:
         return f"the lease of #{within}, out of which it was to come, has ended"
     if not names:
         return f"there is no device {device!r} any more"
     most = {
-        room.device.id: max(0, most_ever(room, overhead[room.device.id]))
-        for room in rooms
-        if room.device.id in names
+        capacity.device.id: max(0, most_ever(capacity, overhead[capacity.device.id]))
+        for capacity in capacities
+        if capacity.device.id in names
     }
     name = max(most, key=lambda name: (most[name], name))
     wanted = f"at least {format_bytes(least)}" if least else f"{ask}"

@@ -18,42 +18,42 @@ _CRASHES = ("exited", "signalled", "lost")
 """What a program brings upon itself; the other endings have reasons of their own."""
 
 
-def again(job: Job, told: Outcome, larger: int | None) -> Again | None:
+def again(job: Job, outcome: Outcome, larger: int | None) -> Again | None:
     """The terms of another attempt; None if there is to be none.
 
     `larger` is a ceiling the device could give after this one was too small.
     """
     spec = job.spec
-    if told.cause == "lease exceeded":
+    if outcome.cause == "lease exceeded":
         if spec.on_oom != "grow" or larger is None:
             return None
         had = format_bytes(job.lease.ceiling) if job.lease else "its lease"
         return Again(f"ran out of memory within {had}", 0.0, larger, forgiven=True)
-    if spec.client is not None or loops(job, told):
+    if spec.client is not None or loops(job, outcome):
         return None
-    if told.cause in ("preempted", "lost") and not told.unseen:
-        return Again(told.message or told.cause, forgiven=True) if spec.requeue else None
+    if outcome.cause in ("preempted", "lost") and not outcome.unseen:
+        return Again(outcome.message or outcome.cause, forgiven=True) if spec.requeue else None
     # One whose end was not seen may have ended well: it is done again only if that was asked for.
-    if told.cause not in ("exited", "signalled", "lost") or told.code == 0:
+    if outcome.cause not in ("exited", "signalled", "lost") or outcome.code == 0:
         return None
-    if told.code == REQUEUE_CODE and told.cause == "exited" and spec.requeue:
+    if outcome.code == REQUEUE_CODE and outcome.cause == "exited" and spec.requeue:
         return Again(f"asked to be started again (exit code {REQUEUE_CODE})", forgiven=True)
     if job.failures >= spec.retries:
         return None
     delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(job.failures, 10))
     return Again(
-        f"{ending(told)}, retry {job.failures + 1} of {spec.retries} in {format_seconds(delay)}",
+        f"{ending(outcome)}, retry {job.failures + 1} of {spec.retries} in {format_seconds(delay)}",
         delay,
     )
 
 
-def loops(job: Job, told: Outcome) -> bool:
+def loops(job: Job, outcome: Outcome) -> bool:
     """Whether it ends in the same way again and again, without doing any work."""
-    if told.ran >= QUICK or told.cause not in _CRASHES or told.code == 0:
+    if outcome.ran >= QUICK or outcome.cause not in _CRASHES or outcome.code == 0:
         return False
     last = [past.outcome for past in job.past[-(LOOP - 1) :]]
     return len(last) == LOOP - 1 and all(
-        one.ran < QUICK and (one.cause, one.code) == (told.cause, told.code) for one in last
+        one.ran < QUICK and (one.cause, one.code) == (outcome.cause, outcome.code) for one in last
     )
 
 
@@ -65,15 +65,15 @@ def advice(job: Job, larger: int | None) -> str:
     return f"try --memory {larger // MiB}MiB{grow}"
 
 
-def ending(told: Outcome) -> str:
+def ending(outcome: Outcome) -> str:
     """How an attempt ended, in a few words."""
-    if told.by_user:
+    if outcome.by_user:
         return "ended by its user"
-    match told.cause:
+    match outcome.cause:
         case "exited":
-            return "done" if told.code == 0 else f"exit code {told.code}"
+            return "done" if outcome.code == 0 else f"exit code {outcome.code}"
         case "signalled":
-            return f"killed by signal {told.code - 128}"
+            return f"killed by signal {outcome.code - 128}"
         case "lease exceeded":
             return "out of memory"
         case "dependency":

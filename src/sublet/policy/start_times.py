@@ -20,7 +20,7 @@ _SHORTEST = 30.0
 
 
 def forecast(
-    rooms: Iterable[Capacity],
+    capacities: Iterable[Capacity],
     turn: Iterable[Candidate],
     now: float,
     jobs: Collection[int],
@@ -31,22 +31,22 @@ def forecast(
     `turn` are those who wait, in the order in which they are served (`in_turn`). `usual` is what a
     program runs for of which nothing is known.
     """
-    told: dict[int, float | None] = dict.fromkeys(jobs)
-    devices = {room.device.id: _Device(room, now, usual) for room in rooms}
-    missing = len(told)
+    starts: dict[int, float | None] = dict.fromkeys(jobs)
+    devices = {capacity.device.id: _Device(capacity, now, usual) for capacity in capacities}
+    missing = len(starts)
     for one in turn:
         if not missing:
             break
         start = _start(one, devices, usual)
-        if one.job in told:
+        if one.job in starts:
             missing -= 1
-            told[one.job] = None if start is None else max(0.0, start - now)
-    return told
+            starts[one.job] = None if start is None else max(0.0, start - now)
+    return starts
 
 
-def in_turn(line: WaitQueue) -> list[Candidate]:
+def in_turn(queue: WaitQueue) -> list[Candidate]:
     """The order in which those who wait are served: guaranteed ones first."""
-    everyone = list(line)
+    everyone = list(queue)
     return [
         *(one for one in everyone if one.service == "guaranteed"),
         *(one for one in everyone if one.service == "opportunistic"),
@@ -56,11 +56,11 @@ def in_turn(line: WaitQueue) -> list[Candidate]:
 class _Device:
     """A device at the moment up to which it is planned."""
 
-    def __init__(self, room: Capacity, now: float, usual: float | None) -> None:
+    def __init__(self, capacity: Capacity, now: float, usual: float | None) -> None:
         self.at = now
-        self.free = room.free
-        self.reachable = room.reachable
-        self.ends = [(_end(one, now, usual), one.charge) for one in room.holdings]
+        self.free = capacity.free
+        self.reachable = capacity.reachable
+        self.ends = [(_end(one, now, usual), one.charge) for one in capacity.holdings]
         heapq.heapify(self.ends)
 
     def advance(self, charge: int) -> None:

@@ -114,7 +114,7 @@ class Lane:
         self.service = service
         self.devices = devices
         self._keys: list[tuple[int, int]] = []
-        self._slots: list[Candidate | None] = []
+        self._entries: list[Candidate | None] = []
         self._live = 0
         self._build()
 
@@ -122,10 +122,10 @@ class Lane:
         return self._live
 
     def __iter__(self) -> Iterator[Candidate]:
-        return (one for one in self._slots if one is not None)
+        return (one for one in self._entries if one is not None)
 
     def __getitem__(self, at: int) -> Candidate:
-        one = self._slots[at]
+        one = self._entries[at]
         assert one is not None
         return one
 
@@ -135,25 +135,27 @@ class Lane:
         at = bisect_left(self._keys, key)
         if at == len(self._keys) or self._keys[at] != key:
             self._keys.insert(at, key)
-            self._slots.insert(at, one)
+            self._entries.insert(at, one)
             self._live += 1
             # Built again when it is next read: many may come at once, in any order.
             self._stale |= at < len(self._keys) - 1 or len(self._keys) > self._leaves
         else:
-            self._live += self._slots[at] is None
-            self._slots[at] = one
+            self._live += self._entries[at] is None
+            self._entries[at] = one
         self._write(at, one.smallest, _run(one))
 
     def take(self, one: Candidate) -> None:
         """Let a job go."""
         at = bisect_left(self._keys, (one.order, one.job))
-        self._slots[at] = None
+        self._entries[at] = None
         self._live -= 1
         self._write(at, NEVER, math.inf)
-        if self._live < len(self._slots) // 4 and len(self._slots) > _SMALLEST_TREE:
-            left = [(key, slot) for key, slot in zip(self._keys, self._slots, strict=True) if slot]
+        if self._live < len(self._entries) // 4 and len(self._entries) > _SMALLEST_TREE:
+            left = [
+                (key, entry) for key, entry in zip(self._keys, self._entries, strict=True) if entry
+            ]
             self._keys = [key for key, _ in left]
-            self._slots = [slot for _, slot in left]
+            self._entries = [entry for _, entry in left]
             self._stale = True
 
     def find(self, start: int, reach: Reach) -> int | None:
@@ -195,12 +197,12 @@ class Lane:
     def _build(self) -> None:
         self._stale = False
         leaves = _SMALLEST_TREE
-        while leaves < 2 * len(self._slots):
+        while leaves < 2 * len(self._entries):
             leaves *= 2
         self._leaves = leaves
-        gap = leaves - len(self._slots)
-        smallest = [NEVER if slot is None else slot.smallest for slot in self._slots]
-        briefest = [math.inf if slot is None else _run(slot) for slot in self._slots]
+        gap = leaves - len(self._entries)
+        smallest = [NEVER if entry is None else entry.smallest for entry in self._entries]
+        briefest = [math.inf if entry is None else _run(entry) for entry in self._entries]
         self._sizes = _minima([NEVER] * leaves + smallest + [NEVER] * gap)
         self._runs = _minima([math.inf] * leaves + briefest + [math.inf] * gap)
 
@@ -215,7 +217,7 @@ class WaitQueue:
         """Since when these jobs are first in their line and could not start."""
         self.promised: dict[int, str] = {}
         """For these jobs others were stopped: the device where the room is theirs."""
-        self.kept: dict[str, int] = {}
+        self.reserved: dict[str, int] = {}
         """On these devices nobody passes the job that is first."""
         for one in waiting:
             self.put(one)
@@ -287,7 +289,7 @@ class WaitQueue:
         for job in plan.heads:
             self.led.setdefault(job, now)
         self.promised = dict(plan.promised)
-        self.kept = dict(plan.kept)
+        self.reserved = dict(plan.reserved)
 
 
 def _minima(tree: list[_Number]) -> list[_Number]:

@@ -18,21 +18,21 @@ class Reasons:
 
     def __init__(
         self,
-        rooms: Iterable[Capacity],
-        line: WaitQueue,
+        capacities: Iterable[Capacity],
+        queue: WaitQueue,
         now: float,
         jobs: Collection[int] | None = None,
         usual: float | None = None,
     ) -> None:
         """`jobs` are those that will be asked about; one pass through the line serves them all."""
-        self._rooms = {room.device.id: room for room in rooms}
-        self._line = line
-        turn = in_turn(line)
+        self._capacities = {capacity.device.id: capacity for capacity in capacities}
+        self._queue = queue
+        turn = in_turn(queue)
         asked = {one.job for one in turn} if jobs is None else jobs
-        self._starts = forecast(self._rooms.values(), turn, now, asked, usual)
+        self._starts = forecast(self._capacities.values(), turn, now, asked, usual)
         self._ahead = _ahead(turn, self._starts)
-        self._free = {name: _free(room) for name, room in self._rooms.items()}
-        self._holders = {name: _holders(room) for name, room in self._rooms.items()}
+        self._free = {name: _free(capacity) for name, capacity in self._capacities.items()}
+        self._holders = {name: _holders(capacity) for name, capacity in self._capacities.items()}
 
     def start(self, job: int) -> float | None:
         """Seconds until the job starts; None where nobody can tell."""
@@ -43,7 +43,7 @@ class Reasons:
 
         Without the estimate, the text changes only when something has happened.
         """
-        one = self._line.get(job)
+        one = self._queue.get(job)
         if one is None:
             return "it does not wait"
         if one.held:
@@ -51,24 +51,24 @@ class Reasons:
         closest = self._closest(one)
         if closest is None:
             return "no device can give it what it needs"
-        offer, room = closest
-        parts = [self._lacks(one, offer, room)]
+        offer, capacity = closest
+        parts = [self._lacks(one, offer, capacity)]
         if ahead := self._ahead.get(job, 0):
             parts.append(f"{ahead} ahead")
         if estimate and (start := self.start(job)) is not None:
             parts.append(_about(start))
-        if holders := self._holders[room.device.id]:
+        if holders := self._holders[capacity.device.id]:
             parts.append(f"held by {holders}")
         return "; ".join(parts)
 
     def _closest(self, one: Candidate) -> tuple[Offer, Capacity] | None:
         """The device that lacks least is the one worth talking about."""
-        promised = self._line.promised.get(one.job)
+        promised = self._queue.promised.get(one.job)
         options = [
-            (offer, self._rooms[name])
+            (offer, self._capacities[name])
             for offer in one.offers
             for name in offer.devices
-            if name in self._rooms and promised in (None, name)
+            if name in self._capacities and promised in (None, name)
         ]
         return min(
             options,
@@ -76,32 +76,32 @@ class Reasons:
             default=None,
         )
 
-    def _lacks(self, one: Candidate, offer: Offer, room: Capacity) -> str:
-        name = room.device.id
+    def _lacks(self, one: Candidate, offer: Offer, capacity: Capacity) -> str:
+        name = capacity.device.id
         needs = f"needs {format_bytes(offer.ceiling)}"
         if beside := offer.charge - offer.ceiling:
             needs += f" + {format_bytes(beside)} for its process"
-        where = f" on {name}" if room.within is None else ""
+        where = f" on {name}" if capacity.within is None else ""
         text = f"{needs}{where}, {self._free[name]}"
-        kept = self._line.kept.get(name)
-        if self._line.promised.get(one.job) == name:
+        reserved = self._queue.reserved.get(name)
+        if self._queue.promised.get(one.job) == name:
             return f"{text}; others are making room for it"
-        if kept == one.job:
+        if reserved == one.job:
             return f"{text}; the room is kept for it"
-        if offer.charge <= room.free:
-            owner = kept if kept is not None else self._owed(name)
+        if offer.charge <= capacity.free:
+            owner = reserved if reserved is not None else self._owed(name)
             return text if owner is None else f"{text}, kept for #{owner}"
         return text
 
     def _owed(self, name: str) -> int | None:
-        return next((job for job, where in self._line.promised.items() if where == name), None)
+        return next((job for job, where in self._queue.promised.items() if where == name), None)
 
 
-def _free(room: Capacity) -> str:
-    if room.within is not None:
-        held = f"{format_bytes(room.device.capacity)} that #{room.within} holds"
-        return f"{format_bytes(max(room.free, 0))} free of the {held}"
-    return f"{format_bytes(max(room.free, 0))} of {format_bytes(room.device.capacity)} free"
+def _free(capacity: Capacity) -> str:
+    if capacity.within is not None:
+        held = f"{format_bytes(capacity.device.capacity)} that #{capacity.within} holds"
+        return f"{format_bytes(max(capacity.free, 0))} free of the {held}"
+    return f"{format_bytes(max(capacity.free, 0))} of {format_bytes(capacity.device.capacity)} free"
 
 
 def _ahead(turn: list[Candidate], asked: Collection[int]) -> dict[int, int]:
@@ -130,10 +130,10 @@ def _about(seconds: float) -> str:
     return f"about {round(seconds / 86400)} days"
 
 
-def _holders(room: Capacity) -> str:
-    largest = sorted(room.holdings, key=lambda one: (-one.charge, one.job))[:_NAMED]
+def _holders(capacity: Capacity) -> str:
+    largest = sorted(capacity.holdings, key=lambda one: (-one.charge, one.job))[:_NAMED]
     named = [f"#{one.job} {one.name} {format_bytes(one.charge)}" for one in largest]
-    if room.strangers:
-        others = "other programs" if room.within is None else f"#{room.within} itself"
-        named.append(f"{others} {format_bytes(room.strangers)}")
+    if capacity.strangers:
+        others = "other programs" if capacity.within is None else f"#{capacity.within} itself"
+        named.append(f"{others} {format_bytes(capacity.strangers)}")
     return ", ".join(named)

@@ -55,7 +55,7 @@ class Submit(Struct, frozen=True, tag="submit"):
     protocol: int = PROTOCOL
 
 
-class Lodge(Struct, frozen=True, tag="lodge"):
+class LeaseInProcess(Struct, frozen=True, tag="lodge"):
     """Grant me a lease that I hold myself: the spec's client is this process, and nothing is run.
 
     Hanging up withdraws it, unless I have taken what was `Offered`; then it is mine until I end.
@@ -155,7 +155,7 @@ class KeepForecast(Struct, frozen=True, tag="forecast"):
 Request = (
     Run
     | Submit
-    | Lodge
+    | LeaseInProcess
     | GiveBack
     | Attach
     | Signal

@@ -1,6 +1,6 @@
 """What people and programs who look are shown: one row a device, a lease, a job."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from sublet.domain.device import Device
 
@@ -23,7 +23,7 @@ class LeaseRow(Struct, frozen=True):
     basis: str
     over: bool
     """More is in use than was charged."""
-    lodger: bool = False
+    in_process: bool = field(default=False, name="lodger")
     """Whether the process holds it itself: nothing of ours ends or pauses it."""
     within: int | None = None
     """The job out of whose lease this one comes; the device counts only that one."""
@@ -76,7 +76,7 @@ class JobRow(Struct, frozen=True):
     """What it waits for, or how it ended."""
     submitted: float
     attempt: int
-    run: str
+    attempt_id: str = field(name="run")
     priority: str
     service: str
     memory: str

@@ -19,7 +19,7 @@ from support.box import wait_for
 
 _SERVE = """
 import os, socket, sys
-from sublet.backends.local import nursery
+from sublet.nursery import nursery
 nursery._serve(socket.socket(fileno=int(sys.argv[1])), lambda: None)
 os._exit(0)
 """

@@ -26,8 +26,7 @@ from sublet.domain.memory import Exactly
 from sublet.home import Home
 from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
-from sublet.wire import PROTOCOL
-from sublet.wire import messages as say
+from sublet.wire import PROTOCOL, messages
 from support.jobs import job
 
 _LENGTH = struct.Struct(">I")
@@ -41,9 +40,9 @@ class Office:
     def __init__(self, root: Path) -> None:
         home = Home(root)
         home.make()
-        self._hub = Reactor()
+        self._reactor = Reactor()
         self._broker = Broker(
-            self._hub, home, Ledger.open(home.ledger), Probe.open(2 * GiB), SystemClock()
+            self._reactor, home, Ledger.open(home.ledger), Probe.open(2 * GiB), SystemClock()
         )
         self._desk = Requests(self._broker)
         self.heard = 0
@@ -54,7 +53,7 @@ class Office:
         # The broker reads what is there, so a client that sends much must not wait for it.
         ours.setblocking(False)
         theirs.setblocking(False)
-        session = ClientConnection(self._hub, theirs, self._desk)
+        connection = ClientConnection(self._reactor, theirs, self._desk)
         null = os.open(os.devnull, os.O_RDWR)
         try:
             with scratch.nobody_is_hurt():
@@ -62,7 +61,7 @@ class Office:
                 socket.send_fds(ours, [data[1:] or b"\0"], streams)
                 for _ in range(3):
                     self._turn()
-                session.close()
+                connection.close()
                 self._turn()
         finally:
             os.close(null)
@@ -70,17 +69,17 @@ class Office:
 
     def _turn(self) -> None:
         """As the broker's own, but for the plan: nothing is to be started here."""
-        self._hub.later(0.0, lambda: None)
-        self._hub.turn()
+        self._reactor.call_later(0.0, lambda: None)
+        self._reactor.run_once()
         self._broker.plan()
-        self._broker.books.write()
+        self._broker.work.write()
 
     def is_over(self) -> bool:
         return self.heard >= _FRESH or self._broker.closing or self._broker.ending
 
     def close(self) -> None:
         self._broker.close()
-        self._hub.close()
+        self._reactor.close()
 
 
 def target() -> Target:
@@ -106,31 +105,31 @@ def _spec(**fields: object) -> JobSpec:
     return msgspec.structs.replace(job().spec, **(known | fields))
 
 
-def _requests() -> list[say.Request]:
+def _requests() -> list[messages.Request]:
     mine = Process(os.getpid(), 1)
     return [
-        say.Run(_spec(client=mine), "token"),
-        say.Run(_spec(client=mine), "token", say.Under(1, "secret")),
-        say.Submit(_spec(), "a"),
-        say.Submit(_spec(after=(1,), after_ok=(2,), retries=2), "b", (0, 1, 2), 2),
-        say.Lodge(_spec(client=mine), "c"),
-        say.GiveBack(1, "token"),
-        say.Attach(1, "token"),
-        say.Signal(15),
-        say.AskStatus(),
-        say.AskJobs((1, 2)),
-        say.AskJobs(),
-        say.AskExplain(1),
-        say.Watch((1, 2)),
-        say.Act("cancel", (1,)),
-        say.Act("pause", (1, 2)),
-        say.Act("retry", (1,)),
-        say.Down(),
+        messages.Run(_spec(client=mine), "token"),
+        messages.Run(_spec(client=mine), "token", messages.Under(1, "secret")),
+        messages.Submit(_spec(), "a"),
+        messages.Submit(_spec(after=(1,), after_ok=(2,), retries=2), "b", (0, 1, 2), 2),
+        messages.LeaseInProcess(_spec(client=mine), "c"),
+        messages.GiveBack(1, "token"),
+        messages.Attach(1, "token"),
+        messages.Signal(15),
+        messages.AskStatus(),
+        messages.AskJobs((1, 2)),
+        messages.AskJobs(),
+        messages.AskExplain(1),
+        messages.Watch((1, 2)),
+        messages.Act("cancel", (1,)),
+        messages.Act("pause", (1, 2)),
+        messages.Act("retry", (1,)),
+        messages.Down(),
     ]
 
 
 def seeds() -> list[bytes]:
-    one = [_frame(say.encode(request)) for request in _requests()]
+    one = [_frame(messages.encode(request)) for request in _requests()]
     alone = [b"\3" + data for data in one]
     return [*alone, b"\0" + b"".join(one[:4]), b"\3" + one[0] + one[7] + one[13]]
 
@@ -145,7 +144,7 @@ def make(chance: Random) -> bytes:
         *(None, True, -1, 1 << 40, (1 << 64) - 1, 1.5, float("nan"), "", "\0", "x" * 70000),
         *(b"\xff", [], [1] * 3, {}),
     )
-    plain = msgspec.msgpack.decode(say.encode(chance.choice(_requests())))
+    plain = msgspec.msgpack.decode(messages.encode(chance.choice(_requests())))
     for _ in range(chance.randrange(1, 4)):
         inside = plain
         while isinstance(inside, dict) and inside:

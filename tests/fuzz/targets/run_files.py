@@ -113,8 +113,8 @@ def _pack(files: dict[str, object]) -> bytes:
 def feed(root: Path, data: bytes) -> None:
     directory = root / "1.1"
     directory.mkdir()
-    hub, reports = Reactor(), Reports()
-    launcher = Launcher(hub, root, root / "log", reports)
+    reactor, reports = Reactor(), Reports()
+    launcher = Launcher(reactor, root, root / "log", reports)
     try:
         for part in data.split(b"\x1e"):
             name, _, content = part.partition(b"\x1f")
@@ -124,12 +124,12 @@ def feed(root: Path, data: bytes) -> None:
             launcher.adopt("1.1", "a mark that nobody has")
             for _ in range(_TURNS):
                 if not reports.over:
-                    hub.later(0.0, lambda: None)
-                    hub.turn()
+                    reactor.call_later(0.0, lambda: None)
+                    reactor.run_once()
             if not reports.over:
                 launcher.pause("1.1", True)
                 launcher.stop("1.1", "it was told to", 0.0)
     finally:
         launcher.close()
-        hub.close()
+        reactor.close()
         shutil.rmtree(directory)

@@ -27,9 +27,9 @@ _MATTERS = 4 << 20
 all mappings of a process takes 20 ms, and a notebook stands still for most of its life."""
 
 
-class _Lodger:
-    def __init__(self, run: str, directory: str, process: Process) -> None:
-        self.run = run
+class _InProcessLease:
+    def __init__(self, attempt_id: str, directory: str, process: Process) -> None:
+        self.attempt_id = attempt_id
         self.directory = directory
         self.process = process
         self.taken = False
@@ -44,134 +44,136 @@ class _Lodger:
 class InProcessLeases:
     """All of this machine."""
 
-    def __init__(self, hub: Reactor, runs: Path, reports: Reports) -> None:
-        self._hub = hub
+    def __init__(self, reactor: Reactor, runs: Path, reports: Reports) -> None:
+        self._reactor = reactor
         self._runs = runs
         self._reports = reports
-        self._lodgers: dict[str, _Lodger] = {}
+        self._leases: dict[str, _InProcessLease] = {}
 
-    def offer(self, run: str, record: bytes, process: Process) -> None:
+    def offer(self, attempt_id: str, record: bytes, process: Process) -> None:
         """Make the place where this process can take its lease.
 
         `record` is the broker's own note of the job, kept there for `sublet recover`.
         """
-        directory = self._runs / run
+        directory = self._runs / attempt_id
         directory.mkdir(mode=0o700, exist_ok=True)
         (directory / "job.json").write_bytes(record)
-        self._watch(self._know(run, process))
+        self._watch(self._know(attempt_id, process))
 
-    def adopt(self, run: str, process: Process, taken: bool, rebooted: bool) -> None:
+    def adopt(self, attempt_id: str, process: Process, taken: bool, rebooted: bool) -> None:
         """Take over what an earlier broker had offered; `taken` if it knew that it was."""
-        lodger = self._know(run, process)
-        lodger.taken = taken
+        lease = self._know(attempt_id, process)
+        lease.taken = taken
         if rebooted:
-            self._end(lodger, "the machine was restarted")
+            self._end(lease, "the machine was restarted")
             return
-        self.settle(run)
-        if run in self._lodgers:
-            self._watch(lodger)
+        self.settle(attempt_id)
+        if attempt_id in self._leases:
+            self._watch(lease)
 
-    def settle(self, run: str) -> None:
+    def settle(self, attempt_id: str) -> None:
         """The lodger has hung up, or given its lease back: look which.
 
         What was offered and not taken is given up: it cannot be taken any more.
         """
-        lodger = self._lodgers.get(run)
-        if lodger is None:
+        lease = self._leases.get(attempt_id)
+        if lease is None:
             return
-        if read_ending(attempt_files.read(lodger.directory, "exit.json")) is not None:
-            self._end(lodger)
+        if read_ending(attempt_files.read(lease.directory, "exit.json")) is not None:
+            self._end(lease)
             return
-        if lodger.taken:
+        if lease.taken:
             return
         try:
-            lodger.taken = self._has_taken(lodger)
+            lease.taken = self._has_taken(lease)
         except OSError:
             # Not to be written at the moment: the lodger could still take it.
-            self._hub.later(_AGAIN, lambda: self.settle(run))
+            self._reactor.call_later(_AGAIN, lambda: self.settle(attempt_id))
             return
-        if lodger.taken:
-            self._reports.started(run, lodger.process, lodger.process, HOW)
-            self._sample(lodger)
+        if lease.taken:
+            self._reports.started(attempt_id, lease.process, lease.process, HOW)
+            self._sample(lease)
         else:
-            self._forget(lodger)
-            self._reports.never_ran(run, "it did not take its lease")
+            self._forget(lease)
+            self._reports.never_ran(attempt_id, "it did not take its lease")
 
     def close(self) -> None:
         """Watch nobody any more; they go on."""
-        for lodger in list(self._lodgers.values()):
-            self._forget(lodger)
+        for lease in list(self._leases.values()):
+            self._forget(lease)
 
     @staticmethod
-    def _has_taken(lodger: _Lodger) -> bool:
+    def _has_taken(lease: _InProcessLease) -> bool:
         try:
-            if attempt_files.claim(lodger.directory, {"broker": os.getpid()}):
+            if attempt_files.claim(lease.directory, {"broker": os.getpid()}):
                 return False
         except FileNotFoundError:
             return False
         # One that cannot be read is being written by the lodger: ours would be whole.
-        return "broker" not in (attempt_files.read(lodger.directory, "claim") or {})
+        return "broker" not in (attempt_files.read(lease.directory, "claim") or {})
 
-    def _know(self, run: str, process: Process) -> _Lodger:
-        lodger = _Lodger(run, str(self._runs / run), process)
-        self._lodgers[run] = lodger
-        return lodger
+    def _know(self, attempt_id: str, process: Process) -> _InProcessLease:
+        lease = _InProcessLease(attempt_id, str(self._runs / attempt_id), process)
+        self._leases[attempt_id] = lease
+        return lease
 
-    def _watch(self, lodger: _Lodger) -> None:
-        if self._lodgers.get(lodger.run) is not lodger:
+    def _watch(self, lease: _InProcessLease) -> None:
+        if self._leases.get(lease.attempt_id) is not lease:
             return
         try:
-            pidfd = os.pidfd_open(lodger.process.pid)
+            pidfd = os.pidfd_open(lease.process.pid)
         except ProcessLookupError:
-            self._gone(lodger)
+            self._gone(lease)
             return
         except OSError:
             # A full table of descriptors is no exit.
-            self._hub.later(_AGAIN, lambda: self._watch(lodger))
+            self._reactor.call_later(_AGAIN, lambda: self._watch(lease))
             return
-        if not process_tree.is_alive(lodger.process.pid, lodger.process.start):
+        if not process_tree.is_alive(lease.process.pid, lease.process.start):
             os.close(pidfd)
-            self._gone(lodger)
+            self._gone(lease)
             return
-        lodger.pidfd = pidfd
-        self._hub.watch(pidfd, lambda: self._gone(lodger))
-        if lodger.taken:
-            self._sample(lodger)
+        lease.pidfd = pidfd
+        self._reactor.watch(pidfd, lambda: self._gone(lease))
+        if lease.taken:
+            self._sample(lease)
 
-    def _sample(self, lodger: _Lodger) -> None:
+    def _sample(self, lease: _InProcessLease) -> None:
         """Look at what it holds, again and again."""
-        if self._lodgers.get(lodger.run) is not lodger or lodger.pidfd is None:
+        if self._leases.get(lease.attempt_id) is not lease or lease.pidfd is None:
             return
-        pids = [lodger.process.pid, *process_tree.descendants(lodger.process.pid)]
+        pids = [lease.process.pid, *process_tree.descendants(lease.process.pid)]
         resident = sum(map(process_tree.resident_memory, pids))
-        if abs(resident - lodger.resident) >= _MATTERS:
-            lodger.resident = resident
-            lodger.now = process_tree.added_memory(pids)
-            lodger.peak = max(lodger.peak, lodger.now)
-        busy = lodger.pace.read(process_tree.processor_time(pids))
-        self._reports.sampled(lodger.run, lodger.now, lodger.peak, pids[:500], busy)
-        pause = _SAMPLES[min(lodger.sampled, len(_SAMPLES) - 1)]
-        lodger.sampled += 1
-        self._hub.later(pause, lambda: self._sample(lodger))
+        if abs(resident - lease.resident) >= _MATTERS:
+            lease.resident = resident
+            lease.now = process_tree.added_memory(pids)
+            lease.peak = max(lease.peak, lease.now)
+        busy = lease.pace.read(process_tree.processor_time(pids))
+        self._reports.sampled(lease.attempt_id, lease.now, lease.peak, pids[:500], busy)
+        pause = _SAMPLES[min(lease.sampled, len(_SAMPLES) - 1)]
+        lease.sampled += 1
+        self._reactor.call_later(pause, lambda: self._sample(lease))
 
-    def _gone(self, lodger: _Lodger) -> None:
+    def _gone(self, lease: _InProcessLease) -> None:
         """The process has ended."""
-        self.settle(lodger.run)
-        if lodger.run in self._lodgers:
-            self._end(lodger)
+        self.settle(lease.attempt_id)
+        if lease.attempt_id in self._leases:
+            self._end(lease)
 
-    def _end(self, lodger: _Lodger, note: str = "") -> None:
-        self._forget(lodger)
-        found = read_ending(attempt_files.read(lodger.directory, "exit.json")) or Ending(None)
+    def _end(self, lease: _InProcessLease, note: str = "") -> None:
+        self._forget(lease)
+        found = read_ending(attempt_files.read(lease.directory, "exit.json")) or Ending(None)
         status = found.status
         if status is None:
-            status = own_status(lodger.directory, lodger.process.pid)
+            status = own_status(lease.directory, lease.process.pid)
         note = found.note or note or ("" if status is not None else "it ended without a word")
-        self._reports.ended(lodger.run, Ending(status, system_peak=lodger.peak or None, note=note))
+        self._reports.ended(
+            lease.attempt_id, Ending(status, system_peak=lease.peak or None, note=note)
+        )
 
-    def _forget(self, lodger: _Lodger) -> None:
-        del self._lodgers[lodger.run]
-        if lodger.pidfd is not None:
-            self._hub.unwatch(lodger.pidfd)
-            os.close(lodger.pidfd)
-            lodger.pidfd = None
+    def _forget(self, lease: _InProcessLease) -> None:
+        del self._leases[lease.attempt_id]
+        if lease.pidfd is not None:
+            self._reactor.unwatch(lease.pidfd)
+            os.close(lease.pidfd)
+            lease.pidfd = None

@@ -38,11 +38,11 @@ _TRIES = 50
 """Looks in a row, ever farther apart, after which a keeper or a record is not awaited any more."""
 
 
-class _Kept:
+class _Attempt:
     """An attempt whose worker is watched by a keeper, or by us if the keeper was killed."""
 
-    def __init__(self, run: str, directory: str, mark: str) -> None:
-        self.run = run
+    def __init__(self, attempt_id: str, directory: str, mark: str) -> None:
+        self.attempt_id = attempt_id
         self.directory = directory
         self.mark = mark
         self.link: packets.Link | None = None
@@ -63,18 +63,18 @@ class _Kept:
 class Launcher:
     """All workers of this machine."""
 
-    def __init__(self, hub: Reactor, runs: Path, log: Path, reports: Reports) -> None:
-        self.hub = hub
+    def __init__(self, reactor: Reactor, runs: Path, log: Path, reports: Reports) -> None:
+        self.reactor = reactor
         self.runs = runs
         self.reports = reports
-        self.nurseries = Nurseries(hub, log, _PACKAGE, reports.nurseries_changed)
+        self.nurseries = Nurseries(reactor, log, _PACKAGE, reports.nurseries_changed)
         self._log = log
-        self._kept: dict[str, _Kept] = {}
+        self._attempts: dict[str, _Attempt] = {}
         self._statuses: dict[int, int] = {}
 
     def start(
         self,
-        run: str,
+        attempt_id: str,
         record: bytes,
         spec: dict[str, Any],
         mark: str,
@@ -86,23 +86,23 @@ class Launcher:
 
         `record` is the broker's own note of the job, kept beside it for `sublet recover`.
         """
-        directory = self.runs / run
+        directory = self.runs / attempt_id
         directory.mkdir(mode=0o700, exist_ok=True)
         (directory / "job.json").write_bytes(record)
         (directory / "spec.json").write_text(json.dumps(spec))
-        kept = _Kept(run, str(directory), mark)
-        self._kept[run] = kept
+        attempt = _Attempt(attempt_id, str(directory), mark)
+        self._attempts[attempt_id] = attempt
         cold = cold or ("not a Python program" if key is None else self.nurseries.why_cold(key))
         try:
-            if cold or key is None or not self._order(key, kept, streams):
-                self._start_cold(kept, streams, cold or "its nursery has gone")
+            if cold or key is None or not self._order(key, attempt, streams):
+                self._start_cold(attempt, streams, cold or "its nursery has gone")
         except OSError:
-            del self._kept[run]
+            del self._attempts[attempt_id]
             raise
 
     def adopt(
         self,
-        run: str,
+        attempt_id: str,
         mark: str,
         rebooted: bool = False,
         keeper: Process | None = None,
@@ -113,104 +113,106 @@ class Launcher:
         `rebooted`: since then the machine was restarted, so none of its processes lives. `keeper`
         and `worker` as that broker knew them; None if it had not heard of them yet.
         """
-        kept = _Kept(run, str(self.runs / run), mark)
-        kept.keeper, kept.worker = keeper, worker
-        self._kept[run] = kept
+        attempt = _Attempt(attempt_id, str(self.runs / attempt_id), mark)
+        attempt.keeper, attempt.worker = keeper, worker
+        self._attempts[attempt_id] = attempt
         if rebooted:
-            record = attempt_files.read(kept.directory, "exit.json")
+            record = attempt_files.read(attempt.directory, "exit.json")
             lost = Ending(None, note="the machine was restarted", rebooted=True)
-            self._ended(kept, read_ending(record) or lost)
+            self._ended(attempt, read_ending(record) or lost)
         else:
-            self._settle(kept)
+            self._settle(attempt)
 
-    def signal(self, run: str, number: int) -> None:
+    def signal(self, attempt_id: str, number: int) -> None:
         """Send a signal to the program and what shares its process group."""
-        kept = self._kept.get(run)
-        if kept is None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None:
             return
-        if kept.link is not None:
-            self._tell(kept, {"signal": number})
-            self._wake(kept)
-        elif kept.worker is not None and process_tree.is_alive(kept.worker.pid, kept.worker.start):
+        if attempt.link is not None:
+            self._send(attempt, {"signal": number})
+            self._wake(attempt)
+        elif attempt.worker is not None and process_tree.is_alive(
+            attempt.worker.pid, attempt.worker.start
+        ):
             with contextlib.suppress(OSError):
-                os.killpg(kept.worker.pid, number)
+                os.killpg(attempt.worker.pid, number)
 
-    def give_up(self, run: str, why: str) -> None:
+    def give_up(self, attempt_id: str, why: str) -> None:
         """End an attempt that has not begun, if there is time; `never_ran` is reported then."""
-        if (kept := self._kept.get(run)) is not None:
-            self.hub.later(0.0, lambda: self._give_up(kept, why))
+        if (attempt := self._attempts.get(attempt_id)) is not None:
+            self.reactor.call_later(0.0, lambda: self._give_up(attempt, why))
 
-    def stop(self, run: str, why: str, grace: float = keeper.GRACE) -> None:
+    def stop(self, attempt_id: str, why: str, grace: float = keeper.GRACE) -> None:
         """Ask a tree to end; `ended` is reported when it has."""
-        kept = self._kept.get(run)
-        if kept is None or kept.stopped:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None or attempt.stopped:
             return
-        kept.stopped, kept.grace = why, grace
-        if kept.link is not None:
-            self._tell(kept, {"stop": grace, "why": why}, "stop")
-            self._wake(kept)
-            if kept.worker is None:
-                self.hub.later(0.0, lambda: self._give_up(kept, why))
-        elif kept.orphan is not None:
-            kept.orphan.stop(grace)
+        attempt.stopped, attempt.grace = why, grace
+        if attempt.link is not None:
+            self._send(attempt, {"stop": grace, "why": why}, "stop")
+            self._wake(attempt)
+            if attempt.worker is None:
+                self.reactor.call_later(0.0, lambda: self._give_up(attempt, why))
+        elif attempt.orphan is not None:
+            attempt.orphan.stop(grace)
 
-    def pause(self, run: str, on: bool) -> None:
+    def pause(self, attempt_id: str, on: bool) -> None:
         """Stop a tree where it is, or let it go on. Its time limit stands still meanwhile."""
-        self._wish(run, "pause", on)
+        self._wish(attempt_id, "pause", on)
 
-    def duty(self, run: str, share: float) -> None:
+    def duty(self, attempt_id: str, share: float) -> None:
         """Let a tree run for a share of the time, above 0 and up to 1, in turns of 100 ms.
 
         For devices whose work no scheduler interrupts. Not kept up for a tree without a keeper.
         """
         if not 0 < share <= 1:
             raise ValueError(f"a share of the time is above 0 and at most 1, not {share}")
-        self._wish(run, "duty", share)
+        self._wish(attempt_id, "duty", share)
 
-    def confine(self, run: str, processors: tuple[int, ...]) -> None:
+    def confine(self, attempt_id: str, processors: tuple[int, ...]) -> None:
         """Keep a tree on some of its processors, or let it have all of them again."""
-        self._wish(run, "processors", list(processors))
+        self._wish(attempt_id, "processors", list(processors))
 
-    def _wish(self, run: str, name: str, value: Any) -> None:
-        kept = self._kept.get(run)
-        if kept is None:
+    def _wish(self, attempt_id: str, name: str, value: Any) -> None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None:
             return
-        kept.wishes[name] = value
-        if kept.link is not None:
-            self._tell(kept, {name: value}, name)
-        elif kept.orphan is not None:
-            kept.orphan.hear({name: value})
+        attempt.wishes[name] = value
+        if attempt.link is not None:
+            self._send(attempt, {name: value}, name)
+        elif attempt.orphan is not None:
+            attempt.orphan.hear({name: value})
 
-    def forget(self, run: str) -> None:
+    def forget(self, attempt_id: str) -> None:
         """Remove the attempt's directory: all that matters of it is in the ledger."""
-        directory = self.runs / run
+        directory = self.runs / attempt_id
         shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
         """End the nurseries; workers and their keepers go on."""
         self.nurseries.close()
-        for kept in self._kept.values():
-            self._unlink(kept)
+        for attempt in self._attempts.values():
+            self._unlink(attempt)
 
     def reap(self) -> None:
         """Collect our own children: cold keepers, nurseries, and orphans that fell to us."""
         for pid, status in subreaper.collect():
             self._reaped(pid, status)
 
-    def _order(self, key: NurseryKey, kept: _Kept, streams: list[int]) -> bool:
+    def _order(self, key: NurseryKey, attempt: _Attempt, streams: list[int]) -> bool:
         ours, theirs = packets.pair()
-        order = {"start": kept.directory}
+        order = {"start": attempt.directory}
         sent = self.nurseries.order(key, order, [theirs.fileno(), *streams])
         theirs.close()
         if sent:
-            kept.nursery = key
-            self._link(kept, ours)
-            self._expect_start(kept)
+            attempt.nursery = key
+            self._link(attempt, ours)
+            self._expect_start(attempt)
         else:
             ours.close()
         return sent
 
-    def _start_cold(self, kept: _Kept, streams: list[int], why: str) -> None:
+    def _start_cold(self, attempt: _Attempt, streams: list[int], why: str) -> None:
         how = f"cold: {why}"
         ours, theirs = packets.pair()
         boot = (
@@ -218,7 +220,7 @@ class Launcher:
             "from sublet.keeper import keeper; sys.path.pop(0); keeper.main()"
         )
         numbers = [theirs.fileno(), *streams]
-        command = [sys.executable, "-S", "-E", "-c", boot, _PACKAGE, kept.directory, how]
+        command = [sys.executable, "-S", "-E", "-c", boot, _PACKAGE, attempt.directory, how]
         try:
             with self._log.open("ab") as log:
                 subprocess.Popen(
@@ -231,181 +233,193 @@ class Launcher:
                 )
         finally:
             theirs.close()
-        self._link(kept, ours)
-        self._expect_start(kept)
+        self._link(attempt, ours)
+        self._expect_start(attempt)
 
-    def _expect_start(self, kept: _Kept, waited: float = 0.0) -> None:
+    def _expect_start(self, attempt: _Attempt, waited: float = 0.0) -> None:
         """See to it that an attempt begins, or that another one can."""
-        self.hub.later(_LOOK, lambda: self._look_for_start(kept, waited + _LOOK))
+        self.reactor.call_later(_LOOK, lambda: self._look_for_start(attempt, waited + _LOOK))
 
-    def _look_for_start(self, kept: _Kept, waited: float) -> None:
-        if self._kept.get(kept.run) is not kept or kept.worker is not None or kept.link is None:
+    def _look_for_start(self, attempt: _Attempt, waited: float) -> None:
+        if (
+            self._attempts.get(attempt.attempt_id) is not attempt
+            or attempt.worker is not None
+            or attempt.link is None
+        ):
             return
-        stopped = kept.nursery is not None and self.nurseries.is_stopped(kept.nursery)
+        stopped = attempt.nursery is not None and self.nurseries.is_stopped(attempt.nursery)
         if not stopped and waited < _LONGEST_START:
-            self._expect_start(kept, waited)
+            self._expect_start(attempt, waited)
             return
-        if kept.nursery is not None:
-            self.nurseries.give_up(kept.nursery, stopped)
-        if self._give_up(kept, "it did not begin in time"):
+        if attempt.nursery is not None:
+            self.nurseries.give_up(attempt.nursery, stopped)
+        if self._give_up(attempt, "it did not begin in time"):
             return
         # Its keeper has come and gets no further; without it, the attempt's directory tells more.
-        owner = _owner(kept.directory)
+        owner = _owner(attempt.directory)
         if owner is not None:
             process_tree.send_exactly({owner.pid: owner.start}, signal.SIGKILL)
-        self._expect_start(kept, waited)
+        self._expect_start(attempt, waited)
 
-    def _give_up(self, kept: _Kept, why: str) -> bool:
+    def _give_up(self, attempt: _Attempt, why: str) -> bool:
         """End an attempt that nobody has claimed; False if it may begin any moment."""
-        if self._kept.get(kept.run) is not kept or kept.worker is not None:
+        if self._attempts.get(attempt.attempt_id) is not attempt or attempt.worker is not None:
             return False
         try:
-            if not attempt_files.claim(kept.directory, {"broker": os.getpid()}):
+            if not attempt_files.claim(attempt.directory, {"broker": os.getpid()}):
                 return False
         except OSError:
             return False
-        if kept.nursery is not None and self.nurseries.is_stopped(kept.nursery):
+        if attempt.nursery is not None and self.nurseries.is_stopped(attempt.nursery):
             # It has the program's streams, and would keep them open.
-            self.nurseries.give_up(kept.nursery, stopped=True)
-        kept.nursery = None  # Not that one's failure.
-        self._unlink(kept)
-        self._never_ran(kept, why)
+            self.nurseries.give_up(attempt.nursery, stopped=True)
+        attempt.nursery = None  # Not that one's failure.
+        self._unlink(attempt)
+        self._never_ran(attempt, why)
         return True
 
-    def _link(self, kept: _Kept, sock: socket.socket) -> None:
-        kept.link = packets.Link(sock)
-        self.hub.watch(sock, lambda: self._hear(kept))
+    def _link(self, attempt: _Attempt, sock: socket.socket) -> None:
+        attempt.link = packets.Link(sock)
+        self.reactor.watch(sock, lambda: self._receive(attempt))
 
-    def _unlink(self, kept: _Kept) -> None:
-        if kept.link is not None:
-            self.hub.unwatch(kept.link.sock)
-            kept.link.close()
-            kept.link = None
+    def _unlink(self, attempt: _Attempt) -> None:
+        if attempt.link is not None:
+            self.reactor.unwatch(attempt.link.sock)
+            attempt.link.close()
+            attempt.link = None
 
-    def _tell(self, kept: _Kept, packet: dict[str, Any], slot: str = "") -> None:
+    def _send(self, attempt: _Attempt, packet: dict[str, Any], slot: str = "") -> None:
         """Say something to the keeper, now or when it listens again."""
-        if kept.link is not None:
-            kept.link.put(packet, slot)
-            self._write(kept)
+        if attempt.link is not None:
+            attempt.link.put(packet, slot)
+            self._write(attempt)
 
-    def _write(self, kept: _Kept) -> None:
-        if kept.link is not None:
-            kept.link.flush()
-            waits = kept.link.waiting
-            self.hub.when_writable(kept.link.sock, (lambda: self._write(kept)) if waits else None)
+    def _write(self, attempt: _Attempt) -> None:
+        if attempt.link is not None:
+            attempt.link.flush()
+            waits = attempt.link.waiting
+            self.reactor.when_writable(
+                attempt.link.sock, (lambda: self._write(attempt)) if waits else None
+            )
 
     @staticmethod
-    def _wake(kept: _Kept) -> None:
+    def _wake(attempt: _Attempt) -> None:
         """What a keeper is told that cannot wait wakes it, if somebody has stopped it."""
-        if kept.keeper is not None:
-            process_tree.send_exactly({kept.keeper.pid: kept.keeper.start}, signal.SIGCONT)
+        if attempt.keeper is not None:
+            process_tree.send_exactly({attempt.keeper.pid: attempt.keeper.start}, signal.SIGCONT)
 
-    def _hear(self, kept: _Kept) -> None:
-        assert kept.link is not None
-        heard = kept.link.receive()
-        if heard is None:
-            self._unlink(kept)
-            self._settle(kept)
+    def _receive(self, attempt: _Attempt) -> None:
+        assert attempt.link is not None
+        received = attempt.link.receive()
+        if received is None:
+            self._unlink(attempt)
+            self._settle(attempt)
             return
-        packet, descriptors = heard
+        packet, descriptors = received
         packets.close(descriptors)
         match packet.get("event"):
             case "started" | "kept":
-                self._know(kept, packet)
+                self._know(attempt, packet)
             case "sampled":
-                self._sampled(kept, packet)
+                self._sampled(attempt, packet)
             case "ended" if (ending := read_ending(packet)) is not None:
-                self._ended(kept, ending)
+                self._ended(attempt, ending)
 
-    def _sampled(self, kept: _Kept, packet: dict[str, Any]) -> None:
+    def _sampled(self, attempt: _Attempt, packet: dict[str, Any]) -> None:
         now, peak, pids, busy = (packet.get(name) for name in ("now", "peak", "pids", "busy"))
         if type(now) is int and type(peak) is int and isinstance(pids, list):
-            kept.peak = peak
-            self.reports.sampled(kept.run, now, peak, pids, float(busy or 0.0))
+            attempt.peak = peak
+            self.reports.sampled(attempt.attempt_id, now, peak, pids, float(busy or 0.0))
 
-    def _know(self, kept: _Kept, who: dict[str, Any]) -> bool:
+    def _know(self, attempt: _Attempt, who: dict[str, Any]) -> bool:
         """We have heard who the worker is; False if that makes no sense."""
         if not attempt_files.is_process(who) or not attempt_files.is_process(who.get("keeper")):
             return False
-        first = kept.worker is None
-        kept.worker = kept.worker or Process(who["pid"], who["start"])
-        kept.keeper = kept.keeper or Process(who["keeper"]["pid"], who["keeper"]["start"])
-        kept.group = Cgroup.of(who.get("group"), kept.keeper.pid, kept.keeper.start)
+        first = attempt.worker is None
+        attempt.worker = attempt.worker or Process(who["pid"], who["start"])
+        attempt.keeper = attempt.keeper or Process(who["keeper"]["pid"], who["keeper"]["start"])
+        attempt.group = Cgroup.of(who.get("group"), attempt.keeper.pid, attempt.keeper.start)
         if attempt_files.is_process(behind := who.get("witness", {})):
-            kept.witness = Process(behind["pid"], behind["start"])
-        if kept.nursery is not None:
-            self.nurseries.born(kept.nursery)
+            attempt.witness = Process(behind["pid"], behind["start"])
+        if attempt.nursery is not None:
+            self.nurseries.born(attempt.nursery)
         if first:
-            self.reports.started(kept.run, kept.keeper, kept.worker, str(who.get("how")))
-        if kept.stopped:
-            self._tell(kept, {"stop": kept.grace, "why": kept.stopped}, "stop")
+            self.reports.started(
+                attempt.attempt_id, attempt.keeper, attempt.worker, str(who.get("how"))
+            )
+        if attempt.stopped:
+            self._send(attempt, {"stop": attempt.grace, "why": attempt.stopped}, "stop")
         return True
 
-    def _ended(self, kept: _Kept, ending: Ending) -> None:
-        self._unlink(kept)
-        self._forget(kept)
-        self.reports.ended(kept.run, ending)
+    def _ended(self, attempt: _Attempt, ending: Ending) -> None:
+        self._unlink(attempt)
+        self._forget(attempt)
+        self.reports.ended(attempt.attempt_id, ending)
 
-    def _settle(self, kept: _Kept, tries: int = 0) -> None:
+    def _settle(self, attempt: _Attempt, tries: int = 0) -> None:
         """No keeper is linked to this attempt: find it, or read how the attempt stands."""
         try:
-            if kept.keeper is None and not self._is_claimed(kept):
+            if attempt.keeper is None and not self._is_claimed(attempt):
                 return
         except OSError:  # A full disk: it could still be claimed.
-            self._settle_later(kept, tries)
+            self._settle_later(attempt, tries)
             return
-        owner = kept.keeper or _owner(kept.directory)
+        owner = attempt.keeper or _owner(attempt.directory)
         if owner is None and tries < _TRIES:
-            self._settle_later(kept, tries)  # It is being written.
+            self._settle_later(attempt, tries)  # It is being written.
             return
         if owner is not None and process_tree.is_alive(owner.pid, owner.start):
             # It does not listen yet, or dies just now, or cannot be reached any more.
-            if not self._connect(kept, owner):
-                if kept.stopped and tries > _TRIES:
+            if not self._connect(attempt, owner):
+                if attempt.stopped and tries > _TRIES:
                     process_tree.send_exactly({owner.pid: owner.start}, signal.SIGTERM)
-                self._settle_later(kept, tries)
+                self._settle_later(attempt, tries)
             return
-        who = attempt_files.read(kept.directory, "worker.json")
+        who = attempt_files.read(attempt.directory, "worker.json")
         if who is not None:
-            self._know(kept, who)
-        if kept.worker is None:
+            self._know(attempt, who)
+        if attempt.worker is None:
             # The keeper says who its worker is before it lets it go.
-            self._never_ran(kept, "its keeper was killed")
+            self._never_ran(attempt, "its keeper was killed")
             return
-        ending = read_ending(attempt_files.read(kept.directory, "exit.json"))
-        worker = kept.worker
+        ending = read_ending(attempt_files.read(attempt.directory, "exit.json"))
+        worker = attempt.worker
         if ending is not None and not process_tree.is_alive(worker.pid, worker.start):
-            spec = attempt_files.read(kept.directory, "spec.json") or {}
+            spec = attempt_files.read(attempt.directory, "spec.json") or {}
             if spec.get("leave_children") is True:
-                self._ended(kept, ending)
+                self._ended(attempt, ending)
                 return
-        self._watch_orphan(kept)
+        self._watch_orphan(attempt)
 
-    def _is_claimed(self, kept: _Kept) -> bool:
+    def _is_claimed(self, attempt: _Attempt) -> bool:
         """Whether a keeper has come for an attempt of which we know nothing; if not, it is over."""
-        directory = kept.directory
+        directory = attempt.directory
         if not os.path.isdir(directory) or attempt_files.claim(directory, {"broker": os.getpid()}):
-            self._never_ran(kept, "its keeper never came")
+            self._never_ran(attempt, "its keeper never came")
             return False
         if "broker" in (attempt_files.read(directory, "claim") or {}):
-            self._never_ran(kept, "an earlier broker had given it up")
+            self._never_ran(attempt, "an earlier broker had given it up")
             return False
         return True
 
-    def _settle_later(self, kept: _Kept, tries: int) -> None:
+    def _settle_later(self, attempt: _Attempt, tries: int) -> None:
         def again() -> None:
-            if self._kept.get(kept.run) is kept and kept.link is None and kept.orphan is None:
-                self._settle(kept, tries + 1)
+            if (
+                self._attempts.get(attempt.attempt_id) is attempt
+                and attempt.link is None
+                and attempt.orphan is None
+            ):
+                self._settle(attempt, tries + 1)
 
-        self.hub.later(min(1.0, 0.02 * 1.1**tries), again)
+        self.reactor.call_later(min(1.0, 0.02 * 1.1**tries), again)
 
-    def _connect(self, kept: _Kept, owner: Process) -> bool:
+    def _connect(self, attempt: _Attempt, owner: Process) -> bool:
         """Find the keeper through its socket; False if that is not its own, or it does not listen
         at the moment."""
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         link.setblocking(False)
         try:
-            directory = os.open(kept.directory, os.O_RDONLY | os.O_DIRECTORY)
+            directory = os.open(attempt.directory, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 link.connect(f"/proc/self/fd/{directory}/keeper.sock")
             finally:
@@ -415,85 +429,85 @@ class Launcher:
         except OSError:
             link.close()
             return False
-        self._link(kept, link)
-        for name, value in kept.wishes.items():
-            self._tell(kept, {name: value}, name)
-        if kept.stopped:
-            self._tell(kept, {"stop": kept.grace, "why": kept.stopped}, "stop")
+        self._link(attempt, link)
+        for name, value in attempt.wishes.items():
+            self._send(attempt, {name: value}, name)
+        if attempt.stopped:
+            self._send(attempt, {"stop": attempt.grace, "why": attempt.stopped}, "stop")
         return True
 
-    def _never_ran(self, kept: _Kept, why: str) -> None:
-        self._forget(kept)
-        if kept.nursery is not None and not kept.stopped:
-            self.nurseries.birth_failed(kept.nursery)
-        self.reports.never_ran(kept.run, why)
+    def _never_ran(self, attempt: _Attempt, why: str) -> None:
+        self._forget(attempt)
+        if attempt.nursery is not None and not attempt.stopped:
+            self.nurseries.birth_failed(attempt.nursery)
+        self.reports.never_ran(attempt.attempt_id, why)
 
-    def _forget(self, kept: _Kept) -> None:
-        if kept.orphan is not None:
-            kept.orphan.close()
-        del self._kept[kept.run]
+    def _forget(self, attempt: _Attempt) -> None:
+        if attempt.orphan is not None:
+            attempt.orphan.close()
+        del self._attempts[attempt.attempt_id]
 
-    def _watch_orphan(self, kept: _Kept) -> None:
+    def _watch_orphan(self, attempt: _Attempt) -> None:
         """The keeper is gone: see to the rest of its tree ourselves."""
-        assert kept.worker is not None
-        if kept.witness is not None and process_tree.name(kept.witness.pid) != witness.NAME:
-            kept.witness = None
-        kept.orphan = Orphan(
-            self.hub,
-            kept.directory,
-            kept.worker,
-            kept.witness,
-            kept.mark,
-            kept.group,
-            late=lambda grace: self.stop(kept.run, WHY, grace),
-            gone=lambda: self._orphan_gone(kept),
+        assert attempt.worker is not None
+        if attempt.witness is not None and process_tree.name(attempt.witness.pid) != witness.NAME:
+            attempt.witness = None
+        attempt.orphan = Orphan(
+            self.reactor,
+            attempt.directory,
+            attempt.worker,
+            attempt.witness,
+            attempt.mark,
+            attempt.group,
+            late=lambda grace: self.stop(attempt.attempt_id, WHY, grace),
+            gone=lambda: self._orphan_gone(attempt),
         )
-        kept.orphan.hear(kept.wishes)
-        if kept.stopped:
+        attempt.orphan.hear(attempt.wishes)
+        if attempt.stopped:
             # The keeper was killed while it ended the tree.
-            kept.orphan.stop(kept.grace)
-        kept.orphan.watch()
+            attempt.orphan.stop(attempt.grace)
+        attempt.orphan.watch()
 
-    def _orphan_gone(self, kept: _Kept, tries: int = 0) -> None:
+    def _orphan_gone(self, attempt: _Attempt, tries: int = 0) -> None:
         """No process of the tree is left. What is known of its end?"""
-        worker = kept.worker
+        worker = attempt.worker
         assert worker is not None
-        if self._kept.get(kept.run) is not kept:
+        if self._attempts.get(attempt.attempt_id) is not attempt:
             return
-        ending = read_ending(attempt_files.read(kept.directory, "exit.json"))
+        ending = read_ending(attempt_files.read(attempt.directory, "exit.json"))
         if (
             ending is None
-            and os.path.isdir(kept.directory)
-            and not attempt_files.has_run(kept.directory)
+            and os.path.isdir(attempt.directory)
+            and not attempt_files.has_run(attempt.directory)
         ):
-            self._never_ran(kept, "its keeper was killed")
+            self._never_ran(attempt, "its keeper was killed")
             return
         # It may have ended before we knew it for an orphan, and wait to be collected.
         self.reap()
         status = self._statuses.pop(worker.pid, None)
         if status is None:
-            status = attempt_files.read_reaped(kept.directory, worker.pid)
+            status = attempt_files.read_reaped(attempt.directory, worker.pid)
         if status is None and ending is not None:
             status = ending.status
-        behind = kept.witness
+        behind = attempt.witness
         if status is None and behind is not None and tries < _TRIES:
             if process_tree.is_alive(behind.pid, behind.start):
                 # It writes it down just now.
-                self.hub.later(0.05, lambda: self._orphan_gone(kept, tries + 1))
+                self.reactor.call_later(0.05, lambda: self._orphan_gone(attempt, tries + 1))
                 return
-            status = attempt_files.read_reaped(kept.directory, worker.pid)
+            status = attempt_files.read_reaped(attempt.directory, worker.pid)
         if status is None:
-            status = own_status(kept.directory, worker.pid)
-        found = ending or Ending(status, system_peak=kept.peak or None)
-        stopped = found.stopped or kept.stopped
-        self._ended(kept, replace(found, status=status, stopped=stopped))
+            status = own_status(attempt.directory, worker.pid)
+        found = ending or Ending(status, system_peak=attempt.peak or None)
+        stopped = found.stopped or attempt.stopped
+        self._ended(attempt, replace(found, status=status, stopped=stopped))
 
     def _reaped(self, pid: int, status: int) -> None:
         """Note the status of a worker that fell to us."""
-        for kept in self._kept.values():
-            if kept.worker is not None and kept.worker.pid == pid:
+        for attempt in self._attempts.values():
+            if attempt.worker is not None and attempt.worker.pid == pid:
                 self._statuses[pid] = status
-                attempt_files.write_reaped(kept.directory, pid, status)
+                attempt_files.write_reaped(attempt.directory, pid, status)
 
 
 def _owner(directory: str) -> Process | None:

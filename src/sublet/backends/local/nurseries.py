@@ -128,12 +128,12 @@ class Nurseries:
 
     def __init__(
         self,
-        hub: Reactor,
+        reactor: Reactor,
         log: Path,
         package: str,
         changed: Callable[[], None],
     ) -> None:
-        self._hub = hub
+        self._reactor = reactor
         self._log = log
         self._package = package
         self._changed = changed
@@ -242,16 +242,16 @@ class Nurseries:
         theirs.close()
         nursery = Nursery(key, process, ours)
         self._all[key] = nursery
-        self._hub.watch(ours, lambda: self._hear(nursery))
-        self._hub.later(LONGEST_WARM_UP, lambda: self._hurry(nursery))
+        self._reactor.watch(ours, lambda: self._receive(nursery))
+        self._reactor.call_later(LONGEST_WARM_UP, lambda: self._hurry(nursery))
         return nursery
 
-    def _hear(self, nursery: Nursery) -> None:
-        heard = packets.receive(nursery.link)
-        if heard is None:
+    def _receive(self, nursery: Nursery) -> None:
+        received = packets.receive(nursery.link)
+        if received is None:
             self._gone(nursery)
             return
-        packet, _ = heard
+        packet, _ = received
         match packet.get("event"):
             case "warm":
                 nursery.state = "warm"
@@ -303,7 +303,7 @@ class Nurseries:
     def _drop(self, nursery: Nursery) -> None:
         """Let it go: without its link it ends by itself; one that hangs is helped."""
         self._all.pop(nursery.key, None)
-        self._hub.unwatch(nursery.link)
+        self._reactor.unwatch(nursery.link)
         nursery.link.close()
         if nursery.state == "warming up":
             nursery.process.kill()

@@ -33,7 +33,7 @@ class Orphan:
 
     def __init__(
         self,
-        hub: Reactor,
+        reactor: Reactor,
         directory: str,
         worker: Process,
         witness: Process | None,
@@ -46,7 +46,7 @@ class Orphan:
         began = (attempt_files.read(directory, "worker.json") or {}).get("began", -1.0)
         if not attempt_files.is_number(began, 0, time.monotonic()):
             began = time.monotonic()
-        self._hub = hub
+        self._reactor = reactor
         self._directory = directory
         self._worker = worker
         self._witness = witness
@@ -80,7 +80,7 @@ class Orphan:
             self._unwatch()
             self._press()
             return
-        self._hub.watch(self._pidfd, self._worker_ended)
+        self._reactor.watch(self._pidfd, self._worker_ended)
         self._look_after()
 
     def hear(self, wishes: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ class Orphan:
     def stop(self, grace: float) -> None:
         """Ask it to end, and see to it that it does."""
         self._ask_to_end()
-        self._hub.later(grace, self._press)
+        self._reactor.call_later(grace, self._press)
 
     def close(self) -> None:
         """The tree is gone."""
@@ -118,12 +118,12 @@ class Orphan:
             if now >= chore.due:
                 chore.turn(now)
         due = min(now + 1.0, *(chore.due for chore in self._chores)) - now
-        self._hub.later(max(0.01, min(due, self._runtime.left())), self._look_after)
+        self._reactor.call_later(max(0.01, min(due, self._runtime.left())), self._look_after)
 
     def _worker_ended(self) -> None:
         self._unwatch()
         self._ask_to_end()
-        self._hub.later(_AGAIN, self._press)
+        self._reactor.call_later(_AGAIN, self._press)
 
     def _ask_to_end(self) -> None:
         """SIGTERM to all; what stands is woken, so that it can act on it."""
@@ -142,7 +142,7 @@ class Orphan:
             if self._group is not None:
                 self._group.kill()
             process_tree.send_exactly(self._known, signal.SIGKILL)
-            self._hub.later(_AGAIN, self._press)
+            self._reactor.call_later(_AGAIN, self._press)
         else:
             self._gone()
 
@@ -174,7 +174,7 @@ class Orphan:
 
     def _unwatch(self) -> None:
         if self._pidfd is not None:
-            self._hub.unwatch(self._pidfd)
+            self._reactor.unwatch(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
 

@@ -46,16 +46,16 @@ def read_ending(record: attempt_files.Record | None) -> Ending | None:
 class Reports(Protocol):
     """Told by the launcher and the lodgers; `run` names an attempt."""
 
-    def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
+    def started(self, attempt_id: str, keeper: Process, worker: Process, how: str) -> None:
         """The worker exists, and its program runs now."""
 
-    def sampled(self, run: str, now: int, peak: int, pids: list[int], busy: float) -> None:
+    def sampled(self, attempt_id: str, now: int, peak: int, pids: list[int], busy: float) -> None:
         """What its tree adds to the machine, and how many processors it has kept busy."""
 
-    def ended(self, run: str, ending: Ending) -> None:
+    def ended(self, attempt_id: str, ending: Ending) -> None:
         """The last process of the tree was seen to end."""
 
-    def never_ran(self, run: str, why: str) -> None:
+    def never_ran(self, attempt_id: str, why: str) -> None:
         """The attempt is over, and no line of the program has run."""
 
     def nurseries_changed(self) -> None:

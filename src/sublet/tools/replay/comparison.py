@@ -69,7 +69,7 @@ def compare(
     progress: Callable[[str, int], None] = lambda what, done: None,
 ) -> list[Figures]:
     """All figures, contention by contention."""
-    told = []
+    compared = []
     for assumed in contention:
         for name in policies:
             policy = _policy(name, devices, capacity, rules)
@@ -82,8 +82,8 @@ def compare(
             broken = policy.broken if isinstance(policy, Ours) else None
             if devices == 1 and len({job.priority for job in jobs}) == 1:
                 broken = passed(replayed.runs, rules)
-            told.append(_figures(name, assumed, replayed, broken))
-    return told
+            compared.append(_figures(name, assumed, replayed, broken))
+    return compared
 
 
 def passed(runs: Sequence[SimulatedRun], rules: Rules) -> int:

@@ -92,46 +92,46 @@ class Ours:
         self._names = tuple(f"gpu{number:0{digits}}" for number in range(devices))
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._holdings: list[dict[int, Holding]] = [{} for _ in range(devices)]
-        self._rooms = [self._room(number) for number in range(devices)]
-        self._line = WaitQueue()
+        self._capacities = [self._usage(number) for number in range(devices)]
+        self._queue = WaitQueue()
         self.broken = 0
         """Jobs that passed another one after its bound, on the device kept for it: never any."""
 
     def came(self, job: TraceJob, now: float) -> None:
         need = charge(job, self._capacity)
         offer = Offer(self._names, need, need)
-        self._line.put(Candidate(job.number, job.number, (offer,), job.submit, job.priority))
+        self._queue.put(Candidate(job.number, job.number, (offer,), job.submit, job.priority))
 
     def left(self, job: TraceJob, device: int, now: float) -> None:
         del self._holdings[device][job.number]
-        self._rooms[device] = self._room(device)
+        self._capacities[device] = self._usage(device)
 
     def decide(self, now: float) -> Iterable[Start]:
-        plan = admission.plan(self._rooms, self._line, now, self._rules)
+        plan = admission.plan(self._capacities, self._queue, now, self._rules)
         self._judge(plan, now)
-        self._line.follow(plan, now)
+        self._queue.follow(plan, now)
         starts = []
         for grant in plan.grants:
             device = self._numbers[grant.device]
             self._holdings[device][grant.job] = Holding(grant.job, grant.charge, since=now)
-            self._rooms[device] = self._room(device)
+            self._capacities[device] = self._usage(device)
             starts.append((grant.job, device))
         return starts
 
     def _judge(self, plan: admission.Plan, now: float) -> None:
         """Count what must not happen, from what was known before the plan."""
         for grant in plan.grants:
-            owner = plan.kept.get(grant.device)
+            owner = plan.reserved.get(grant.device)
             if owner is None:
                 continue
-            mine, first = self._line.get(grant.job), self._line.get(owner)
+            mine, first = self._queue.get(grant.job), self._queue.get(owner)
             assert mine is not None
             assert first is not None
-            led = self._line.led[owner]
+            led = self._queue.led[owner]
             _, limit = self._rules.bounds(led - first.since)
             self.broken += now - led >= limit and mine.place > first.place
 
-    def _room(self, number: int) -> Capacity:
+    def _usage(self, number: int) -> Capacity:
         name = self._names[number]
         device = Device(name, "gpu", "", self._capacity, number, None, "the replay")
         held = tuple(self._holdings[number].values())

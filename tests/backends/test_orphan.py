@@ -1,0 +1,183 @@
+"""Trees that have lost their keeper: all of it ends with its program, and nobody else does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sublet.backends.local.orphan import Orphan
+from sublet.domain.job import Process
+from sublet.keeper import process_tree
+from sublet.reactor import Reactor
+from support.box import wait_for
+from support.workshop import Shift, Workshop
+
+DETACHED = """
+import os, subprocess, sys, time
+# A daemon as in the textbook, and nothing of ours in its environment.
+code = (
+    "import os, time\\n"
+    "if os.fork(): os._exit(0)\\n"
+    "print('daemon', os.getpid(), flush=True)\\n"
+    "time.sleep(1000)"
+)
+subprocess.run([sys.executable, "-c", code], env={}, start_new_session=True)
+while not os.path.exists("go"): time.sleep(0.02)
+sys.exit(7)
+"""
+
+
+def _daemon(shift: Shift) -> int:
+    """The process that has detached itself."""
+    shift.says("daemon")
+    lines = shift.log.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("daemon"))
+
+
+def test_a_daemon_with_an_empty_environment_ends_with_its_job(any_shop: Workshop) -> None:
+    """Though the keeper that knew it was killed."""
+    shift = any_shop.start("1.1", DETACHED)
+    daemon = _daemon(shift)
+    try:
+        shift.kill_keeper()
+        (any_shop.work / "go").touch()
+        assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 7
+        assert process_tree.start_time(daemon) is None
+    finally:
+        process_tree.send([daemon], signal.SIGKILL)
+
+
+def test_a_later_broker_finds_the_daemon_too(any_shop: Workshop) -> None:
+    shift = any_shop.start("1.1", DETACHED)
+    daemon = _daemon(shift)
+    try:
+        shift.kill_keeper()
+        any_shop.fire()
+        any_shop.hire()
+        any_shop.call("adopt", "1.1")
+        any_shop.await_report("started", "1.1")
+        shift.call("stop", "cancelled", 1.0)
+        shift.ended()
+        assert process_tree.start_time(daemon) is None
+    finally:
+        process_tree.send([daemon], signal.SIGKILL)
+
+
+def test_a_control_group_knows_its_tree_without_a_witness(shop: Workshop) -> None:
+    shift = shop.start("1.1", DETACHED)
+    if shift.group() is None:
+        pytest.skip("this user may make no control group (version 2)")
+    daemon = _daemon(shift)
+    try:
+        os.kill(shift.witness, signal.SIGKILL)
+        shift.kill_keeper()
+        shift.call("stop", "cancelled", 1.0)
+        shift.ended()
+        assert process_tree.start_time(daemon) is None
+    finally:
+        process_tree.send([daemon], signal.SIGKILL)
+
+
+def test_a_session_that_has_got_the_number_of_a_dead_process_is_left_alone(tmp_path: Path) -> None:
+    """Its leader has ended, so nothing but the start time tells it from the one that was ours."""
+    code = (
+        "import os, time\n"
+        "os.setsid()\n"
+        "if os.fork(): os._exit(0)\n"
+        "print(os.getsid(0), os.getpid(), flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    stranger = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert stranger.stdout is not None
+    connection, member = map(int, stranger.stdout.readline().split())
+    stranger.wait()
+    reactor, gone = Reactor(), []
+    try:
+        worker = Process(connection, 1)
+        orphan = Orphan(
+            reactor,
+            str(tmp_path),
+            worker,
+            None,
+            "no such mark",
+            None,
+            lambda grace: None,
+            lambda: gone.append(1),
+        )
+        orphan.stop(0.0)
+        orphan.watch()
+        deadline = time.monotonic() + 60
+        while not gone and time.monotonic() < deadline:
+            reactor.run_once()
+        orphan.close()
+        assert gone
+        assert process_tree.start_time(member) is not None
+    finally:
+        process_tree.send([member], signal.SIGKILL)
+        stranger.stdout.close()
+        reactor.close()
+
+
+def test_a_signal_goes_to_the_process_that_was_meant_or_to_nobody() -> None:
+    child = subprocess.Popen(["sleep", "1000"])
+    start = process_tree.start_time(child.pid)
+    assert start is not None
+    process_tree.send_exactly({child.pid: start + 1}, signal.SIGKILL)
+    assert child.poll() is None
+    process_tree.send_exactly({child.pid: start}, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+
+
+WAIT = """
+import os, sys, time
+print("up", flush=True)
+while not os.path.exists("go"): time.sleep(0.02)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("first", ["keeper", "broker"])
+def test_the_exit_code_is_seen_though_broker_and_keeper_are_killed(
+    any_shop: Workshop, first: str
+) -> None:
+    """One after the other, in any order; the program ends while nobody else is there."""
+    shop = any_shop
+    shift = shop.start("1.1", WAIT)
+    shift.says("up")
+    if first == "keeper":
+        shift.kill_keeper()
+        shop.fire()
+    else:
+        shop.fire()
+        shift.kill_keeper()
+    (shop.work / "go").touch()
+    wait_for(lambda: process_tree.start_time(shift.worker) is None, "the program has ended")
+    shop.hire()
+    shop.call("adopt", "1.1")
+    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 7
+
+
+def test_a_signal_that_ends_an_orphan_is_seen(shop: Workshop) -> None:
+    shift = shop.start("1.1", WAIT)
+    shift.says("up")
+    shop.fire()
+    shift.kill_keeper()
+    os.kill(shift.worker, signal.SIGSEGV)
+    wait_for(lambda: process_tree.start_time(shift.worker) is None, "the program has ended")
+    shop.hire()
+    shop.call("adopt", "1.1")
+    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == -signal.SIGSEGV
+
+
+def test_a_witness_ends_with_its_tree(shop: Workshop) -> None:
+    """Whether its keeper ends in order or is killed."""
+    kept, killed = shop.start("1.1", WAIT), shop.start("2.1", WAIT)
+    witnesses = [kept.witness, killed.witness]
+    killed.kill_keeper()
+    (shop.work / "go").touch()
+    kept.ended()
+    wait_for(lambda: not any(map(process_tree.start_time, witnesses)), "both have ended")
