@@ -1,4 +1,4 @@
-"""Numbers of jobs on a command line."""
+"""NumpyModels of jobs on a command line."""
 
 import contextlib
 

@@ -10,7 +10,7 @@ from sublet.engine import batches
 from sublet.engine.model_options import Options, powers
 from sublet.engine.model_queue import Batch, Kind, ModelQueue, Part, Request
 from sublet.errors import ServingError
-from support.numbers import floats
+from support.numpy_engine import floats
 
 KIND = Kind("rows", ("x",))
 

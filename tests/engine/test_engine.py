@@ -18,12 +18,12 @@ from sublet.channel.sync_client import SyncClient
 from sublet.engine.flight_recorder import FlightRecorder
 from sublet.errors import ServingError
 from support.box import PATIENCE, wait_for
-from support.numbers import NumbersEngine, floats, in_thread, numbers_engine
+from support.numpy_engine import NumpyEngine, floats, in_thread, numpy_engine
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
-    with numbers_engine(tmp_path_factory.mktemp("engine")) as one:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumpyEngine]:
+    with numpy_engine(tmp_path_factory.mktemp("engine")) as one:
         for name in (
             "double",
             "sizes",
@@ -44,59 +44,61 @@ def rows(*values: float) -> dict[str, Any]:
     return {"x": np.array(values, np.float32).reshape(-1, 1)}
 
 
-def run(engine: NumbersEngine, model: str, inputs: dict[str, Any], **options: Any) -> Any:
-    (only,) = engine.line.run(model, 1, "serving_default", inputs, **options).outputs.values()
+def run(engine: NumpyEngine, model: str, inputs: dict[str, Any], **options: Any) -> Any:
+    (only,) = engine.client.call(model, 1, "serving_default", inputs, **options).outputs.values()
     return only
 
 
-def test_a_call_is_answered_with_what_the_model_gives(engine: NumbersEngine) -> None:
-    answer = engine.line.run("double", 1, "serving_default", rows(1, 2))
+def test_a_call_is_answered_with_what_the_model_gives(engine: NumpyEngine) -> None:
+    answer = engine.client.call("double", 1, "serving_default", rows(1, 2))
     assert answer.outputs["y"].tolist() == [[2], [4]]
     assert answer.rows == 2
 
 
-def test_outputs_are_those_that_were_asked_for_in_that_order(engine: NumbersEngine) -> None:
+def test_outputs_are_those_that_were_asked_for_in_that_order(engine: NumpyEngine) -> None:
     inputs = {"a": floats([[3]]), "b": floats([[1]])}
-    both = engine.line.run("both", 1, "serving_default", inputs).outputs
+    both = engine.client.call("both", 1, "serving_default", inputs).outputs
     assert {name: array.item() for name, array in both.items()} == {"sum": 4, "difference": 2}
     wanted = ("difference", "sum")
-    assert list(engine.line.run("both", 1, "serving_default", inputs, wanted).outputs) == [*wanted]
+    assert list(engine.client.call("both", 1, "serving_default", inputs, wanted).outputs) == [
+        *wanted
+    ]
     assert run(engine, "both", inputs, outputs=("difference",)).item() == 2
     with pytest.raises(ServingError, match="output tensor alias not found in signature: z"):
         run(engine, "both", inputs, outputs=("z",))
 
 
-def test_inputs_may_come_in_any_order(engine: NumbersEngine) -> None:
+def test_inputs_may_come_in_any_order(engine: NumpyEngine) -> None:
     inputs = {"b": floats([[1]]), "a": floats([[3]])}
     assert run(engine, "both", inputs, outputs=("difference",)).item() == 2
 
 
-def test_strings_go_there_and_back(engine: NumbersEngine) -> None:
+def test_strings_go_there_and_back(engine: NumpyEngine) -> None:
     words = np.array([b"one", b"", b"\0two"], object)
     assert run(engine, "words", {"x": words}).tolist() == [b"ONE", b"", b"\0TWO"]
 
 
-def test_large_arrays_go_there_and_back(engine: NumbersEngine) -> None:
+def test_large_arrays_go_there_and_back(engine: NumpyEngine) -> None:
     array = np.arange(600_000, dtype=np.float32).reshape(-1, 100)
     for _ in range(3):
         np.testing.assert_array_equal(run(engine, "double", {"x": array}), 2 * array)
 
 
-def test_a_large_answer_can_be_written_to(engine: NumbersEngine) -> None:
+def test_a_large_answer_can_be_written_to(engine: NumpyEngine) -> None:
     found = run(engine, "large", {"x": np.ones((30, 10), np.float32)})
     assert found.shape == (30, 10_000)
     found += 1
     assert (found == 2).all()
 
 
-def test_a_buffer_is_sent_as_it_is_and_can_be_used_again(engine: NumbersEngine) -> None:
-    buffer = engine.line.buffer((1000, 100), np.float32)
+def test_a_buffer_is_sent_as_it_is_and_can_be_used_again(engine: NumpyEngine) -> None:
+    buffer = engine.client.buffer((1000, 100), np.float32)
     for value in (1, 2):
         buffer.fill(value)
         assert (run(engine, "double", {"x": buffer}) == 2 * value).all()
 
 
-def test_an_empty_array_is_an_answer_too(engine: NumbersEngine) -> None:
+def test_an_empty_array_is_an_answer_too(engine: NumpyEngine) -> None:
     assert run(engine, "double", {"x": np.empty((0, 3), np.float32)}).shape == (0, 3)
 
 
@@ -112,19 +114,19 @@ def test_an_empty_array_is_an_answer_too(engine: NumbersEngine) -> None:
     ],
 )
 def test_a_call_that_cannot_be_run_says_why(
-    engine: NumbersEngine, model: str, inputs: Any, code: Code, says: str
+    engine: NumpyEngine, model: str, inputs: Any, code: Code, says: str
 ) -> None:
     with pytest.raises(ServingError, match=says) as raised:
         run(engine, model, inputs)
     assert raised.value.code == code
 
 
-def test_an_unknown_signature_is_refused(engine: NumbersEngine) -> None:
+def test_an_unknown_signature_is_refused(engine: NumpyEngine) -> None:
     with pytest.raises(ServingError, match='Serving signature key "other" not found'):
-        engine.line.run("double", 1, "other", rows(1))
+        engine.client.call("double", 1, "other", rows(1))
 
 
-def test_only_the_owner_can_change_what_is_served(engine: NumbersEngine) -> None:
+def test_only_the_owner_can_change_what_is_served(engine: NumpyEngine) -> None:
     other = engine.connect()
     for verb in ("add", "load", "unload", "forget"):
         with pytest.raises(ServingError, match=f"Only the engine's owner may {verb}"):
@@ -134,25 +136,27 @@ def test_only_the_owner_can_change_what_is_served(engine: NumbersEngine) -> None
 
 
 @pytest.mark.parametrize("question", [{}, {"ask": "jump"}, {"ask": "describe"}, {"ask": "add"}])
-def test_a_question_that_makes_no_sense_is_answered(engine: NumbersEngine, question: Any) -> None:
+def test_a_question_that_makes_no_sense_is_answered(engine: NumpyEngine, question: Any) -> None:
     with pytest.raises(ServingError):
-        engine.line.ask(question)
+        engine.client.ask(question)
 
 
-def test_state_is_kept_from_call_to_call_in_their_order(engine: NumbersEngine) -> None:
-    futures = [engine.line.submit("counter", 1, "serving_default", rows(1)) for _ in range(20)]
+def test_state_is_kept_from_call_to_call_in_their_order(engine: NumpyEngine) -> None:
+    futures = [engine.client.submit("counter", 1, "serving_default", rows(1)) for _ in range(20)]
     totals = [future.result(PATIENCE).outputs["y"].item() for future in futures]
     assert totals == list(range(1, 21))
 
 
 def test_waiting_calls_run_as_one_batch_and_a_bad_row_fails_alone(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         for name in ("held", "sizes", "positive"):
             engine.add(name)
         first, _ = in_thread(lambda: run(engine, "held", rows(1)))
         wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
-        sizes = [engine.line.submit("sizes", 1, "serving_default", rows(1)) for _ in range(5)]
-        signs = [engine.line.submit("positive", 1, "serving_default", rows(n)) for n in (1, -1, 2)]
+        sizes = [engine.client.submit("sizes", 1, "serving_default", rows(1)) for _ in range(5)]
+        signs = [
+            engine.client.submit("positive", 1, "serving_default", rows(n)) for n in (1, -1, 2)
+        ]
         wait_for(lambda: engine.model("positive")["waiting"] == 3, "all are there")
         engine.touch("go")
         first.join()
@@ -164,14 +168,14 @@ def test_waiting_calls_run_as_one_batch_and_a_bad_row_fails_alone(tmp_path: Path
 
 
 def test_callers_of_one_batch_get_the_outputs_that_each_wanted(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         for name in ("held", "both"):
             engine.add(name)
         first, _ = in_thread(lambda: run(engine, "held", rows(1)))
         wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
         inputs = {"a": floats([[3]]), "b": floats([[1]])}
         wanted = [("sum",), ("difference",), (), ("difference", "sum")]
-        calls = [engine.line.submit("both", 1, "serving_default", inputs, one) for one in wanted]
+        calls = [engine.client.submit("both", 1, "serving_default", inputs, one) for one in wanted]
         wait_for(lambda: engine.model("both")["waiting"] == 4, "all are there")
         engine.touch("go")
         first.join()
@@ -185,19 +189,19 @@ def test_callers_of_one_batch_get_the_outputs_that_each_wanted(tmp_path: Path) -
 
 
 def test_brief_batches_run_one_after_another_and_beside_a_long_one(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path, slots=2) as engine:
+    with numpy_engine(tmp_path, slots=2) as engine:
         engine.add("quick")
         engine.add("held")
         lines = [engine.connect() for _ in range(3)]
 
-        def calls(line: SyncClient) -> list[float]:
+        def calls(client: SyncClient) -> list[float]:
             return [
-                line.run("quick", 1, "serving_default", rows(n)).outputs["y"].item()
+                client.call("quick", 1, "serving_default", rows(n)).outputs["y"].item()
                 for n in range(100)
             ]
 
         def all_calls() -> list[Any]:
-            asked = [in_thread(partial(calls, line)) for line in lines]
+            asked = [in_thread(partial(calls, client)) for client in lines]
             for thread, _ in asked:
                 thread.join(60)
             return [told for _, told in asked]
@@ -212,18 +216,18 @@ def test_brief_batches_run_one_after_another_and_beside_a_long_one(tmp_path: Pat
         long.join(60)
         assert answer[0].item() == 2
         assert engine.model("quick")["requests"] == 600
-        for line in lines:
-            line.close()
+        for client in lines:
+            client.close()
 
 
 def test_outputs_that_have_no_rows_are_whole_for_each_caller(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         for name in ("held", "frames"):
             engine.add(name)
         first, _ = in_thread(lambda: run(engine, "held", rows(1)))
         wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
         inputs = [{"x": np.full((size, 1), size, np.float32)} for size in (8, 1000, 8)]
-        calls = [engine.line.submit("frames", 1, "serving_default", one) for one in inputs]
+        calls = [engine.client.submit("frames", 1, "serving_default", one) for one in inputs]
         wait_for(lambda: engine.model("frames")["waiting"] == 8 + 64 + 8, "all are there")
         engine.touch("go")
         first.join()
@@ -231,7 +235,7 @@ def test_outputs_that_have_no_rows_are_whole_for_each_caller(tmp_path: Path) -> 
             assert call.result(PATIENCE).outputs["y"].tolist() == [[size] * 4] * (size // 4)
 
 
-def test_outputs_that_cannot_be_sent_fail_and_leave_the_engine(engine: NumbersEngine) -> None:
+def test_outputs_that_cannot_be_sent_fail_and_leave_the_engine(engine: NumpyEngine) -> None:
     with pytest.raises(ServingError, match=r"cannot be sent.*not NoneType") as caught:
         run(engine, "nones", rows(1))
     assert caught.value.code == Code.INTERNAL
@@ -239,7 +243,7 @@ def test_outputs_that_cannot_be_sent_fail_and_leave_the_engine(engine: NumbersEn
 
 
 def test_a_large_request_is_split_and_put_together_again(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path, slots=2) as engine:
+    with numpy_engine(tmp_path, slots=2) as engine:
         engine.add("sizes", max_batch_size=8)
         engine.add("double", max_batch_size=8)
         assert run(engine, "sizes", rows(*range(20))).ravel().tolist() == [8] * 16 + [4] * 4
@@ -249,7 +253,7 @@ def test_a_large_request_is_split_and_put_together_again(tmp_path: Path) -> None
 def test_a_request_that_runs_out_of_memory_is_run_in_pieces_and_the_next_at_once(
     tmp_path: Path,
 ) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("tight")
         assert run(engine, "tight", rows(*range(40))).ravel().tolist() == [5] * 40
         assert engine.model("tight")["batches"] == 1
@@ -260,7 +264,7 @@ def test_a_request_that_runs_out_of_memory_is_run_in_pieces_and_the_next_at_once
 def test_what_ran_out_of_memory_and_cannot_be_split_is_not_tried_again_at_once(
     tmp_path: Path,
 ) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("tight", alone=True)
         for said in ("needs about", "Send less at a time"):
             with pytest.raises(ServingError, match=said) as caught:
@@ -271,30 +275,30 @@ def test_what_ran_out_of_memory_and_cannot_be_split_is_not_tried_again_at_once(
 
 
 def test_batches_are_filled_up_to_an_allowed_size(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("sizes", allowed_batch_sizes=[4, 16])
         assert run(engine, "sizes", rows(1, 2, 3)).ravel().tolist() == [4] * 3
         assert run(engine, "sizes", rows(*range(5))).ravel().tolist() == [16] * 5
 
 
 def test_a_batch_waits_for_others_as_long_as_it_was_told(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("sizes", max_batch_size=2, batch_timeout_micros=60_000_000)
-        one = engine.line.submit("sizes", 1, "serving_default", rows(1))
+        one = engine.client.submit("sizes", 1, "serving_default", rows(1))
         wait_for(lambda: engine.model("sizes")["waiting"] == 1, "it waits")
-        other = engine.line.submit("sizes", 1, "serving_default", rows(1))
+        other = engine.client.submit("sizes", 1, "serving_default", rows(1))
         assert [f.result(PATIENCE).outputs["y"].item() for f in (one, other)] == [2, 2]
         engine.add("sizes-soon", batch_timeout_micros=1000)
         assert run(engine, "sizes-soon", rows(1)).item() == 1
 
 
 def test_what_waits_too_long_or_finds_no_room_is_refused(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("held", max_batch_size=1, max_enqueued_batches=2)
-        first = engine.line.submit("held", 1, "serving_default", rows(1))
+        first = engine.client.submit("held", 1, "serving_default", rows(1))
         wait_for(lambda: (tmp_path / "begun").exists(), "the engine is busy")
-        waits = engine.line.submit("held", 1, "serving_default", rows(3))
-        other = engine.line.submit("held", 1, "serving_default", rows(5))
+        waits = engine.client.submit("held", 1, "serving_default", rows(3))
+        other = engine.client.submit("held", 1, "serving_default", rows(5))
         with pytest.raises(ServingError, match="max_enqueued_batches is 2") as raised:
             run(engine, "held", rows(4))
         assert raised.value.code == Code.UNAVAILABLE
@@ -302,7 +306,7 @@ def test_what_waits_too_long_or_finds_no_room_is_refused(tmp_path: Path) -> None
         other.cancel()
         wait_for(lambda: engine.model("held")["waiting"] == 1, "there is room")
         soon = time.monotonic() + 0.05
-        late = engine.line.submit("held", 1, "serving_default", rows(2), deadline=soon)
+        late = engine.client.submit("held", 1, "serving_default", rows(2), deadline=soon)
         wait_for(lambda: time.monotonic() > soon, "its deadline has passed")
         engine.touch("go")
         assert first.result(PATIENCE).outputs["y"].item() == 2
@@ -313,7 +317,7 @@ def test_what_waits_too_long_or_finds_no_room_is_refused(tmp_path: Path) -> None
 
 
 def test_a_caller_whose_time_is_up_does_not_wait_on(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("held")
         with pytest.raises(ServingError) as raised:
             run(engine, "held", rows(1), deadline=time.monotonic() + 0.05)
@@ -323,11 +327,13 @@ def test_a_caller_whose_time_is_up_does_not_wait_on(tmp_path: Path) -> None:
 
 
 def test_calls_of_a_model_that_loads_wait_and_others_go_on(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("double-slowly", held=True)
         engine.add("double")
-        engine.line.ask({"ask": "load", "model": "double", "version": 1})
-        waits = [engine.line.submit("double-slowly", 1, "serving_default", rows(n)) for n in (1, 2)]
+        engine.client.ask({"ask": "load", "model": "double", "version": 1})
+        waits = [
+            engine.client.submit("double-slowly", 1, "serving_default", rows(n)) for n in (1, 2)
+        ]
         wait_for(lambda: engine.model("double-slowly")["waiting"] == 2, "both wait")
         assert run(engine, "double", rows(1)).item() == 2
         engine.touch("load")
@@ -336,34 +342,34 @@ def test_calls_of_a_model_that_loads_wait_and_others_go_on(tmp_path: Path) -> No
         assert told == ["loading", "loaded"]
 
 
-def test_the_newest_version_is_meant_if_none_is_named(engine: NumbersEngine) -> None:
+def test_the_newest_version_is_meant_if_none_is_named(engine: NumpyEngine) -> None:
     engine.add("double-new", 3)
     engine.add("double-new", 7)
-    assert engine.line.ask({"ask": "describe", "model": "double-new"})["version"] == 7
-    answer = engine.line.run("double-new", None, "serving_default", rows(1))
+    assert engine.client.ask({"ask": "describe", "model": "double-new"})["version"] == 7
+    answer = engine.client.call("double-new", None, "serving_default", rows(1))
     assert answer.outputs["y"].item() == 2
     with pytest.raises(ServingError, match=r"Specific\(double-new, 5\)"):
-        engine.line.run("double-new", 5, "serving_default", rows(1))
+        engine.client.call("double-new", 5, "serving_default", rows(1))
 
 
 def test_a_model_that_was_unloaded_comes_back_and_one_forgotten_does_not(
-    engine: NumbersEngine,
+    engine: NumpyEngine,
 ) -> None:
     engine.add("double-away")
     assert run(engine, "double-away", rows(1)).item() == 2
-    engine.line.ask({"ask": "unload", "model": "double-away", "version": 1})
+    engine.client.ask({"ask": "unload", "model": "double-away", "version": 1})
     assert not engine.model("double-away")["loaded"]
     assert run(engine, "double-away", rows(2)).item() == 4
-    engine.line.ask({"ask": "forget", "model": "double-away", "version": 1})
+    engine.client.ask({"ask": "forget", "model": "double-away", "version": 1})
     with pytest.raises(ServingError, match="Servable not found"):
         run(engine, "double-away", rows(2))
 
 
 def test_calls_in_flight_fail_at_once_when_the_engine_is_killed(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("held")
         thread, results = in_thread(lambda: run(engine, "held", rows(1)))
-        future = engine.line.submit("held", 1, "serving_default", rows(1))
+        future = engine.client.submit("held", 1, "serving_default", rows(1))
         wait_for(lambda: (tmp_path / "begun").exists(), "the model runs")
         os.kill(engine.process.pid, signal.SIGKILL)
         thread.join(PATIENCE)
@@ -374,8 +380,8 @@ def test_calls_in_flight_fail_at_once_when_the_engine_is_killed(tmp_path: Path) 
             run(engine, "held", rows(1))
 
 
-def test_clients_that_come_and_go_leave_no_memory_behind(engine: NumbersEngine) -> None:
-    pid = engine.line.ask({"ask": "hello"})["pid"]
+def test_clients_that_come_and_go_leave_no_memory_behind(engine: NumpyEngine) -> None:
+    pid = engine.client.ask({"ask": "hello"})["pid"]
 
     def held() -> int:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -391,20 +397,20 @@ def test_clients_that_come_and_go_leave_no_memory_behind(engine: NumbersEngine) 
 
 
 def test_an_engine_ends_with_its_owner(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
-        engine.line.close()
+    with numpy_engine(tmp_path) as engine:
+        engine.client.close()
         assert engine.process.wait(PATIENCE) == 0
         assert not Path(engine.path).exists()
 
 
 def test_what_an_engine_runs_is_noted_until_it_is_done_and_after_its_end(tmp_path: Path) -> None:
     notes = FlightRecorder()
-    with numbers_engine(tmp_path, slots=2) as engine:
-        engine.line.give_notes(notes.descriptor)
+    with numpy_engine(tmp_path, slots=2) as engine:
+        engine.client.send_recorder(notes.descriptor)
         notes.close()
         for number, name in ((7, "held"), (9, "double")):
             told = {"model": name, "version": 1, "path": str(tmp_path), "number": number}
-            engine.line.ask({"ask": "add", **told})
+            engine.client.ask({"ask": "add", **told})
         thread, _ = in_thread(lambda: run(engine, "held", rows(1)))
         wait_for(lambda: (tmp_path / "begun").exists(), "a call runs")
         assert run(engine, "double", rows(1)).item() == 2
@@ -421,10 +427,10 @@ def test_what_an_engine_runs_is_noted_until_it_is_done_and_after_its_end(tmp_pat
 
 
 def test_a_suspect_is_not_loaded_while_another_runs(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path, slots=2) as engine:
+    with numpy_engine(tmp_path, slots=2) as engine:
         for name in ("held", "double"):
             told = {"model": name, "version": 1, "path": str(tmp_path)}
-            engine.line.ask({"ask": "add", **told, "suspect": time.monotonic() + 600})
+            engine.client.ask({"ask": "add", **told, "suspect": time.monotonic() + 600})
         held, results = in_thread(lambda: run(engine, "held", rows(1)))
         wait_for(lambda: (tmp_path / "begun").exists(), "a call runs")
         double, others = in_thread(lambda: run(engine, "double", rows(1)))
@@ -437,10 +443,10 @@ def test_a_suspect_is_not_loaded_while_another_runs(tmp_path: Path) -> None:
 
 
 def test_cancelling_a_future_takes_its_call_out_of_the_queue(tmp_path: Path) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("held", max_batch_size=1)
         first, second, third = (
-            engine.line.submit("held", 1, "serving_default", rows(n)) for n in range(3)
+            engine.client.submit("held", 1, "serving_default", rows(n)) for n in range(3)
         )
         wait_for(lambda: engine.model("held")["waiting"] == 2, "one runs, two wait")
         assert second.cancel()
@@ -450,4 +456,4 @@ def test_cancelling_a_future_takes_its_call_out_of_the_queue(tmp_path: Path) -> 
         engine.touch("go")
         assert third.result(PATIENCE).outputs["y"].item() == 4
         assert not third.cancel()
-        assert engine.line.run("held", 1, "serving_default", rows(3)).outputs["y"].item() == 6
+        assert engine.client.call("held", 1, "serving_default", rows(3)).outputs["y"].item() == 6

@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 
+from sublet.engine.fair_queue import FairQueue, RunningBatch
 from sublet.engine.model_options import Options
 from sublet.engine.model_queue import Kind, Request
-from sublet.engine.schedule import RunningBatch, Schedule
 from support.box import wait_for
-from support.numbers import NumbersEngine, floats, numbers_engine
+from support.numpy_engine import NumpyEngine, floats, numpy_engine
 
 KIND = Kind("rows")
 CLIENT = SimpleNamespace(dead=False)
 
 
-def schedule(slots: int, *models: str) -> Schedule:
-    made = Schedule(slots)
+def schedule(slots: int, *models: str) -> FairQueue:
+    made = FairQueue(slots)
     for name in models:
         made.add(name, 1, Options(largest=4, enqueued=100)).present = True
     return made
 
 
-def begin(made: Schedule, model: str, now: float, **told: Any) -> RunningBatch:
+def begin(made: FairQueue, model: str, now: float, **told: Any) -> RunningBatch:
     made.put(made.queues[model, 1], Request(KIND, 1, now, **{"client": CLIENT, **told}))
     run, _ = made.take(now)
     assert run is not None
     return run
 
 
-def held_up(made: Schedule, now: float) -> list[float]:
+def held_up(made: FairQueue, now: float) -> list[float]:
     return [one.holds_up for one in made.progress(now)]
 
 
@@ -83,25 +83,25 @@ def test_a_batch_is_wanted_while_a_caller_waits_for_it(told: dict[str, Any], wan
     assert made.progress(10.0) == []
 
 
-def pulse(engine: NumbersEngine) -> list[dict[str, Any]]:
-    return list(engine.line.ask({"ask": "pulse"}))  # type: ignore[arg-type]
+def pulse(engine: NumpyEngine) -> list[dict[str, Any]]:
+    return list(engine.client.ask({"ask": "pulse"}))  # type: ignore[arg-type]
 
 
 def test_an_engine_tells_how_its_batches_stand_and_can_be_told_to_interrupt(
     tmp_path: Path,
 ) -> None:
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("held")
         assert pulse(engine) == []
-        future = engine.line.submit("held", 1, "serving_default", {"x": floats([[1]])})
+        future = engine.client.submit("held", 1, "serving_default", {"x": floats([[1]])})
         (run,) = wait_for(lambda: pulse(engine), "it runs")
         assert (run["model"], run["version"], run["wanted"]) == ("held", 1, True)
         future.cancel()
         wait_for(lambda: not pulse(engine)[0]["wanted"], "it knows that nobody waits")
-        engine.line.ask({"ask": "interrupt", "model": "held", "version": 1})
+        engine.client.ask({"ask": "interrupt", "model": "held", "version": 1})
         # A function cannot be interrupted: it runs on, and the model is known all the same.
         assert len(pulse(engine)) == 1
         engine.touch("go")
         wait_for(lambda: not pulse(engine), "it has come to its end")
-        answer = engine.line.run("held", 1, "serving_default", {"x": floats([[1]])})
+        answer = engine.client.call("held", 1, "serving_default", {"x": floats([[1]])})
         assert answer.rows == 1

@@ -21,7 +21,7 @@ def without_private_calls() -> None:
     from tensorflow.python.client import pywrap_tf_session, session
 
     # What loads a model is loaded: only then can it lack something.
-    SavedModelOpening(str(SAVED_MODELS / V1 / "00000123"), {}).run().close()
+    SavedModelOpening(str(SAVED_MODELS / V1 / "00000123"), {}).open().close()
     del framework.importer, pywrap_tf_session.TF_SessionRunCallable, session.BaseSession._Callable
     sys.modules["tensorflow.python.framework.importer"] = None  # type: ignore[assignment]
     public = _Session._public
@@ -44,7 +44,7 @@ def child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leased]:
 def answers(path: str, *given: dict[str, Any]) -> list[dict[str, Any]]:
     """What a model gives for each of the inputs in turn, and that the public ways gave it."""
     room["public"] = 0
-    opened = SavedModelOpening(path, {}).run()
+    opened = SavedModelOpening(path, {}).open()
     bound = opened.signatures["serving_default"]
     made = [bound.call(inputs) for inputs in given]
     opened.close()

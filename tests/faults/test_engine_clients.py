@@ -15,14 +15,14 @@ import pytest
 from sublet.channel import records, segments, tensors
 from sublet.errors import ServingError
 from support.box import PATIENCE, wait_for
-from support.numbers import FLOAT, NumbersEngine, floats, numbers_engine
+from support.numpy_engine import FLOAT, NumpyEngine, floats, numpy_engine
 
 OPEN = {"model": "double", "version": 1, "signature": "serving_default", "outputs": []}
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
-    with numbers_engine(tmp_path_factory.mktemp("engine")) as one:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumpyEngine]:
+    with numpy_engine(tmp_path_factory.mktemp("engine")) as one:
         for name in ("double", "large"):
             one.add(name)
         yield one
@@ -31,7 +31,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NumbersEngine]:
 class Liar:
     """A client that sends what it likes."""
 
-    def __init__(self, engine: NumbersEngine) -> None:
+    def __init__(self, engine: NumpyEngine) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.connect(engine.path)
         self.sock.settimeout(PATIENCE)
@@ -59,18 +59,18 @@ class Liar:
 
 
 @pytest.fixture
-def liar(engine: NumbersEngine) -> Iterator[Liar]:
+def liar(engine: NumpyEngine) -> Iterator[Liar]:
     one = Liar(engine)
     yield one
     one.sock.close()
     works(engine)
 
 
-def works(engine: NumbersEngine) -> None:
-    line = engine.connect()
-    answer = line.run("double", 1, "serving_default", {"x": floats([[1]])})
+def works(engine: NumpyEngine) -> None:
+    client = engine.connect()
+    answer = client.call("double", 1, "serving_default", {"x": floats([[1]])})
     assert answer.outputs["y"].item() == 2
-    line.close()
+    client.close()
 
 
 def beside(size: int) -> bytes:
@@ -78,7 +78,7 @@ def beside(size: int) -> bytes:
     return tensors.head(FLOAT, (1, size // 4), tensors.BESIDE, size)
 
 
-def test_random_bytes_are_hung_up_on(engine: NumbersEngine) -> None:
+def test_random_bytes_are_hung_up_on(engine: NumpyEngine) -> None:
     chance = random.Random(5)
     for _ in range(200):
         liar = Liar(engine)
@@ -88,7 +88,7 @@ def test_random_bytes_are_hung_up_on(engine: NumbersEngine) -> None:
     works(engine)
 
 
-def test_records_with_random_insides_harm_nobody(engine: NumbersEngine) -> None:
+def test_records_with_random_insides_harm_nobody(engine: NumpyEngine) -> None:
     chance = random.Random(6)
     kinds = [*range(1, 7), *range(65, 70), 0, 255]
     for _ in range(300):
@@ -162,7 +162,7 @@ def test_a_tensor_outside_of_its_memory_is_hung_up_on(liar: Liar, offset: int) -
     assert liar.is_hung_up_on()
 
 
-def test_a_client_that_never_reads_is_given_up(engine: NumbersEngine) -> None:
+def test_a_client_that_never_reads_is_given_up(engine: NumpyEngine) -> None:
     """It can hold up nobody, and what waits for it is bounded."""
     liar = Liar(engine)
     liar.open(model="large")
@@ -183,10 +183,10 @@ def test_a_client_that_is_killed_in_mid_call_leaves_nothing(tmp_path: Path) -> N
         "import sys, numpy as np; from sublet.channel.async_client import connect; "
         "from sublet.channel.sync_client import SyncClient; "
         "line = SyncClient(connect(sys.argv[1])); x = np.ones((1000, 1000), np.float32); "
-        "[line.submit('held', 1, 'serving_default', {'x': x}) for _ in range(3)]; "
-        "line.run('held', 1, 'serving_default', {'x': x})"
+        "[client.submit('held', 1, 'serving_default', {'x': x}) for _ in range(3)]; "
+        "client.call('held', 1, 'serving_default', {'x': x})"
     )
-    with numbers_engine(tmp_path) as engine:
+    with numpy_engine(tmp_path) as engine:
         engine.add("held", max_batch_size=1000)
         client = subprocess.Popen([sys.executable, "-c", code, engine.path])
         wait_for(lambda: engine.model("held")["waiting"] == 3000, "one runs, three wait")
@@ -206,19 +206,21 @@ def test_an_engine_that_lies_is_hung_up_on() -> None:
 
     for answer in (b"garbage!", records.plain(records.ANSWER, call=99), records.plain(200)):
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line = SyncClient(mine)
-        future = line.submit("m", 1, "s", {"x": floats([1])})
+        client = SyncClient(mine)
+        future = client.submit("m", 1, "s", {"x": floats([1])})
         theirs.send(answer)
         error = future.exception(PATIENCE)
         assert isinstance(error, ServingError)
-        line.close()
+        client.close()
         theirs.close()
 
 
-@pytest.mark.parametrize("kind", [records.SEGMENT, records.NOTES, records.OPEN, records.CANCEL, 77])
+@pytest.mark.parametrize(
+    "kind", [records.SEGMENT, records.RECORDER, records.OPEN, records.CANCEL, 77]
+)
 @pytest.mark.parametrize("body", [b"", b"1234567", b"\0" * 8])
 def test_descriptors_that_come_with_a_bad_record_do_not_stay(
-    engine: NumbersEngine, kind: int, body: bytes
+    engine: NumpyEngine, kind: int, body: bytes
 ) -> None:
     def descriptors() -> int:
         return len(os.listdir(f"/proc/{engine.process.pid}/fd"))

@@ -125,11 +125,11 @@ def engine(server: Server, name: str) -> int:
     """The process that has this model, and is the only one."""
     rows = json.loads(server.box.sublet("models", "--json", check=True).stdout)
     (stem,) = [row["engine"] for row in rows if row["model"] == name]
-    line = SyncClient(connect(str(server.box.home / "engines" / f"{stem}.sock")))
+    client = SyncClient(connect(str(server.box.home / "engines" / f"{stem}.sock")))
     try:
-        return int(line.ask({"ask": "hello"})["pid"])
+        return int(client.ask({"ask": "hello"})["pid"])
     finally:
-        line.close()
+        client.close()
 
 
 def test_models_are_placed_over_the_devices_and_everybody_says_where(running: Server) -> None:

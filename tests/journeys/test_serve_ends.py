@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sublet.serving.client.model_listing import roll_call
+from sublet.serving.client.engine_directory import list_models
 from support.box import PATIENCE, Box, wait_for
 from support.servers import ENDLESS, HALF, Load, Server
 
@@ -46,7 +46,7 @@ class Call(threading.Thread):
 
 def waiting() -> bool:
     """Whether a request is in an engine's queue."""
-    return any(row.waiting for row in roll_call())
+    return any(row.waiting for row in list_models())
 
 
 @pytest.fixture(autouse=True)

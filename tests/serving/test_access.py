@@ -9,8 +9,7 @@ import pytest
 from sublet.channel.codes import Code
 from sublet.errors import BadRequest
 from sublet.serving.access import Access, Right, digests, read_tokens
-from sublet.serving.control.config import Settings
-from sublet.serving.control.exposure import warnings
+from sublet.serving.control.config import Settings, exposure_warnings
 from sublet.serving.tls import Tls
 from support.strangers import UID, needs_root
 
@@ -118,8 +117,9 @@ def test_a_file_that_is_not_there_is_said() -> None:
 def test_an_address_that_others_reach_is_warned_of_unless_it_is_safe(
     settings: Settings, said: str
 ) -> None:
-    told = list(warnings(settings, ["grpc"]))
+    told = list(exposure_warnings(settings, ["grpc"]))
     assert len(told) == bool(said)
     assert said in "".join(told)
-    assert not list(warnings(settings, []))
-    assert len(list(warnings(settings, ["rest"]))) == 1  # Each port has its own certificates.
+    assert not list(exposure_warnings(settings, []))
+    # Each port has its own certificates.
+    assert len(list(exposure_warnings(settings, ["rest"]))) == 1

@@ -10,7 +10,7 @@ import msgspec
 
 from sublet import descriptors
 from sublet.broker import log
-from sublet.channel.spare_descriptor import SHORT, Spare
+from sublet.channel.peers import SHORT, Spare
 from sublet.errors import BadRequest, InternalError, SubletError, WorldError
 from sublet.reactor import Reactor
 from sublet.wire import PROTOCOL

@@ -13,11 +13,9 @@ import numpy as np
 from sublet.errors import ServingError
 
 from . import peers
-from .answer import Answer
-from .client_protocol import ClientProtocol
+from .client_protocol import Answer, ClientProtocol
 from .codes import Code
-from .inbox import Inbox
-from .outbox import Outbox, Outgoing
+from .packets import Inbox, Outbox, Outgoing
 from .records import EVENT, MOST_ROUTES, Malformed
 from .tensors import Array
 
@@ -28,15 +26,15 @@ class AsyncClient:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.closed = False
-        self.lost: Callable[[], None] | None = None
+        self.on_close: Callable[[], None] | None = None
         """Called once, when the engine is gone."""
-        self.told: Callable[[dict[str, Any]], None] | None = None
+        self.on_event: Callable[[dict[str, Any]], None] | None = None
         """Called with what the engine says on its own."""
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(sock)
         self._outbox = Outbox(sock)
-        self._session = ClientProtocol(self._put)
+        self._protocol = ClientProtocol(self._put)
         self._flushing = self._behind = False
         self._loop.add_reader(sock.fileno(), self._read)
 
@@ -46,24 +44,24 @@ class AsyncClient:
         return cls(connect(path))
 
     def __len__(self) -> int:
-        return len(self._session)
+        return len(self._protocol)
 
     @property
     def abandoned(self) -> int:
         """Bytes of calls that nobody waits for, and that the engine has not done with."""
-        return self._session.abandoned
+        return self._protocol.abandoned
 
     @property
     def lent(self) -> int:
         """Buffers that are in use."""
-        return self._session.segments.lent
+        return self._protocol.segments.lent
 
     @property
-    def worn(self) -> bool:
+    def stale(self) -> bool:
         """Whether models were called in so many ways that a new port should take its place."""
-        return self._session.ways > MOST_ROUTES // 2
+        return self._protocol.routes > MOST_ROUTES // 2
 
-    def run(
+    def call(
         self,
         model: str,
         version: int | None,
@@ -81,13 +79,13 @@ class AsyncClient:
         if self.closed:
             future.set_exception(gone())
             return future
-        number = self._session.call(
+        number = self._protocol.send_call(
             future, model, version, signature, inputs, outputs, deadline, priority
         )
 
         def cancel(done: asyncio.Future[Answer]) -> None:
             if done.cancelled() and not self.closed:
-                self._session.cancel(number)
+                self._protocol.cancel(number)
 
         future.add_done_callback(cancel)
         return future
@@ -98,12 +96,12 @@ class AsyncClient:
         if self.closed:
             future.set_exception(gone())
             return future
-        self._session.ask(future, question)
+        self._protocol.send_question(future, question)
         return future
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An array that is sent without a copy."""
-        return self._session.buffer(shape, np.dtype(dtype))
+        return self._protocol.buffer(shape, np.dtype(dtype))
 
     def close(self) -> None:
         """Hang up; calls in flight fail."""
@@ -114,11 +112,11 @@ class AsyncClient:
         self._loop.remove_writer(self._sock.fileno())
         self._sock.close()
         self._outbox.close()
-        for future, error in self._session.fail(gone()):
+        for future, error in self._protocol.fail(gone()):
             if not future.done():
                 future.set_exception(error)
-        if self.lost is not None:
-            self.lost()
+        if self.on_close is not None:
+            self.on_close()
 
     def _put(self, record: Outgoing) -> None:
         self._outbox.put(record)
@@ -144,10 +142,10 @@ class AsyncClient:
     def _read(self) -> None:
         try:
             while (packet := self._inbox.receive_nowait()) is not None:
-                for future, result in self._session.receive(packet):
+                for future, result in self._protocol.receive(packet):
                     if future is EVENT:
-                        if self.told is not None:
-                            self.told(cast("dict[str, Any]", result))
+                        if self.on_event is not None:
+                            self.on_event(cast("dict[str, Any]", result))
                     elif future.done():
                         continue
                     elif isinstance(result, ServingError):

@@ -16,18 +16,29 @@ import numpy as np
 from sublet.errors import ServingError
 
 from . import records, segments, tensors
-from .answer import Answer
 from .codes import Code
-from .inbox import Packet
-from .outbox import Outgoing
+from .packets import Outgoing, Packet
 from .records import Malformed
 from .tensors import BESIDE, INLINE, REF, Array, Tensor
+
+
+class Answer(NamedTuple):
+    """The outputs of one call, and where its time went."""
+
+    outputs: dict[str, np.ndarray[Any, Any]]
+    queued: float = 0.0
+    """Seconds until its batch began."""
+    computed: float = 0.0
+    """Seconds that its batch took."""
+    rows: int = 0
+    """Rows of that batch, others' included."""
+
 
 _FAR = 1e9
 """Seconds: a deadline later than that (30 years after the machine was started) is none. Later ones
 than in 584 years do not fit into a record."""
 Put = Callable[[Outgoing], None]
-Finished = tuple[Any, Answer | dict[str, Any] | ServingError]
+Outcome = tuple[Any, Answer | dict[str, Any] | ServingError]
 """Whose call it was, and what came of it."""
 
 
@@ -65,11 +76,11 @@ class ClientProtocol:
         return len(self._pending)
 
     @property
-    def ways(self) -> int:
+    def routes(self) -> int:
         """In which models were called; each is known to the engine for as long as we are."""
         return len(self._routes)
 
-    def call(
+    def send_call(
         self,
         owner: Any,
         model: str,
@@ -104,7 +115,7 @@ class ClientProtocol:
             self._pending[number] = _Pending(owner, route, used)
         return number
 
-    def ask(self, owner: Any, question: Mapping[str, Any]) -> int:
+    def send_question(self, owner: Any, question: Mapping[str, Any]) -> int:
         """Send a question; its number."""
         body = np.frombuffer(json.dumps(question).encode(), np.uint8)
         heads, pieces, size, used = self._tensors([body])
@@ -134,7 +145,7 @@ class ClientProtocol:
             self._put(Outgoing((record,), len(record)))
             return True
 
-    def receive(self, packet: Packet) -> Iterator[Finished]:
+    def receive(self, packet: Packet) -> Iterator[Outcome]:
         """What this packet answers; events come with EVENT for their owner. Raises Malformed."""
         beside = iter(packet.descriptors)
         try:
@@ -149,7 +160,7 @@ class ClientProtocol:
             for number in beside:
                 os.close(number)
 
-    def fail(self, error: ServingError) -> Iterator[Finished]:
+    def fail(self, error: ServingError) -> Iterator[Outcome]:
         """The connection is lost: everything that is in flight has failed."""
         with self._lock:
             lost = list(self._pending.values())
@@ -227,13 +238,13 @@ class ClientProtocol:
         found: list[bytes] = []
         refs, pieces = [], []
         used: list[segments.Segment | Array] = []
-        room, size = records.INLINE, 0
+        left, size = records.INLINE, 0
         try:
             for number, shape, raw, nbytes in parts:
-                place = INLINE if nbytes <= room else BESIDE
+                place = INLINE if nbytes <= left else BESIDE
                 found.append(tensors.head(number, shape, place, nbytes))
                 if place == INLINE:
-                    room -= nbytes
+                    left -= nbytes
                     pieces += [raw, bytes(tensors.pad(nbytes))]
                     size += nbytes + tensors.pad(nbytes)
                     continue
@@ -255,7 +266,7 @@ class ClientProtocol:
             lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
             segment, offset = (self.segments.take(nbytes), 0) if lent is None else lent
             used.append(segment if lent is None else raw)
-            if not segment.told:
+            if not segment.shared:
                 body = records.SIZE.pack(segment.size)
                 record = records.plain(records.SEGMENT, call=segment.number, body=body)
                 self._put(Outgoing((record,), len(record), (segment.hand_over(),)))
@@ -270,7 +281,7 @@ class ClientProtocol:
 
     def _take(
         self, record: records.Record, data: bytes | bytearray, beside: Iterator[int]
-    ) -> Finished | None:
+    ) -> Outcome | None:
         kind = record.kind
         if kind == records.ROUTE:
             names = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))

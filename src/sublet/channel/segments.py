@@ -7,14 +7,15 @@ that could be guessed or left behind: the memory goes with the last process that
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
+import mmap
 import os
 import weakref
 from typing import Any
 
 import numpy as np
 
-from .mappings import mapped
 from .records import Malformed
 from .tensors import ALIGNED, Array
 
@@ -53,12 +54,12 @@ def attach(memory: int, size: int, write: bool = False) -> memoryview:
 
 
 class Segment:
-    """One piece of the sender's memory. `told` is set once the other end knows it."""
+    """One piece of the sender's memory. `shared` is set once the other end knows it."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size
-        self.told = False
+        self.shared = False
         self.descriptor = create(size)
         self.memory = mapped(self.descriptor, size, write=True)
         self.address = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
@@ -70,7 +71,7 @@ class Segment:
 
     def hand_over(self) -> int:
         """Its descriptor, to be sent and closed; the mapping stays."""
-        self.told = True
+        self.shared = True
         memory, self.descriptor = self.descriptor, -1
         return memory
 
@@ -110,7 +111,7 @@ class Segments:
     def put_back(self, segment: Segment) -> None:
         """It is not in use any more. One that the other end does not know is not kept: it has a
         descriptor, of which there are few."""
-        if not segment.told:
+        if not segment.shared:
             return
         if self._idle_bytes + segment.size > _MOST_IDLE:
             self.dropped.append(segment.number)
@@ -143,3 +144,52 @@ class Segments:
     def _take_back(self, segment: Segment) -> None:
         del self._lent[segment.address]
         self.put_back(segment)
+
+
+_FAILED = ctypes.c_void_p(-1).value
+_library = ctypes.CDLL(None, use_errno=True)
+_map = _library.mmap
+_map.restype = ctypes.c_void_p
+_map.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
+_unmap = _library.munmap
+_unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+def mapped(memory: int, size: int, write: bool) -> memoryview:
+    """The bytes of a memfd, whose descriptor is not needed any more. Raises OSError.
+
+    They stay mapped for as long as this view lives, or any other, or an array, that shows them.
+    """
+    # Not as an array: arrays of a part of it would refer to the whole, and not to each other.
+    return memoryview(np.asarray(_Mapping(memory, size, write)))  # type: ignore[arg-type]
+
+
+class _Mapping:
+    """What the memory belongs to: NumPy keeps it, and it goes with the last who has it."""
+
+    def __init__(self, memory: int, size: int, write: bool) -> None:
+        rights = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
+        found = _map(None, size, rights, mmap.MAP_SHARED, memory, 0)
+        if found == _FAILED:
+            self._place = (0, 0)
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self._place = (found, size)
+        self.__array_interface__: dict[str, Any] = {
+            "data": (found, not write),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self, unmap: Any = _unmap) -> None:
+        # An argument, as the module may be gone before the last array is.
+        if self._place[1]:
+            unmap(*self._place)

@@ -23,12 +23,10 @@ import numpy as np
 from sublet.errors import ServingError
 
 from . import records
-from .answer import Answer
 from .async_client import gone
-from .client_protocol import ClientProtocol
+from .client_protocol import Answer, ClientProtocol
 from .codes import Code
-from .inbox import Inbox
-from .outbox import Outbox, Outgoing
+from .packets import Inbox, Outbox, Outgoing
 from .records import EVENT, Malformed
 from .tensors import Array
 
@@ -60,7 +58,7 @@ class SyncClient:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.closed = False
-        self.told: Callable[[dict[str, Any]], None] | None = None
+        self.on_event: Callable[[dict[str, Any]], None] | None = None
         """Called with what the engine says on its own, in whatever thread reads."""
         self._sock = sock
         weakref.finalize(self, sock.close).atexit = False
@@ -68,7 +66,7 @@ class SyncClient:
         self._poll.register(sock, select.POLLIN)
         self._inbox = Inbox(sock)
         self._outbox = Outbox(sock)
-        self._session = ClientProtocol(self._outbox.put)
+        self._protocol = ClientProtocol(self._outbox.put)
         self._reading = threading.Lock()
         self._reads_here = -1
         """The thread that has just read something, and calls back."""
@@ -79,7 +77,7 @@ class SyncClient:
         self._reader: threading.Thread | None = None
         self._wanted = threading.Condition(self._lock)
 
-    def run(
+    def call(
         self,
         model: str,
         version: int | None,
@@ -91,7 +89,7 @@ class SyncClient:
     ) -> Answer:
         """Call a model, and wait. Raises ServingError; Unsent if the engine was gone before."""
         waiter = _Waiter()
-        number = self._session.call(
+        number = self._protocol.send_call(
             waiter, model, version, signature, inputs, outputs, deadline, priority
         )
         if not self._send(deadline):
@@ -117,7 +115,7 @@ class SyncClient:
         future: Future[Answer] = Future()
         self._expect_future()
         try:
-            number = self._session.call(
+            number = self._protocol.send_call(
                 _Waiter(future), model, version, signature, inputs, outputs, deadline, priority
             )
         except BaseException:
@@ -125,7 +123,7 @@ class SyncClient:
                 self._futures -= 1  # Else the reader would wait for it for ever.
             raise
         if not self._send(deadline):
-            future = Future()  # The other one was told the same as those in flight.
+            future = Future()  # The other one was on_event the same as those in flight.
             future.set_exception(Unsent())
             return future
         future.add_done_callback(partial(self._cancelled, number))
@@ -135,14 +133,14 @@ class SyncClient:
         """Ask the engine itself, and wait. Raises ServingError."""
         waiter = _Waiter()
         deadline = None if timeout is None else time.monotonic() + timeout
-        number = self._session.ask(waiter, question)
+        number = self._protocol.send_question(waiter, question)
         self._send(deadline)
         self._wait(waiter, number, deadline)
         return cast("dict[str, Any]", waiter.result)
 
-    def give_notes(self, memory: int) -> None:
+    def send_recorder(self, memory: int) -> None:
         """Hand the engine the memory for its notes, a memfd that stays the caller's too."""
-        record = records.plain(records.NOTES)
+        record = records.plain(records.RECORDER)
         self._outbox.put(Outgoing((record,), len(record), (os.dup(memory),)))
         self._send()
 
@@ -152,7 +150,7 @@ class SyncClient:
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An array that is sent without a copy."""
-        return self._session.buffer(shape, np.dtype(dtype))
+        return self._protocol.buffer(shape, np.dtype(dtype))
 
     def close(self) -> None:
         """Hang up; calls in flight fail."""
@@ -169,7 +167,7 @@ class SyncClient:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # Wakes who reads; closing it would not.
         self._outbox.close()
-        for waiter, error in self._session.fail(gone()):
+        for waiter, error in self._protocol.fail(gone()):
             self._finish(waiter, error)
 
     def _send(self, deadline: float | None = None) -> bool:
@@ -196,7 +194,7 @@ class SyncClient:
         while not waiter.done:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                self._session.cancel(number)
+                self._protocol.cancel(number)
                 self._send(deadline)
                 self._wake_one()  # It may have been our turn to read.
                 raise ServingError("The answer did not come in time.", Code.DEADLINE_EXCEEDED)
@@ -242,10 +240,10 @@ class SyncClient:
         self._reads_here = threading.get_ident()
         try:
             while (packet := self._inbox.receive_nowait()) is not None:
-                for waiter, result in self._session.receive(packet):
+                for waiter, result in self._protocol.receive(packet):
                     if waiter is EVENT:
-                        if self.told is not None:
-                            self.told(cast("dict[str, Any]", result))
+                        if self.on_event is not None:
+                            self.on_event(cast("dict[str, Any]", result))
                     else:
                         self._finish(waiter, result)
             if self._outbox.waiting:
@@ -273,10 +271,10 @@ class SyncClient:
 
     def _cancelled(self, number: int, future: Future[Answer]) -> None:
         """Tell the engine if its future was; nothing to do if the answer is here already."""
-        if future.cancelled() and self._session.cancel(number):
+        if future.cancelled() and self._protocol.cancel(number):
             with self._lock:
                 self._futures -= 1
-            future.set_running_or_notify_cancel()  # Whoever waits for it is told.
+            future.set_running_or_notify_cancel()  # Whoever waits for it is on_event.
             self._send()
 
     def _expect_future(self) -> None:
@@ -284,7 +282,7 @@ class SyncClient:
             self._futures += 1
             if self._reader is None:
                 self._reader = threading.Thread(
-                    target=self._read_for_futures, name="sublet-line", daemon=True
+                    target=self._read_for_futures, name="sublet-channel", daemon=True
                 )
                 self._reader.start()
             self._wanted.notify_all()

@@ -9,7 +9,7 @@ import click
 
 from sublet.cli import load_options
 from sublet.cli.completion import complete_files
-from sublet.cli.terminal_text import say, say_json
+from sublet.cli.terminal_text import print_json, say
 from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.text import plain
 
@@ -138,8 +138,8 @@ async def _subject(
             raise BadRequest(
                 "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
             ) from None
-        station = GrpcTarget(grpc, model, version, token)
-        return await subject.over_grpc(station, model, version, asked)
+        target = GrpcTarget(grpc, model, version, token)
+        return await subject.over_grpc(target, model, version, asked)
     return await subject.running(model, version, asked)
 
 
@@ -199,7 +199,7 @@ class _Bench:
 
     def report(self, sheet: Path | None, plot: Path | None) -> None:
         """All that was measured, as files and at the end of the table."""
-        from sublet.tools.loadtest import advice, drawing, tables
+        from sublet.tools.loadtest import drawing, tables
 
         if not self._figures or self._subject is None:
             return
@@ -207,7 +207,7 @@ class _Bench:
             _write(sheet, tables.sheet(self._figures))
         if plot is not None:
             _write(plot, drawing.draw(self._figures, self._subject.about))
-        said = advice.advice(self._figures)
+        said = tables.advice(self._figures)
         if self._as_json:
             told = self._subject
             document = {
@@ -222,7 +222,7 @@ class _Bench:
                 "figures": self._figures,
                 "advice": said,
             }
-            say_json(document, indent=2)
+            print_json(document, indent=2)
             return
         say(f"\n{tables.bars(self._figures)}\n")
         say("\n".join([*tables.legend(self._figures), *said]))

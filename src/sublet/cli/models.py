@@ -5,7 +5,7 @@ import textwrap
 import click
 from msgspec.structs import replace
 
-from sublet.cli.terminal_text import plain_lines, say, say_json
+from sublet.cli.terminal_text import plain_lines, print_json, say
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds, shorten
 
@@ -16,11 +16,11 @@ _NONE = "no model is served; try: sublet serve models/"
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(as_json: bool) -> int:
     """Show the models that are served: memory, load time, requests, last use."""
-    from sublet.serving.client.model_listing import roll_call
+    from sublet.serving.client.engine_directory import list_models
 
-    rows = roll_call()
+    rows = list_models()
     if as_json:
-        say_json(rows)
+        print_json(rows)
         return 0
     if not rows:
         say(_NONE)

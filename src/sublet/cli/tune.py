@@ -7,7 +7,7 @@ import click
 
 from sublet.cli import load_options
 from sublet.cli.completion import complete_files
-from sublet.cli.terminal_text import say, say_json
+from sublet.cli.terminal_text import print_json, say
 from sublet.errors import BadRequest
 from sublet.text import plain
 from sublet.units import parse_seconds
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sublet.tools.loadtest.search import Goal, Trial
     from sublet.tools.loadtest.setting import Setting
     from sublet.tools.loadtest.subject import Target, Wanted
-    from sublet.tools.loadtest.verdict import TrialVerdict
+    from sublet.tools.loadtest.trials import TrialVerdict
 
 _WIDTH = 30
 
@@ -142,12 +142,12 @@ class _Tuning:
 
     async def run(self, engine: "Engine") -> "tuple[Setting, TrialVerdict | None]":
         """The best setting, and what its comparison with the defaults says."""
-        from sublet.tools.loadtest import subject, verdict
+        from sublet.tools.loadtest import subject
         from sublet.tools.loadtest.load import Load
         from sublet.tools.loadtest.search import Search
         from sublet.tools.loadtest.setting import Setting
         from sublet.tools.loadtest.tables import span
-        from sublet.tools.loadtest.trials import Trials
+        from sublet.tools.loadtest.trials import Trials, judge
 
         found = await subject.own(engine, self._place, self._asked)
         load = Load(found.way, self._progress.window)
@@ -181,7 +181,7 @@ class _Tuning:
             if best == Setting():
                 return best, None
             self._progress.title = "compared with the defaults"
-            return best, verdict.judge(await trials.compare(best), self._goal)
+            return best, judge(await trials.compare(best), self._goal)
         finally:
             self._progress.clear()
             await found.way.close()
@@ -214,7 +214,7 @@ class _Tuning:
                 "suggested": best.options() if suggested else None,
                 "written": str(path) if suggested else None,
             }
-            say_json(document, indent=2)
+            print_json(document, indent=2)
             return
         say("")
         if verdict is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sublet.channel import records, tensors
 from sublet.channel.codes import Code
-from sublet.channel.outbox import Outgoing
+from sublet.channel.packets import Outgoing
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 

@@ -12,24 +12,24 @@ from sublet.errors import ServingError
 from . import batches, failures
 from .answers import Answers
 from .client_channels import Client
-from .memory_needs import PIECES
+from .fair_queue import RunningBatch
+from .memory import PIECES
 from .model_entries import Loaded
 from .model_queue import Batch, Part, Request
-from .schedule import RunningBatch
 from .scheduler import Scheduler
 from .signatures import Unloaded
 
 Call = Callable[[], dict[str, Array]]
 
 
-class Runner:
+class BatchRunner:
     """Used by all threads. `behind` is told of clients that could not be sent everything."""
 
-    def __init__(self, floor: Scheduler, behind: Callable[[Iterable[Client]], None]) -> None:
-        self._floor = floor
+    def __init__(self, scheduler: Scheduler, behind: Callable[[Iterable[Client]], None]) -> None:
+        self._scheduler = scheduler
         self._behind = behind
 
-    def run(self, run: RunningBatch, loaded: Loaded) -> float | None:
+    def run_batch(self, run: RunningBatch, loaded: Loaded) -> float | None:
         """Run a batch to its end, whatever it comes to; when the next one will be due.
 
         Raises Unloaded if the model was taken away just before: then nothing has happened.
@@ -42,15 +42,15 @@ class Runner:
             raise
         except BaseException as error:
             # A bug of ours; nobody is to wait for an answer that never comes.
-            self._floor.finish(run, time.monotonic() - began)
+            self._scheduler.finish(run, time.monotonic() - began)
             self.refuse([part.request for part in run.batch.parts], failures.explained(error))
             raise
-        return self._floor.finish(run, seconds)
+        return self._scheduler.finish(run, seconds)
 
     def refuse(self, requests: Iterable[Request], error: ServingError) -> None:
         """Answer these with an error."""
         requests = list(requests)
-        self._floor.give_up(one for one in requests if one.taken < one.rows)
+        self._scheduler.give_up(one for one in requests if one.taken < one.rows)
         answers = Answers(())
         for request in requests:
             # Not if it has its answer, or nobody waits for one. Of two threads with parts of it
@@ -66,7 +66,7 @@ class Runner:
         tried if memory is short."""
         kind = batch.kind
         if kind.bound is None or kind.bound is not loaded.signatures.get(kind.signature):
-            self._floor.bind(kind, batch.queue, loaded)
+            self._scheduler.bind(kind, batch.queue, loaded)
             if kind.alone and len(batch.parts) > 1:
                 return self._one_by_one(batch, loaded)
         if kind.error is not None:
@@ -105,7 +105,7 @@ class Runner:
                 continue
             try:
                 if part.stop - part.start < request.rows:
-                    whole = self._floor.assemble(part, piece)
+                    whole = self._scheduler.assemble(part, piece)
                     if whole is None:
                         continue
                     piece = whole
@@ -119,7 +119,7 @@ class Runner:
     def _call(self, batch: Batch, inputs: dict[str, Array]) -> dict[str, Array]:
         """Once more, if memory was short and some could be had."""
         call: Call = partial(batch.kind.bound.call, inputs)
-        store, key = self._floor.store, (batch.queue.model, batch.queue.version)
+        store, key = self._scheduler.store, (batch.queue.model, batch.queue.version)
         try:
             return self._measured(batch, call)
         except Exception as error:
@@ -139,16 +139,16 @@ class Runner:
     def _measured(self, batch: Batch, call: Call) -> dict[str, Array]:
         """Note what it takes, if that says something new and nothing else runs."""
         need, queue = batch.kind.need, batch.queue
-        mark = self._floor.quiet() if need.tells(batch.nbytes) else None
+        mark = self._scheduler.quiet() if need.tells(batch.nbytes) else None
         if mark is None:
             return call()
-        outputs, taken = self._floor.store.measured(queue.model, queue.version, call)
-        if taken is not None and self._floor.quiet() == mark:
+        outputs, taken = self._scheduler.store.measured(queue.model, queue.version, call)
+        if taken is not None and self._scheduler.quiet() == mark:
             need.note(batch.nbytes, *taken)
         return outputs
 
     def _note_short(self, batch: Batch) -> None:
-        if self._floor.quiet() is not None:
+        if self._scheduler.quiet() is not None:
             batch.kind.need.note_short(batch.nbytes, time.monotonic())
 
     def _in_pieces(self, part: Part, batch: Batch, loaded: Loaded) -> float:

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sublet.channel import records, segments, tensors
-from sublet.channel.inbox import Inbox
-from sublet.channel.outbox import Outbox, Outgoing
+from sublet.channel.packets import Inbox, Outbox, Outgoing
 from sublet.channel.records import Malformed, Record
 from sublet.channel.tensors import BESIDE, INLINE, REF, Array, Tensor
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.formats import lease
+from sublet.inside import current_lease
 
 from .client_channels import Client
 
@@ -50,12 +50,12 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
     elif verb == "models":
         finish(lambda: _models(engine))
     elif verb == "pulse":
-        finish(lambda: [run._asdict() for run in engine.floor.progress()])
+        finish(lambda: [run._asdict() for run in engine.scheduler.progress()])
     elif verb == "interrupt":
         finish(lambda: engine.loader.interrupt(str(question["model"]), int(question["version"])))
     elif verb == "add":
         finish(
-            lambda: engine.floor.add(
+            lambda: engine.scheduler.add(
                 str(question["model"]),
                 int(question["version"]),
                 str(question["path"]),
@@ -65,7 +65,7 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
             )
         )
     elif verb == "retire":
-        finish(lambda: engine.floor.retire(str(question["model"]), int(question["version"])))
+        finish(lambda: engine.scheduler.retire(str(question["model"]), int(question["version"])))
     elif verb in ("load", "describe"):
         # The loader may have much to do, and nothing to do with this one.
         there = partial(describe, engine, question)
@@ -83,15 +83,15 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
 
 
 def _models(engine: Engine) -> list[dict[str, Any]]:
-    held = lease.current()
+    held = current_lease.current()
     device = "" if held is None else held.device
-    return [{**row, "device": device} for row in engine.floor.models()]
+    return [{**row, "device": device} for row in engine.scheduler.models()]
 
 
 def describe(engine: Engine, question: dict[str, Any]) -> dict[str, Any]:
     """The signatures of a model, which is loaded for that if need be."""
     model = str(question["model"])
-    version = engine.floor.resolve(model, question.get("version"))
+    version = engine.scheduler.resolve(model, question.get("version"))
     return {
         "model": model,
         "version": version,
@@ -102,10 +102,10 @@ def describe(engine: Engine, question: dict[str, Any]) -> dict[str, Any]:
 def _is_there(engine: Engine, question: dict[str, Any]) -> bool:
     try:
         model = str(question["model"])
-        version = engine.floor.resolve(model, question.get("version"))
+        version = engine.scheduler.resolve(model, question.get("version"))
     except (ServingError, KeyError, TypeError):
         return True  # There is nothing to load.
-    return engine.floor.store.use(model, version) is not None
+    return engine.scheduler.store.use(model, version) is not None
 
 
 def signatures(loaded: Loaded) -> dict[str, Any]:

@@ -32,19 +32,19 @@ from typing import Any
 
 from sublet.channel import peers, records
 from sublet.channel.codes import Code
-from sublet.channel.inbox import new_buffer
+from sublet.channel.packets import new_buffer
+from sublet.channel.peers import SHORT, Spare
 from sublet.channel.records import Malformed, Record
-from sublet.channel.spare_descriptor import SHORT, Spare
 from sublet.errors import ServingError
-from sublet.inside.pool_worker import leave
+from sublet.inside.warm_start.ending import leave
 
 from . import compute_threads, control_requests, flight_recorder, start_runtime
-from .batch_runner import Runner
+from .batch_runner import BatchRunner
 from .client_channels import Client, taken
 from .failures import not_found
+from .fair_queue import RunningBatch
 from .loader_threads import Loader
 from .model_store import ModelStore
-from .schedule import RunningBatch
 from .scheduler import Make, Scheduler
 from .signatures import Unloaded
 from .socket_files import files_of
@@ -80,7 +80,7 @@ def serve(path: str, slots: int, make: Make) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     owner = socket.socket(fileno=OWNER)
     owner.set_inheritable(False)
-    Engine(path, owner, _slots(slots), make).run()
+    Engine(path, owner, _slots(slots), make).serve_forever()
 
 
 def _slots(asked: int) -> int:
@@ -91,9 +91,9 @@ class Engine:
     """The sockets, and the threads around them."""
 
     def __init__(self, path: str, owner: socket.socket, slots: int, make: Make) -> None:
-        self.floor = Scheduler(slots, make, self._tell_owner)
-        self.runner = Runner(self.floor, self.flush)
-        self.loader = Loader(self.floor, self.runner, self._wake)
+        self.scheduler = Scheduler(slots, make, self._tell_owner)
+        self.runner = BatchRunner(self.scheduler, self.flush)
+        self.loader = Loader(self.scheduler, self.runner, self._wake)
         self._path = path
         self._slots = slots
         self._watching = threading.Lock()
@@ -108,10 +108,10 @@ class Engine:
         self._buffer = new_buffer()
         """All clients are read by whoever watches, so one will do for any number of them."""
         self._owner = Client(owner, True, self._buffer)
-        self._notes = flight_recorder.blank()
+        self._recorder = flight_recorder.blank()
         """What each thread runs; the owner reads it when this process has ended."""
 
-    def run(self) -> None:
+    def serve_forever(self) -> None:
         """Listen, and never return."""
         self._epoll.register(self._bell, select.EPOLLIN)
         self._listener.setblocking(False)
@@ -124,8 +124,8 @@ class Engine:
         self.loader.start()
         for number in range(self._slots):
             name = f"runner-{number}"
-            threading.Thread(target=self._serve, args=(number,), name=name, daemon=True).start()
-        self._serve(self._slots)
+            threading.Thread(target=self._work, args=(number,), name=name, daemon=True).start()
+        self._work(self._slots)
 
     def flush(self, clients: Iterable[Client]) -> None:
         """Send what waits for these; whoever does not read now is sent the rest later."""
@@ -134,19 +134,19 @@ class Engine:
                 with contextlib.suppress(OSError, ValueError):  # It was closed meanwhile.
                     self._epoll.modify(client.fileno(), _IN | select.EPOLLOUT)
 
-    def _serve(self, number: int) -> None:
+    def _work(self, number: int) -> None:
         """What each thread does: run what is due; watch, while nothing is."""
-        place = min(number, flight_recorder.PLACES - 1)
+        slot = min(number, flight_recorder.PLACES - 1)
         while True:
             try:
-                due = self._run(self._take() or self._watch_for_one(place), place)
+                due = self._run_batch(self._take() or self._watch_for_one(slot), slot)
                 if due is not None and due < self._until:
                     self._wake()
             except Exception:
                 # A bug of ours: who waits for this batch has no answer, but all others do.
                 traceback.print_exc(file=sys.stderr)
 
-    def _watch_for_one(self, place: int) -> RunningBatch:
+    def _watch_for_one(self, slot: int) -> RunningBatch:
         """Watch until there is a batch that takes its time. A brief one is run without giving up
         the watch: others would wake up for nothing, and what comes meanwhile is a larger batch.
         But not where several models are asked: their batches run side by side."""
@@ -156,31 +156,31 @@ class Engine:
                 if run is None:
                     self._watch()
                 elif run.brief:
-                    self._run(run, place)
+                    self._run_batch(run, slot)
                 else:
                     return run
 
     def _take(self) -> RunningBatch | None:
-        run, expired = self.floor.take()
+        run, expired = self.scheduler.take()
         if expired:
             late = "The deadline had passed before the model could run."
             self.runner.refuse(expired, ServingError(late, Code.DEADLINE_EXCEEDED))
         return run
 
-    def _run(self, run: RunningBatch, place: int) -> float | None:
+    def _run_batch(self, run: RunningBatch, slot: int) -> float | None:
         """Run a batch; when the next one will be due."""
         queue = run.batch.queue
-        loaded = self.floor.store.use(queue.model, queue.version)
+        loaded = self.scheduler.store.use(queue.model, queue.version)
         try:
             if loaded is None:
                 raise Unloaded
-            self._notes[place] = queue.number
+            self._recorder[slot] = queue.number
             try:
-                return self.runner.run(run, loaded)
+                return self.runner.run_batch(run, loaded)
             finally:
-                self._notes[place] = 0
+                self._recorder[slot] = 0
         except Unloaded:
-            lost = self.floor.put_back(run)
+            lost = self.scheduler.put_back(run)
             self.runner.refuse(lost, not_found(queue.model, queue.version))
             self.loader.want(queue.model, queue.version)
             return None
@@ -190,7 +190,7 @@ class Engine:
         # Whoever is done from here on wakes us: what comes of it may be missing in the answer.
         self._until = _NEVER
         now = time.monotonic()
-        due = self.floor.next_due(now)
+        due = self.scheduler.next_due(now)
         if due is not None:
             self._until = due
         heard = self._epoll.poll(None if due is None else max(0.0, due - now))
@@ -213,10 +213,10 @@ class Engine:
     def _tell_owner(self, event: str, model: str, version: int, more: dict[str, Any]) -> None:
         """From the store: what becomes of a model."""
         if event == "loading":
-            self.floor.begins_to_load(model, version)
-        elif event in ("loaded", "failed") and self.floor.has_loaded(model, version):
+            self.scheduler.begins_to_load(model, version)
+        elif event in ("loaded", "failed") and self.scheduler.has_loaded(model, version):
             self._wake()
-        elif event == "unloaded" and self.floor.departed(model, version):
+        elif event == "unloaded" and self.scheduler.departed(model, version):
             self.loader.want(model, version)
         self._owner.tell({"event": event, "model": model, "version": version, **more})
         self.flush([self._owner])
@@ -251,7 +251,7 @@ class Engine:
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(client.fileno())
         client.dead = True
-        self.floor.give_up(list(client.calls.values()))
+        self.scheduler.give_up(list(client.calls.values()))
         client.close()
 
     def _read(self, client: Client) -> None:
@@ -294,8 +294,8 @@ class Engine:
             client.has_taken(record.call)
         elif kind == records.CANCEL:
             self._cancel(client, record.call)
-        elif kind == records.NOTES:
-            self._take_notes(client, beside)
+        elif kind == records.RECORDER:
+            self._attach_recorder(client, beside)
         elif kind == records.ASK:
             control_requests.answer(self, client, record.call, client.body(record, data))
         else:
@@ -313,7 +313,7 @@ class Engine:
         form = route.form(data[heads:at])
         arrays = client.arrays(form, data, at, record.end)
         deadline = until * 1e-9 if until else _NEVER
-        result = self.floor.put(
+        result = self.scheduler.put(
             client, route, record.call, form, arrays, now, deadline, record.priority
         )
         if isinstance(result, ServingError):
@@ -321,21 +321,21 @@ class Engine:
         elif result is not None:
             self.loader.want(result.model, result.version)
 
-    def _take_notes(self, client: Client, beside: Iterator[int]) -> None:
+    def _attach_recorder(self, client: Client, beside: Iterator[int]) -> None:
         if not client.owner:
             raise Malformed("only the owner takes notes")
         with taken(beside) as memory:
-            self._notes = flight_recorder.attach(memory)
+            self._recorder = flight_recorder.attach(memory)
 
     def _cancel(self, client: Client, call: int) -> None:
         request = client.calls.get(call)
         if request is None:
             return
-        if self.floor.give_up([request]):
+        if self.scheduler.give_up([request]):
             del client.calls[call]
             client.fail(call, Code.CANCELLED, "The call was cancelled.")
         else:
-            self.floor.abandon(request)
+            self.scheduler.abandon(request)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class FunctionOpening:
         self._path = path
         self._options = options
 
-    def run(self) -> Opened:
+    def open(self) -> Opened:
         import cloudpickle
 
         try:

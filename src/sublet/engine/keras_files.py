@@ -20,7 +20,7 @@ from sublet.channel.codes import Code
 from sublet.engine.model_opening import Opened
 from sublet.engine.savedmodel_loading import SavedModelOpening
 from sublet.errors import ServingError
-from sublet.inside.isolation.build_lock import TURN
+from sublet.inside.isolation.build_lock import BUILD_LOCK
 
 
 class KerasOpening:
@@ -32,9 +32,9 @@ class KerasOpening:
         self._cache = cache
         self._inner: SavedModelOpening | None = None
 
-    def run(self) -> Opened:
+    def open(self) -> Opened:
         self._inner = SavedModelOpening(converted(self._path, self._cache), self._options)
-        return self._inner.run()
+        return self._inner.open()
 
     def cancel(self) -> None:
         if self._inner is not None:
@@ -46,7 +46,7 @@ def converted(path: str, cache: str) -> str:
     status = os.stat(path)
     mark = f"{os.path.realpath(path)}\0{status.st_mtime_ns}\0{status.st_size}"
     place = os.path.join(cache, hashlib.sha256(os.fsencode(mark)).hexdigest()[:32])
-    with TURN:
+    with BUILD_LOCK:
         if not os.path.exists(place):
             draft = tempfile.mkdtemp(dir=cache)
             try:

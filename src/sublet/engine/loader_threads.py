@@ -17,7 +17,7 @@ from functools import partial
 from sublet.errors import ServingError
 
 from . import failures
-from .batch_runner import Runner
+from .batch_runner import BatchRunner
 from .model_entries import Loaded
 from .scheduler import Scheduler
 
@@ -29,8 +29,8 @@ _SWEEP = 1.0
 class Loader:
     """`wake` is called when requests can go on."""
 
-    def __init__(self, floor: Scheduler, runner: Runner, wake: Callable[[], None]) -> None:
-        self._floor = floor
+    def __init__(self, scheduler: Scheduler, runner: BatchRunner, wake: Callable[[], None]) -> None:
+        self._scheduler = scheduler
         self._runner = runner
         self._wake = wake
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -57,20 +57,20 @@ class Loader:
 
     def bring(self, model: str, version: int) -> Loaded:
         """The model, in memory. Raises ServingError. Takes long."""
-        result = self._floor.store.use(model, version) or self._bring(model, version)
+        result = self._scheduler.store.use(model, version) or self._bring(model, version)
         if isinstance(result, ServingError):
             raise result
         return result
 
     def unload(self, model: str, version: int) -> None:
         """Give its memory back; the next request loads it again. Takes long."""
-        self._floor.withdraw(model, version, forget=False)
-        self._floor.store.unload(model, version)
+        self._scheduler.withdraw(model, version, forget=False)
+        self._scheduler.store.unload(model, version)
 
     def interrupt(self, model: str, version: int) -> None:
         """End what runs of it, as far as that can be done: a loop of TensorFlow ends, an operation
         that never comes back does not. The next request loads the model anew."""
-        loaded = self._floor.store.interrupt(model, version)
+        loaded = self._scheduler.store.interrupt(model, version)
         if loaded is None:
             return
 
@@ -83,10 +83,10 @@ class Loader:
 
     def forget(self, model: str, version: int) -> None:
         """Serve it no more; requests that wait for it fail. Takes long."""
-        lost = self._floor.withdraw(model, version, forget=True)
+        lost = self._scheduler.withdraw(model, version, forget=True)
         # Nothing of them has run: they may be sent to another engine that has it.
         self._runner.refuse(lost, failures.not_found(model, version))
-        self._floor.store.forget(model, version)
+        self._scheduler.store.forget(model, version)
 
     def _run(self, sweeps: bool) -> None:
         while True:
@@ -100,23 +100,23 @@ class Loader:
                 traceback.print_exc(file=sys.stderr)
 
     def _sweep(self) -> None:
-        self._floor.store.sweep()
-        for waiting in self._floor.absent():
+        self._scheduler.store.sweep()
+        for waiting in self._scheduler.absent():
             self.want(waiting.model, waiting.version)
 
     def _bring(self, model: str, version: int) -> Loaded | ServingError:
         """Have it in memory, and its requests go on, or fail."""
         result: Loaded | ServingError
         try:
-            result = self._floor.store.load(model, version)
+            result = self._scheduler.store.load(model, version)
         except Exception as error:
             result = failures.explained(error)
         # Before the queue is looked at: whoever comes after that asks anew.
         with self._lock:
             self._wanted.discard((model, version))
         if isinstance(result, ServingError):
-            self._runner.refuse(self._floor.failed(model, version), result)
+            self._runner.refuse(self._scheduler.failed(model, version), result)
         else:
-            self._floor.arrived(model, version)
+            self._scheduler.arrived(model, version)
             self._wake()
         return result

@@ -104,7 +104,7 @@ class ModelEntry:
             self.retry = now + min(most, first * 2**self.failures)
             self.failures += 1
 
-    def seat(self, busy: bool) -> paging.Residency:
+    def residency(self, busy: bool) -> paging.Residency:
         """What it takes. While it is being loaded it is as good as pinned."""
         return paging.Residency(
             self.key,

@@ -30,9 +30,9 @@ class Opened(Protocol):
 
 
 class Opening(Protocol):
-    """A model on its way into memory: `run` in one thread, `cancel` from any other."""
+    """A model on its way into memory: `open` in one thread, `cancel` from any other."""
 
-    def run(self) -> Opened: ...
+    def open(self) -> Opened: ...
 
     def cancel(self) -> None:
         """Stop what can be stopped: what TensorFlow computes, not what it waits for outside."""
@@ -81,7 +81,7 @@ class Attempt:
     def _run(self) -> None:
         opened = error = None
         try:
-            opened = self._opening.run()
+            opened = self._opening.open()
             if self._options.get("warm_up", True):
                 rows = self._options.get("warm_up_rows") or ()
                 warm_up(self._path, opened.signatures, rows)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 
-from .memory_needs import Need
+from .memory import Need
 from .model_options import Options
 
 FULL = "The batch scheduling queue to which this task was submitted is full"
@@ -195,7 +195,7 @@ class ModelQueue:
         self.requests = 0
         """That were taken, since the beginning."""
         self.batches = 0
-        self._lines: dict[int, dict[Kind, deque[Request]]] = {}
+        self._waiting: dict[int, dict[Kind, deque[Request]]] = {}
         self._order: list[int] = []
 
     def put(self, request: Request) -> ServingError | None:
@@ -217,14 +217,14 @@ class ModelQueue:
             return full(-(-self.rows // self.options.largest), self.options.enqueued)
         self.rows += rows
         request.waits = rows
-        lines = self._lines.get(request.priority)
-        if lines is None:
-            lines = self._lines[request.priority] = {}
-            self._order = sorted(self._lines, reverse=True)
-        line = lines.get(kind)
-        if line is None:
-            line = lines[kind] = deque()
-        line.append(request)
+        by_kind = self._waiting.get(request.priority)
+        if by_kind is None:
+            by_kind = self._waiting[request.priority] = {}
+            self._order = sorted(self._waiting, reverse=True)
+        waiting = by_kind.get(kind)
+        if waiting is None:
+            waiting = by_kind[kind] = deque()
+        waiting.append(request)
         return None
 
     def give_up(self, request: Request) -> bool:
@@ -234,15 +234,17 @@ class ModelQueue:
         request.done = True
         self._count(request, -request.waits)
         if not request.taken:
-            request.arrays = None  # Its place in the line is left later, its memory now.
+            request.arrays = None  # Its place in the waiting is left later, its memory now.
         return True
 
     def put_back(self, batch: Batch) -> None:
         """Its model is not in memory after all: as if it had not been taken."""
         self.running -= 1
         for request, start, stop in reversed(batch.parts):
-            if stop == request.rows:  # Else it has not left its line.
-                self._lines[request.priority].setdefault(request.kind, deque()).appendleft(request)
+            if stop == request.rows:  # Else it has not left its waiting.
+                self._waiting[request.priority].setdefault(request.kind, deque()).appendleft(
+                    request
+                )
             request.taken = start
             self._count(request, (stop - start) or 1)
 
@@ -299,26 +301,26 @@ class ModelQueue:
     def drain(self) -> list[Request]:
         """All that wait, taken out."""
         found = [request for request in self if not request.done]
-        self._lines.clear()
+        self._waiting.clear()
         self._order.clear()
         self.rows = 0
         return found
 
     def __iter__(self) -> Iterator[Request]:
         for priority in self._order:
-            for line in self._lines[priority].values():
-                yield from line
+            for waiting in self._waiting[priority].values():
+                yield from waiting
 
     def _head(self) -> Request | None:
         """The one that decides about the next batch."""
         for priority in self._order:
-            lines = self._lines[priority]
+            by_kind = self._waiting[priority]
             first: Request | None = None
-            for line in list(lines.values()):
-                while line and line[0].done:
-                    self._shift(line[0])
-                if line and (first is None or line[0].arrived < first.arrived):
-                    first = line[0]
+            for waiting in list(by_kind.values()):
+                while waiting and waiting[0].done:
+                    self._shift(waiting[0])
+                if waiting and (first is None or waiting[0].arrived < first.arrived):
+                    first = waiting[0]
             if first is not None:
                 return first
         return None
@@ -360,9 +362,9 @@ class ModelQueue:
         limit = self.limit
         most = min(_MERGED, kind.need.piece(now))
         for priority in self._order:
-            line = self._lines[priority].get(kind)
-            while line:
-                request = line[0]
+            waiting = self._waiting[priority].get(kind)
+            while waiting:
+                request = waiting[0]
                 if request.done:
                     self._shift(request)
                     continue
@@ -380,12 +382,12 @@ class ModelQueue:
         return Batch(self, kind, parts, rows, nbytes)
 
     def _shift(self, request: Request) -> None:
-        """The first of its line steps out; an empty line is no line."""
-        lines = self._lines[request.priority]
-        line = lines[request.kind]
-        line.popleft()
-        if not line:
-            del lines[request.kind]
+        """The first of its waiting steps out; an empty waiting is no waiting."""
+        by_kind = self._waiting[request.priority]
+        waiting = by_kind[request.kind]
+        waiting.popleft()
+        if not waiting:
+            del by_kind[request.kind]
 
     def _leave(self, request: Request) -> None:
         self._shift(request)
@@ -399,7 +401,7 @@ class ModelQueue:
         self.rows += rows
 
     def _pop(self, request: Request, into: list[Request]) -> None:
-        """The first of its line has expired."""
+        """The first of its waiting has expired."""
         self._leave(request)
         request.done = True
         into.append(request)

@@ -24,7 +24,7 @@ from sublet.engine.keras_files import KerasOpening
 from sublet.engine.memory import Meter
 from sublet.engine.model_entries import Key, Loaded, ModelEntry, Statistics
 from sublet.engine.model_opening import Attempt, Opening
-from sublet.engine.resident_models import Busy, Residents, Told
+from sublet.engine.resident_models import Busy, OnEvent, Residents
 from sublet.engine.savedmodel_loading import SavedModelOpening
 from sublet.errors import ServingError
 from sublet.units import MiB, format_seconds
@@ -49,26 +49,26 @@ class Taken(NamedTuple):
 class ModelStore:
     """All models of an engine. Any thread may call anything; `load` and `unload` block.
 
-    `busy(name, version)` tells whether a model has requests, queued or running; it is asked with
-    the store's lock held, so it asks nothing of the store. `told(event, name, version, details)`
-    hears of "loading" before each load, so that whoever listens knows which
-    model was on its way if the process ends there, and of "loaded", "failed" and "unloaded" after.
+    `busy(name, version)` tells whether a model has requests, queued or running. It is called with
+    the store's lock held, so it must not call the store. `on_event(event, name, version, details)`
+    is called with "loading" before each load, so that it is known which model was on its way if
+    the process ends there, and with "loaded", "failed" and "unloaded" afterwards.
     """
 
     def __init__(
         self,
         busy: Busy = lambda name, version: False,
-        told: Told = lambda *event: None,
+        on_event: OnEvent = lambda *event: None,
         clock: Callable[[], float] = time.monotonic,
         meter: Meter | None = None,
         cache: str = "",
     ) -> None:
-        self._told = told
+        self._on_event = on_event
         self._clock = clock
         self._meter = Meter() if meter is None else meter
         self._entries: dict[Key, ModelEntry] = {}
         self._lock = threading.RLock()
-        self._residents = Residents(self._entries, self._lock, busy, told, clock, self._meter)
+        self._residents = Residents(self._entries, self._lock, busy, on_event, clock, self._meter)
         self._cache = cache
         """A directory of the engine's own, for what is made of Keras files."""
 
@@ -124,7 +124,7 @@ class ModelStore:
                 with self._lock:
                     entry.fail(error, self._clock())
                 details = {"code": int(error.code), "error": error.message}
-                self._told("failed", name, version, details)
+                self._on_event("failed", name, version, details)
                 raise
             if entry.forgotten:
                 self._residents.drop(entry)
@@ -147,7 +147,7 @@ class ModelStore:
             loaded, entry.loaded = entry.loaded, None
         if loaded is not None:
             loaded.stopped.set()
-            self._told("unloaded", name, version, {"bytes": loaded.bytes})
+            self._on_event("unloaded", name, version, {"bytes": loaded.bytes})
         return loaded
 
     def forget(self, name: str, version: int) -> None:
@@ -254,7 +254,7 @@ class ModelStore:
         """Load within the time that it has."""
         name, version = entry.key
         limit = float(entry.options.get("load_timeout") or LOAD_TIMEOUT)
-        self._told("loading", name, version, {"bytes": entry.claimed})
+        self._on_event("loading", name, version, {"bytes": entry.claimed})
         before, began = self._meter.held(), time.monotonic()
         attempt = Attempt(opening, entry.path, entry.options, partial(self._abandoned, entry))
         alone = attempt.wait(min(_SLOW, limit))
@@ -283,7 +283,7 @@ class ModelStore:
             entry.since = self._clock()
             loaded = Loaded(name, version, attempt.opened, entry.seconds, entry.bytes)
             entry.loaded = loaded
-        self._told("loaded", name, version, {"bytes": loaded.bytes, "seconds": loaded.seconds})
+        self._on_event("loaded", name, version, {"bytes": loaded.bytes, "seconds": loaded.seconds})
         return loaded
 
     def _abandoned(self, entry: ModelEntry) -> None:

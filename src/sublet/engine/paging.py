@@ -1,7 +1,7 @@
 """Which models stay in memory when there are more than fit.
 
-Owns the choice of what to evict, and nothing else: pure, the same seats and the same time give the
-same plan. "No room now" is an answer, not an error.
+Chooses what to evict, and nothing else. Pure: the same residents and the same time give the same
+plan. "No room now" is an answer, not an error.
 
 What a model in memory is worth is the loading that it saves, per byte and second:
 
@@ -108,7 +108,7 @@ def plan(
     need: int,
     limit: int,
     reserve: int,
-    seats: Sequence[Residency],
+    residents: Sequence[Residency],
     now: float,
     waited: float = 0.0,
 ) -> Plan:
@@ -119,58 +119,62 @@ def plan(
     alternate, in turns that are long against the time that loading takes. The reserve is given up
     before a model is refused.
     """
-    fixed = sum(seat.bytes for seat in seats if seat.pinned)
+    fixed = sum(resident.bytes for resident in residents if resident.pinned)
     if need > limit - fixed:
         return Never(max(0, limit - fixed))
     ranked = sorted(
-        (seat for seat in seats if not seat.pinned and _rank(seat, now, waited) is not None),
-        key=lambda seat: (_rank(seat, now, waited), seat.worth(now), str(seat.key)),
+        (
+            resident
+            for resident in residents
+            if not resident.pinned and _rank(resident, now, waited) is not None
+        ),
+        key=lambda resident: (_rank(resident, now, waited), resident.worth(now), str(resident.key)),
     )
-    taken = sum(seat.bytes for seat in seats)
+    taken = sum(resident.bytes for resident in residents)
     for spare in (reserve, 0):
         chosen = _fewest(need - (limit - spare - taken), ranked)
         if chosen is not None:
-            return Evict(tuple(seat.key for seat in chosen))
-        if any(not seat.pinned and seat not in ranked for seat in seats):
+            return Evict(tuple(resident.key for resident in chosen))
+        if any(not resident.pinned and resident not in ranked for resident in residents):
             return Wait()
     raise AssertionError("all that is not pinned can be evicted, and that would be enough")
 
 
-def expired(seats: Iterable[Residency], now: float) -> list[Hashable]:
+def expired(residents: Iterable[Residency], now: float) -> list[Hashable]:
     """The models that have gone unused for longer than they may."""
     return [
-        seat.key
-        for seat in seats
-        if seat.idle > 0
-        and not seat.busy
-        and not seat.pinned
-        and now - max(seat.loaded, seat.habit.used or seat.loaded) >= seat.idle
+        resident.key
+        for resident in residents
+        if resident.idle > 0
+        and not resident.busy
+        and not resident.pinned
+        and now - max(resident.loaded, resident.habit.used or resident.loaded) >= resident.idle
     ]
 
 
-def _rank(seat: Residency, now: float, waited: float) -> int | None:
+def _rank(resident: Residency, now: float, waited: float) -> int | None:
     """Who goes first: 0 before 1 before 2, None not at all."""
-    stays = now - seat.loaded
-    if seat.busy:
-        return 2 if min(waited, stays) >= max(seat.turn, seat.hold) else None
-    return 1 if stays < seat.hold else 0
+    stays = now - resident.loaded
+    if resident.busy:
+        return 2 if min(waited, stays) >= max(resident.turn, resident.hold) else None
+    return 1 if stays < resident.hold else 0
 
 
 def _fewest(missing: int, ranked: Sequence[Residency]) -> list[Residency] | None:
     """The first of `ranked` that have `missing` bytes together, without those that are not needed
     once the others are gone."""
     chosen: list[Residency] = []
-    for seat in ranked:
+    for resident in ranked:
         if missing <= 0:
             break
-        chosen.append(seat)
-        missing -= seat.bytes
+        chosen.append(resident)
+        missing -= resident.bytes
     if missing > 0:
         return None
-    for seat in reversed(chosen[:]):
-        if seat.bytes <= -missing:
-            chosen.remove(seat)
-            missing += seat.bytes
+    for resident in reversed(chosen[:]):
+        if resident.bytes <= -missing:
+            chosen.remove(resident)
+            missing += resident.bytes
     return chosen
 
 

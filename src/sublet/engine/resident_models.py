@@ -22,7 +22,7 @@ from sublet.errors import ServingError
 from sublet.units import MiB, format_bytes
 
 Busy = Callable[[str, int], bool]
-Told = Callable[[str, str, int, dict[str, Any]], None]
+OnEvent = Callable[[str, str, int, dict[str, Any]], None]
 
 _LOOK = 0.02
 """Seconds between two looks whether busy models have become idle."""
@@ -37,14 +37,14 @@ class Residents:
         entries: dict[Key, ModelEntry],
         lock: threading.RLock,
         busy: Busy,
-        told: Told,
+        on_event: OnEvent,
         clock: Callable[[], float],
         meter: Meter,
     ) -> None:
         self._entries = entries
         self._lock = lock
         self._busy = busy
-        self._told = told
+        self._on_event = on_event
         self._clock = clock
         self._meter = meter
         self._turn = threading.Lock()
@@ -77,11 +77,11 @@ class Residents:
     def fits_beside(self, entry: ModelEntry, other: ModelEntry) -> bool:
         """Whether there is room for it without taking that of the other."""
         with self._lock:
-            seats = [
-                dataclasses.replace(seat, pinned=seat.pinned or seat.key == other.key)
-                for seat in self._seats()
+            residents = [
+                dataclasses.replace(resident, pinned=resident.pinned or resident.key == other.key)
+                for resident in self._all()
             ]
-            return isinstance(self._plan(entry, seats, 0.0), paging.Evict)
+            return isinstance(self._plan(entry, residents, 0.0), paging.Evict)
 
     def drop(self, entry: ModelEntry) -> None:
         """Give its memory back. Calls that run come to their end first."""
@@ -89,7 +89,7 @@ class Residents:
             loaded, entry.loaded = entry.loaded, None
         if loaded is not None:
             loaded.opened.close()
-            self._told("unloaded", *entry.key, {"bytes": loaded.bytes})
+            self._on_event("unloaded", *entry.key, {"bytes": loaded.bytes})
 
     def relieve(self, key: Key, missing: int) -> bool:
         """Evict idle models that have so many bytes, and leave as much more free from now on;
@@ -100,9 +100,9 @@ class Residents:
         now = self._clock()
         self._reserve.note(self._reserve.bytes + missing, now)
         with self._lock:
-            seats = [seat for seat in self._seats() if seat.key != key]
-            idle = [seat for seat in seats if not seat.busy and not seat.pinned]
-            taken = sum(seat.bytes for seat in idle)
+            residents = [resident for resident in self._all() if resident.key != key]
+            idle = [resident for resident in residents if not resident.busy and not resident.pinned]
+            taken = sum(resident.bytes for resident in idle)
             plan = paging.plan(min(missing, taken), taken, 0, idle, now)
         keys = plan.keys if isinstance(plan, paging.Evict) else ()
         self._evict(keys)
@@ -115,35 +115,41 @@ class Residents:
         if peak is None or self._turn.locked():
             return None
         with self._lock:
-            held = sum(seat.bytes for seat in self._seats())
+            held = sum(resident.bytes for resident in self._all())
         self._reserve.note(max(0, peak - held), self._clock())
         return peak
 
     def spare(self, key: Key) -> int:
         """Bytes that this model can compute with, at most: beside itself and those that stay."""
         with self._lock:
-            kept = sum(seat.bytes for seat in self._seats() if seat.pinned or seat.key == key)
+            kept = sum(
+                resident.bytes for resident in self._all() if resident.pinned or resident.key == key
+            )
         return max(0, (self._meter.limit or 0) - kept)
 
     def sweep(self) -> list[Key]:
         """As `Store.sweep`."""
         self.take_peak()
         with self._lock:
-            keys = paging.expired(self._seats(), self._clock())
+            keys = paging.expired(self._all(), self._clock())
         self._evict(keys)
         return cast("list[Key]", keys)
 
     def memory(self) -> dict[str, int | None]:
         """As `Store.memory`."""
         with self._lock:
-            held = sum(seat.bytes for seat in self._seats())
+            held = sum(resident.bytes for resident in self._all())
         return {"limit": self._meter.limit, "models": held, "reserve": self._reserve.bytes}
 
     def exhausted(self, key: Key, missing: int) -> ServingError:
         """No room, even with all idle models gone: how much there would have to be."""
         entry = self._entries.get(key)
         with self._lock:
-            fixed = sum(seat.bytes for seat in self._seats() if seat.pinned and seat.key != key)
+            fixed = sum(
+                resident.bytes
+                for resident in self._all()
+                if resident.pinned and resident.key != key
+            )
         own = 0 if entry is None else entry.bytes
         limit = self._meter.limit or 0
         wanted = max(fixed + own + max(missing, self._reserve.bytes), limit + missing)
@@ -158,7 +164,7 @@ class Residents:
     def _make_room(self, entry: ModelEntry, began: float) -> None:
         while True:
             with self._lock:
-                plan = self._plan(entry, self._seats(), self._clock() - began)
+                plan = self._plan(entry, self._all(), self._clock() - began)
                 if isinstance(plan, paging.Evict):
                     entry.claimed = entry.bytes
             if isinstance(plan, paging.Evict):
@@ -168,11 +174,15 @@ class Residents:
                 raise self.exhausted(entry.key, 0)
             time.sleep(_LOOK)
 
-    def _plan(self, entry: ModelEntry, seats: list[paging.Residency], waited: float) -> paging.Plan:
+    def _plan(
+        self, entry: ModelEntry, residents: list[paging.Residency], waited: float
+    ) -> paging.Plan:
         limit = self._meter.limit
         if limit is None:
             return paging.Evict()
-        return paging.plan(entry.bytes, limit, self._reserve.bytes, seats, self._clock(), waited)
+        return paging.plan(
+            entry.bytes, limit, self._reserve.bytes, residents, self._clock(), waited
+        )
 
     def _evict(self, keys: Iterable[Hashable]) -> None:
         for key in keys:
@@ -180,10 +190,10 @@ class Residents:
             if entry is not None:
                 self.drop(entry)
 
-    def _seats(self) -> list[paging.Residency]:
+    def _all(self) -> list[paging.Residency]:
         """All that takes memory."""
         return [
-            entry.seat(self._busy(*entry.key))
+            entry.residency(self._busy(*entry.key))
             for entry in self._entries.values()
             if entry.loaded is not None or entry.claimed
         ]

@@ -113,7 +113,7 @@ class SavedModelOpening:
         self._session: _Session | None = None
         self._cancelled = False
 
-    def run(self) -> Opened:
+    def open(self) -> Opened:
         meta = self._meta_graph()
         signatures = {
             name: _signature(definition)

@@ -13,19 +13,19 @@ from typing import Any
 from sublet.channel.codes import Code
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
-from sublet.formats import lease
+from sublet.inside import current_lease
 
 from . import batches, flight_recorder
 from .client_channels import Client, Form, Route
 from .failures import not_found
+from .fair_queue import BatchProgress, FairQueue, RunningBatch
 from .model_entries import Loaded, Statistics
 from .model_options import Options
 from .model_queue import Kind, ModelQueue, Part, Request
 from .model_store import ModelStore
-from .schedule import BatchProgress, RunningBatch, Schedule
 
-Told = Callable[[str, str, int, dict[str, Any]], None]
-Make = Callable[[Callable[[str, int], bool], Told], ModelStore]
+OnEvent = Callable[[str, str, int, dict[str, Any]], None]
+Make = Callable[[Callable[[str, int], bool], OnEvent], ModelStore]
 """What makes the store; its arguments are those of `Store`."""
 _MOST_KINDS = 4096
 
@@ -33,14 +33,14 @@ _MOST_KINDS = 4096
 class Scheduler:
     """Every method may be called by any thread."""
 
-    def __init__(self, slots: int, make: Make, told: Told) -> None:
-        self.store = make(self._busy, told)
-        self._schedule = Schedule(slots)
-        held = lease.current()
+    def __init__(self, slots: int, make: Make, on_event: OnEvent) -> None:
+        self.store = make(self._busy, on_event)
+        self._queue = FairQueue(slots)
+        held = current_lease.current()
         self._few_shapes = held is not None and held.on_gpu
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        """Told when a batch is done."""
+        """OnEvent when a batch is done."""
 
     def add(
         self,
@@ -56,7 +56,7 @@ class Scheduler:
         read = Options.read(options, self._few_shapes)
         self.store.add(model, version, path, options)
         with self._lock:
-            queue = self._schedule.add(model, version, read)
+            queue = self._queue.add(model, version, read)
             for need in queue.needs.values():
                 need.forget()
             queue.number = number if 0 <= number <= flight_recorder.LARGEST else 0
@@ -101,7 +101,7 @@ class Scheduler:
             request = Request(
                 kind, form.rows, now, deadline, priority, form.nbytes, arrays, client, call, route
             )
-            refused = kind.error or self._schedule.put(queue, request)
+            refused = kind.error or self._queue.put(queue, request)
             if refused is not None:
                 return refused
             client.calls[call] = request
@@ -110,34 +110,34 @@ class Scheduler:
     def take(self) -> tuple[RunningBatch | None, list[Request]]:
         """What is to be run now, and requests whose time has passed."""
         with self._lock:
-            return self._schedule.take(time.monotonic())
+            return self._queue.take(time.monotonic())
 
     def finish(self, run: RunningBatch, seconds: float) -> float | None:
         """A batch is done; when the next one will be due."""
         now = time.monotonic()
         with self._lock:
             oldest = now - min(part.request.arrived for part in run.batch.parts)
-            self._schedule.finish(run, seconds, oldest)
+            self._queue.finish(run, seconds, oldest)
             self._idle.notify_all()
-            return self._schedule.next_due(now)
+            return self._queue.next_due(now)
 
     def quiet(self) -> int | None:
         """How many batches have begun so far, if only one of them runs: as long as this stays, what
         the memory shows is that one's."""
         with self._lock:
-            return self._schedule.begun if self._schedule.running == 1 else None
+            return self._queue.begun if self._queue.running == 1 else None
 
     def next_due(self, now: float) -> float | None:
         """When a batch will be due by itself; None if only something new can make one so."""
         with self._lock:
-            return self._schedule.next_due(now)
+            return self._queue.next_due(now)
 
     def put_back(self, run: RunningBatch) -> list[Request]:
         """The model of this batch is not in memory after all. Those who wait for it in vain, if it
         is served no more."""
         queue = run.batch.queue
         with self._lock:
-            self._schedule.put_back(run)
+            self._queue.put_back(run)
             self._idle.notify_all()
             return queue.drain() if queue.removed else []
 
@@ -154,7 +154,7 @@ class Scheduler:
     def progress(self) -> list[BatchProgress]:
         """How each batch that runs stands."""
         with self._lock:
-            return self._schedule.progress(time.monotonic())
+            return self._queue.progress(time.monotonic())
 
     def assemble(self, part: Part, outputs: list[Array]) -> list[Array] | None:
         """A part of a split request is done; all of its outputs, once it was the last."""
@@ -176,18 +176,18 @@ class Scheduler:
     def begins_to_load(self, model: str, version: int) -> None:
         """From the thread that loads it; returns when it may."""
         with self._lock:
-            queue = self._schedule.queues.get((model, version))
+            queue = self._queue.queues.get((model, version))
             if queue is None:
                 return
             # First this, so that no other suspect begins: the wait is for those that run.
             queue.loading = True
-            while self._schedule.another_suspect_runs(queue, now := time.monotonic()):
+            while self._queue.another_suspect_runs(queue, now := time.monotonic()):
                 self._idle.wait(queue.suspect - now)
 
     def has_loaded(self, model: str, version: int) -> bool:
         """It is not being loaded any more; whether others may have waited for that."""
         with self._lock:
-            queue = self._schedule.queues.get((model, version))
+            queue = self._queue.queues.get((model, version))
             if queue is None:
                 return False
             queue.loading = False
@@ -197,7 +197,7 @@ class Scheduler:
     def arrived(self, model: str, version: int) -> None:
         """It is in memory now; its requests go on."""
         with self._lock:
-            queue = self._schedule.queues.get((model, version))
+            queue = self._queue.queues.get((model, version))
             if queue is not None:
                 queue.present = queue.proven = True
                 queue.unbind()
@@ -205,13 +205,13 @@ class Scheduler:
     def failed(self, model: str, version: int) -> list[Request]:
         """It cannot be loaded; those who waited for it."""
         with self._lock:
-            queue = self._schedule.queues.get((model, version))
+            queue = self._queue.queues.get((model, version))
             return [] if queue is None else queue.drain()
 
     def departed(self, model: str, version: int) -> bool:
         """It is in memory no more; whether requests wait for it."""
         with self._lock:
-            queue = self._schedule.queues.get((model, version))
+            queue = self._queue.queues.get((model, version))
             if queue is None:
                 return False
             queue.present = False
@@ -221,23 +221,23 @@ class Scheduler:
     def absent(self) -> list[ModelQueue]:
         """Those that wait for their model to be loaded."""
         with self._lock:
-            return self._schedule.absent()
+            return self._queue.absent()
 
     def retire(self, model: str, version: int) -> None:
         """It will be withdrawn: calls that name no version go to another one from now on."""
         with self._lock:
-            if (queue := self._schedule.queues.get((model, version))) is not None:
+            if (queue := self._queue.queues.get((model, version))) is not None:
                 queue.retired = True
 
     def withdraw(self, model: str, version: int, forget: bool) -> list[Request]:
         """Begin nothing of it any more, and wait until what runs is done; who waited in vain."""
         lost: list[Request] = []
         with self._lock:
-            queue = self._schedule.queues.get((model, version))
+            queue = self._queue.queues.get((model, version))
             if queue is None:
                 raise not_found(model, version)
             if forget:
-                lost = self._schedule.remove(model, version)
+                lost = self._queue.remove(model, version)
             queue.present = False
             self._idle.wait_for(lambda: not queue.running)
             queue.unbind()
@@ -247,22 +247,22 @@ class Scheduler:
         """What is known of each version."""
         stored = {(one.name, one.version): one for one in self.store.statistics()}
         with self._lock:
-            queues = list(self._schedule.queues.values())
+            queues = list(self._queue.queues.values())
         return [_row(queue, stored.get((queue.model, queue.version))) for queue in queues]
 
     def _busy(self, model: str, version: int) -> bool:
         """For the store: whether a model has requests."""
         with self._lock:
-            queue = self._schedule.queues.get((model, version))
+            queue = self._queue.queues.get((model, version))
             return queue is not None and bool(queue.rows or queue.running)
 
     def _find(self, model: str, version: int | None) -> ModelQueue | None:
         if version is not None:
-            return self._schedule.queues.get((model, version))
+            return self._queue.queues.get((model, version))
         # One that was never loaded is not tried on those who name none, if there is another. Of one
         # that is retired they are told that it is not here: another engine may have it.
         return max(
-            (q for q in self._schedule.queues.values() if q.model == model and not q.retired),
+            (q for q in self._queue.queues.values() if q.model == model and not q.retired),
             key=lambda one: (one.proven, one.version),
             default=None,
         )

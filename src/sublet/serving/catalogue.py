@@ -3,7 +3,7 @@
 The server makes it; every front end has a copy, and answers from it. Pure: no I/O, no TensorFlow.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 
 from msgspec import Struct, field
@@ -116,3 +116,21 @@ class Catalogue(Struct, frozen=True):
         if not versions:
             raise ServingError(f"Could not find any versions of model {name}", Code.NOT_FOUND)
         return [versions[number] for number in sorted(versions, reverse=True)]
+
+
+def unready(catalogue: Catalogue, silent: Collection[str]) -> str:
+    """Why not all models can be called, empty if they can. Models that failed do not count: others
+    are served without them. `silent` are the sockets of engines that give no answers."""
+    for model in catalogue.models.values():
+        there = [one for one in model.versions.values() if one.state is State.AVAILABLE]
+        if any(not answers(one, silent) for one in there):
+            return "An engine does not answer, or is being started again."
+        coming = {State.START, State.LOADING}
+        if not there and any(one.state in coming for one in model.versions.values()):
+            return "A model is not loaded yet."
+    return ""
+
+
+def answers(version: Version, silent: Collection[str]) -> bool:
+    """Whether some engine that has this version gives answers."""
+    return any(engine not in silent for engine in version.engines)

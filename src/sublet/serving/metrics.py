@@ -37,6 +37,8 @@ class Spread(Struct):
 
 
 Key = tuple[str, str, str]
+_STATES = {"known": "unloaded", "ready": "loaded"}
+"""The engine's words for states, and those for people."""
 
 
 class Tally(Struct):
@@ -100,6 +102,27 @@ class Row(Struct, frozen=True):
     """Why it is not served."""
     device: str = ""
     """Where the engine is."""
+
+    @classmethod
+    def read(cls, report: Mapping[str, Any], engine: str, device: str) -> "Row":
+        """What an engine on this device reports about one version."""
+        idle, loads = report.get("idle"), int(report.get("loads") or 0)
+        state, loaded = str(report.get("state") or "known"), bool(report.get("loaded"))
+        return cls(
+            model=str(report["model"]),
+            version=int(report["version"]),
+            engine=engine,
+            state="loaded" if loaded else _STATES.get(state, state),
+            bytes=int(report.get("bytes") or 0),
+            load_seconds=float(report.get("load_seconds") or 0.0),
+            loads=loads,
+            evictions=loads - loaded if loads else 0,
+            requests=int(report.get("requests") or 0),
+            waiting=int(report.get("waiting") or 0),
+            idle=None if idle is None else float(idle),
+            pinned=bool(report.get("pinned")),
+            device=device,
+        )
 
 
 def add(tallies: Iterable[Tally]) -> Tally:

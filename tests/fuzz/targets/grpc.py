@@ -12,7 +12,7 @@ from sublet.serving.frontend.grpc.frames import Setting
 from sublet.serving.frontend.grpc.server import GrpcServer
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.proto import serving, tensors
-from support.grpcdesk import StandInDesk
+from support.grpc_backend import StandInBackend
 from support.h2client import POST
 
 _KINDS = range(12)
@@ -61,10 +61,10 @@ SEEDS = (
 def target() -> Target:
     stage = Stage()
 
-    async def house() -> GrpcServer:
-        return GrpcServer(StandInDesk(), 1 << 20, 1 << 22, Limits())
+    async def rest_server() -> GrpcServer:
+        return GrpcServer(StandInBackend(), 1 << 20, 1 << 22, Limits())
 
-    server = stage.run(house)
+    server = stage.run(rest_server)
 
     async def feed(data: bytes) -> None:
         pipe = Pipe()
@@ -85,7 +85,7 @@ def target() -> Target:
         await settle()
         assert not server.connections
         assert server.streams == 0
-        assert server.room.taken == 0
+        assert server.budget.taken == 0
         _check(bytes(pipe.written))
 
     return Target(lambda data: stage.run(lambda: feed(data)), SEEDS, make, stage.close)

@@ -8,7 +8,7 @@ from fuzz.driver import Random, Target
 from sublet.errors import ServingError
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.requests import parse
-from sublet.serving.frontend.proto import inference, lifting, serving, tensors
+from sublet.serving.frontend.proto import inference, serving, tensors, wire
 
 _PREDICT, _INFER = serving("PredictRequest"), inference("ModelInferRequest")
 _LARGE = 16
@@ -16,10 +16,10 @@ _LARGE = 16
 
 
 def target() -> Target:
-    before, lifting.LARGE = lifting.LARGE, _LARGE
+    before, wire.LARGE = wire.LARGE, _LARGE
 
     def close() -> None:
-        lifting.LARGE = before
+        wire.LARGE = before
 
     return Target(feed, _seeds(), make, close)
 
@@ -33,8 +33,8 @@ def feed(data: bytes) -> None:
     else:
         assert whole is lifted is None
     _try(_inferred, data)
-    for way in (lifting.PREDICT, lifting.INFER):
-        assert 0 <= lifting.content_at(data[:1024], way) <= len(data[:1024])
+    for way in (wire.PREDICT, wire.INFER):
+        assert 0 <= wire.content_at(data[:1024], way) <= len(data[:1024])
 
 
 def make(chance: Random) -> bytes:
@@ -59,7 +59,7 @@ def _whole(data: bytes) -> dict[str, Any]:
 
 
 def _lifted(data: bytes) -> dict[str, Any]:
-    found = lifting.lift(memoryview(data))
+    found = wire.lift(memoryview(data))
     request = parse(_PREDICT, found.request)
     if found.contents and len(request.inputs) != found.inputs:
         return _whole(data)
@@ -70,7 +70,7 @@ def _lifted(data: bytes) -> dict[str, Any]:
 
 
 def _inferred(data: bytes) -> object:
-    rest, raw = lifting.lift_raw(memoryview(data))
+    rest, raw = wire.lift_raw(memoryview(data))
     request = parse(_INFER, rest)
     oip_tensors.wanted(request)
     return oip_tensors.inputs(request, raw or request.raw_input_contents)

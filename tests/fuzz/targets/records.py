@@ -14,13 +14,12 @@ import numpy as np
 from fuzz.driver import Random, Target
 from sublet.channel import records, segments, tensors
 from sublet.channel.client_protocol import ClientProtocol
-from sublet.channel.inbox import Packet
-from sublet.channel.outbox import Outgoing
+from sublet.channel.packets import Outgoing, Packet
 from sublet.channel.records import Malformed
 from sublet.channel.tensors import BESIDE, INLINE, REF
 from sublet.engine.client_channels import Client
 from sublet.engine.engine import Engine
-from support.numbers import FLOAT, Numbers
+from support.numpy_engine import FLOAT, NumpyModels
 
 _PAIR = socket.AF_UNIX, socket.SOCK_SEQPACKET
 _NAMES = ("double", "words", "both", "nothing")
@@ -34,9 +33,9 @@ class Place:
         ours, theirs = socket.socketpair(*_PAIR)
         self._ours = ours
         path = os.path.join(self._directory.name, "engine.sock")
-        self.engine = Engine(path, theirs, 1, partial(Numbers, cache=""))
+        self.engine = Engine(path, theirs, 1, partial(NumpyModels, cache=""))
         for name in _NAMES[:3]:
-            self.engine.floor.add(name, 1, self._directory.name, {})
+            self.engine.scheduler.add(name, 1, self._directory.name, {})
         self.engine._tell_owner = lambda *_: None  # type: ignore[method-assign]
         self._memory = segments.create(1 << 16)
         self._print = traceback.print_exc
@@ -62,12 +61,12 @@ class Place:
             assert not client.calls
 
     def _to_client(self, packet: bytes, count: int) -> None:
-        session = ClientProtocol(_drop)
+        protocol = ClientProtocol(_drop)
         for number in range(3):
-            session.call(number, "m", 1, "s", {"x": np.zeros(3, np.float32)})
+            protocol.send_call(number, "m", 1, "s", {"x": np.zeros(3, np.float32)})
         descriptors = [os.dup(self._memory) for _ in range(count)]
         with contextlib.suppress(Malformed):
-            list(session.receive(Packet(bytearray(packet), descriptors)))
+            list(protocol.receive(Packet(bytearray(packet), descriptors)))
 
     def check(self) -> None:
         assert len(os.listdir("/proc/self/fd")) <= self._descriptors
@@ -125,13 +124,13 @@ def _route(model: str, inputs: tuple[str, ...] = ("x",)) -> bytes:
 def _sent(chance: Random) -> bytes:
     """What a client sends for a call: the engine has to understand all of it."""
     said: list[Outgoing] = []
-    session = ClientProtocol(said.append)
+    protocol = ClientProtocol(said.append)
     shape = tuple(chance.randrange(4) for _ in range(chance.randrange(5)))
     dtype = chance.choice(("f4", "f8", "i1", "i8", "?", "c8", "f2", "O"))
     array: Any = np.zeros(shape, dtype)
     if dtype == "O":
         array.fill(b"ab" * chance.randrange(3))
-    session.call(0, chance.choice(_NAMES), 1, "serving_default", {"x": array})
+    protocol.send_call(0, chance.choice(_NAMES), 1, "serving_default", {"x": array})
     pieces = [piece for one in said for piece in one.pieces]
     return b"".join(one.tobytes() if isinstance(one, np.ndarray) else one for one in pieces)
 
@@ -152,7 +151,7 @@ def _seeds() -> tuple[bytes, ...]:
         b"\0" + opened + call + head + bytes(8),
         b"\1" + opened + segment + beside + large + REF.pack(1, 0, 64),
         b"\0" + opened + call + head + bytes(8) + records.plain(records.CANCEL, call=1),
-        b"\2" + segment + records.plain(records.DROP, call=1) + records.plain(records.NOTES),
+        b"\2" + segment + records.plain(records.DROP, call=1) + records.plain(records.RECORDER),
         b"\0" + ask,
         b"\0" + names + answer + head + bytes(8),
         b"\1" + records.plain(records.FAILED, call=2, more=3, body=b"why"),

@@ -10,8 +10,8 @@ from fuzz.driver import Random, Target
 from fuzz.pipes import Pipe, Stage, pieces, settle
 from sublet.serving.frontend.rest import Limits, Server
 from sublet.serving.frontend.rest.connection import Connection
-from support.desk import table
-from support.rest import request
+from support.numpy_backend import numpy_backend
+from support.rest_server import request
 
 PREDICT = "/v1/models/floats:predict"
 _ASKED = b'{"instances": [1.0, 2.5]}'
@@ -38,10 +38,10 @@ def target() -> Target:
     stage = Stage()
     limits = Limits(head=4096, headers=20, body=8192, bodies=65536, chunks=50)
 
-    async def house() -> Server:
-        return Server(table(), limits)
+    async def rest_server() -> Server:
+        return Server(numpy_backend(), limits)
 
-    server = stage.run(house)
+    server = stage.run(rest_server)
 
     async def feed(data: bytes) -> None:
         pipe = Pipe()

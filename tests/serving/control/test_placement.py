@@ -40,7 +40,7 @@ def test_each_model_is_where_it_may_be_as_often_as_it_should(
     for one in candidates:
         chosen = placed[one.model]
         assert len(set(chosen)) == len(chosen) == one.replicas
-        assert set(chosen) <= set(one.sites)
+        assert set(chosen) <= set(one.devices)
 
 
 @given(models(), ROOMS, ROOMS, PAST)

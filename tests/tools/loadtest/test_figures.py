@@ -2,8 +2,8 @@
 
 import pytest
 
-from sublet.tools.loadtest.advice import advice
 from sublet.tools.loadtest.figures import Call, Figures, Window, chosen, figures, quantile, settled
+from sublet.tools.loadtest.tables import advice
 
 
 def window(rate: float, latency: float = 0.01, count: int = 100) -> Window:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, WorldError
 from sublet.tools.loadtest.figures import Figures

@@ -13,7 +13,7 @@ from sublet.tools.loadtest import setting as settings
 from sublet.tools.loadtest.figures import Figures
 from sublet.tools.loadtest.search import Goal, Search, Trial
 from sublet.tools.loadtest.setting import Setting
-from sublet.tools.loadtest.verdict import judge
+from sublet.tools.loadtest.trials import judge
 
 
 def figures(rate: float, p99: float = 0.01) -> Figures:

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct, convert
 
 from sublet.channel import tensors
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, TensorSpec

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.channel.sync_client import SyncClient, Unsent
 from sublet.errors import ServingError
-from sublet.serving.client import engine_clients, notices
+from sublet.serving.client import engine_directory, notices
 from sublet.serving.client.call_arguments import Array, Signatures, arrange, result
 
 _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
@@ -46,7 +46,7 @@ class Model:
         self._version = version
         self._lock = threading.Lock()
         self._pid = -1
-        self._line: SyncClient | None = None
+        self._client: SyncClient | None = None
         self._path: Path
         self._signatures: Signatures
         self._number = -1
@@ -86,16 +86,18 @@ class Model:
         end, unheard."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            line = self._connect()
+            client = self._connect()
             known = self._signatures
             try:
                 name, arrays = arrange(known, args, inputs)
-                future = line.submit(self.name, self._version, name, arrays, (), deadline, priority)
+                future = client.submit(
+                    self.name, self._version, name, arrays, (), deadline, priority
+                )
                 return result(await asyncio.wrap_future(future))
             except Unsent:
                 continue  # As in `_run`.
             except ServingError as error:
-                if not await asyncio.to_thread(self._once_more, error, line, known):
+                if not await asyncio.to_thread(self._once_more, error, client, known):
                     raise self._explained(error) from None
 
     def buffer(self, shape: int | Sequence[int], dtype: Any = np.float32) -> Array:
@@ -106,9 +108,9 @@ class Model:
     def close(self) -> None:
         """Hang up."""
         with self._lock:
-            if self._line is not None and self._pid == os.getpid():
-                self._line.close()
-            self._line = None
+            if self._client is not None and self._pid == os.getpid():
+                self._client.close()
+            self._client = None
 
     def __repr__(self) -> str:
         return f"<sublet model {self.name!r}, version {self._number}>"
@@ -125,15 +127,17 @@ class Model:
         deadline = None if timeout is None else time.monotonic() + timeout
         wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         while True:
-            line = self._connect()
+            client = self._connect()
             known = self._signatures
             try:
                 name, arrays = arrange(known, args, inputs, signature)
-                return line.run(self.name, self._version, name, arrays, wanted, deadline, priority)
+                return client.call(
+                    self.name, self._version, name, arrays, wanted, deadline, priority
+                )
             except Unsent:
                 continue  # There is another engine, or an error that says that there is none.
             except ServingError as error:
-                if not self._once_more(error, line, known):
+                if not self._once_more(error, client, known):
                     raise self._explained(error) from None
 
     def _explained(self, error: ServingError) -> ServingError:
@@ -142,31 +146,31 @@ class Model:
             return error
         return notices.refusal(self.name, self._version) or error
 
-    def _once_more(self, error: ServingError, line: SyncClient, known: Signatures) -> bool:
+    def _once_more(self, error: ServingError, client: SyncClient, known: Signatures) -> bool:
         """Whether a call that was refused like this is to be made again."""
         if error.code == Code.NOT_FOUND and error.message.startswith(_NOT_HERE):
-            return self._moved(line)
-        return error.code in _MISFITS and self._changed(line, known)
+            return self._moved(client)
+        return error.code in _MISFITS and self._changed(client, known)
 
-    def _moved(self, line: SyncClient) -> bool:
+    def _moved(self, client: SyncClient) -> bool:
         """Whether another engine has the model now; calls go there from now on."""
         with self._lock:
-            if self._line is not line:
+            if self._client is not client:
                 return True  # Another thread has found it.
             try:
                 found = _find(self.name, self._version, but=self._path)
             except ServingError:
                 return False
-            # The old line is left to those who wait on it, and goes with the last of them.
-            self._line, self._path, self._number, self._signatures = found
+            # The old client is left to those who wait on it, and goes with the last of them.
+            self._client, self._path, self._number, self._signatures = found
             return True
 
-    def _changed(self, line: SyncClient, known: Signatures) -> bool:
+    def _changed(self, client: SyncClient, known: Signatures) -> bool:
         """Whether another version, with other signatures, has taken the place of the one that was
         found: a call that does not fit is made once more then."""
         question = {"ask": "describe", "model": self.name, "version": self._version}
         try:
-            found = line.ask(question)
+            found = client.ask(question)
         except ServingError:
             return False
         with self._lock:
@@ -175,18 +179,18 @@ class Model:
             return self._signatures != known
 
     def _connect(self) -> SyncClient:
-        line = self._line
-        if line is not None and not line.closed and self._pid == os.getpid():
-            return line
+        client = self._client
+        if client is not None and not client.closed and self._pid == os.getpid():
+            return client
         if self._pid not in (-1, os.getpid()):
             self._lock = threading.Lock()  # Another thread of the parent may have had it.
         with self._lock:
-            if self._line is None or self._line.closed or self._pid != os.getpid():
-                # After a fork the parent's line is left alone: its memory and threads are not ours.
+            if self._client is None or self._client.closed or self._pid != os.getpid():
+                # After a fork the parent's is left alone: its memory and threads are not ours.
                 found = _find(self.name, self._version)
-                self._line, self._path, self._number, self._signatures = found
+                self._client, self._path, self._number, self._signatures = found
                 self._pid = os.getpid()
-            return self._line
+            return self._client
 
 
 def _find(
@@ -195,17 +199,17 @@ def _find(
     """The engine that serves this model; another than `but`."""
     served: set[str] = set()
     refused: ServingError | None = None
-    for path, line in engine_clients.open_all(but):
+    for path, client in engine_directory.open_all(but):
         try:
-            told = line.ask({"ask": "models"}, _PATIENCE)
+            told = client.ask({"ask": "models"}, _PATIENCE)
             # A list of rows, as the engine answers this question; others are answered by objects.
             served |= {one["model"] for one in told}  # type: ignore[index]
             if name in served:
-                found = line.ask({"ask": "describe", "model": name, "version": version})
-                return line, path, int(found["version"]), Signatures.read(found["signatures"])
+                found = client.ask({"ask": "describe", "model": name, "version": version})
+                return client, path, int(found["version"]), Signatures.read(found["signatures"])
         except ServingError as error:
             refused = error
-        line.close()
+        client.close()
     known = notices.refusal(name, version) or refused
     if known is not None:
         raise known

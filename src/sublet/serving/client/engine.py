@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.channel.sync_client import SyncClient
 from sublet.client import job_request
@@ -49,9 +49,9 @@ _ENDING = 5.0
 class EngineProcess:
     """An engine's process: a job in the foreground that is followed by a thread.
 
-    `line` is the owner's channel; it may be used once `wait` has returned. `ended` is called once,
-    in the thread that follows, when the process is gone. `notes` then say what it ran. It writes to
-    `output`, or else where its owner does.
+    `client` is the owner's channel; it may be used once `wait` has returned. `on_end` is called
+    once, in that thread, when the process is gone; `recorder` then says what it ran. The engine
+    writes to `output`, or else where its owner does.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class EngineProcess:
         slots: int = 0,
         name: str | None = None,
         cold: bool = False,
-        told: Callable[[str], None] | None = None,
-        ended: Callable[["Ended | None"], None] | None = None,
-        notes: FlightRecorder | None = None,
+        on_wait: Callable[[str], None] | None = None,
+        on_end: Callable[["Ended | None"], None] | None = None,
+        recorder: FlightRecorder | None = None,
         output: OutputRelay | None = None,
     ) -> None:
         home = Home.find()
-        self._place = EngineDirectory(home)
-        self.path = self._place.socket
+        self._directory = EngineDirectory(home)
+        self.path = self._directory.socket
         """Where the engine listens."""
-        self.files = self._place.files
+        self.files = self._directory.files
         """A directory for what is made for it; goes with it."""
         self.lease: Lease | None = None
         self.pid: int | None = None
@@ -80,17 +80,17 @@ class EngineProcess:
         self.outcome: Ended | None = None
         self.error: SubletError | None = None
         self._output = output
-        self._told = told
-        self._on_end = ended
+        self._on_wait = on_wait
+        self._on_end = on_end
         self._state = threading.Condition()
         self._granted = self._over = False
         self._process = -1
         """A pidfd: its number may belong to somebody else one day."""
         mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.line = SyncClient(mine)
-        if notes is not None:
-            self.line.give_notes(notes.descriptor)
-            notes.close()
+        self.client = SyncClient(mine)
+        if recorder is not None:
+            self.client.send_recorder(recorder.descriptor)
+            recorder.close()
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         words = [sys.executable, "-m", "sublet.engine.engine", self.path, str(slots)]
@@ -127,9 +127,9 @@ class EngineProcess:
         if self.error is not None:
             raise self.error
         try:
-            self.line.ask({"ask": "hello"}, _STARTING)
+            self.client.ask({"ask": "hello"}, _STARTING)
         except ServingError:
-            silent = not self.line.closed
+            silent = not self.client.closed
             self.close()
             raise self.error or WorldError(
                 "The engine did not answer, and was ended."
@@ -146,7 +146,7 @@ class EngineProcess:
     def close(self, grace: float = _ENDING) -> None:
         """End it, and wait until it is gone: by itself, or by force after so many seconds. If
         nobody says that it is gone, it is for its keeper to see to that: its client is."""
-        self.line.close()
+        self.client.close()
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
         if threading.current_thread() is self._thread:
@@ -159,8 +159,8 @@ class EngineProcess:
     def waits(self, reason: str) -> None:
         """From the broker: there is no room yet."""
         self.reason = reason
-        if self._told is not None:
-            self._told(reason)
+        if self._on_wait is not None:
+            self._on_wait(reason)
 
     def granted(self, message: "Granted") -> None:
         """From the broker: it has a lease."""
@@ -168,8 +168,8 @@ class EngineProcess:
         with self._state:
             self._granted = True
             self._state.notify_all()
-        if self._told is not None:
-            self._told("")
+        if self._on_wait is not None:
+            self._on_wait("")
 
     def started(self, message: "Started") -> None:
         """From the broker: it runs."""
@@ -211,7 +211,7 @@ class EngineProcess:
                 self._on_end(self.outcome)
 
     def _close_streams(self) -> None:
-        self.line.close()
+        self.client.close()
         self._theirs.close()
         self._forget_process()
         for number in (self._null, self._wake):
@@ -219,7 +219,7 @@ class EngineProcess:
                 os.close(number)
         if self._output is not None:
             self._output.close()
-        self._place.close()
+        self._directory.close()
 
     def _forget_process(self) -> None:
         with self._state:
@@ -258,7 +258,7 @@ class Engine:
     ) -> None:
         self._models: dict[str, dict[int, _Loaded]] = {}
         self._pid = os.getpid()
-        self.worker = EngineProcess(str(memory), device, name=name, told=_say)
+        self.worker = EngineProcess(str(memory), device, name=name, on_wait=_say)
         try:
             self.worker.wait(timeout)
         except BaseException:
@@ -279,27 +279,27 @@ class Engine:
         docs/serving.md.
         """
         _check(name, version, options)
-        line = self._line()
+        client = self._client()
         try:
             # For functions and models of this program, on their way to the engine.
             path, more = stow(source, tempfile.mkdtemp(dir=self.worker.files))
         except FileNotFoundError:
-            self._line()  # The directory goes with the engine.
+            self._client()  # The directory goes with the engine.
             raise
         loaded = self._models.get(name, {})
         before = loaded.get(version)
         path = os.path.abspath(path)
         if before is not None and before.path == path:
             # Its files may be others now; the engine would have it as it was.
-            line.ask({"ask": "unload", "model": name, "version": version})
+            client.ask({"ask": "unload", "model": name, "version": version})
         try:
-            fresh = _load(line, name, version, path, {**more, **options})
+            fresh = _load(client, name, version, path, {**more, **options})
         except ServingError:
             with contextlib.suppress(ServingError):
                 if before is None:
-                    line.ask({"ask": "forget", "model": name, "version": version})
+                    client.ask({"ask": "forget", "model": name, "version": version})
                 else:
-                    _load(line, name, version, before.path, before.options)
+                    _load(client, name, version, before.path, before.options)
             raise
         self._models[name] = {**loaded, version: fresh}
 
@@ -307,7 +307,7 @@ class Engine:
         """Serve it no more: all its versions, or this one."""
         self._find(name)
         for number in list(self._models[name]) if version is None else [version]:
-            self._line().ask({"ask": "forget", "model": name, "version": number})
+            self._client().ask({"ask": "forget", "model": name, "version": number})
             self._models[name].pop(number, None)
         if not self._models[name]:
             del self._models[name]
@@ -318,7 +318,7 @@ class Engine:
         version, signatures = self._find(name)
         signature, arrays = arrange(signatures, args, inputs)
         future: Future[Any] = Future()
-        answer = self._line().submit(name, version, signature, arrays)
+        answer = self._client().submit(name, version, signature, arrays)
         answer.add_done_callback(lambda done: _pass_on(done, future))
         future.add_done_callback(lambda done: done.cancelled() and answer.cancel())
         return future
@@ -327,12 +327,12 @@ class Engine:
         """Call a model, and wait: one output is an array, several are a dict."""
         version, signatures = self._find(name)
         signature, arrays = arrange(signatures, args, inputs)
-        return result(self._line().run(name, version, signature, arrays))
+        return result(self._client().call(name, version, signature, arrays))
 
     def models(self) -> list[dict[str, Any]]:
         """What is known of each model."""
         # A list of rows, as the engine answers this question; others are answered by objects.
-        return list(self._line().ask({"ask": "models"}))  # type: ignore[arg-type]
+        return list(self._client().ask({"ask": "models"}))  # type: ignore[arg-type]
 
     def close(self) -> None:
         """End the engine; calls in flight fail. In a forked child: nothing, it is the parent's."""
@@ -350,15 +350,15 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _line(self) -> SyncClient:
+    def _client(self) -> SyncClient:
         if os.getpid() != self._pid:
             raise BadRequest(
                 "This engine belongs to the process that this one was forked from.",
                 "Call its models with sublet.connect(NAME).",
             )
-        if self.worker.line.closed:
+        if self.worker.client.closed:
             raise ServingError("This engine has ended. Make another one.", Code.UNAVAILABLE)
-        return self.worker.line
+        return self.worker.client
 
     def _find(self, name: str) -> tuple[int, Signatures]:
         """The newest version of a model."""
@@ -374,11 +374,11 @@ class Engine:
 
 
 def _load(
-    line: SyncClient, name: str, version: int, path: str, options: dict[str, Any]
+    client: SyncClient, name: str, version: int, path: str, options: dict[str, Any]
 ) -> "_Loaded":
     told = {"model": name, "version": version}
-    line.ask({"ask": "add", **told, "path": path, "options": options})
-    found = line.ask({"ask": "load", **told})
+    client.ask({"ask": "add", **told, "path": path, "options": options})
+    found = client.ask({"ask": "load", **told})
     return _Loaded(path, options, Signatures.read(found["signatures"]))
 
 

@@ -8,12 +8,19 @@ engine), the next owner finds a directory that nobody has locked.
 import contextlib
 import fcntl
 import os
+import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from sublet.channel import async_client
+from sublet.channel.sync_client import SyncClient
 from sublet.engine.socket_files import files_of
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, ServingError
 from sublet.home import Home
+from sublet.serving.client import notices
+from sublet.serving.metrics import Row
 
 _LONGEST = 100
 """Bytes of a socket's path; the kernel takes a few more."""
@@ -65,3 +72,56 @@ def _sweep(engines: Path) -> None:
                 files.with_suffix(".sock").unlink(missing_ok=True)
             finally:
                 os.close(directory)
+
+
+def open_all(but: Path | None = None) -> Iterator[tuple[Path, SyncClient]]:
+    """Each engine's socket, and a client to it, which the caller closes; without the one that is
+    not wanted. Engines that do not answer are left out."""
+    for path in _engines():
+        if path == but:
+            continue
+        try:
+            client = SyncClient(async_client.connect(str(path)))
+        except ServingError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                # An engine listens before its socket has this name, so this one was killed.
+                path.unlink(missing_ok=True)
+            continue
+        yield path, client
+
+
+def _engines() -> list[Path]:
+    """The sockets of engines, those of the newest server first. Its own are in any order: who has a
+    model several times has its clients on all of them."""
+    found: dict[str, list[tuple[int, Path]]] = {}
+    for path in (Home.find().path / "engines").glob("*.sock"):
+        with contextlib.suppress(OSError):
+            owner = path.name.partition("-")[0]
+            found.setdefault(owner, []).append((path.stat().st_mtime_ns, path))
+    owners = sorted(found.values(), key=max, reverse=True)
+    return [path for own in owners for _, path in random.sample(own, len(own))]
+
+
+_PATIENCE = 5.0
+"""Seconds for an engine to answer."""
+
+
+def list_models() -> list[Row]:
+    """All versions that some engine knows, or some server cannot serve, by name; engines that do
+    not answer are left out."""
+    rows: list[Row] = []
+    for path, client in open_all():
+        try:
+            told: Any = client.ask({"ask": "models"}, _PATIENCE)
+            rows += [Row.read(one, path.stem, str(one.get("device") or "")) for one in told]
+        except ServingError:
+            continue
+        finally:
+            client.close()
+    known = {(one.model, one.version) for one in rows}
+    rows += [
+        Row(one.model, one.version, state="failed", error=one.error)
+        for one in notices.read()
+        if (one.model, one.version) not in known
+    ]
+    return sorted(rows, key=lambda one: (one.model, one.version))

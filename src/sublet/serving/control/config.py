@@ -4,7 +4,7 @@ Reads files and directories when it is asked to. It never starts, loads or decid
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +241,26 @@ def _name(place: Path) -> str:
     if place.is_dir() and place.name.isdecimal():
         return place.parent.name
     return place.name.removesuffix(".keras")
+
+
+_NAMES = {"rest": "REST", "grpc": "gRPC"}
+_FLAGS = {"rest": "--rest_api_ssl_config_file", "grpc": "--ssl_config_file"}
+
+
+def exposure_warnings(settings: Settings, public: Sequence[str]) -> Iterator[str]:
+    """One for each of these protocols, `rest` and `grpc`, that other machines can reach and that is
+    not safe for that."""
+    for protocol in public:
+        name, flag = _NAMES[protocol], _FLAGS[protocol]
+        secure = settings.rest_tls if protocol == "rest" else settings.tls
+        token = bool(settings.access.callers)
+        if not token and not (secure is not None and secure.client_verify):
+            yield (
+                f"{name} on {settings.host}: everybody who can reach this address can call the "
+                f"models. Ask for a token (--auth_token_file) or for certificates ({flag})."
+            )
+        elif token and secure is None:
+            yield (
+                f"{name} on {settings.host}: tokens and tensors can be read on the way. "
+                f"Use TLS: {flag}."
+            )

@@ -77,11 +77,13 @@ class FrontEnds:
             one.link.send(self._news())
         return self._number
 
-    async def heard(self, number: int) -> None:
+    async def acknowledged(self, number: int) -> None:
         """Until no front end sends calls to what it knew before this news, or one hangs."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HEARING):
-                await asyncio.gather(*(one.heard(number) for one in list(self._live.values())))
+                await asyncio.gather(
+                    *(one.acknowledged(number) for one in list(self._live.values()))
+                )
 
     async def tally(self) -> Tally:
         """What all have counted, those that have ended included."""
@@ -239,7 +241,7 @@ class _FrontEnd:
                 f"A front end could not start: {self._error or why}.", "See what it wrote above."
             )
 
-    async def heard(self, number: int) -> None:
+    async def acknowledged(self, number: int) -> None:
         """Until it knows this news, or has gone."""
         await self._until(lambda: self._number >= number)
 

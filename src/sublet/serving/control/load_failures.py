@@ -67,14 +67,14 @@ class Failures:
         """It is not served any more, and was until now."""
         self._crashes.pop(key, None)
 
-    def forgive(self, name: str, places: Mapping[int, ModelDirectory], now: float) -> Forgiven:
+    def forgive(self, name: str, directories: Mapping[int, ModelDirectory], now: float) -> Forgiven:
         """The versions of a model that are to be tried again; each is named once."""
         forgiven = Forgiven([], [])
         for key, failure in list(self._failures.items()):
             if key[0] != name:
                 continue
-            place = places.get(key[1])
-            if place is None or place.mark != failure.mark:
+            directory = directories.get(key[1])
+            if directory is None or directory.mark != failure.mark:
                 forgiven.others.append(key)
                 del self._failures[key]
                 self._crashes.pop(key, None)

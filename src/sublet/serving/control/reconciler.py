@@ -1,7 +1,7 @@
-"""The models that are to be served: what is wanted, and one step after the other until it is so.
+"""Brings what is served to what is wanted, model by model.
 
-For each model there is at most one task that tends it, step by step as `versions.plan` says, until
-what is served is what is wanted. The steps themselves are done by `replicas`.
+For each model there is at most one task that reconciles it, step by step as `versions.plan` says.
+The steps themselves, and the catalogue, are those of `replicas`.
 """
 
 import asyncio
@@ -11,64 +11,58 @@ from typing import Any
 from msgspec.structs import replace
 
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Model, State
+from sublet.serving.catalogue import Model, State
 from sublet.serving.control import versions
 from sublet.serving.control.blame import Key
 from sublet.serving.control.config_files import ModelConfig
-from sublet.serving.control.engine_protocol import Audience, Host
 from sublet.serving.control.load_failures import Failures, Retries
 from sublet.serving.control.model_directories import ModelDirectory, look
-from sublet.serving.control.replicas import Replicas
+from sublet.serving.control.replicas import Publisher, Replicas, SupervisedEngine
 
 
-class Reconciler:
-    """What is served now, and what is wanted. Used in one event loop.
+class Reconciler(Replicas):
+    """What is wanted, and what is served now. Used in one event loop.
 
-    `hosts` says who is to have a model; `options` are those of a version at a path.
+    `engines_for` names the engines that a model is to be in; `options` are those of a version at
+    a path.
     """
 
     def __init__(
         self,
-        hosts: Callable[[ModelConfig], tuple[Host, ...]],
-        audience: Audience,
+        engines_for: Callable[[ModelConfig], tuple[SupervisedEngine, ...]],
+        publisher: Publisher,
         options: Callable[[ModelConfig, str], dict[str, Any]],
         retries: Retries,
         tell: Callable[[str], None],
     ) -> None:
         self.configs: dict[str, ModelConfig] = {}
-        self._hosts = hosts
-        self._tell = tell
+        self._engines_for = engines_for
 
-        def told(name: str, path: str) -> dict[str, Any] | None:
+        def options_of(name: str, path: str) -> dict[str, Any] | None:
             config = self.configs.get(name)
             return None if config is None else options(config, path)
 
-        self._holdings = Replicas(audience, told, Failures(retries), tell)
+        super().__init__(publisher, options_of, Failures(retries), tell)
         self._wanted: dict[str, dict[int, ModelDirectory]] = {}
-        self._tending: dict[str, asyncio.Task[None]] = {}
+        self._reconciling: dict[str, asyncio.Task[None]] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._troubles: dict[str, str] = {}
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """What is served now."""
-        return self._holdings.catalogue
 
     async def replace(self, configs: Sequence[ModelConfig]) -> None:
         """Serve these models and no others; their labels count at once."""
         before, self.configs = self.configs, {config.name: config for config in configs}
-        self._holdings.refused.clear()
+        self.refused.clear()
         for name in self._wanted.keys() - self.configs.keys():
             self._wanted[name] = {}
             self._troubles.pop(name, None)
         for config in configs:
             model = self.catalogue.models.get(config.name) or Model(config.name)
             model = replace(model, labels=dict(config.labels))
-            self._holdings.catalogue = versions.with_model(self.catalogue, model)
+            self.catalogue = versions.with_model(self.catalogue, model)
             old = before.get(config.name)
             if old is not None and old.base_path != config.base_path:
                 await self._drop_all(config.name)
-        self._holdings.publish()
+        self.publish()
         await self.refresh()
 
     async def refresh(self) -> None:
@@ -91,98 +85,93 @@ class Reconciler:
         self.retry()
 
     def retry(self) -> None:
-        """Begin to do what is needed, as far as the disk is known."""
+        """Begin to do what is needed, without another look at the disk."""
         for name in list(self._wanted):
-            self._holdings.forgive(name, self._wanted[name])
-            self._tend_soon(name)
+            self.forgive(name, self._wanted[name])
+            self._reconcile_soon(name)
 
     async def settled(self) -> None:
-        """Until nothing is being done."""
-        while self._tending:
-            await asyncio.gather(*self._tending.values())
+        """Wait until nothing is being done."""
+        while self._reconciling:
+            await asyncio.gather(*self._reconciling.values())
 
     def troubles(self) -> dict[str, str]:
         """Models of which nothing was found, and why."""
         return dict(self._troubles)
 
-    def has(self, host: Host) -> bool:
-        """As `Holdings.has`."""
-        return self._holdings.has(host)
-
-    def away(
-        self, host: Host, path: str, loading: Sequence[Key], running: Sequence[Key] = ()
+    def engine_ended(
+        self,
+        engine: SupervisedEngine,
+        path: str,
+        loading: Sequence[Key],
+        running: Sequence[Key] = (),
     ) -> None:
-        """As `Holdings.away`: the engine of this socket has ended."""
-        name = self._holdings.away(host, path, loading, running)
-        if name is not None:
-            self._tend_soon(name)
+        super().engine_ended(engine, path, loading, running)
+        for name, _ in list(self._leftovers):
+            self._reconcile_soon(name)
 
-    def back_soon(self, host: Host) -> None:
-        """Begin with `back`."""
-        task = asyncio.create_task(self.back(host))
+    def engine_started_soon(self, engine: SupervisedEngine) -> None:
+        """Begin with `engine_started`."""
+        task = asyncio.create_task(self.engine_started(engine))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
-    async def back(self, host: Host) -> None:
-        """As `Holdings.back`: there is another engine."""
-        await self._holdings.back(host)
-
     def close(self) -> None:
         """Do nothing more."""
-        for task in (*self._tending.values(), *self._returning):
+        for task in (*self._reconciling.values(), *self._returning):
             task.cancel()
 
-    def _tend_soon(self, name: str) -> None:
-        if name in self._wanted and name not in self._tending:
-            task = self._tending[name] = asyncio.create_task(self._tend(name))
-            task.add_done_callback(lambda _: self._tending.pop(name, None))
+    def _reconcile_soon(self, name: str) -> None:
+        if name in self._wanted and name not in self._reconciling:
+            task = self._reconciling[name] = asyncio.create_task(self._reconcile(name))
+            task.add_done_callback(lambda _: self._reconciling.pop(name, None))
 
-    async def _tend(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         while step := await self._next(name):
             for number in step.load:
                 # What is wanted may have changed while the last one was loaded.
-                place, config = self._wanted[name].get(number), self.configs.get(name)
-                if place is not None and config is not None:
-                    await self._holdings.load((name, number), place, self._hosts(config))
+                directory, config = self._wanted[name].get(number), self.configs.get(name)
+                if directory is not None and config is not None:
+                    await self.load((name, number), directory, self._engines_for(config))
             if step.load:
                 continue
             for number in step.move:
                 if (config := self.configs.get(name)) is not None:
-                    await self._holdings.move((name, number), self._targets(config, number))
+                    await self.move((name, number), self._targets(config, number))
             for number in step.drop:
-                await self._holdings.drop((name, number))
+                await self.drop((name, number))
         if name not in self.configs:
             self._wanted.pop(name, None)
-            self._holdings.catalogue = versions.without_model(self.catalogue, name)
-            self._holdings.publish()
+            self.catalogue = versions.without_model(self.catalogue, name)
+            self.publish()
 
     async def _next(self, name: str) -> versions.VersionPlan:
-        await self._holdings.clear(name)
-        wanted = {number: place.path for number, place in self._wanted[name].items()}
+        await self.unload_leftovers(name)
+        wanted = {number: one.path for number, one in self._wanted[name].items()}
         config = self.configs.get(name)
         astray = [
             number
             for number in wanted
             if config is not None
-            and {*self._holdings.hosts((name, number))} != {*self._targets(config, number)}
+            and {*self.engines_of((name, number))} != {*self._targets(config, number)}
         ]
         return versions.plan(self.catalogue.models.get(name), wanted, astray)
 
-    def _targets(self, config: ModelConfig, number: int) -> Sequence[Host]:
-        """Who is to have a version that is served: who is wanted, as far as it could be done."""
+    def _targets(self, config: ModelConfig, number: int) -> Sequence[SupervisedEngine]:
+        """The engines that are to have a version, without those that could not load it."""
         key = (config.name, number)
-        able = [one for one in self._hosts(config) if (key, one) not in self._holdings.refused]
-        return able or self._holdings.hosts(key)
+        able = [one for one in self._engines_for(config) if (key, one) not in self.refused]
+        return able or self.engines_of(key)
 
     async def _drop_all(self, name: str) -> None:
-        """A model that lies elsewhere now: its versions mean something else."""
-        if (task := self._tending.get(name)) is not None:
+        """Drop the versions of a model that lies elsewhere now: they mean something else."""
+        if (task := self._reconciling.get(name)) is not None:
             await asyncio.gather(task)
         for version in list(self.catalogue.models[name].versions.values()):
             key = (name, version.number)
             if version.state is State.AVAILABLE:
-                await self._holdings.drop(key)
-            self._holdings.forget(key)
+                await self.drop(key)
+            self.forget(key)
 
     def _trouble(self, name: str, text: str) -> None:
         if self._troubles.get(name) != text:

@@ -1,7 +1,7 @@
 """The server behind `sublet serve`: what is served, by which processes, until a signal ends it.
 
-    settings ─▶ Stock (what is wanted; the catalogue) ─▶ Engines (slots, replaced when they end)
-                      └─ catalogue ─▶ FrontEnds (processes, replaced when they end) ◀─ clients
+    settings ─▶ Reconciler (what is wanted; the catalogue) ─▶ Engines (restarted when they end)
+                    └─ catalogue ─▶ FrontEnds (restarted when they end) ◀─ clients
 
 It holds no tensor and no request: those go from a front end straight to an engine.
 """
@@ -22,7 +22,7 @@ from sublet.serving import link as say
 from sublet.serving import metrics, redaction
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.client.notices import Notices
-from sublet.serving.control import config, exposure, versions
+from sublet.serving.control import config, versions
 from sublet.serving.control.config import Settings
 from sublet.serving.control.config_files import ModelConfig
 from sublet.serving.control.engines import Engines
@@ -62,14 +62,14 @@ class Server:
         self._notices = Notices()
         self._home = Home.find().name
         self._engines = Engines(settings, tell, self._publish_again)
-        self.stock = Reconciler(
+        self.reconciler = Reconciler(
             self._engines.of,
             self,
             lambda model, path: config.options(settings, model, path),
             Retries(settings.retries, settings.retry_wait),
             tell,
         )
-        self._engines.stock = self.stock
+        self._engines.reconciler = self.reconciler
         self._ready = False
         self._reloading = asyncio.Lock()
         self._roots: tuple[str, ...] = ()
@@ -100,24 +100,23 @@ class Server:
             heard.cancel()
             await asyncio.gather(work, heard, return_exceptions=True)
             self._listeners.close()
-            self.stock.close()
+            self.reconciler.close()
             self._notices.close()
             await self._frontends.stop()
             await self._engines.close(at_once=len(self._signals) > 1)
 
     def publish(self, catalogue: Catalogue) -> int:
-        """As `Audience.publish`: to front ends, and to programs that call engines directly."""
+        """As a `Publisher`: to front ends, and to programs that call engines directly."""
         self._notices.tell(catalogue)
-        names = redaction.names_of(self.stock.configs) | {self._home: redaction.HIDDEN}
+        names = redaction.names_of(self.reconciler.configs) | {self._home: redaction.HIDDEN}
         return self._frontends.publish(catalogue, names, self._engines.silent)
 
     def _publish_again(self) -> None:
         """Others are silent now."""
-        self.publish(self.stock.catalogue)
+        self.publish(self.reconciler.catalogue)
 
-    async def heard(self, number: int) -> None:
-        """As `Audience.heard`."""
-        await self._frontends.heard(number)
+    async def acknowledged(self, number: int) -> None:
+        await self._frontends.acknowledged(number)
 
     def _open(self) -> tuple[Addresses, list[say.Opening]]:
         """Take all addresses before anything is started."""
@@ -148,7 +147,7 @@ class Server:
             )
             for place in range(told.frontends)
         ]
-        for warning in exposure.warnings(told, listeners.public):
+        for warning in config.exposure_warnings(told, listeners.public):
             self._tell(warning)
         return Addresses(rest, grpc, told.rest_socket_path, told.grpc_socket_path), openings
 
@@ -158,8 +157,8 @@ class Server:
         for flag, name in config.strangers(self.settings, configs):
             self._tell(f"{flag} {name}: there is no model of this name yet.")
         await self._engines.start(configs)
-        await self.stock.replace(configs)
-        await self.stock.settled()
+        await self.reconciler.replace(configs)
+        await self.reconciler.settled()
         self._listeners.listen()
         await self._frontends.start()
         ready(await self._engines.rows())
@@ -171,11 +170,11 @@ class Server:
         while True:
             await asyncio.sleep(self.settings.poll if self.settings.poll > 0 else _LOOK)
             if self.settings.poll <= 0:
-                self.stock.retry()
+                self.reconciler.retry()
             else:
                 await self._survey()
-                await self.stock.refresh()
-            await self._engines.keep_only([*self.stock.configs.values()])
+                await self.reconciler.refresh()
+            await self._engines.keep_only([*self.reconciler.configs.values()])
 
     async def _survey(self) -> None:
         """Models may come to a directory, and go."""
@@ -184,10 +183,10 @@ class Server:
         with contextlib.suppress(SubletError):
             configs = await asyncio.to_thread(config.models, self.settings)
             async with self._reloading:
-                known = self.stock.configs
+                known = self.reconciler.configs
                 if not self._reloaded and {one.name: one for one in configs} != known:
                     await self._engines.place(configs)
-                    await self.stock.replace(configs)
+                    await self.reconciler.replace(configs)
 
     async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
         """Serve what the config file says whenever it says something else than before."""
@@ -212,7 +211,7 @@ class Server:
             configs = await asyncio.to_thread(config.decoded, self.settings, data, self._roots)
             await self._replace(configs)
             self._reloaded = True
-            await self.stock.settled()
+            await self.reconciler.settled()
         except ServingError as error:
             return error.code, str(error)
         except SubletError as error:
@@ -223,7 +222,7 @@ class Server:
         failed = [
             f"{{name: {one.name} version: {number}}}"
             for one in configs
-            if (model := self.stock.catalogue.models.get(one.name)) is not None
+            if (model := self.reconciler.catalogue.models.get(one.name)) is not None
             for number, version in model.versions.items()
             if version.state is State.END and version.error
         ]
@@ -237,10 +236,10 @@ class Server:
         async with self._reloading:
             for one in configs:
                 versions.check_labels(
-                    self.stock.catalogue, one.name, one.labels, self.settings.labels_may_wait
+                    self.reconciler.catalogue, one.name, one.labels, self.settings.labels_may_wait
                 )
             await self._engines.place(configs)
-            await self.stock.replace(configs)
+            await self.reconciler.replace(configs)
 
     async def _exposition(self) -> str:
         tally, rows = await asyncio.gather(self._frontends.tally(), self._engines.rows())

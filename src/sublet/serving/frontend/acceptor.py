@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from sublet.channel import peers
-from sublet.channel.spare_descriptor import SHORT, Spare
+from sublet.channel.peers import SHORT, Spare
 
 _AT_ONCE = 64
 """Connections that are taken in before others have their turn."""

@@ -1,4 +1,4 @@
-"""Who sits behind a front end's desk: knows what is served, and takes calls to the engines."""
+"""Who sits behind a front end's backend: knows what is served, and takes calls to the engines."""
 
 import asyncio
 import itertools
@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.answer import Answer
 from sublet.channel.async_client import AsyncClient
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.engine.model_queue import FULL
 from sublet.errors import ServingError
+from sublet.serving import catalogue
 from sublet.serving import link as say
 from sublet.serving.catalogue import Catalogue, Signature, Version
-from sublet.serving.control import readiness
-from sublet.serving.frontend.backpressure import Backpressure
-from sublet.serving.frontend.delayed_refusals import DelayedRefusals, Later
-from sublet.serving.frontend.memory_budget import MemoryBudget, short
+from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals, Later
+from sublet.serving.frontend.limits import MemoryBudget, short
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.metrics import Tally
 from sublet.serving.redaction import Names, redact
@@ -35,9 +34,9 @@ _APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress"
 
 
 class EngineRouter:
-    """A `Desk`. One per front end; everything happens in its event loop.
+    """A `ModelBackend`. One per front end; everything happens in its event loop.
 
-    There is one port to each engine. The server's news come through `heard`.
+    There is one client to each engine. The server's news come through `heard`.
     """
 
     def __init__(self) -> None:
@@ -48,17 +47,17 @@ class EngineRouter:
         self.silent: frozenset[str] = frozenset()
         """The sockets of engines that give no answers."""
         self.link: say.Link | None = None
-        self.room = MemoryBudget()
+        self.budget = MemoryBudget()
         """For tensors of calls that are not answered."""
-        self._bars = Backpressure()
-        self._moments = DelayedRefusals()
-        self._ports: dict[str, AsyncClient] = {}
-        self._worn: list[AsyncClient] = []
+        self._backpressure = Backpressure()
+        self._refusals = DelayedRefusals()
+        self._clients: dict[str, AsyncClient] = {}
+        self._retired: list[AsyncClient] = []
         """Ports that no new call goes through; each has calls to finish."""
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._questions: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
-    def run(
+    def infer(
         self,
         version: Version,
         signature: str,
@@ -67,38 +66,38 @@ class EngineRouter:
         deadline: float | None = None,
         priority: int = 0,
     ) -> Awaitable[Answer]:
-        """As `Desk.run`; a future, as a rule: a task for each call would cost too much."""
-        port = self._ports.get(self._engine(version))
-        if port is None or port.closed or port.worn:
-            return self._run(version, signature, inputs, outputs, deadline, priority)
-        return self._call(port, version, signature, inputs, outputs, deadline, priority)
+        """As `ModelBackend.run`; a future, as a rule: a task for each call would cost too much."""
+        client = self._clients.get(self._engine(version))
+        if client is None or client.closed or client.stale:
+            return self._infer_later(version, signature, inputs, outputs, deadline, priority)
+        return self._call(client, version, signature, inputs, outputs, deadline, priority)
 
     def unready(self, version: Version | None = None) -> str:
-        """As `Desk.unready`."""
+        """As `ModelBackend.unready`."""
         if version is None:
-            return readiness.unready(self.catalogue, self.silent)
-        if readiness.answers(version, self.silent):
+            return catalogue.unready(self.catalogue, self.silent)
+        if catalogue.answers(version, self.silent):
             return ""
         return f"The engine of {version.model} does not answer, or is being started again."
 
     def memory(self, size: int) -> memoryview:
-        """As `Desk.memory`. With several engines nobody knows yet whose tensors will lie in it. Nor
-        is it shared memory if much is: a piece of that has a descriptor until it is sent."""
-        if len(self._ports) == 1:
-            (port,) = self._ports.values()
-            if not port.closed and port.lent < _MOST_LENT:
-                return port.buffer((size,), np.uint8).data
+        # With several engines nobody knows yet whose tensors will lie in it. And much of it is not
+        # shared memory: each piece of that has a descriptor until it is sent.
+        if len(self._clients) == 1:
+            (client,) = self._clients.values()
+            if not client.closed and client.lent < _MOST_LENT:
+                return client.buffer((size,), np.uint8).data
         return np.empty(size, np.uint8).data
 
     def admit(self, version: Version) -> None:
-        """As `Desk.admit`."""
+        """As `ModelBackend.admit`."""
         try:
-            self._bars.check((version.model, version.number), time.monotonic())
+            self._backpressure.check((version.model, version.number), time.monotonic())
         except ServingError as full:
-            raise Later(full, self._moments.next()) from None
+            raise Later(full, self._refusals.next()) from None
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
-        """As `Desk.describe`. The server has looked into all that it offers."""
+        """As `ModelBackend.describe`. The server has looked into all that it offers."""
         if version.signatures is None:
             raise ServingError(
                 f"The signatures of {version.model} version {version.number} are not known yet.",
@@ -107,25 +106,25 @@ class EngineRouter:
         return version.signatures
 
     async def reload(self, config: bytes) -> None:
-        """As `Desk.reload`."""
+        """As `ModelBackend.reload`."""
         number = next(self._numbers)
         reply = await self._ask(number, say.Reload(number, config))
         if reply.code:
             raise ServingError(reply.error, reply.code)
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
-        """As `Desk.count`."""
+        """As `ModelBackend.count`."""
         name = model if model in self.catalogue.models else _UNKNOWN
         self.tally.request(name, api, entrypoint, code, seconds)
 
     async def exposition(self) -> str:
-        """As `Desk.exposition`."""
+        """As `ModelBackend.exposition`."""
         number = next(self._numbers)
         text: str = (await self._ask(number, say.AskExposition(number))).text
         return text
 
     async def statistics(self) -> Counts:
-        """As `Desk.statistics`."""
+        """As `ModelBackend.statistics`."""
         number = next(self._numbers)
         counts: Counts = (await self._ask(number, say.AskStatistics(number))).inferences
         return counts
@@ -139,8 +138,8 @@ class EngineRouter:
             for version in model.versions.values()
             for engine in version.engines
         }
-        for path in self._ports.keys() - engines:
-            self._worn.append(self._ports.pop(path))
+        for path in self._clients.keys() - engines:
+            self._retired.append(self._clients.pop(path))
         self.tidy()
         # Whoever found a version before this has, two turns later, put its call on the channel.
         await asyncio.sleep(0)
@@ -148,25 +147,25 @@ class EngineRouter:
 
     def tidy(self) -> None:
         """Close what nobody uses any more."""
-        for port in [port for port in self._worn if not len(port)]:
-            self._worn.remove(port)
-            port.close()
+        for client in [client for client in self._retired if not len(client)]:
+            self._retired.remove(client)
+            client.close()
 
     def answered(self, message: say.Answered) -> None:
         """The server's answer to something that was asked."""
-        future = self._asked.pop(message.number, None)
+        future = self._questions.pop(message.number, None)
         if future is not None and not future.done():
             future.set_result(message)
 
     def close(self) -> None:
         """Hang up everywhere; what was asked fails."""
-        for port in (*self._ports.values(), *self._worn):
-            port.close()
-        self._ports.clear()
-        for future in self._asked.values():
+        for client in (*self._clients.values(), *self._retired):
+            client.close()
+        self._clients.clear()
+        for future in self._questions.values():
             if not future.done():
                 future.set_exception(ServingError("The server is ending.", Code.UNAVAILABLE))
-        self._asked.clear()
+        self._questions.clear()
 
     def _engine(self, version: Version) -> str:
         """The engine for a call; of several the one that has the fewest of ours to answer, and that
@@ -176,36 +175,36 @@ class EngineRouter:
         return min(version.engines, key=lambda path: (path in self.silent, self._waiting(path)))
 
     def _waiting(self, path: str) -> int:
-        port = self._ports.get(path)
-        if port is None:
+        client = self._clients.get(path)
+        if client is None:
             return 0
-        return _GONE if port.closed else len(port)
+        return _GONE if client.closed else len(client)
 
-    async def _run(self, version: Version, *call: Any) -> Answer:
-        """The same, once there is a port."""
-        return await self._call(await self._port(version), version, *call)
+    async def _infer_later(self, version: Version, *call: Any) -> Answer:
+        """The same, once there is a client."""
+        return await self._call(await self._client_for(version), version, *call)
 
     def _call(
-        self, port: AsyncClient, version: Version, signature: str, inputs: Arrays, *rest: Any
+        self, client: AsyncClient, version: Version, signature: str, inputs: Arrays, *rest: Any
     ) -> asyncio.Future[Answer]:
         size = rows = 0
         for array in inputs.values():
             size += sum(map(len, array.flat)) if array.dtype.hasobject else array.nbytes
             rows = len(array) if array.ndim else 1
-        self.room.take(size, port.abandoned)
+        self.budget.take(size, client.abandoned)
         try:
-            future = port.run(version.model, version.number, signature, inputs, *rest)
+            future = client.call(version.model, version.number, signature, inputs, *rest)
         except (OSError, MemoryError):
-            self.room.give(size)
+            self.budget.give(size)
             raise short() from None
         except BaseException:
-            self.room.give(size)
+            self.budget.give(size)
             raise
         began = time.monotonic()
-        future.add_done_callback(partial(self._ran, version, signature, size, rows, began))
+        future.add_done_callback(partial(self._finished, version, signature, size, rows, began))
         return future
 
-    def _ran(
+    def _finished(
         self,
         version: Version,
         signature: str,
@@ -214,15 +213,15 @@ class EngineRouter:
         began: float,
         done: asyncio.Future[Answer],
     ) -> None:
-        self.room.give(size)
+        self.budget.give(size)
         now = time.monotonic()
         key = version.model, version.number
         calls = self.tally.inference(*key)
         error = None if done.cancelled() else done.exception()
         if isinstance(error, ServingError) and error.message.startswith(FULL):
-            self._bars.full(key, error.message, now)
+            self._backpressure.full(key, error.message, now)
         else:
-            self._bars.done(key)
+            self._backpressure.done(key)
             if isinstance(error, ServingError):
                 # This callback is the first, so whoever answers the client reads this.
                 error.message = redact(error.message, self.names)
@@ -240,29 +239,29 @@ class EngineRouter:
         if self.link is None:
             raise ServingError("The server is ending.", Code.UNAVAILABLE)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = future
+        self._questions[number] = future
         self.link.send(message)
         try:
             return await future
         finally:
-            self._asked.pop(number, None)
+            self._questions.pop(number, None)
 
-    async def _port(self, version: Version) -> AsyncClient:
-        """The port to a version's engine; opened if there is none that works."""
+    async def _client_for(self, version: Version) -> AsyncClient:
+        """The client to a version's engine; opened if there is none that works."""
         path = self._engine(version)
-        known = self._ports.get(path)
+        known = self._clients.get(path)
         if known is not None and not known.closed:
-            if not known.worn:
+            if not known.stale:
                 return known
-            self._worn.append(self._ports.pop(path))
+            self._retired.append(self._clients.pop(path))
         if not path:
             raise _away(version)
         try:
             # Connecting to a Unix socket takes no turn of the loop, so nobody else does it too.
-            port = self._ports[path] = await AsyncClient.open(path)
+            client = self._clients[path] = await AsyncClient.open(path)
         except (OSError, ServingError) as error:
             raise _away(version) from error
-        return port
+        return client
 
 
 def _away(version: Version) -> ServingError:

@@ -16,7 +16,7 @@ from sublet.serving.dtypes import ARRAYS
 from sublet.serving.frontend.checks import DEFAULT_SIGNATURE
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.frontend.proto import message
-from sublet.serving.frontend.proto.signatures import signature_def
+from sublet.serving.frontend.proto.tensors import signature_def
 
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.statistics import Counts
 
@@ -21,7 +21,7 @@ class ModelBackend(Protocol):
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """The signatures of a version; looks into the model if nobody has yet."""
 
-    def run(
+    def infer(
         self,
         version: Version,
         signature: str,

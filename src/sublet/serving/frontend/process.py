@@ -18,8 +18,7 @@ from sublet.serving import link as say
 from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.frontend.engine_router import EngineRouter
-from sublet.serving.frontend.limits import Limits, places
-from sublet.serving.frontend.memory_budget import MemoryBudget, share
+from sublet.serving.frontend.limits import Limits, MemoryBudget, places, share
 from sublet.text import plain
 
 _TELL = 1.0
@@ -40,9 +39,9 @@ class FrontEnd:
     """What the server has asked for, and the servers of the two protocols."""
 
     def __init__(self) -> None:
-        self._clerk = EngineRouter()
+        self._router = EngineRouter()
         self._link: say.Link
-        self._faces: list[ProtocolServer] = []
+        self._servers: list[ProtocolServer] = []
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._counted = 0
@@ -50,35 +49,35 @@ class FrontEnd:
     async def run(self, sock: socket.socket) -> None:
         """Until the server has it drained, or has gone."""
         self._link = await say.Link.over(sock, say.ToFrontEnd, self._heard, self._ended.set)
-        self._clerk.link = self._link
+        self._router.link = self._link
         self._do(self._report())
         await self._ended.wait()
-        self._clerk.close()
+        self._router.close()
 
     def _heard(self, message: say.ToFrontEnd) -> None:
         match message:
             case say.Opening():
                 self._do(self._open(message))
             case say.News(number, catalogue, names, silent):
-                self._clerk.names, self._clerk.silent = names, frozenset(silent)
+                self._router.names, self._router.silent = names, frozenset(silent)
                 self._do(self._news(number, catalogue))
             case say.Ping():
                 self._link.send(say.Pong())
             case say.Drain(seconds):
                 self._do(self._drain(seconds))
             case say.AskTally(number):
-                self._link.send(say.Counted(number, self._clerk.tally))
+                self._link.send(say.Counted(number, self._router.tally))
             case say.Reloaded() | say.Exposition() | say.Statistics():
-                self._clerk.answered(message)
+                self._router.answered(message)
 
     async def _open(self, opening: say.Opening) -> None:
-        self._clerk.room = MemoryBudget(share(opening.frontends))
+        self._router.budget = MemoryBudget(share(opening.frontends))
         limits = _limits(opening)
         try:
             if opening.rest:
-                self._faces.append(await _rest(self._clerk, opening, limits))
+                self._servers.append(await _rest(self._router, opening, limits))
             if opening.grpc:
-                self._faces.append(await _grpc(self._clerk, opening, limits))
+                self._servers.append(await _grpc(self._router, opening, limits))
         except Exception as error:
             self._link.send(say.Failed(f"{type(error).__name__}: {error}"))
             return
@@ -89,27 +88,27 @@ class FrontEnd:
         self._link.send(say.Ready())
 
     async def _news(self, number: int, catalogue: Catalogue) -> None:
-        await self._clerk.news(catalogue)
+        await self._router.news(catalogue)
         self._say_whether_ready()
         self._link.send(say.Heard(number))
 
     def _say_whether_ready(self) -> None:
-        for face in self._faces:
-            face.change(not self._clerk.unready())
+        for server in self._servers:
+            server.change(not self._router.unready())
 
     async def _drain(self, seconds: float) -> None:
-        await asyncio.gather(*(face.drain(seconds) for face in self._faces))
-        self._link.send(say.Counted(0, self._clerk.tally))
+        await asyncio.gather(*(server.drain(seconds) for server in self._servers))
+        self._link.send(say.Counted(0, self._router.tally))
         self._link.close()
 
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(_TELL)
-            self._clerk.tidy()
-            counted = sum(self._clerk.tally.requests.values())
+            self._router.tidy()
+            counted = sum(self._router.tally.requests.values())
             if counted != self._counted:
                 self._counted = counted
-                self._link.send(say.Counted(0, self._clerk.tally))
+                self._link.send(say.Counted(0, self._router.tally))
 
     def _do(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
@@ -129,23 +128,23 @@ def _limits(opening: say.Opening) -> Limits:
     )
 
 
-async def _rest(clerk: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
+async def _rest(router: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
     from sublet.serving.frontend.rest.router import Router
     from sublet.serving.frontend.rest.server import Server
 
-    site = Router(clerk, limits, opening.metrics_path)
-    server = Server(clerk, limits, site, opening.cors, opening.access)
+    handler = Router(router, limits, opening.metrics_path)
+    server = Server(router, limits, handler, opening.cors, opening.access)
     secure = None if opening.rest_tls is None else tls.context(opening.rest_tls, tls.REST)
     await server.start(*map(_socket, opening.rest), secure=secure)
     return server
 
 
-async def _grpc(clerk: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
+async def _grpc(router: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
     from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
     from sublet.serving.frontend.grpc.server import GrpcServer
 
     largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
-    server = GrpcServer(clerk, largest, share(opening.frontends), limits, opening.access)
+    server = GrpcServer(router, largest, share(opening.frontends), limits, opening.access)
     secure = None if opening.tls is None else tls.context(opening.tls)
     await server.listen([*map(_socket, opening.grpc)], secure)
     return server

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import httptools
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import BadRequest, ServingError, WorldError
 from sublet.serving.catalogue import Signature, TensorSpec
@@ -99,23 +99,30 @@ class Rest:
     """The way."""
 
     def __init__(
-        self, site: HttpTarget, name: str, signature: Signature, inputs: Sequence[Arrays], rows: int
+        self,
+        target: HttpTarget,
+        name: str,
+        signature: Signature,
+        inputs: Sequence[Arrays],
+        rows: int,
     ) -> None:
         self.rows = rows
-        self._site = site
-        self._requests = itertools.cycle([site.request(name, signature, one) for one in inputs])
+        self._target = target
+        self._requests = itertools.cycle([target.request(name, signature, one) for one in inputs])
         self._all: list[Connection] = []
         self._idle: list[Connection] = []
 
     async def ready(self, concurrency: int) -> None:
         self._all = [one for one in self._all if not one.lost]
         while len(self._all) < concurrency:
-            self._all.append(await self._site.connect())
+            self._all.append(await self._target.connect())
         self._idle = list(self._all)
 
     def call(self) -> "asyncio.Future[Answer]":
         if not self._idle:
-            raise WorldError(f"{self._site.url} has closed its connections.", "Is it still there?")
+            raise WorldError(
+                f"{self._target.url} has closed its connections.", "Is it still there?"
+            )
         connection = self._idle.pop()
         future = connection.call(next(self._requests))
         # Before anybody hears of the answer, and makes the next call.

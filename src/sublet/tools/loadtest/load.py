@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.errors import ServingError, SubletError, WorldError
 from sublet.tools.loadtest.figures import Call, Figures, Window, chosen, figures, settled
 
@@ -41,7 +41,7 @@ class Way(Protocol):
 
 
 class Load:
-    """Measures one step after another. `told` hears of each window, for those who watch.
+    """Measures one step after another. `on_window` hears of each window, for those who watch.
 
     `pause` is the mean time that a caller is busy with something else after an answer. Without one,
     all who shared a batch call again at the same moment, and so share the next one, too.
@@ -50,11 +50,11 @@ class Load:
     def __init__(
         self,
         way: Way,
-        told: Callable[[Figures], None] = lambda figures: None,
+        on_window: Callable[[Figures], None] = lambda figures: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._way = way
-        self._told = told
+        self._on_window = on_window
         self._clock = clock
         self.pause = 0.0
         self.cut: Figures | None = None
@@ -90,7 +90,7 @@ class Load:
         self.cut = None
         await self._way.ready(concurrency)
         running = _Step(
-            self._way, self._told, self._clock, concurrency, most, until_stable, self.pause
+            self._way, self._on_window, self._clock, concurrency, most, until_stable, self.pause
         )
         try:
             await running.run()
@@ -107,14 +107,14 @@ class _Step:
     def __init__(
         self,
         way: Way,
-        told: Callable[[Figures], None],
+        on_window: Callable[[Figures], None],
         clock: Callable[[], float],
         concurrency: int,
         most: float,
         until_stable: bool,
         pause: float,
     ) -> None:
-        self._way, self._told, self._clock = way, told, clock
+        self._way, self._on_window, self._clock = way, on_window, clock
         self._concurrency = concurrency
         self._most = most
         self._until_stable = until_stable
@@ -215,7 +215,7 @@ class _Step:
     def _close(self, now: float) -> None:
         self.windows.append(Window(now - self._began, self._calls))
         self._calls, self._began = [], now
-        self._told(figures(self._concurrency, self._way.rows, self.windows[-1:], self._failed))
+        self._on_window(figures(self._concurrency, self._way.rows, self.windows[-1:], self._failed))
         if self._until_stable and settled(self.windows):
             self._over.set_result(None)
         elif now >= self._last:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from sublet.channel import tensors
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, WorldError
 from sublet.serving.catalogue import Signature, TensorSpec
@@ -43,7 +43,7 @@ class GrpcTarget:
         except TimeoutError:
             raise WorldError(
                 f"{self.address} does not answer.",
-                "Is the server started? gRPC is usually on port 8500: --grpc localhost:8500.",
+                "Is the server started? gRPC is usually on client 8500: --grpc localhost:8500.",
             ) from None
         request = serving("GetModelMetadataRequest")(metadata_field=["signature_def"])
         self._name(request.model_spec)
@@ -94,11 +94,11 @@ class GrpcTarget:
 class Rpc:
     """The way."""
 
-    def __init__(self, station: GrpcTarget, name: str, inputs: Sequence[Arrays], rows: int) -> None:
+    def __init__(self, target: GrpcTarget, name: str, inputs: Sequence[Arrays], rows: int) -> None:
         self.rows = rows
-        self._station = station
-        self._requests = itertools.cycle([station.request(name, one) for one in inputs])
-        self._predict = station.method("Predict")
+        self._target = target
+        self._requests = itertools.cycle([target.request(name, one) for one in inputs])
+        self._predict = target.method("Predict")
 
     async def ready(self, concurrency: int) -> None:
         """Nothing is needed: all calls share one connection."""
@@ -107,7 +107,7 @@ class Rpc:
         return asyncio.ensure_future(self._call(next(self._requests)))
 
     async def close(self) -> None:
-        await self._station.close()
+        await self._target.close()
 
     async def _call(self, data: bytes) -> Answer:
         try:

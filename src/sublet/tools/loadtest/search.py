@@ -51,15 +51,15 @@ class Goal(Struct, frozen=True):
 
 class Search:
     """Each setting is measured between two measurements of the best one until then, never against
-    an old figure: a machine that gets slower would make the first ones look best. `told` hears of
-    each trial."""
+    an old figure: a machine that gets slower would make the first ones look best. `on_trial` is
+    called with each trial."""
 
     def __init__(
         self,
         measure: Callable[[Setting], Awaitable[Figures]],
         goal: Goal,
         at_once: int,
-        told: Callable[[Trial], None] = lambda trial: None,
+        on_trial: Callable[[Trial], None] = lambda trial: None,
     ) -> None:
         self.trials: list[Trial] = []
         """In their order; the first is that of the defaults."""
@@ -67,7 +67,7 @@ class Search:
         self._goal = goal
         self._at_once = at_once
         """Rows that can wait at the same time: more are never in a batch."""
-        self._told = told
+        self._on_trial = on_trial
 
     async def run(self) -> Setting:
         """The best that was found."""
@@ -121,4 +121,4 @@ class Search:
 
     def _note(self, trial: Trial) -> None:
         self.trials.append(trial)
-        self._told(trial)
+        self._on_trial(trial)

@@ -3,27 +3,76 @@
 Owns reading what the user names, and everything that has to be checked before the first call.
 """
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from sublet.channel import tensors
 from sublet.channel.async_client import AsyncClient
-from sublet.errors import BadRequest
+from sublet.channel.client_protocol import Answer
+from sublet.channel.codes import Code
+from sublet.errors import BadRequest, ServingError
+from sublet.home import Home
 from sublet.serving.catalogue import Signature
 from sublet.serving.client.call_arguments import Signatures
+from sublet.serving.client.connect import connect
 from sublet.serving.client.engine import Engine
 from sublet.serving.control import model_directories
 from sublet.tools.loadtest import inputs
 from sublet.tools.loadtest.inputs import Arrays
 from sublet.tools.loadtest.load import Way
-from sublet.tools.loadtest.ways import Channel, served
 
 if TYPE_CHECKING:
     from sublet.tools.loadtest.http import HttpTarget
     from sublet.tools.loadtest.rpc import GrpcTarget
+
+
+class Channel:
+    """Through shared memory and a socket to an engine of this user."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        model: str,
+        version: int,
+        signature: str,
+        inputs: Sequence[Arrays],
+        rows: int,
+    ) -> None:
+        self.rows = rows
+        self._client = client
+        self._inputs = itertools.cycle(inputs)
+        self._route = model, version, signature
+
+    async def ready(self, concurrency: int) -> None:
+        """Nothing is needed."""
+
+    def call(self) -> "asyncio.Future[Answer]":
+        return self._client.call(*self._route, next(self._inputs))
+
+    async def close(self) -> None:
+        self._client.close()
+
+
+async def served(name: str, version: int | None) -> tuple[AsyncClient, int, Signatures]:
+    """A client to the engine that serves this model. Raises ServingError if none does."""
+    model = connect(name, version)
+    found, number = model.signatures, model.version
+    model.close()
+    for path in (Home.find().path / "engines").glob("*.sock"):
+        with contextlib.suppress(ServingError):
+            client = await AsyncClient.open(str(path))
+            told: Any = await client.ask({"ask": "models"})
+            if any((one["model"], one["version"]) == (name, number) for one in told):
+                return client, number, found
+            client.close()
+    raise ServingError(f"The engine that served {name!r} has just ended.", Code.UNAVAILABLE)
+
 
 NAME = "sublet-bench"
 """Of a model in an engine of its own: not one that somebody else could mean."""
@@ -91,55 +140,57 @@ def locate(model: str, version: int | None) -> Target | None:
 
 async def own(engine: Engine, place: Target, wanted: Wanted) -> Subject:
     """A model in an engine of its own."""
-    port = await AsyncClient.open(engine.worker.path)
-    told = await port.ask({"ask": "describe", "model": NAME, "version": place.version})
+    client = await AsyncClient.open(engine.worker.path)
+    told = await client.ask({"ask": "describe", "model": NAME, "version": place.version})
     found = Signatures.read(told["signatures"])
     about = f"{place.name}, version {place.version}, in an engine of its own"
-    return _through_channel(port, NAME, place.version, found, wanted, about)
+    return _through_channel(client, NAME, place.version, found, wanted, about)
 
 
 async def running(name: str, version: int | None, wanted: Wanted) -> Subject:
     """A model that is served by this user on this machine."""
-    port, number, found = await served(name, version)
+    client, number, found = await served(name, version)
     about = f"{name}, version {number}, as it is served, through the channel"
-    return _through_channel(port, name, number, found, wanted, about)
+    return _through_channel(client, name, number, found, wanted, about)
 
 
-async def over_rest(site: "HttpTarget", name: str, version: int | None, wanted: Wanted) -> Subject:
+async def over_rest(
+    target: "HttpTarget", name: str, version: int | None, wanted: Wanted
+) -> Subject:
     """A model of a server of any make, through REST."""
     from sublet.tools.loadtest.http import Rest
 
-    chosen, signature, made, rows = _prepared(await site.describe(), wanted)
-    way = Rest(site, chosen, signature, made, rows)
-    about = f"{name} at {site.url}, through REST"
+    chosen, signature, made, rows = _prepared(await target.describe(), wanted)
+    way = Rest(target, chosen, signature, made, rows)
+    about = f"{name} at {target.url}, through REST"
     return _subject(about, name, version, chosen, signature, made, way)
 
 
 async def over_grpc(
-    station: "GrpcTarget", name: str, version: int | None, wanted: Wanted
+    target: "GrpcTarget", name: str, version: int | None, wanted: Wanted
 ) -> Subject:
     """The same through gRPC."""
     from sublet.tools.loadtest.rpc import Rpc
 
     try:
-        chosen, signature, made, rows = _prepared(await station.describe(), wanted)
+        chosen, signature, made, rows = _prepared(await target.describe(), wanted)
     except BaseException:
-        await station.close()
+        await target.close()
         raise
-    way = Rpc(station, chosen, made, rows)
-    about = f"{name} at {station.address}, through gRPC"
+    way = Rpc(target, chosen, made, rows)
+    about = f"{name} at {target.address}, through gRPC"
     return _subject(about, name, version, chosen, signature, made, way)
 
 
 def _through_channel(
-    port: AsyncClient, name: str, version: int, found: Signatures, wanted: Wanted, about: str
+    client: AsyncClient, name: str, version: int, found: Signatures, wanted: Wanted, about: str
 ) -> Subject:
     try:
         chosen, signature, made, rows = _prepared(found, wanted)
     except BaseException:
-        port.close()
+        client.close()
         raise
-    way = Channel(port, name, version, chosen, made, rows)
+    way = Channel(client, name, version, chosen, made, rows)
     return _subject(about, name, version, chosen, signature, made, way)
 
 

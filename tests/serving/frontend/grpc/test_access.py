@@ -12,7 +12,7 @@ from grpc import StatusCode
 from sublet.channel.codes import Code
 from sublet.serving.access import Access
 from sublet.serving.frontend.proto import inference, message, serving
-from support.grpcserver import Served, served
+from support.grpc_server import Served, served
 from support.h2client import POST, Client
 from support.strangers import as_stranger, needs_root
 
@@ -83,16 +83,16 @@ def test_calls_need_the_token_and_health_does_not(server: Served) -> None:
 def test_reloading_needs_a_token_of_its_own(server: Served) -> None:
     assert ask(server.address, RELOAD, reload()) is StatusCode.UNAUTHENTICATED
     assert ask(server.address, RELOAD, reload(), CALLER) is StatusCode.UNAUTHENTICATED
-    assert not server.call(lambda: server.desk.reloaded)
+    assert not server.call(lambda: server.backend.reloaded)
     assert ask(server.address, RELOAD, reload(), ADMIN) is StatusCode.OK
-    assert server.call(lambda: server.desk.reloaded) == ["a"]
+    assert server.call(lambda: server.backend.reloaded) == ["a"]
 
 
 def test_nobody_reloads_a_server_that_does_not_allow_it(tmp_path: Path) -> None:
     with served(tmp_path, access=Access(reloaders=ACCESS.reloaders)) as closed:
         for address in (closed.address, f"unix:{closed.path}"):
             assert ask(address, RELOAD, reload(), ADMIN) is StatusCode.PERMISSION_DENIED
-        assert not closed.call(lambda: closed.desk.reloaded)
+        assert not closed.call(lambda: closed.backend.reloaded)
 
 
 def test_who_has_no_token_is_refused_before_its_message_is_taken(server: Served) -> None:
@@ -118,5 +118,5 @@ def test_another_user_on_the_unix_socket_has_no_more_rights_than_anybody(tmp_pat
                 return client.status(1)[0]
 
         assert as_stranger(attack) == Code.UNAUTHENTICATED
-        assert not open_.call(lambda: open_.desk.reloaded)
+        assert not open_.call(lambda: open_.backend.reloaded)
         assert attack() == 0

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from sublet.serving.frontend.grpc import conversation, frames, hpack, streams
 from sublet.serving.frontend.grpc.frames import Fault, Setting, frame
-from sublet.serving.frontend.memory_budget import share
+from sublet.serving.frontend.limits import share
 from sublet.serving.frontend.proto import inference, serving, tensors
 from support.box import wait_for
-from support.grpcserver import Served, served
+from support.grpc_server import Served, served
 from support.h2client import POST, Client, Frame
 
 END = frames.END_HEADERS | frames.END_STREAM
@@ -283,7 +283,7 @@ def test_room_is_given_back_while_a_large_message_comes(server: Served) -> None:
 
 
 def test_requests_that_stay_incomplete_fill_a_bounded_room_and_leave_it(tmp_path: Path) -> None:
-    with served(tmp_path, room=1_000_000) as server:
+    with served(tmp_path, budget=1_000_000) as server:
         with Client(server.port) as client:
             half = b"\0\x7f\xff\xff\xff" + b"x" * 400_000
             for stream in (1, 3):
@@ -297,22 +297,22 @@ def test_requests_that_stay_incomplete_fill_a_bounded_room_and_leave_it(tmp_path
             client.message(7, REQUEST)
             assert client.status(7) == (0, "")
             client.send(frames.reset(1, Fault.CANCEL))
-            server.until(lambda: server.server.room.taken == 400_000)
-        server.until(lambda: server.server.room.taken == 0)
+            server.until(lambda: server.server.budget.taken == 400_000)
+        server.until(lambda: server.server.budget.taken == 0)
 
 
-def test_servers_of_one_machine_share_its_room() -> None:
+def test_servers_of_one_machine_share_its_budget() -> None:
     assert share(4) == share() // 4
 
 
-def test_a_stream_whose_service_is_behind_gets_no_more_room(server: Served) -> None:
+def test_a_stream_whose_service_is_behind_gets_no_more_budget(server: Served) -> None:
     path = b"/inference.GRPCInferenceService/ModelStreamInfer"
     request = inference("ModelInferRequest")(model_name="slow", raw_input_contents=[b"\0\0\0\0"])
     request.inputs.add(name="x", datatype="FP32", shape=[1])
     request.id = "x" * 60_000
     message = request.SerializeToString()
     body = b"\0" + len(message).to_bytes(4, "big") + message
-    begun = server.desk.begun
+    begun = server.backend.begun
     with Client(server.port) as client:
         client.headers(1, (*POST[:2], (b":path", path), *POST[3:]))
         count = streams.WINDOW // len(body)
@@ -323,11 +323,11 @@ def test_a_stream_whose_service_is_behind_gets_no_more_room(server: Served) -> N
             assert (each.kind, each.stream) != (frames.WINDOW_UPDATE, 1)
             if each.kind == frames.PING:
                 break
-        server.until(lambda: server.desk.begun == begun + 1)
-        assert server.server.room.taken == (count - 1) * len(message)
+        server.until(lambda: server.backend.begun == begun + 1)
+        assert server.server.budget.taken == (count - 1) * len(message)
         client.data(1, b"x" * 65536, 0)
         assert client.next(frames.RST_STREAM, 1).fault == Fault.FLOW_CONTROL_ERROR
-    server.until(lambda: server.server.room.taken == 0)
+    server.until(lambda: server.server.budget.taken == 0)
 
 
 def test_streams_beyond_the_limit_are_refused_and_the_first_ones_answered(server: Served) -> None:
@@ -425,12 +425,12 @@ def test_headers_that_are_too_many_fail_their_call_only(server: Served) -> None:
 
 
 def test_a_call_whose_time_is_up_when_it_comes_is_not_run(server: Served) -> None:
-    begun = server.desk.begun
+    begun = server.backend.begun
     with Client(server.port) as client:
         client.headers(1, (*POST, (b"grpc-timeout", b"0n")))
         client.data(1, BODY)
         assert client.status(1)[0] == 4
-    assert server.desk.begun == begun
+    assert server.backend.begun == begun
 
 
 @settings(
@@ -460,5 +460,5 @@ def test_random_frames_leave_the_server_unharmed(server: Served, pieces: list[by
     with Client(server.port) as client:
         client.message(1, REQUEST)
         assert client.status(1) == (0, "")
-    server.until(lambda: not server.connections() and not server.server.room.taken)
+    server.until(lambda: not server.connections() and not server.server.budget.taken)
     wait_for(partial(_at_rest, server), "no task is left")

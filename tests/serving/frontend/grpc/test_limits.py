@@ -12,7 +12,7 @@ from sublet.serving.frontend.grpc import frames
 from sublet.serving.frontend.grpc.frames import Fault, Setting
 from sublet.serving.frontend.limits import Limits, Pace
 from sublet.serving.frontend.proto import serving, tensors
-from support.grpcserver import Served, served
+from support.grpc_server import Served, served
 from support.h2client import POST, Client
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
@@ -48,7 +48,7 @@ def told_to_go(client: Client) -> None:
 
 
 def nothing_is_held(server: Served) -> None:
-    server.until(lambda: not server.server.streams and not server.server.room.taken)
+    server.until(lambda: not server.server.streams and not server.server.budget.taken)
 
 
 def test_who_never_greets_is_hung_up_on(tmp_path: Path) -> None:
@@ -163,11 +163,11 @@ def test_a_request_that_comes_too_slowly_is_ended_and_its_connection_is_not(
 def test_a_client_that_stalls_does_not_keep_the_room_from_others(tmp_path: Path) -> None:
     data = framed(request(rows=100_000))
     limits = Limits(slow=1.0, idle=60.0, sweep=0.05)
-    with served(tmp_path, room=len(data), limits=limits) as server, Client(server.port) as client:
+    with served(tmp_path, budget=len(data), limits=limits) as server, Client(server.port) as client:
         client.headers(1)
         for at in range(0, len(data) - 5000, 16384):
             client.data(1, data[at : min(at + 16384, len(data) - 5000)], 0)
-        server.until(lambda: server.server.room.taken > len(data) // 2)
+        server.until(lambda: server.server.budget.taken > len(data) // 2)
         with Client(server.port) as other:
             other.headers(1)
             for at in range(0, len(data), 16384):
@@ -192,7 +192,7 @@ def test_a_deadline_that_passes_while_the_model_runs_ends_the_call(tmp_path: Pat
         client.headers(1, with_timeout(b"100m"))
         client.data(1, framed(request("slow")))
         assert client.status(1) == (Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
-        server.until(lambda: server.desk.cancelled == 1)
+        server.until(lambda: server.backend.cancelled == 1)
         nothing_is_held(server)
 
 
@@ -224,14 +224,17 @@ def test_an_answer_that_nobody_takes_is_not_kept_for_ever(tmp_path: Path) -> Non
         none = {Setting.INITIAL_WINDOW_SIZE: 0}
         client.send(frames.PREFACE + frames.settings(none))
         client.message(1, request(rows=1000))
-        server.until(lambda: server.server.room.taken >= 4000)
+        server.until(lambda: server.server.budget.taken >= 4000)
         assert client.next(frames.RST_STREAM, 1).fault == Fault.CANCEL
         nothing_is_held(server)
 
 
 def test_answers_that_nobody_takes_count(tmp_path: Path) -> None:
     data = request(rows=1000)
-    with served(tmp_path, room=3 * len(data)) as server, Client(server.port, greet=False) as client:
+    with (
+        served(tmp_path, budget=3 * len(data)) as server,
+        Client(server.port, greet=False) as client,
+    ):
         none = {Setting.INITIAL_WINDOW_SIZE: 0}
         client.send(frames.PREFACE + frames.settings(none))
         for stream in range(1, 21, 2):
@@ -242,7 +245,7 @@ def test_answers_that_nobody_takes_count(tmp_path: Path) -> None:
             if each.kind == frames.HEADERS and each.flags & frames.END_STREAM
         )
         assert b"grpc-status\x01%d" % Code.RESOURCE_EXHAUSTED in ended.payload
-        assert server.call(lambda: server.server.room.taken) <= 3 * len(data)
+        assert server.call(lambda: server.server.budget.taken) <= 3 * len(data)
 
 
 def test_calls_under_way_are_bounded_over_all_connections(tmp_path: Path) -> None:
@@ -254,7 +257,7 @@ def test_calls_under_way_are_bounded_over_all_connections(tmp_path: Path) -> Non
             other.message(1, request())
             code, text = other.status(1)
             assert (code, "too many calls" in text) == (Code.RESOURCE_EXHAUSTED, True)
-            server.call(server.desk.gate.set)
+            server.call(server.backend.gate.set)
             assert one.status(1) == (0, "")
         nothing_is_held(server)
         works(server)

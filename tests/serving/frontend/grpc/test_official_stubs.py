@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pool
 
 from sublet.serving.frontend import proto
 from sublet.serving.frontend.proto import tensors
-from support.grpcserver import Served, served
+from support.grpc_server import Served, served
 
 AS_BYTES = {
     # Declared as bytes here, with the same form on the wire; see the files' first lines.
@@ -222,4 +222,4 @@ def test_the_model_service_through_the_official_stub(
     with grpc.insecure_channel(f"unix:{server.path}") as ours:
         stub = model_service_pb2_grpc.ModelServiceStub(ours)
         assert stub.HandleReloadConfigRequest(reload, 30).status.error_code == 0
-    assert server.desk.reloaded == ["a"]
+    assert server.backend.reloaded == ["a"]

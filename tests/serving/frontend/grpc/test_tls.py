@@ -11,7 +11,7 @@ from sublet.serving.control.config_files import read_tls
 from sublet.serving.frontend.proto import serving, tensors
 from sublet.serving.tls import Tls, check
 from support.certificates import Pair, make_pair, needs_openssl
-from support.grpcserver import Served, served
+from support.grpc_server import Served, served
 
 pytestmark = needs_openssl
 LARGE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

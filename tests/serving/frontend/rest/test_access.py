@@ -12,7 +12,7 @@ from sublet.serving.access import Access
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.tls import Tls
 from support.certificates import make_pair, needs_openssl
-from support.rest import Client, house
+from support.rest_server import Client, rest_server
 from support.strangers import as_stranger, needs_root
 
 TOKEN = "caller-0123456789"
@@ -23,7 +23,7 @@ ASKED = b'{"instances": [1.0]}'
 
 
 def test_calls_need_the_token_and_health_does_not() -> None:
-    with house(access=ACCESS) as served:
+    with rest_server(access=ACCESS) as served:
         for path in ("/", "/healthz", "/v2/health/live", "/v2/health/ready"):
             with served.client() as client:
                 assert client.ask("GET", path).status == 200
@@ -48,7 +48,7 @@ def test_calls_need_the_token_and_health_does_not() -> None:
 
 
 def test_who_has_no_token_is_refused_before_its_body_is_taken() -> None:
-    with house(access=ACCESS) as served, served.client() as client:
+    with rest_server(access=ACCESS) as served, served.client() as client:
         client.send(f"POST {PREDICT} HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n".encode())
         assert client.get().status == 401
         assert client.ended()
@@ -56,12 +56,12 @@ def test_who_has_no_token_is_refused_before_its_body_is_taken() -> None:
 
 
 def test_two_tokens_are_no_token() -> None:
-    with house(access=ACCESS) as served, served.client() as client:
+    with rest_server(access=ACCESS) as served, served.client() as client:
         assert client.ask("POST", PREDICT, ASKED, BEARER, BEARER).status == 400
 
 
 def test_a_browser_may_ask_whether_it_may_ask() -> None:
-    with house(access=ACCESS, cors=True) as served, served.client() as client:
+    with rest_server(access=ACCESS, cors=True) as served, served.client() as client:
         seen = client.ask("OPTIONS", PREDICT)
         assert seen.status == 200
         assert "Authorization" in seen.headers["access-control-allow-headers"]
@@ -71,7 +71,7 @@ def test_a_browser_may_ask_whether_it_may_ask() -> None:
 @needs_root
 def test_only_the_servers_own_user_needs_no_token_on_a_unix_socket(tmp_path: Path) -> None:
     path = str(tmp_path / "rest.sock")
-    with house(access=ACCESS, path=path) as served:
+    with rest_server(access=ACCESS, path=path) as served:
         with Client(served.path) as client:
             assert client.ask("POST", PREDICT, ASKED).status == 200
         (tmp_path / "rest.sock").chmod(0o777)
@@ -115,7 +115,7 @@ def test_tls_takes_only_clients_with_a_certificate_if_it_asks_for_one(
                     said += piece
         return said
 
-    with house(tls=tls) as served:
+    with rest_server(tls=tls) as served:
         assert ask(shows=True).startswith(b"HTTP/1.1 200")
         assert ask(shows=False).startswith(b"HTTP/1.1 200") != asks
         with served.client() as client:
@@ -127,5 +127,5 @@ def test_tls_takes_only_clients_with_a_certificate_if_it_asks_for_one(
 @needs_openssl
 def test_a_client_that_never_begins_tls_is_cut_off(tmp_path: Path) -> None:
     tls = Tls(*make_pair(tmp_path, "server"))
-    with house(Limits(slow=0.1, sweep=0.05), tls=tls) as served, served.client() as client:
+    with rest_server(Limits(slow=0.1, sweep=0.05), tls=tls) as served, served.client() as client:
         assert client.ended()

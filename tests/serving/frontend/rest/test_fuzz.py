@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublet.serving.frontend.rest import Limits
-from support.rest import House, house, request
+from support.rest_server import RestServer, request, rest_server
 
 MODELS = ["floats", "ints", "texts", "truths", "mixed", "half_plus_two", "untold", "nothing"]
 keys = st.sampled_from(["instances", "inputs", "examples", "context", "signature_name", "t", "b64"])
@@ -42,7 +42,7 @@ def _json(body: bytes) -> Any:
 
 
 @given(st.lists(st.tuples(paths, bodies), min_size=1, max_size=5))
-def test_any_body_is_answered(served: House, asked: list[tuple[str, bytes]]) -> None:
+def test_any_body_is_answered(served: RestServer, asked: list[tuple[str, bytes]]) -> None:
     with served.client() as client:
         client.send(b"".join(request("POST", path, body) for path, body in asked))
         for _ in asked:
@@ -58,8 +58,8 @@ whole = request("POST", "/v1/models/floats:predict", b'{"instances": [1]}', "Con
 
 
 @pytest.fixture(scope="module")
-def impatient() -> Iterator[House]:
-    with house(Limits(slow=0.03, sweep=0.01)) as made:
+def impatient() -> Iterator[RestServer]:
+    with rest_server(Limits(slow=0.03, sweep=0.01)) as made:
         yield made
 
 
@@ -70,7 +70,7 @@ def impatient() -> Iterator[House]:
     )
 )
 def test_a_damaged_request_is_answered_or_cut_off(
-    impatient: House, damages: list[tuple[int, int, bytes]]
+    impatient: RestServer, damages: list[tuple[int, int, bytes]]
 ) -> None:
     raw = whole
     for place, length, put in damages:

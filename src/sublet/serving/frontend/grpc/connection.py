@@ -9,8 +9,7 @@ import time
 from typing import cast
 
 from sublet.serving.frontend.grpc import frames
-from sublet.serving.frontend.grpc.context import ServerContext
-from sublet.serving.frontend.grpc.conversation import Conversation
+from sublet.serving.frontend.grpc.conversation import Conversation, ServerContext
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
 from sublet.serving.frontend.grpc.incoming import LARGE
 from sublet.serving.frontend.grpc.reading import NotHttp2, Reader
@@ -37,10 +36,10 @@ _TOO_MANY = frames.goaway(
 class Connection(asyncio.BufferedProtocol):
     """Made by the server for each client; `owner` says whether that is the server's own user."""
 
-    def __init__(self, house: ServerContext, owner: bool = False) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext, owner: bool = False) -> None:
+        self._context = context
         self._owner = owner
-        self._buffer = house.buffer
+        self._buffer = context.buffer
         self._loop = asyncio.get_running_loop()
         self._direct = False
         """Whether what is read next goes to where it stays."""
@@ -58,21 +57,21 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A uvloop transport is one in all but its class.
         self._transport = cast(asyncio.Transport, transport)
-        self._conversation = Conversation(self._transport, self._loop, self._house, self._owner)
+        self._conversation = Conversation(self._transport, self._loop, self._context, self._owner)
         self._reader = Reader(
             self._conversation.greet, self._conversation.frame, self._conversation.data
         )
-        self._house.connections.add(self)
-        if len(self._house.connections) > self._house.limits.connections:
+        self._context.connections.add(self)
+        if len(self._context.connections) > self._context.limits.connections:
             self._leave(_TOO_MANY)
-        elif self._house.draining:
+        elif self._context.draining:
             self.drain()  # It was taken in just before.
 
     def connection_lost(self, wrong: Exception | None) -> None:
         self._broken = True
         self._conversation.end()
-        self._house.connections.discard(self)
-        self._house.left()
+        self._context.connections.discard(self)
+        self._context.left()
 
     def pause_writing(self) -> None:
         # Who does not read answers is not read either, so that they do not pile up here.
@@ -121,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         """Cut off whoever is too slow, or silent for too long. Called about once per second."""
         if self._broken:
             return
-        limits = self._house.limits
+        limits = self._context.limits
         if self._clogged:
             unread = self._transport.get_write_buffer_size()
             if unread < self._unread:
@@ -138,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _patience(self) -> tuple[object, float]:
         """What the client has to do next, and how long it may take; None if it has nothing to."""
-        talk, limits = self._conversation, self._house.limits
+        talk, limits = self._conversation, self._context.limits
         if not talk.settled:
             return "greeting", limits.slow
         if self._reader.begun is not None:
@@ -149,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
             return None, 0.0
         if talk.draining:
             return "leaving", limits.linger
-        return ("call", talk.calls), limits.silence(len(self._house.connections))
+        return ("call", talk.calls), limits.silence(len(self._context.connections))
 
     def _wait_no_longer(self) -> None:
         talk = self._conversation

@@ -6,16 +6,42 @@ that breaks the protocol loses the stream, or the connection if there is no othe
 
 import asyncio
 import time
+from typing import TYPE_CHECKING, Protocol
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.serving.access import Access
 from sublet.serving.frontend.grpc import calls, frames, hpack, streams
-from sublet.serving.frontend.grpc.blocks import Block, Blocks
-from sublet.serving.frontend.grpc.context import ServerContext
+from sublet.serving.frontend.grpc.calls import Methods
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
-from sublet.serving.frontend.grpc.reading import LARGEST_FRAME, Data
+from sublet.serving.frontend.grpc.reading import LARGEST_FRAME, Block, Blocks, Data
 from sublet.serving.frontend.grpc.sending import Sender
 from sublet.serving.frontend.grpc.streams import Stream
+from sublet.serving.frontend.limits import Limits, MemoryBudget
+
+if TYPE_CHECKING:
+    from sublet.serving.frontend.grpc.connection import Connection
+
+
+class ServerContext(Protocol):
+    """Their server. Each connection counts itself and its calls here."""
+
+    methods: Methods
+    budget: MemoryBudget
+    largest: int
+    """Bytes of a message at most."""
+    buffer: memoryview
+    """Where bytes come in, for all of a loop: they are looked at at once."""
+    limits: Limits
+    access: Access
+    connections: "set[Connection]"
+    streams: int
+    """Calls under way, of all connections."""
+    draining: bool
+
+    def left(self) -> None:
+        """A connection has ended."""
+
 
 MOST_STREAMS = 2048
 WINDOW = 16 << 20
@@ -32,7 +58,7 @@ class Conversation:
         self,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
-        house: ServerContext,
+        context: ServerContext,
         owner: bool,
     ) -> None:
         self.sender = Sender(transport, loop, self._answered)
@@ -44,7 +70,7 @@ class Conversation:
         """That the client has begun."""
         self._transport = transport
         self._loop = loop
-        self._house = house
+        self._context = context
         self._owner = owner
         self._streams: dict[int, Stream] = {}
         self._blocks = Blocks()
@@ -82,7 +108,7 @@ class Conversation:
     def sweep(self, now: float) -> None:
         """End calls whose time has passed, that come too slowly, or whose answers nobody reads."""
         for stream in list(self._streams.values()):
-            if stream.sweep(now, self._house.limits):
+            if stream.sweep(now, self._context.limits):
                 self.sender.put(frames.reset(stream.out.number, Fault.CANCEL))
                 self._drop(stream)
         self.sender.flush()
@@ -239,7 +265,7 @@ class Conversation:
             self._fail(number, Code.RESOURCE_EXHAUSTED, "The headers are too large.", ended)
             return
         self.calls += 1
-        house = self._house
+        context = self._context
         if self._refusing or len(self._streams) >= MOST_STREAMS:
             raise StreamFault(number, Fault.REFUSED_STREAM)
         head = calls.head(headers)
@@ -248,13 +274,13 @@ class Conversation:
         if head.refusal:
             self._close(number, calls.refusal(head.refusal), ended)
             return
-        method = house.methods.get(head.path)
+        method = context.methods.get(head.path)
         if method is None:
             path = head.path.decode("utf-8", "replace")
             self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
             return
-        refused = house.access.refusal(method.right, self._owner, head.authorization)
-        if refused is None and house.streams >= house.limits.streams:
+        refused = context.access.refusal(method.right, self._owner, head.authorization)
+        if refused is None and context.streams >= context.limits.streams:
             refused = _too_many()
         if refused is not None:
             self._fail(number, refused.code, refused.message, ended)
@@ -263,9 +289,11 @@ class Conversation:
             self._fail(number, Code.DEADLINE_EXCEEDED, "Deadline Exceeded", ended)
             return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
-        stream = Stream(number, head, method, self.sender, house.room, deadline, house.largest)
+        stream = Stream(
+            number, head, method, self.sender, context.budget, deadline, context.largest
+        )
         self._streams[number] = stream
-        house.streams += 1
+        context.streams += 1
         if ended:
             stream.receive(b"", 0, True)
 
@@ -313,7 +341,7 @@ class Conversation:
 
     def _drop(self, stream: Stream) -> None:
         if self._streams.pop(stream.out.number, None) is not None:
-            self._house.streams -= 1
+            self._context.streams -= 1
         stream.drop()
         if self.draining:
             self._leave()

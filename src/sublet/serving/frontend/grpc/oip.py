@@ -18,13 +18,11 @@ from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend import checks
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
-from sublet.serving.frontend.grpc.counting import Counted
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.requests import memory, parse, signatures_of
+from sublet.serving.frontend.grpc.requests import Counted, memory, parse, signatures_of
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import inference
-from sublet.serving.frontend.proto.lifting import INFER, LARGE, lift_raw
-from sublet.serving.frontend.proto.wire import piece
+from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
 from sublet.serving.frontend.repository_index import fixed, index
 
 PLATFORM = "tensorflow_savedmodel"
@@ -33,16 +31,16 @@ _EXTENSIONS = ("model_configuration", "statistics")
 
 
 class Inference:
-    """Answers from a desk."""
+    """Answers from a model backend."""
 
-    def __init__(self, desk: ModelBackend, health: Health) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend, health: Health) -> None:
+        self._backend = backend
         self._health = health
 
     def methods(self) -> Methods:
         """By path."""
         path = b"/inference.GRPCInferenceService/"
-        place = memory(self._desk, INFER)
+        place = memory(self._backend, INFER)
         return {
             path + b"ServerLive": Method(self.server_live, right=Right.OPEN),
             path + b"ServerReady": Method(self.server_ready, right=Right.OPEN),
@@ -67,7 +65,7 @@ class Inference:
     async def model_ready(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelReadyRequest"), data)
         try:
-            ready = not self._desk.unready(self._find(request.name, request.version))
+            ready = not self._backend.unready(self._find(request.name, request.version))
         except ServingError as wrong:
             if wrong.code != Code.NOT_FOUND:
                 raise
@@ -83,9 +81,9 @@ class Inference:
     async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelMetadataRequest"), data)
         version = self._find(request.name, request.version)
-        _, signature = _signature(await signatures_of(self._desk, version), "")
+        _, signature = _signature(await signatures_of(self._backend, version), "")
         response = inference("ModelMetadataResponse")(name=version.model, platform=PLATFORM)
-        for number, other in sorted(self._desk.catalogue.models[version.model].versions.items()):
+        for number, other in sorted(self._backend.catalogue.models[version.model].versions.items()):
             if other.state is State.AVAILABLE:
                 response.versions.append(str(number))
         for filled, specs in (
@@ -99,7 +97,7 @@ class Inference:
     async def model_config(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelConfigRequest"), data)
         version = self._find(request.name, request.version)
-        _, signature = _signature(await signatures_of(self._desk, version), "")
+        _, signature = _signature(await signatures_of(self._backend, version), "")
         response = inference("ModelConfigResponse")()
         config = response.config
         config.name, config.platform, config.backend = version.model, PLATFORM, "tensorflow"
@@ -113,13 +111,13 @@ class Inference:
         """Of a version, of all versions of a model, or of all models."""
         request = parse(inference("ModelStatisticsRequest"), data)
         number = _number(request.version)
-        counts = await self._desk.statistics()
-        told = statistics.told(self._desk.catalogue, counts, request.name, number)
+        counts = await self._backend.statistics()
+        told = statistics.told(self._backend.catalogue, counts, request.name, number)
         return _bytes(inference("ModelStatisticsResponse")(**told))
 
     async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)
-        models = index(self._desk.catalogue, request.ready)
+        models = index(self._backend.catalogue, request.ready)
         return _bytes(inference("RepositoryIndexResponse")(models=models))
 
     async def repository_change(self, data: Data, deadline: float | None) -> bytes:
@@ -128,16 +126,16 @@ class Inference:
     async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""
         request, raw = _parse(data)
-        with Counted(self._desk, request.model_name, "Predict"):
+        with Counted(self._backend, request.model_name, "Predict"):
             version = self._find(request.model_name, request.model_version)
-            self._desk.admit(version)
-            signatures = await signatures_of(self._desk, version)
+            self._backend.admit(version)
+            signatures = await signatures_of(self._backend, version)
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
             inputs = oip_tensors.inputs(request, raw)
             checks.check_inputs(signature, inputs)
             outputs = checks.check_outputs(signature, oip_tensors.wanted(request))
-            answer = await self._desk.run(
+            answer = await self._backend.infer(
                 version,
                 name,
                 inputs,
@@ -161,7 +159,7 @@ class Inference:
             await call.write(answer)
 
     def _find(self, name: str, version: str) -> Version:
-        return self._desk.catalogue.find(name, _number(version))
+        return self._backend.catalogue.find(name, _number(version))
 
 
 def _number(version: str) -> int | None:

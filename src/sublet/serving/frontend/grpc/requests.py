@@ -1,7 +1,9 @@
 """What the services share: reading a request, and finding the model that it means."""
 
+import time
 from collections.abc import Mapping
 from functools import lru_cache
+from types import TracebackType
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -13,7 +15,7 @@ from sublet.serving.catalogue import Signature, Version
 from sublet.serving.frontend.grpc.calls import Data, Memory
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import serving
-from sublet.serving.frontend.proto.lifting import content_at
+from sublet.serving.frontend.proto.wire import content_at
 
 
 def parse(kind: Any, data: Data) -> Any:
@@ -32,11 +34,11 @@ def has_spec(request: Any) -> None:
         raise ServingError("Missing ModelSpec", Code.INVALID_ARGUMENT)
 
 
-def find(desk: ModelBackend, spec: Any) -> Version:
+def find(backend: ModelBackend, spec: Any) -> Version:
     """The version that a ModelSpec means."""
     if not spec.name:
         raise ServingError("ModelSpec has no name specified.", Code.INVALID_ARGUMENT)
-    return desk.catalogue.find(spec.name, *choice(spec))
+    return backend.catalogue.find(spec.name, *choice(spec))
 
 
 def choice(spec: Any) -> tuple[int | None, str | None]:
@@ -50,20 +52,20 @@ def choice(spec: Any) -> tuple[int | None, str | None]:
             return None, None
 
 
-def memory(desk: ModelBackend, way: tuple[int, ...]) -> Memory:
+def memory(backend: ModelBackend, way: tuple[int, ...]) -> Memory:
     """Where large requests lie: so that the content of their first large tensor is aligned."""
 
     def give(size: int, beginning: Data) -> memoryview:
         skipped = -content_at(beginning, way) % ALIGNED
-        return desk.memory(size + skipped)[skipped:]
+        return backend.memory(size + skipped)[skipped:]
 
     return give
 
 
-async def signatures_of(desk: ModelBackend, version: Version) -> Mapping[str, Signature]:
+async def signatures_of(backend: ModelBackend, version: Version) -> Mapping[str, Signature]:
     """The signatures of a version, at once if they are known."""
     known = version.signatures
-    return await desk.describe(version) if known is None else known
+    return await backend.describe(version) if known is None else known
 
 
 @lru_cache(4096)
@@ -73,3 +75,32 @@ def model_spec(name: str, version: int, signature: str = "") -> bytes:
     spec.version.value = version
     data: bytes = spec.SerializeToString()
     return data
+
+
+class Counted:
+    """Around a request: tells the model backend its code and its time, however it ends."""
+
+    __slots__ = ("_api", "_backend", "_began", "_model")
+
+    def __init__(self, backend: ModelBackend, model: str, api: str) -> None:
+        self._backend = backend
+        self._model = model
+        self._api = api
+        self._began = time.perf_counter()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        wrong: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if wrong is None:
+            code = 0
+        elif isinstance(wrong, ServingError):
+            code = wrong.code
+        else:
+            code = Code.INTERNAL if isinstance(wrong, Exception) else Code.CANCELLED
+        self._backend.count(self._model, self._api, "GRPC", code, time.perf_counter() - self._began)

@@ -25,12 +25,12 @@ _END_HEAD, _END_BLOCK = _END[:5], _END[9:]
 class Outgoing:
     """The sending half of a stream."""
 
-    __slots__ = ("ending", "label", "number", "opened", "queue", "room", "waiter")
+    __slots__ = ("ending", "label", "number", "opened", "queue", "waiter", "window")
 
-    def __init__(self, number: int, room: int) -> None:
+    def __init__(self, number: int, window: int) -> None:
         self.number = number
         self.label = number.to_bytes(4, "big")
-        self.room = room
+        self.window = window
         """Bytes that the client takes in this stream."""
         self.queue: deque[memoryview] = deque()
         self.opened = False
@@ -75,7 +75,7 @@ class Sender:
     def answer(self, stream: Outgoing, message: Data) -> None:
         """Headers, the one message and the trailers: a unary call that went well."""
         size = len(message) + 5
-        if size > self._frame or size > self._window or size > stream.room:
+        if size > self._frame or size > self._window or size > stream.window:
             self.open(stream)
             self.message(stream, message)
             self.end(stream, _END_HEAD + stream.label + _END_BLOCK)
@@ -134,8 +134,8 @@ class Sender:
             for blocked in list(self._blocked.values()):
                 self._pump(blocked)
         else:
-            stream.room += size
-            if stream.room > LARGEST_WINDOW:
+            stream.window += size
+            if stream.window > LARGEST_WINDOW:
                 raise StreamFault(stream.number, Fault.FLOW_CONTROL_ERROR)
             self._pump(stream)
 
@@ -147,16 +147,16 @@ class Sender:
         """The window of new streams; those that are open change by the difference."""
         change, self.initial = size - self.initial, size
         for stream in streams:
-            stream.room += change
-            if stream.room > LARGEST_WINDOW:
+            stream.window += change
+            if stream.window > LARGEST_WINDOW:
                 raise ConnectionFault(Fault.FLOW_CONTROL_ERROR, "window too large")
             self._pump(stream)
 
     def _pump(self, stream: Outgoing) -> None:
         queue = stream.queue
-        while queue and (size := min(len(queue[0]), self._window, stream.room, self._frame)) > 0:
+        while queue and (size := min(len(queue[0]), self._window, stream.window, self._frame)) > 0:
             self._window -= size
-            stream.room -= size
+            stream.window -= size
             self.put(size.to_bytes(3, "big") + b"\0\0" + stream.label)
             self._out.append(queue[0][:size])
             if size == len(queue[0]):

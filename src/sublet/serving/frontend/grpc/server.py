@@ -11,11 +11,9 @@ from sublet.serving.frontend.acceptor import Acceptor
 from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE, Methods
 from sublet.serving.frontend.grpc.connection import BUFFER, Connection
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.models import Models
 from sublet.serving.frontend.grpc.oip import Inference
-from sublet.serving.frontend.grpc.prediction import Prediction
-from sublet.serving.frontend.limits import Limits
-from sublet.serving.frontend.memory_budget import MemoryBudget
+from sublet.serving.frontend.grpc.tfserving import Models, Prediction
+from sublet.serving.frontend.limits import Limits, MemoryBudget
 from sublet.serving.frontend.model_backend import ModelBackend
 
 _BACKLOG = 1024
@@ -28,28 +26,28 @@ class GrpcServer:
 
     def __init__(
         self,
-        desk: ModelBackend,
+        backend: ModelBackend,
         largest_message: int = LARGEST_MESSAGE,
-        room: int | None = None,
+        budget: int | None = None,
         limits: Limits | None = None,
         access: Access | None = None,
     ) -> None:
         self.health = Health()
-        self.room = MemoryBudget(room)
+        self.budget = MemoryBudget(budget)
         self.largest = largest_message
         self.limits = Limits() if limits is None else limits
         self.access = Access() if access is None else access
         self.buffer = memoryview(bytearray(BUFFER))
         self.methods: Methods = {
-            **Prediction(desk).methods(),
-            **Models(desk).methods(),
+            **Prediction(backend).methods(),
+            **Models(backend).methods(),
             **self.health.methods(),
-            **Inference(desk, self.health).methods(),
+            **Inference(backend, self.health).methods(),
         }
         self.connections: set[Connection] = set()
         self.streams = 0
         self.draining = False
-        self._door = Acceptor(
+        self._acceptor = Acceptor(
             lambda owner: Connection(self, owner),
             lambda: len(self.connections),
             self.limits.connections + _REFUSED,
@@ -64,7 +62,7 @@ class GrpcServer:
     ) -> None:
         """Take in clients on bound TCP or Unix sockets; `drain` closes them. `secure` is for
         TCP."""
-        self._door.open(sockets, _BACKLOG, secure)
+        self._acceptor.open(sockets, _BACKLOG, secure)
         if self._timer is None:
             self._sweep()
 
@@ -72,7 +70,7 @@ class GrpcServer:
         """Take nothing new and answer what is under way; what takes longer than that is ended."""
         self.draining = True
         self.health.change(False)
-        self._door.close()
+        self._acceptor.close()
         for connection in list(self.connections):
             connection.drain()
         if self.connections:

@@ -5,14 +5,13 @@ import logging
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.frontend.delayed_refusals import Later
+from sublet.serving.frontend.backpressure import Later
 from sublet.serving.frontend.grpc import calls, frames
 from sublet.serving.frontend.grpc.calls import Data, Head, Method
 from sublet.serving.frontend.grpc.frames import Fault, StreamFault
 from sublet.serving.frontend.grpc.incoming import Incoming
 from sublet.serving.frontend.grpc.sending import Outgoing, Sender
-from sublet.serving.frontend.limits import Limits, Pace
-from sublet.serving.frontend.memory_budget import MemoryBudget, short
+from sublet.serving.frontend.limits import Limits, MemoryBudget, Pace, short
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""
@@ -27,13 +26,13 @@ class Stream:
     """
 
     __slots__ = (
+        "_budget",
         "_held",
         "_incoming",
         "_loop",
         "_pace",
         "_reader",
         "_received",
-        "_room",
         "_sender",
         "_stuck",
         "_task",
@@ -52,7 +51,7 @@ class Stream:
         head: Head,
         method: Method,
         sender: Sender,
-        room: MemoryBudget,
+        budget: MemoryBudget,
         deadline: float | None,
         limit: int,
     ) -> None:
@@ -64,7 +63,7 @@ class Stream:
         """Whether the client has sent its last."""
         self.dropped = False
         self._sender = sender
-        self._room = room
+        self._budget = budget
         self._window = WINDOW
         """Bytes that the client may still send."""
         self._held = 0
@@ -172,9 +171,9 @@ class Stream:
             return
         held = self._incoming.cost + sum(map(len, self.out.queue))
         if held > self._held:
-            self._room.take(held - self._held)
+            self._budget.take(held - self._held)
         elif held < self._held:
-            self._room.give(self._held - held)
+            self._budget.give(self._held - held)
         self._held = held
 
     def _refill(self) -> None:
@@ -252,7 +251,7 @@ class Stream:
     def drop(self) -> None:
         """Nobody waits for this call any more."""
         self.dropped = True
-        self._room.give(self._held)
+        self._budget.give(self._held)
         self._held = 0
         self._sender.forget(self.out)
         # A cancelled task keeps its frames, with the tensors and this stream in them: whoever keeps

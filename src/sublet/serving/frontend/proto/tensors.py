@@ -4,6 +4,7 @@ Reading takes every form that clients send, and no memory beyond what was sent, 
 list that is to be repeated, up to a limit. Writing gives typed fields, as TensorFlow Serving does.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -14,8 +15,9 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from sublet.channel.codes import Code
 from sublet.channel.tensors import MOST_DIMENSIONS
 from sublet.errors import ServingError
+from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, Kind
-from sublet.serving.frontend.proto import message
+from sublet.serving.frontend.proto import message, serving
 from sublet.serving.frontend.proto.wire import head
 
 LARGEST_FILL = 1 << 26
@@ -237,3 +239,36 @@ def _begin(number: int, shape: tuple[int, ...]) -> bytes:
         given.tensor_shape.dim.add(size=size)
     begin: bytes = given.SerializeToString()
     return begin
+
+
+def signature_def(signature: Signature) -> Any:
+    """The SignatureDef of one signature."""
+    return _fill(message("tensorflow.SignatureDef")(), signature)
+
+
+def signature_defs(signatures: Mapping[str, Signature]) -> Any:
+    """The SignatureDefMap of a model."""
+    filled = serving("SignatureDefMap")()
+    for name, signature in signatures.items():
+        _fill(filled.signature_def[name], signature)
+    return filled
+
+
+def _fill(filled: Any, signature: Signature) -> Any:
+    filled.method_name = signature.method
+    for name, spec in signature.inputs.items():
+        _info(filled.inputs[name], spec)
+    for name, spec in signature.outputs.items():
+        _info(filled.outputs[name], spec)
+    return filled
+
+
+def _info(info: Any, spec: TensorSpec) -> None:
+    info.name = spec.name
+    info.dtype = spec.dtype
+    if spec.shape is None:
+        info.tensor_shape.unknown_rank = True
+    else:
+        info.tensor_shape.SetInParent()
+        for size in spec.shape:
+            info.tensor_shape.dim.add(size=size)

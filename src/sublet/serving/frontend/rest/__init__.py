@@ -1,6 +1,6 @@
 """The HTTP front end: TensorFlow Serving's REST API and the Open Inference Protocol, version 2.
 
-    bytes → Connection (framing, limits, order) → Site (which API) → Desk → reply bytes
+    bytes → Connection (framing, limits, order) → Router (which API) → ModelBackend → reply bytes
 
 A connection knows nothing of models, and an API knows nothing of sockets. Whatever a client sends,
 it gets an HTTP reply with JSON in it, or is cut off for being slow.

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from sublet.serving.access import Access, Right
 from sublet.serving.frontend.limits import Limits, Pace
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.chunks import Chunks
+from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, ours
 from sublet.serving.frontend.rest.heads import Heads, check_beginning
 from sublet.serving.frontend.rest.messages import (
@@ -28,7 +28,6 @@ from sublet.serving.frontend.rest.messages import (
     Reply,
     Request,
 )
-from sublet.serving.frontend.rest.packing import unpack
 
 _LARGE = 64 * 1024
 """From here a reply's body is not copied behind its first lines."""
@@ -63,11 +62,11 @@ class ServerContext(Protocol):
 class Connection(asyncio.Protocol):
     """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
 
-    def __init__(self, house: ServerContext, owner: bool = False) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext, owner: bool = False) -> None:
+        self._context = context
         self._owner = owner
         """Whether the client is the server's own user."""
-        self._limits = house.limits
+        self._limits = context.limits
         self._transport: asyncio.Transport
         self._exchanges: deque[Exchange] = deque()
         self._head: Head | None = None
@@ -95,12 +94,12 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it.
-        self._house.connections.add(self)
-        if len(self._house.connections) > self._limits.connections:
+        self._context.connections.add(self)
+        if len(self._context.connections) > self._limits.connections:
             self._refuse(Refused(503, "There are too many connections; try again later."))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._house.connections.discard(self)
+        self._context.connections.discard(self)
         self._closing = self._ended = True
         for exchange in self._exchanges:
             exchange.give_up()
@@ -151,8 +150,8 @@ class Connection(asyncio.Protocol):
         if end > self._limits.head:
             raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
         self._begun = False
-        head = self._house.heads.read(data[:end])
-        if self._house.access.callers and not self._owner:
+        head = self._context.heads.read(data[:end])
+        if self._context.access.callers and not self._owner:
             self._check(head)
         length = head.length
         if length > self._limits.body:
@@ -171,10 +170,10 @@ class Connection(asyncio.Protocol):
 
     def _check(self, head: Head) -> None:
         """Refuse who has no token, before anything of its body is taken in."""
-        if head.method == "OPTIONS" and self._house.lines:
+        if head.method == "OPTIONS" and self._context.lines:
             return  # A browser asks this before it is told the token.
-        right = self._house.handler.right(head)
-        refused = self._house.access.refusal(right, self._owner, head.authorization)
+        right = self._context.handler.right(head)
+        refused = self._context.access.refusal(right, self._owner, head.authorization)
         if refused is not None:
             raise Refused(401, refused.message)
 
@@ -190,21 +189,21 @@ class Connection(asyncio.Protocol):
         self._data = data
 
     def _read_body(self, head: Head, data: bytes) -> bytes:
-        if self._house.coming > self._limits.bodies:
+        if self._context.coming > self._limits.bodies:
             raise Refused(503, "Too many large requests are coming in; try again later.")
         if self._chunks is not None:
             before = len(self._chunks.body)
             try:
                 data = self._chunks.feed(data)
             finally:
-                self._house.coming += len(self._chunks.body) - before
+                self._context.coming += len(self._chunks.body) - before
             if self._chunks.done:
                 body = self._chunks.body
                 self._forget()
                 self._take(head, body)
             return data
         missing = head.length - len(self._body)
-        self._house.coming += min(len(data), missing)
+        self._context.coming += min(len(data), missing)
         self._body += data if len(data) <= missing else memoryview(data)[:missing]
         if len(self._body) == head.length:
             body = self._body
@@ -213,9 +212,9 @@ class Connection(asyncio.Protocol):
         return data[missing:]
 
     def _forget(self) -> None:
-        self._house.coming -= len(self._body)
+        self._context.coming -= len(self._body)
         if self._chunks is not None:
-            self._house.coming -= len(self._chunks.body)
+            self._context.coming -= len(self._chunks.body)
         self._head = self._chunks = None
         self._body = bytearray()
 
@@ -230,11 +229,11 @@ class Connection(asyncio.Protocol):
         if not head.keep_alive:
             self._closing = True
         try:
-            if head.method == "OPTIONS" and self._house.lines:
+            if head.method == "OPTIONS" and self._context.lines:
                 # What a browser asks before it sends JSON: the lines are the answer.
                 reply: Reply | Pending = Reply(200, b"")
             else:
-                reply = self._house.handler.handle(Request(head, body, now))
+                reply = self._context.handler.handle(Request(head, body, now))
         except Exception as failed:
             reply = ours(failed)
         if isinstance(reply, Pending):
@@ -259,8 +258,8 @@ class Connection(asyncio.Protocol):
         exchanges = self._exchanges
         while exchanges and (reply := exchanges[0].reply) is not None:
             head = exchanges.popleft().head
-            last = not exchanges and (self._closing or (self._house.draining and self._at_rest()))
-            first = messages.first_lines(reply, not last, head.minor, self._house.lines)
+            last = not exchanges and (self._closing or (self._context.draining and self._at_rest()))
+            first = messages.first_lines(reply, not last, head.minor, self._context.lines)
             if head.method == "HEAD":
                 self._transport.write(first)
             elif len(reply.body) < _LARGE:
@@ -318,11 +317,11 @@ class Connection(asyncio.Protocol):
         elif self._begun:
             if waited > limits.slow:
                 self._refuse(Refused(408, "The headers came too slowly."))
-        elif waited > (limits.linger if self._house.draining else self._silence()):
+        elif waited > (limits.linger if self._context.draining else self._silence()):
             self._transport.close()
 
     def _silence(self) -> float:
-        return self._limits.silence(len(self._house.connections))
+        return self._limits.silence(len(self._context.connections))
 
     def drain(self) -> None:
         """End after what runs, or soon if nothing does: a request may be on its way."""

@@ -2,13 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.frontend.limits import Limits
+from sublet.serving.frontend.model_backend import Arrays, ModelBackend
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.messages import Head, Pending, Reply
+from sublet.serving.frontend.rest.messages import Head, Pending, Reply, Request
 
 log = logging.getLogger(__name__)
 
@@ -62,3 +67,94 @@ def ours(failed: Exception) -> Reply:
     name anything."""
     log.error("a request failed; this is a bug, please report it", exc_info=failed)
     return messages.error(500, "The server failed. Its log says how.")
+
+
+_REMEMBERED = 4096
+
+
+class Calls:
+    """One per site."""
+
+    def __init__(self, backend: ModelBackend, limits: Limits) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._catalogue: Catalogue | None = None
+        self._found: dict[tuple[str, int | None, str | None], Version] = {}
+
+    def find(self, target: tuple[str, int | None, str | None]) -> Version:
+        """The version that a name, a number and a label mean now. Raises ServingError."""
+        if self._backend.catalogue is not self._catalogue or len(self._found) > _REMEMBERED:
+            self._catalogue = self._backend.catalogue
+            self._found.clear()
+        version = self._found.get(target)
+        if version is None:
+            version = self._found[target] = self._backend.catalogue.find(*target)
+        return version
+
+    def admit(self, version: Version) -> None:
+        """Raises ServingError if a call of it would be refused, whatever its body is."""
+        self._backend.admit(version)
+
+    def start(
+        self,
+        version: Version,
+        signature: str,
+        inputs: Arrays,
+        request: Request,
+        write: Callable[[Answer], Reply],
+        outputs: tuple[str, ...] = (),
+        api: str = "Predict",
+    ) -> Pending:
+        """Call a model; `write` makes the reply of its answer."""
+        # Only the time is kept: a large body need not wait in memory for its answer.
+        received = request.received
+        deadline = received + self._limits.call
+        future = asyncio.ensure_future(
+            self._backend.infer(version, signature, inputs, outputs, deadline)
+        )
+
+        def finish(done: "asyncio.Future[Answer]") -> Reply:
+            code = Code.OK
+            try:
+                return write(done.result())
+            except ServingError as failed:
+                code = Code(failed.code)
+                raise
+            except asyncio.CancelledError:
+                code = Code.CANCELLED
+                raise
+            except BaseException:
+                code = Code.INTERNAL
+                raise
+            finally:
+                self.count(version.model, api, received, code)
+
+        return Pending(future, finish)
+
+    def count(self, model: str, api: str, received: float, code: int) -> None:
+        """Note how a request ended, and how long it has taken."""
+        self._backend.count(model, api, "REST", code, time.monotonic() - received)
+
+    def described(
+        self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
+    ) -> Reply | Pending:
+        """Go on with the signatures of a version, at once if they are known."""
+        if version.signatures is not None:
+            return then(version.signatures)
+        return self.task(self._look(version, then))
+
+    async def _look(
+        self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
+    ) -> Reply:
+        outcome = then(await self._backend.describe(version))
+        if isinstance(outcome, Reply):
+            return outcome
+        try:
+            await asyncio.wait([outcome.future])
+        finally:
+            outcome.future.cancel()
+        return outcome.finish(outcome.future)
+
+    def task(self, work: Coroutine[Any, Any, Reply]) -> Pending:
+        """Something that has to wait for more than one answer."""
+        return Pending(asyncio.ensure_future(work), lambda done: done.result())

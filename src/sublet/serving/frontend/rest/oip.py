@@ -19,8 +19,8 @@ from sublet.serving.frontend import checks
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.repository_index import fixed, index
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
-from sublet.serving.frontend.rest.calls import Calls
 from sublet.serving.frontend.rest.documents import wrong
+from sublet.serving.frontend.rest.exchange import Calls
 from sublet.serving.frontend.rest.messages import Pending, Reply, Request
 
 Answerer = Callable[[Request], Reply | Pending]
@@ -34,8 +34,8 @@ _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "s
 class Inference:
     """The API."""
 
-    def __init__(self, desk: ModelBackend, calls: Calls) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend, calls: Calls) -> None:
+        self._backend = backend
         self._calls = calls
 
     def find(self, method: str, path: str) -> Answerer:
@@ -68,10 +68,10 @@ class Inference:
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
 
     def _ready(self, request: Request) -> Reply:
-        return self._unless(self._desk.unready())
+        return self._unless(self._backend.unready())
 
     def _model_ready(self, target: tuple[str, int | None, None], request: Request) -> Reply:
-        return self._unless(self._desk.unready(self._calls.find(target)))
+        return self._unless(self._backend.unready(self._calls.find(target)))
 
     @staticmethod
     def _unless(reason: str) -> Reply:
@@ -84,7 +84,7 @@ class Inference:
         return self._calls.described(version, partial(self._described, version))
 
     def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
-        model = self._desk.catalogue.models[version.model]
+        model = self._backend.catalogue.models[version.model]
         _, signature = checks.check_signature(signatures, "", rest=True)
         told = {
             "name": version.model,
@@ -105,14 +105,16 @@ class Inference:
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
-        return Reply(200, writing.encode(index(self._desk.catalogue, asked.get("ready") is True)))
+        return Reply(
+            200, writing.encode(index(self._backend.catalogue, asked.get("ready") is True))
+        )
 
     def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
         return self._calls.task(self._count(*target[:2]))
 
     async def _count(self, name: str, number: int | None) -> Reply:
-        counts = await self._desk.statistics()
-        told = statistics.told(self._desk.catalogue, counts, name, number)
+        counts = await self._backend.statistics()
+        told = statistics.told(self._backend.catalogue, counts, name, number)
         return Reply(200, writing.encode(told))
 
     def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
@@ -124,9 +126,11 @@ class Inference:
         self._calls.admit(version)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
-        return self._calls.described(version, partial(self._run, version, document, raw, request))
+        return self._calls.described(
+            version, partial(self._call_signature, version, document, raw, request)
+        )
 
-    def _run(
+    def _call_signature(
         self,
         version: Version,
         document: dict[str, Any],
@@ -154,7 +158,7 @@ class Inference:
             wanted,
             parameters.get("binary_data_output") is True,
         )
-        return self._calls.run(version, name, inputs, request, write, outputs=tuple(wanted))
+        return self._calls.start(version, name, inputs, request, write, outputs=tuple(wanted))
 
 
 def _number(digits: str) -> int:

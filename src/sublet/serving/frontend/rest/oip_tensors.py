@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
 from sublet.serving.catalogue import Version
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON
 from sublet.serving.frontend.rest import values, writing

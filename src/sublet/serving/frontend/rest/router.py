@@ -2,11 +2,11 @@
 
 from sublet.errors import ServingError
 from sublet.serving.access import Right
-from sublet.serving.frontend.delayed_refusals import Later
+from sublet.serving.frontend.backpressure import Later
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.calls import Calls
+from sublet.serving.frontend.rest.exchange import Calls
 from sublet.serving.frontend.rest.messages import Head, Pending, Reply, Request
 from sublet.serving.frontend.rest.oip import Inference
 from sublet.serving.frontend.rest.tfserving import Answerer, TfServing
@@ -23,12 +23,14 @@ _OPEN = frozenset((*_ALIVE, "/v2/health/live", "/v2/health/ready"))
 class Router:
     """All that is served over HTTP."""
 
-    def __init__(self, desk: ModelBackend, limits: Limits, metrics: str | None = METRICS) -> None:
-        self._desk = desk
+    def __init__(
+        self, backend: ModelBackend, limits: Limits, metrics: str | None = METRICS
+    ) -> None:
+        self._backend = backend
         self._metrics_path = metrics
-        self._calls = Calls(desk, limits)
-        self._classic = TfServing(desk, self._calls)
-        self._inference = Inference(desk, self._calls)
+        self._calls = Calls(backend, limits)
+        self._tfserving = TfServing(backend, self._calls)
+        self._oip = Inference(backend, self._calls)
         self._routes: dict[tuple[str, str], Answerer] = {}
 
     def handle(self, request: Request) -> Reply | Pending:
@@ -56,9 +58,9 @@ class Router:
 
     def _find(self, method: str, path: str) -> Answerer:
         if path[:4].lower() == "/v1/":
-            return self._classic.find(method, path)
+            return self._tfserving.find(method, path)
         if path == "/v2" or path.startswith("/v2/"):
-            return self._inference.find(method, path)
+            return self._oip.find(method, path)
         if method in ("GET", "HEAD"):
             if path == self._metrics_path:
                 return self._metrics
@@ -70,7 +72,7 @@ class Router:
         return self._calls.task(self._expose())
 
     async def _expose(self) -> Reply:
-        text = await self._desk.exposition()
+        text = await self._backend.exposition()
         body = text.encode() if isinstance(text, str) else bytes(text)
         return Reply(200, body, _METRICS_KIND)
 

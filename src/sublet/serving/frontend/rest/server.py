@@ -24,7 +24,7 @@ class Server:
 
     def __init__(
         self,
-        desk: ModelBackend,
+        backend: ModelBackend,
         limits: Limits | None = None,
         handler: Handler | None = None,
         cors: bool = False,
@@ -33,25 +33,25 @@ class Server:
         self.limits = Limits() if limits is None else limits
         self.access = Access() if access is None else access
         self.heads = Heads(self.limits)
-        self.handler = Router(desk, self.limits) if handler is None else handler
+        self.handler = Router(backend, self.limits) if handler is None else handler
         self.lines = messages.CORS if cors else b""
         self.connections: set[Connection] = set()
         self.draining = False
         self.coming = 0
-        self._door: Acceptor | None = None
+        self._acceptor: Acceptor | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, *sockets: socket.socket, secure: ssl.SSLContext | None = None) -> None:
         """Serve on these bound sockets, TCP or Unix. The server owns them from now on."""
-        if self._door is None:
-            self._door = Acceptor(
+        if self._acceptor is None:
+            self._acceptor = Acceptor(
                 lambda owner: Connection(self, owner),
                 lambda: len(self.connections),
                 self.limits.connections + _REFUSED,
                 self.limits.slow,
             )
             self._sweep()
-        self._door.open(sockets, _BACKLOG, secure)
+        self._acceptor.open(sockets, _BACKLOG, secure)
 
     async def drain(self, seconds: float) -> bool:
         """Take no new connections, finish what runs; what takes longer than that is ended. Says
@@ -82,9 +82,9 @@ class Server:
             await asyncio.sleep(0)
 
     def _shut(self) -> None:
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
 
     def _sweep(self) -> None:
         messages.prefixes.date()

@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from sublet.channel.answer import Answer
+from sublet.channel.client_protocol import Answer
+from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, Version
+from sublet.serving.catalogue import Catalogue, Signature, State, TensorSpec, Version
+from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
-from sublet.serving.frontend.rest import description, documents, features, forms, writing
-from sublet.serving.frontend.rest.calls import Calls
+from sublet.serving.frontend.rest import documents, forms, writing
 from sublet.serving.frontend.rest.documents import wrong
+from sublet.serving.frontend.rest.exchange import Calls
 from sublet.serving.frontend.rest.messages import Body, Pending, Reply, Request
 from sublet.serving.frontend.rest.values import Array
 
@@ -40,8 +42,8 @@ class Target(NamedTuple):
 class TfServing:
     """The API. What is wrong with a request is said in TensorFlow Serving's words."""
 
-    def __init__(self, desk: ModelBackend, calls: Calls) -> None:
-        self._desk = desk
+    def __init__(self, backend: ModelBackend, calls: Calls) -> None:
+        self._backend = backend
         self._calls = calls
 
     def find(self, method: str, path: str) -> Answerer:
@@ -52,9 +54,9 @@ class TfServing:
             if match[4] == "predict":
                 return partial(self._counted, "Predict", target, self._predict)
             if match[4] == "classify":
-                return partial(self._counted, "Classify", target, partial(self._judge, True))
+                return partial(self._counted, "Classify", target, partial(self._by_example, True))
             if match[4] == "regress":
-                return partial(self._counted, "Regress", target, partial(self._judge, False))
+                return partial(self._counted, "Regress", target, partial(self._by_example, False))
         elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
             if match[1] is None:
                 raise wrong("Missing model name in request.")
@@ -88,9 +90,11 @@ class TfServing:
         self._calls.admit(version)
         document = documents.parse(request.body)
         name = _signature_name(document)
-        return self._calls.described(version, partial(self._run, version, name, document, request))
+        return self._calls.described(
+            version, partial(self._call_signature, version, name, document, request)
+        )
 
-    def _run(
+    def _call_signature(
         self,
         version: Version,
         name: str,
@@ -105,26 +109,26 @@ class TfServing:
             raise wrong(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
         tensors, write = _tensors(document, specs, _has_truths(request.body))
         checks.check_inputs(signature, tensors)
-        return self._calls.run(
+        return self._calls.start(
             version, name, tensors, request, lambda answer: Reply(200, write(answer.outputs))
         )
 
     # classify and regress
 
-    def _judge(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
+    def _by_example(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
         try:
             version = self._calls.find(target)
         except ServingError:
             # As in predict, what is wrong with the body is said first.
-            _judged(request.body)
+            _examples_of(request.body)
             raise
         self._calls.admit(version)
-        name, rows = _judged(request.body)
+        name, rows = _examples_of(request.body)
         return self._calls.described(
-            version, partial(self._run_judge, version, classify, name, rows, request)
+            version, partial(self._call_examples, version, classify, name, rows, request)
         )
 
-    def _run_judge(
+    def _call_examples(
         self,
         version: Version,
         classify: bool,
@@ -138,16 +142,16 @@ class TfServing:
         inputs = {examples.INPUTS: examples.to_array(rows)}
         write = partial(_classified if classify else _regressed, len(rows))
         api = "Classify" if classify else "Regress"
-        return self._calls.run(version, name, inputs, request, write, api=api)
+        return self._calls.start(version, name, inputs, request, write, api=api)
 
     # status and metadata
 
     def _status(self, target: Target, request: Request) -> Reply:
-        return description.status(self._desk.catalogue, *target)
+        return status(self._backend.catalogue, *target)
 
     def _metadata(self, target: Target, request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(description.metadata, version))
+        return self._calls.described(version, partial(metadata, version))
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
@@ -203,10 +207,10 @@ def _signature_name(document: dict[str, Any]) -> str:
     return name
 
 
-def _judged(body: Body) -> tuple[str, list[bytes]]:
+def _examples_of(body: Body) -> tuple[str, list[bytes]]:
     """The signature and the examples of a classify or regress request."""
     document = documents.parse(body)
-    return _signature_name(document), features.rows(document)
+    return _signature_name(document), forms.examples_of(document)
 
 
 def _classified(rows: int, answer: Answer) -> Reply:
@@ -226,3 +230,45 @@ def _regressed(rows: int, answer: Answer) -> Reply:
     if not found:
         raise wrong("Cannot convert empty RegressionResults to JSON")
     return Reply(200, writing.encode({"results": writing.numbers(found)}))
+
+
+def status(catalogue: Catalogue, name: str, number: int | None, label: str | None) -> Reply:
+    """The state of one version, or of all, the newest first."""
+    told = [_version_status(version) for version in catalogue.known(name, number, label)]
+    return Reply(200, writing.encode({"model_version_status": told}))
+
+
+def metadata(version: Version, signatures: Mapping[str, Signature]) -> Reply:
+    """The signatures of a version."""
+    spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
+    told = {name: _signature(signature) for name, signature in signatures.items()}
+    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": told}}}
+    return Reply(200, writing.encode(body))
+
+
+def _signature(signature: Signature) -> dict[str, Any]:
+    return {
+        "inputs": {name: _tensor(spec) for name, spec in signature.inputs.items()},
+        "outputs": {name: _tensor(spec) for name, spec in signature.outputs.items()},
+        "method_name": signature.method,
+        "defaults": {},
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    dims = [{"size": str(size), "name": ""} for size in spec.shape or ()]
+    return {
+        "dtype": KINDS[spec.dtype].name if spec.dtype in KINDS else str(spec.dtype),
+        "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
+        "name": spec.name,
+    }
+
+
+def _version_status(version: Version) -> dict[str, Any]:
+    where = {"devices": list(version.devices)} if version.devices else {}
+    return {
+        "version": str(version.number),
+        "state": State(version.state).name,
+        "status": {"error_code": Code(version.code).name, "error_message": version.error},
+        **where,
+    }

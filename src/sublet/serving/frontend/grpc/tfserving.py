@@ -1,0 +1,280 @@
+"""tensorflow.serving.PredictionService: Predict, Classify, Regress, MultiInference, metadata.
+
+Checks, texts and codes follow TensorFlow Serving. One difference: the signatures of a
+MultiInference run one by one, so they need not share the tensor that they read.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sublet.channel.codes import Code
+from sublet.errors import BadRequest, ServingError
+from sublet.serving.access import Right
+from sublet.serving.catalogue import Signature, Version
+from sublet.serving.frontend import checks, examples
+from sublet.serving.frontend.grpc.calls import Data, Method, Methods
+from sublet.serving.frontend.grpc.requests import (
+    Counted,
+    choice,
+    find,
+    has_spec,
+    memory,
+    model_spec,
+    parse,
+    signatures_of,
+)
+from sublet.serving.frontend.model_backend import Arrays, ModelBackend
+from sublet.serving.frontend.proto import serving, tensors
+from sublet.serving.frontend.proto.tensors import signature_defs
+from sublet.serving.frontend.proto.wire import LARGE, PREDICT, head, lift, piece
+
+_SIGNATURE_DEF = "signature_def"
+_PREDICT = serving("PredictRequest")
+
+
+class Prediction:
+    """Answers from a model backend."""
+
+    def __init__(self, backend: ModelBackend) -> None:
+        self._backend = backend
+
+    def methods(self) -> Methods:
+        """By path."""
+        path = b"/tensorflow.serving.PredictionService/"
+        return {
+            path + b"Predict": Method(self.predict, memory=memory(self._backend, PREDICT)),
+            path + b"Classify": Method(self.classify),
+            path + b"Regress": Method(self.regress),
+            path + b"MultiInference": Method(self.multi_inference),
+            path + b"GetModelMetadata": Method(self.get_model_metadata),
+        }
+
+    async def predict(self, data: Data, deadline: float | None) -> bytes:
+        """Tensors in, tensors out."""
+        request, contents = _parse_predict(data)
+        spec = request.model_spec
+        with Counted(self._backend, spec.name, "Predict"):
+            has_spec(request)
+            version = find(self._backend, spec)
+            self._backend.admit(version)
+            signatures = await signatures_of(self._backend, version)
+            name, signature = checks.check_signature(signatures, spec.signature_name)
+            inputs = {
+                alias: tensors.read(alias, each, contents.get(alias))
+                for alias, each in request.inputs.items()
+            }
+            checks.check_inputs(signature, inputs)
+            wanted = request.output_filter
+            outputs = checks.check_outputs(signature, wanted) if wanted else ()
+            answer = await self._backend.infer(version, name, inputs, outputs, deadline)
+            parts: list[bytes | memoryview] = []
+            for alias, array in answer.outputs.items():
+                begin, values = tensors.parts(array)
+                size = len(begin) + len(values)
+                entry = piece(1, alias.encode()) + head(2, size)
+                parts += (head(1, len(entry) + size), entry, begin, values)
+            parts.append(piece(2, model_spec(version.model, version.number, name)))
+            return b"".join(parts)
+
+    async def classify(self, data: Data, deadline: float | None) -> bytes:
+        """Examples in, classes and scores out."""
+        return await self._by_example(
+            data, deadline, "Classify", "Classification", examples.classifying, _fill_classes
+        )
+
+    async def regress(self, data: Data, deadline: float | None) -> bytes:
+        """Examples in, a number for each out."""
+        return await self._by_example(
+            data, deadline, "Regress", "Regression", examples.regressing, _fill_numbers
+        )
+
+    async def multi_inference(self, data: Data, deadline: float | None) -> bytes:
+        """The same examples for several signatures of one model."""
+        request = parse(serving("MultiInferenceRequest"), data)
+        tasks = request.tasks
+        spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
+        with Counted(self._backend, spec.name, "MultiInference"):
+            version = find(self._backend, spec)
+            self._backend.admit(version)
+            signatures = await signatures_of(self._backend, version)
+            picked: dict[str, str] = {}
+            for task in tasks:
+                self._pick(task, spec.name, signatures, picked)
+            given = examples.from_input(request.input)
+            answers = await asyncio.gather(
+                *(self._run(version, name, given, deadline) for name in picked)
+            )
+            response = serving("MultiInferenceResponse")()
+            for (name, method), outputs in zip(picked.items(), answers, strict=True):
+                result = response.results.add()
+                result.model_spec.ParseFromString(model_spec(version.model, version.number, name))
+                if method == examples.CLASSIFY:
+                    _fill_classes(result.classification_result, outputs, len(given))
+                else:
+                    _fill_numbers(result.regression_result, outputs, len(given))
+            return _bytes(response)
+
+    @staticmethod
+    def _pick(
+        task: Any, model: str, signatures: Mapping[str, Signature], picked: dict[str, str]
+    ) -> None:
+        """Check one task of a MultiInference; its signature and method join those picked."""
+        name = task.model_spec.signature_name or checks.DEFAULT_SIGNATURE
+        signature = signatures.get(name)
+        if not task.model_spec.name:
+            raise _refused("Found ModelSpec with an empty model name.")
+        if task.model_spec.name != model:
+            raise _refused(
+                "All ModelSpecs in a MultiInferenceRequest must access the same model name."
+            )
+        if name in picked:
+            raise _refused(f"Duplicate evaluation of signature: {name}")
+        if signature is None:
+            raise _refused(f"Requested signature not found in model graph: {name}")
+        if task.method_name == examples.CLASSIFY:
+            examples.check_classifying(signature)
+        elif task.method_name == examples.REGRESS:
+            examples.check_regressing(signature)
+        else:
+            raise ServingError(
+                f"Unsupported signature method_name: {task.method_name}", Code.UNIMPLEMENTED
+            )
+        picked[name] = task.method_name
+
+    async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
+        """The signatures of a model."""
+        request = parse(serving("GetModelMetadataRequest"), data)
+        has_spec(request)
+        if not request.metadata_field:
+            raise _refused("GetModelMetadataRequest must specify at least one metadata_field")
+        for field in request.metadata_field:
+            if field != _SIGNATURE_DEF:
+                raise _refused(f"Metadata field {field} is not supported")
+        version = find(self._backend, request.model_spec)
+        response = serving("GetModelMetadataResponse")()
+        response.model_spec.ParseFromString(model_spec(version.model, version.number))
+        signatures = await signatures_of(self._backend, version)
+        response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
+        return _bytes(response)
+
+    async def _by_example(
+        self,
+        data: Data,
+        deadline: float | None,
+        api: str,
+        message: str,
+        choose: Callable[[Mapping[str, Signature], str], tuple[str, Signature]],
+        fill: Callable[[Any, Arrays, int], None],
+    ) -> bytes:
+        """What Classify and Regress have in common; `message` is how their messages begin."""
+        request = parse(serving(f"{message}Request"), data)
+        spec = request.model_spec
+        with Counted(self._backend, spec.name, api):
+            has_spec(request)
+            version = find(self._backend, spec)
+            self._backend.admit(version)
+            name, _ = choose(await signatures_of(self._backend, version), spec.signature_name)
+            given = examples.from_input(request.input)
+            outputs = await self._run(version, name, given, deadline)
+            response = serving(f"{message}Response")()
+            fill(response.result, outputs, len(given))
+            response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
+            return _bytes(response)
+
+    async def _run(
+        self,
+        version: Version,
+        name: str,
+        given: list[bytes],
+        deadline: float | None,
+    ) -> Arrays:
+        """Examples through a signature.
+
+        Its type is not looked at: models are served whose signature says another one than the
+        graph has, and their examples are fed all the same.
+        """
+        inputs = {examples.INPUTS: examples.to_array(given)}
+        answer = await self._backend.infer(version, name, inputs, (), deadline)
+        return answer.outputs
+
+
+def _parse_predict(data: Data) -> tuple[Any, dict[str, memoryview]]:
+    """A PredictRequest, and the contents of those of its tensors that are large."""
+    if len(data) < LARGE:
+        return parse(_PREDICT, data), {}
+    lifted = lift(memoryview(data))
+    request = parse(_PREDICT, lifted.request)
+    if lifted.contents and len(request.inputs) != lifted.inputs:
+        return parse(_PREDICT, data), {}
+    return request, lifted.contents
+
+
+def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:
+    for row in examples.classifications(outputs, rows):
+        classes = result.classifications.add().classes
+        for label, score in row:
+            classes.add(label=label, score=score)
+
+
+def _fill_numbers(result: Any, outputs: Arrays, rows: int) -> None:
+    for value in examples.regressions(outputs, rows):
+        result.regressions.add(value=value)
+
+
+def _bytes(response: Any) -> bytes:
+    data: bytes = response.SerializeToString()
+    return data
+
+
+def _refused(text: str) -> ServingError:
+    return ServingError(text, Code.INVALID_ARGUMENT)
+
+
+class Models:
+    """Answers from a model backend."""
+
+    def __init__(self, backend: ModelBackend) -> None:
+        self._backend = backend
+
+    def methods(self) -> Methods:
+        """By path."""
+        path = b"/tensorflow.serving.ModelService/"
+        return {
+            path + b"GetModelStatus": Method(self.get_model_status),
+            path + b"HandleReloadConfigRequest": Method(
+                self.handle_reload_config_request, right=Right.RELOAD
+            ),
+        }
+
+    async def get_model_status(self, data: Data, deadline: float | None) -> bytes:
+        """The state of one version, or of all."""
+        request = parse(serving("GetModelStatusRequest"), data)
+        has_spec(request)
+        spec = request.model_spec
+        response = serving("GetModelStatusResponse")()
+        for version in self._backend.catalogue.known(spec.name, *choice(spec)):
+            status = response.model_version_status.add(version=version.number, state=version.state)
+            status.status.error_code = version.code
+            status.status.error_message = version.error
+            status.devices.extend(version.devices)
+        answer: bytes = response.SerializeToString()
+        return answer
+
+    async def handle_reload_config_request(self, data: Data, deadline: float | None) -> bytes:
+        """Replace the set of models."""
+        config = parse(serving("ReloadConfigRequest"), data).config
+        if config.WhichOneof("config") != "model_config_list":
+            raise ServingError(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest."
+                " Only ModelConfigList is currently supported",
+                Code.INVALID_ARGUMENT,
+            )
+        try:
+            await self._backend.reload(config.SerializeToString())
+        except BadRequest as wrong:
+            raise ServingError(str(wrong), Code.INVALID_ARGUMENT) from None
+        response = serving("ReloadConfigResponse")()
+        response.status.SetInParent()
+        answer: bytes = response.SerializeToString()
+        return answer
