@@ -48,8 +48,20 @@ class Offer(Struct, frozen=True):
     """As in `sizing.Size`."""
 
 
+class Part(Struct, frozen=True):
+    """One lease of a group. Several parts may be of one job: it gets several leases then."""
+
+    job: int
+    offers: tuple[Offer, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device it could go to."""
+        return _devices(self.offers)
+
+
 class Candidate(Struct, frozen=True):
-    """A job that waits."""
+    """A job that waits, or a group of jobs whose leases are granted all together or not at all."""
 
     job: int
     order: int
@@ -66,6 +78,16 @@ class Candidate(Struct, frozen=True):
     """Why it cannot start, whatever is free; empty if it can."""
     spread: bool = False
     """Goes where the fewest are, instead of where it leaves the least."""
+    parts: tuple[Part, ...] = ()
+    """The leases of a group, of which `job` is one; empty for a single job. `offers` are then those
+    of its largest part."""
+
+    @classmethod
+    def of_group(cls, parts: tuple[Part, ...], order: int, since: float) -> "Candidate":
+        """A group, named by the first job in it."""
+        largest = max(parts, key=lambda part: (_smallest(part.offers), -part.job))
+        first = min(part.job for part in parts)
+        return cls(first, order, largest.offers, since, parts=parts)
 
     @property
     def place(self) -> tuple[float, int, int]:
@@ -75,16 +97,26 @@ class Candidate(Struct, frozen=True):
     @property
     def smallest(self) -> int:
         """The least that could let it start; `NEVER` if nothing could."""
-        if self.held or not self.offers:
+        if self.held or not all(part.offers for part in self.parts):
             return NEVER
-        return min(offer.charge for offer in self.offers)
+        return _smallest(self.offers)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Every device it could go to."""
-        if len(self.offers) == 1:
-            return self.offers[0].devices
-        return tuple(sorted({name for offer in self.offers for name in offer.devices}))
+        if not self.parts:
+            return _devices(self.offers)
+        return tuple(sorted({name for part in self.parts for name in part.devices}))
+
+
+def _smallest(offers: tuple[Offer, ...]) -> int:
+    return min((offer.charge for offer in offers), default=NEVER)
+
+
+def _devices(offers: tuple[Offer, ...]) -> tuple[str, ...]:
+    if len(offers) == 1:
+        return offers[0].devices
+    return tuple(sorted({name for offer in offers for name in offer.devices}))
 
 
 class Reach(Struct, frozen=True):
