@@ -28,7 +28,7 @@ _LOOK = 2.0
 
 
 def main() -> int:
-    """Serve until told to go down. The descriptor named in argv hears `ready`, or why not."""
+    """Serve until asked to end. The descriptor named in argv gets `ready`, or why it is not."""
     report = int(sys.argv[1]) if len(sys.argv) > 1 else None
     descriptors.raise_limit()
     home = Home.find()
@@ -47,8 +47,8 @@ def main() -> int:
 
 
 def _run(broker: Broker, listener: Listener, lock: Lock) -> int:
-    """Until it is told to end. A broker that has its home no longer ends at once, and touches
-    nothing: its workers and the socket may be another's by now."""
+    """Run until asked to end. A broker that has lost its home ends at once and touches nothing: its
+    workers and the socket may be another's by now."""
 
     def look() -> None:
         lock.check()

@@ -9,7 +9,6 @@ is launched whose lease a later broker would not find.
 
 import contextlib
 import sqlite3
-from collections.abc import Callable
 
 from sublet.backends.backend import Backend
 from sublet.broker import takeover
@@ -36,6 +35,7 @@ from sublet.broker.planner import Planner
 from sublet.broker.queue import Queue
 from sublet.broker.requests import Requests
 from sublet.broker.size_estimates import SizeEstimator
+from sublet.broker.snapshot_feed import SnapshotFeed
 from sublet.broker.snapshots import RecentlyEnded, Snapshots
 from sublet.broker.starts import Starts
 from sublet.broker.subscriptions import Subscriptions
@@ -130,6 +130,7 @@ class Broker:
         self.snapshots = Snapshots(
             self.work, usage, self.queue, backend, self.estimator, clock, home, recently_ended
         )
+        self.feed = SnapshotFeed(self.snapshots, self.work, clock, reactor)
         self.requests = Requests(
             self.work,
             self.control,
@@ -139,12 +140,12 @@ class Broker:
             self.dependencies,
             self.snapshots,
             self.subscriptions,
+            self.feed,
             backend,
             clock,
             home,
         )
         self._trimmer = Trimmer(home.runs)
-        self._due: set[Callable[[], None]] = set()
         takeover.take_over(self.work, backend, self.control, usage, self.queue, reactor)
         self.nested_leases.adopt()
         backend.sweep({job.attempt_id for job in self.state.jobs()})
@@ -181,6 +182,7 @@ class Broker:
                 self.reactor.call_later(_RETRY_COMMIT, self._look_again)
                 break
             self.subscriptions.publish(changed, self.snapshots.row)
+            self.feed.note(changed)
             self.attempts.hold_opportunistic()
         self._schedule_chores()
 
@@ -221,24 +223,13 @@ class Broker:
     def _schedule_chores(self) -> None:
         """See that what is due later is done."""
         if self.queue.behind and not self.control.closing:
-            self._once(0.0, self._revise)
+            self.reactor.call_once(0.0, self._revise)
         if self.state.waits:
-            self._once(_LOOK_AGAIN, self._look_again)
+            self.reactor.call_once(_LOOK_AGAIN, self._look_again)
         if self._trimmer.watches(self.state.holding()):
-            self._once(_LOOK_AGAIN, self._trim)
+            self.reactor.call_once(_LOOK_AGAIN, self._trim)
         if self.work.ledger.in_journal:
-            self._once(_CHECKPOINT, self._checkpoint)
-
-    def _once(self, seconds: float, chore: Callable[[], None]) -> None:
-        """Do a chore later, unless it is to be done by then anyway."""
-
-        def due() -> None:
-            self._due.discard(chore)
-            chore()
-
-        if chore not in self._due:
-            self._due.add(chore)
-            self.reactor.call_later(seconds, due)
+            self.reactor.call_once(_CHECKPOINT, self._checkpoint)
 
     def _revise(self) -> None:
         """Go on with what the last plan has left for later; clients are heard in between."""

@@ -1,6 +1,6 @@
-"""Opportunistic programs, held so that guaranteed ones do not feel them.
+"""Opportunistic programs, confined so that guaranteed ones do not feel them.
 
-Owns what each of them was last told. Never decides: `policy.service` does.
+Remembers what each of them was last confined to. Never decides: `policy.opportunistic` does.
 """
 
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ from sublet.policy.opportunistic import Occupant, parts, turns
 
 
 class OpportunisticJobs:
-    """The broker's word to their keepers."""
+    """Has the backend confine opportunistic programs when something changes for them."""
 
     def __init__(self, backend: Backend, devices: Mapping[str, Device]) -> None:
         self._backend = backend
         self._gpus = [device.id for device in devices.values() if device.kind == "gpu"]
         self._machine = processors()
-        # What an earlier broker has told them is not known: each is told once.
+        # What an earlier broker has asked for is not known: each is asked once.
         self._parts: dict[str, tuple[int, ...]] = {}
         self._turns: dict[str, float] = {}
 
     def hold(self, holding: list[Job], samples: Mapping[str, UsageSample]) -> None:
-        """Tell those for whom something has changed."""
+        """Confine those anew for whom something has changed."""
         running = [job for job in holding if isinstance(job.holds, Running)]
         if not any(job.spec.service == "opportunistic" for job in running):
             return
@@ -42,7 +42,7 @@ class OpportunisticJobs:
                     self._backend.set_duty(attempt_id, share)
 
     def forget(self, attempt_id: str) -> None:
-        """This attempt is over."""
+        """Forget an attempt that is over."""
         self._parts.pop(attempt_id, None)
         self._turns.pop(attempt_id, None)
 

@@ -17,6 +17,7 @@ from sublet.broker.job_actions import JobActions
 from sublet.broker.job_clients import GONE, JobClients
 from sublet.broker.job_control import JobControl
 from sublet.broker.size_estimates import SizeEstimator
+from sublet.broker.snapshot_feed import SnapshotFeed
 from sublet.broker.snapshots import Snapshots
 from sublet.broker.subscriptions import Subscriptions
 from sublet.broker.unit_of_work import UnitOfWork
@@ -31,7 +32,7 @@ from sublet.wire import messages
 
 _SEE_TO_DISK = "See to its disk, then try again."
 MOST_TASKS = 100_000
-"""The largest array."""
+"""Jobs in the largest array."""
 
 
 class Requests:
@@ -47,6 +48,7 @@ class Requests:
         dependencies: Dependencies,
         snapshots: Snapshots,
         subscriptions: Subscriptions,
+        feed: SnapshotFeed,
         backend: Backend,
         clock: Clock,
         home: Home,
@@ -59,6 +61,7 @@ class Requests:
         self._dependencies = dependencies
         self._snapshots = snapshots
         self._subscriptions = subscriptions
+        self._feed = feed
         self._backend = backend
         self._clock = clock
         self._home = home
@@ -100,6 +103,8 @@ class Requests:
             case messages.Watch(jobs=numbers):
                 connection.reply(self._snapshots.rows(numbers, 0, 0))
                 self._subscriptions.watch(connection, numbers)
+            case messages.Subscribe():
+                self._feed.subscribe(connection)
             case messages.AskExplain(job=number):
                 connection.reply(self._explain(self._work.job(number)))
             case messages.KeepForecast(spec=spec, forecast=forecast):
@@ -115,6 +120,7 @@ class Requests:
     def disconnected(self, connection: ClientConnection) -> None:
         """A client that is gone takes its job with it, unless it has taken its lease itself."""
         self._subscriptions.leave(connection)
+        self._feed.leave(connection)
         with self._work.atomic():
             self._leave(connection)
 

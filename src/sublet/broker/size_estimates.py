@@ -25,7 +25,7 @@ _MATTERS = 16 * MiB
 """A change of what a process usually costs that is worth working out all offers again."""
 _USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB, "lodger": 384 * MiB}
 """What a process costs beside its pool, before any was measured. Those that hold a lease themselves
-are told apart: a notebook's own data is no cost of starting programs cold."""
+count apart ("lodger" in the ledger): a notebook's own data is no cost of starting programs cold."""
 
 
 class _Known(NamedTuple):
@@ -35,12 +35,12 @@ class _Known(NamedTuple):
     least: int
     offers: tuple[Offer, ...]
     otherwise: str
-    """Why there are none."""
+    """Why there are no offers; empty if there are."""
     expected: float | None
 
 
 class SizeEstimator:
-    """Reads the ledger; decides nothing."""
+    """Sizes jobs by what the ledger knows of their programs; keeps what it has worked out."""
 
     def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
         self._measurements = ledger.measurements

@@ -16,7 +16,6 @@ from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Finished, Job, Outcome, Paused, Running, Starting, Waiting
 from sublet.formats.usage_file import read_usage
 from sublet.home import Home
-from sublet.policy.capacity import Capacity
 from sublet.policy.retry import advice, ending
 from sublet.policy.wait_reasons import Reasons
 from sublet.units import format_seconds
@@ -93,11 +92,25 @@ class Snapshots:
             home=str(self._home.path),
             up=self._clock.wall() - self._began,
             driver=self._usage.driver,
-            devices=_device_rows(self._usage.capacities()),
+            devices=self.devices(),
             leases=tuple(self._lease_row(job, facts) for job in self._state.holding()),
             waiting=self._waiting_rows(),
             nurseries=self._backend.nurseries(),
             waits=len(self._queue.wait_queue),
+        )
+
+    def devices(self) -> tuple[DeviceRow, ...]:
+        """How full each device is."""
+        return tuple(
+            DeviceRow(
+                device=capacity.device,
+                leased=sum(one.charge for one in capacity.holdings),
+                strangers=capacity.strangers,
+                standing=capacity.standing,
+                free=max(0, capacity.free),
+            )
+            for capacity in self._usage.capacities()
+            if capacity.within is None
         )
 
     def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> messages.Jobs:
@@ -253,17 +266,3 @@ def _how_it_ended(job: Job, outcome: Outcome, larger: int | None) -> str:
     if outcome.cause == "lease exceeded":
         reason += f"; {advice(job, larger)}"
     return reason
-
-
-def _device_rows(capacities: tuple[Capacity, ...]) -> tuple[DeviceRow, ...]:
-    return tuple(
-        DeviceRow(
-            device=capacity.device,
-            leased=sum(one.charge for one in capacity.holdings),
-            strangers=capacity.strangers,
-            standing=capacity.standing,
-            free=max(0, capacity.free),
-        )
-        for capacity in capacities
-        if capacity.within is None
-    )

@@ -1,4 +1,4 @@
-"""What was asked for, and the states it goes through; each state carries exactly its own data."""
+"""Jobs, and the states they go through; each state carries exactly its own data."""
 
 from typing import Final, Literal
 
@@ -51,7 +51,7 @@ class Surroundings(Struct, frozen=True, weakref=True):
     nice: int
     affinity: tuple[int, ...]
     ignored: tuple[int, ...]
-    """Signals the client was told to ignore (nohup), ignored in the program too."""
+    """Signals that the client ignores (nohup); the program does, too."""
     limits: dict[int, tuple[int, int]]
     """Resource limits by number: soft, hard."""
     closed: tuple[int, ...] = ()
@@ -121,7 +121,7 @@ class JobSpec(Struct, frozen=True):
 
     @property
     def is_pools(self) -> bool:
-        """Whether it is a worker of a pool, whose owner is told how each of its calls ends."""
+        """Whether it is a worker of a pool."""
         return self.program.target == POOL_PROGRAM
 
     @property
@@ -185,7 +185,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):
-    """Accepted, without a lease."""
+    """The job was accepted and has no lease."""
 
     since: float
     tick: float = 0.0
@@ -304,7 +304,7 @@ class Job(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The job's name, as its user gave it or as its program is called."""
         return self.spec.name
 
     @property

@@ -2,28 +2,27 @@
 
 The rules, in the order in which they win:
 
-1. Never more than is free. A lease counts from its grant on; memory that somebody was told to give
+1. Never more than is free. A lease counts from its grant on; memory that somebody was asked to give
    back counts once it is back.
 2. Room for which others were stopped belongs to the job they were stopped for.
 3. Guaranteed jobs before opportunistic ones; these only get what no guaranteed job can use now, and
    are stopped again for one that could use it: as few as will do, then as little as will do.
-4. The order of the line (`sublet.policy.wait_queue`), on the device that is left with the least
+4. The order of the queue (`sublet.policy.wait_queue`), on the device that is left with the least
    room; one that is to be spread, on the device with the fewest others, and of these with the
    most room.
 5. Whoever does not fit may be passed by whoever does. The first of those who wait for the same
    devices is passed freely for `patience` seconds; then, until `limit`, only by jobs that leave its
-   start as it is, as far as anybody can tell; then by nobody. The room is kept on the device where
-   it lacks least. A job that would not fit even if every lease ended keeps nothing: it waits for
-   strangers, and nobody else should.
+   start as it is, as far as anybody can tell; then by nobody. The room is reserved on the device
+   where it lacks least. A job that would not fit even if every lease ended reserves nothing: it
+   waits for strangers, and nobody else should.
+6. A group is granted whole, each of its leases on any of its devices, or not at all. It stops
+   nobody. When it is first and has waited for long, room is reserved on every device that it would
+   take if all leases ended.
 
-6. A group is granted whole, each of its leases on a device of its own choice, or not at all. It
-   stops nobody. When it is first and has waited for long, room is reserved on every device that it
-   would take if all leases ended.
+Every place in the queue comes to its front, because only finitely many can ever stand before it;
+and from the front it starts when the leases that were on its device at `limit` have ended.
 
-Every place in the line comes to its front, because only finitely many can ever stand before it; and
-from the front it starts when the leases that were on its device at `limit` have ended.
-
-Pure: no I/O, no clock. The same rooms, line and moment give the same plan.
+Pure: no I/O, no clock. The same capacities, queue and moment give the same plan.
 """
 
 import heapq
@@ -54,7 +53,7 @@ __all__ = [
 
 
 class Rules(Struct, frozen=True):
-    """How long the first in line lets others pass, in seconds since it came to the front."""
+    """How long the first in the queue lets others pass, in seconds since it came to the front."""
 
     patience: float = 1800.0
     limit: float = 7200.0
@@ -86,7 +85,7 @@ class Preemption(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """What to do now, and what the next plan must know of this one (`Line.follow`)."""
+    """What to do now, and what the next plan must know of this one (`WaitQueue.follow`)."""
 
     grants: tuple[Grant, ...]
     preempt: tuple[Preemption, ...]
@@ -94,7 +93,7 @@ class Plan(Struct, frozen=True):
     heads: tuple[int, ...]
     """Those who are first and cannot start."""
     reserved: dict[str, int]
-    """The devices on which room is kept, and for whom."""
+    """The devices on which room is reserved, and for which job."""
 
 
 def plan(
@@ -109,7 +108,7 @@ def plan(
 
 
 class _Reservation(Struct):
-    """Room kept on a device for the first in line."""
+    """Room reserved on a device for the first in the queue."""
 
     job: int
     until: float | None
@@ -198,7 +197,7 @@ class _Planner:
                 self.coming[name] += coming
 
     def serve(self, service: Service) -> None:
-        """Deal with one class of service in the order of the line.
+        """Deal with one class of service in the order of the queue.
 
         Until the first who cannot start is known, everybody is looked at; from then on only those
         small enough for what is left.

@@ -1,11 +1,11 @@
-"""Who waits, in the order of the line, found by size.
+"""The jobs that wait, in their order, found by size.
 
 A job's place is fixed when it comes: its class, and how long it has waited, weigh against each
 other by `AGEING`, and both sides of that scale move at the same speed. So nothing has to be sorted
 again as time goes by, and only those who come within `AGEING` after a job can ever be put before it
 for their class. Within a class, the submission number alone decides.
 
-The line also remembers, from one plan to the next, since when a job has been first and could not
+The queue also remembers, from one plan to the next, since when a job has been first and could not
 start, and which room was promised to whom. It decides nothing.
 """
 
@@ -45,7 +45,7 @@ class Offer(Struct, frozen=True):
     grow: bool = False
     """Takes all that is free at the grant; the amounts above are then the least."""
     roomy: bool = False
-    """As in `sizing.Size`."""
+    """Sized with so much room that the allocator wastes nothing, see `sizing.Size`."""
 
 
 class Part(Struct, frozen=True):
@@ -177,7 +177,7 @@ class Lane:
         self._write(at, one.smallest, _run(one))
 
     def take(self, one: Candidate) -> None:
-        """Let a job go."""
+        """Remove a job; its place stays."""
         at = bisect_left(self._keys, (one.order, one.job))
         self._entries[at] = None
         self._live -= 1
@@ -240,13 +240,13 @@ class Lane:
 
 
 class WaitQueue:
-    """All that wait. Its owner puts and takes; plans only read."""
+    """All jobs that wait. Its owner puts and takes; plans only read."""
 
     def __init__(self, waiting: Iterable[Candidate] = ()) -> None:
         self._waiting: dict[int, Candidate] = {}
         self._lanes: dict[tuple[Service, Priority, tuple[str, ...]], Lane] = {}
         self.led: dict[int, float] = {}
-        """Since when these jobs are first in their line and could not start."""
+        """Since when these jobs have been first and could not start."""
         self.promised: dict[int, str] = {}
         """For these jobs others were stopped: the device where the room is theirs."""
         self.reserved: dict[str, int] = {}
@@ -261,7 +261,7 @@ class WaitQueue:
         return job in self._waiting
 
     def __iter__(self) -> Iterator[Candidate]:
-        """In the order of the line."""
+        """All candidates, the first one first."""
         keyed = []
         for lane in self._lanes.values():
             # Nobody is before one who has a smaller number in the same lane.
@@ -307,7 +307,7 @@ class WaitQueue:
         self.promised.pop(job, None)
 
     def keep(self, waiting: Iterable[Candidate]) -> None:
-        """Make the line be of exactly these."""
+        """Make the queue be of exactly these."""
         these = {one.job: one for one in waiting}
         for job in [job for job in self._waiting if job not in these]:
             self.take(job)

@@ -24,16 +24,17 @@ def read_ending(record: attempt_files.Record | None) -> Ending | None:
 
 
 def own_status(directory: str, pid: int) -> int | None:
-    """How a process has ended by its own word, as waitpid would say it; None if it left none.
+    """The exit status that a process wrote down itself, as waitpid would return it; None if it
+    wrote none, as one that was killed has not.
 
-    For where its parent, the only one who is told, is not here. Who is killed leaves no word.
+    For a process whose parent, the only one that can wait for it, is gone.
     """
     code = read_exit_code(directory, pid)
     return None if code is None else code << 8
 
 
 def how_started(directory: str) -> str:
-    """How a worker has started by its own word: one that was forked warm may have become a fresh
-    interpreter. Empty if it left none."""
+    """How a worker has started by its own record: one that was forked warm may have become a fresh
+    interpreter. Empty if it left no record."""
     record = attempt_files.read(directory, attempt_files.FRESH)
     return f"cold: {record['why']}" if record and isinstance(record.get("why"), str) else ""

@@ -1,8 +1,8 @@
-"""The broker's side of local workers: starts them, hears of them, ends them.
+"""Starts local workers, follows them through their keepers, and ends them.
 
-It reports to the broker through `Reports` and keeps no lease. An attempt's fate is read from its
-directory (see `attempt_files`), so that a broker that comes later finds the same truth. That an
-attempt has ended is believed of its keeper alone, or when none of its processes is left.
+What became of an attempt is read from its directory (see `attempt_files`), so that a later broker
+finds the same truth. That an attempt has ended is believed of its keeper alone, or when none of its
+processes is left.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from sublet.reactor import Reactor
 _PACKAGE = str(Path(__file__).parents[3])
 _LOOK = 5.0
 _LONGEST_START = 60.0
-"""Seconds from an order to the word that its program runs; it takes 10 ms, if nobody hangs."""
+"""Seconds from an order to the report that its program runs; usually 10 ms."""
 _TRIES = 50
 """Looks in a row, ever farther apart, after which a keeper or a record is not awaited any more."""
 
@@ -60,7 +60,7 @@ class _Attempt:
 
 
 class Launcher:
-    """All workers of this machine."""
+    """The workers of this machine, warm from nurseries or cold."""
 
     def __init__(self, reactor: Reactor, runs: Path, log: Path, reports: Reports) -> None:
         self.reactor = reactor
@@ -180,7 +180,7 @@ class Launcher:
         if attempt.link is not None:
             self._send(attempt, {name: value}, name)
         elif attempt.orphan is not None:
-            attempt.orphan.hear({name: value})
+            attempt.orphan.follow({name: value})
 
     def forget(self, attempt_id: str) -> None:
         """Remove the attempt's directory: all that matters of it is in the ledger."""
@@ -254,7 +254,7 @@ class Launcher:
             self.nurseries.give_up(attempt.nursery, stopped)
         if self._give_up(attempt, "it did not begin in time"):
             return
-        # Its keeper has come and gets no further; without it, the attempt's directory tells more.
+        # Its keeper has come and gets no further; without it, the attempt's directory says more.
         owner = _owner(attempt.directory)
         if owner is not None:
             process_tree.send_exactly({owner.pid: owner.start}, signal.SIGKILL)
@@ -288,7 +288,7 @@ class Launcher:
             attempt.link = None
 
     def _send(self, attempt: _Attempt, packet: dict[str, Any], slot: str = "") -> None:
-        """Say something to the keeper, now or when it listens again."""
+        """Send a packet to the keeper, now or when it reads again; of one slot only the last."""
         if attempt.link is not None:
             attempt.link.put(packet, slot)
             self._write(attempt)
@@ -303,7 +303,7 @@ class Launcher:
 
     @staticmethod
     def _wake(attempt: _Attempt) -> None:
-        """What a keeper is told that cannot wait wakes it, if somebody has stopped it."""
+        """Wake a keeper that somebody has stopped: what it was sent cannot wait."""
         if attempt.keeper is not None:
             process_tree.send_exactly({attempt.keeper.pid: attempt.keeper.start}, signal.SIGCONT)
 
@@ -462,7 +462,7 @@ class Launcher:
             late=lambda grace: self.stop(attempt.attempt_id, WHY, grace),
             gone=lambda: self._orphan_gone(attempt),
         )
-        attempt.orphan.hear(attempt.wishes)
+        attempt.orphan.follow(attempt.wishes)
         if attempt.stopped:
             # The keeper was killed while it ended the tree.
             attempt.orphan.stop(attempt.grace)

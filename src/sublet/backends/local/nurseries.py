@@ -120,12 +120,12 @@ class Nursery:
 
     @property
     def warm(self) -> bool:
-        """Whether it can fork."""
+        """Whether it can fork workers now."""
         return self.state == "warm"
 
 
 class Nurseries:
-    """All nurseries of this broker."""
+    """The nurseries of this broker, by key."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Nurseries:
         self._changed = changed
         self._all: dict[NurseryKey, Nursery] = {}
         self._known: dict[str, Packages] = {}
-        """By interpreter."""
+        """What is known of the packages of each interpreter."""
         self._useless: dict[NurseryKey, int] = {}
         """How many in a row have ended before a worker came from them."""
 
@@ -194,7 +194,7 @@ class Nurseries:
         return packets.send(nursery.link, order, descriptors)
 
     def is_stopped(self, key: NurseryKey) -> bool:
-        """Whether somebody has stopped it."""
+        """Whether somebody has stopped this nursery with a signal."""
         nursery = self._all.get(key)
         return nursery is not None and nursery.warm and process_tree.is_stopped(nursery.pid)
 
