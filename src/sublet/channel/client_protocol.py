@@ -189,14 +189,14 @@ class ClientProtocol:
                 "Too many ways to call models on one connection; make a new one.",
                 Code.RESOURCE_EXHAUSTED,
             )
-        told = {
+        fields = {
             "model": model,
             "version": version,
             "signature": signature,
             "inputs": inputs,
             "outputs": outputs,
         }
-        record = records.plain(records.OPEN, route=route, body=json.dumps(told).encode())
+        record = records.plain(records.OPEN, route=route, body=json.dumps(fields).encode())
         self._routes[model, version, signature, inputs, outputs] = route
         self._put(Outgoing((record,), len(record)))
         return route
@@ -288,8 +288,8 @@ class ClientProtocol:
             self._outputs[record.route] = names
             return None
         if kind == records.EVENT:
-            told = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
-            return records.EVENT, told
+            fields = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
+            return records.EVENT, fields
         if kind not in (records.ANSWER, records.REPLY, records.FAILED):
             raise Malformed(f"an engine does not send records of kind {kind}")
         with self._lock:

@@ -209,14 +209,14 @@ class _Bench:
             _write(plot, drawing.draw(self._figures, self._subject.about))
         said = tables.advice(self._figures)
         if self._as_json:
-            told = self._subject
+            subject = self._subject
             document = {
-                "model": told.model,
-                "about": told.about,
-                "version": told.version,
-                "signature": told.signature,
-                "inputs": told.inputs,
-                "rows": told.way.rows,
+                "model": subject.model,
+                "about": subject.about,
+                "version": subject.version,
+                "signature": subject.signature,
+                "inputs": subject.inputs,
+                "rows": subject.way.rows,
                 "pause": self._pause,
                 "complete": len(self._figures) == len(self._several),
                 "figures": self._figures,

@@ -50,14 +50,14 @@ class Form(NamedTuple):
 class Route:
     """One way in which this client calls a model."""
 
-    def __init__(self, number: int, told: dict[str, Any]) -> None:
+    def __init__(self, number: int, fields: dict[str, Any]) -> None:
         self.number = number
-        self.model = str(told["model"])
-        version = told["version"]
+        self.model = str(fields["model"])
+        version = fields["version"]
         self.version = None if version is None else int(version)
-        self.signature = str(told["signature"])
-        self.inputs = tuple(map(str, told["inputs"]))
-        self.outputs = tuple(map(str, told["outputs"]))
+        self.signature = str(fields["signature"])
+        self.inputs = tuple(map(str, fields["inputs"]))
+        self.outputs = tuple(map(str, fields["outputs"]))
         if len(set(self.inputs)) < len(self.inputs):
             raise Malformed("an input is named twice")
         self.named: tuple[str, ...] | None = None
@@ -104,8 +104,8 @@ class Client:
     def open(self, record: Record, data: bytes) -> None:
         """A new route."""
         try:
-            told = json.loads(text(record, data))
-            self.routes[record.route] = Route(record.route, told)
+            fields = json.loads(text(record, data))
+            self.routes[record.route] = Route(record.route, fields)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Malformed("a route is not as agreed") from None
 
@@ -171,17 +171,17 @@ class Client:
         body = message.encode(errors="replace")[: records.INLINE]
         self.put(records.plain(records.FAILED, call=call, more=code, body=body))
 
-    def reply(self, call: int, told: Any) -> None:
+    def reply(self, call: int, answer: Any) -> None:
         """Answer a question."""
-        body = np.frombuffer(json.dumps(told).encode(), np.uint8)
+        body = np.frombuffer(json.dumps(answer).encode(), np.uint8)
         head, pieces, size, memory = pack([body])
         length = records.HEAD.size + size
         start = records.HEAD.pack(length, records.REPLY, 0, 0, call, len(head))
         self.outbox.put(Outgoing((start, head, *pieces), length, memory))
 
-    def tell(self, told: dict[str, Any]) -> None:
+    def send_event(self, fields: dict[str, Any]) -> None:
         """Say something unasked."""
-        self.put(records.plain(records.EVENT, body=json.dumps(told).encode()))
+        self.put(records.plain(records.EVENT, body=json.dumps(fields).encode()))
 
     def put(self, record: bytes) -> None:
         self.outbox.put(Outgoing((record,), len(record)))

@@ -218,7 +218,7 @@ class Engine:
             self._wake()
         elif event == "unloaded" and self.scheduler.departed(model, version):
             self.loader.want(model, version)
-        self._owner.tell({"event": event, "model": model, "version": version, **more})
+        self._owner.send_event({"event": event, "model": model, "version": version, **more})
         self.flush([self._owner])
 
     def _accept(self) -> None:

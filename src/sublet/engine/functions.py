@@ -133,10 +133,12 @@ class _Call(Bound):
             try:
                 result = self._function(**{name: inputs[name] for name in self._names})
             except (Exception, SystemExit) as error:
-                told = failures.explained(error)
-                if told is error or hasattr(error, "error_code"):
+                answer = failures.explained(error)
+                if answer is error or hasattr(error, "error_code"):
                     raise  # It says by itself what it is: ours, or TensorFlow's.
-                raise ServingError(f"{type(error).__name__}: {told.message}", told.code) from error
+                raise ServingError(
+                    f"{type(error).__name__}: {answer.message}", answer.code
+                ) from error
         if not isinstance(result, Mapping):
             several = result if isinstance(result, (tuple, list)) else (result,)
             result = {f"output_{number}": one for number, one in enumerate(several)}

@@ -52,7 +52,9 @@ Counts = Mapping[tuple[str, int], Inferences]
 """By model and version."""
 
 
-def told(catalogue: Catalogue, counts: Counts, name: str, number: int | None) -> dict[str, Any]:
+def model_statistics(
+    catalogue: Catalogue, counts: Counts, name: str, number: int | None
+) -> dict[str, Any]:
     """The statistics of a version, of all versions of a model, or of all models if it is empty.
 
     Raises ServingError if there are none.

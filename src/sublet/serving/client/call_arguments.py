@@ -24,9 +24,9 @@ class Signatures(Struct, frozen=True):
     all: Mapping[str, Signature]
 
     @classmethod
-    def read(cls, told: Any) -> "Signatures":
+    def read(cls, described: Any) -> "Signatures":
         """As an engine tells them."""
-        return cls(convert(told, dict[str, Signature]))
+        return cls(convert(described, dict[str, Signature]))
 
     def find(self, name: str | None) -> str:
         """The signature that is meant: the default one, or the only one."""

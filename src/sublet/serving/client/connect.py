@@ -201,9 +201,9 @@ def _find(
     refused: ServingError | None = None
     for path, client in engine_directory.open_all(but):
         try:
-            told = client.ask({"ask": "models"}, _PATIENCE)
+            rows = client.ask({"ask": "models"}, _PATIENCE)
             # A list of rows, as the engine answers this question; others are answered by objects.
-            served |= {one["model"] for one in told}  # type: ignore[index]
+            served |= {one["model"] for one in rows}  # type: ignore[index]
             if name in served:
                 found = client.ask({"ask": "describe", "model": name, "version": version})
                 return client, path, int(found["version"]), Signatures.read(found["signatures"])

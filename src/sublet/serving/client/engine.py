@@ -376,9 +376,9 @@ class Engine:
 def _load(
     client: SyncClient, name: str, version: int, path: str, options: dict[str, Any]
 ) -> "_Loaded":
-    told = {"model": name, "version": version}
-    client.ask({"ask": "add", **told, "path": path, "options": options})
-    found = client.ask({"ask": "load", **told})
+    key = {"model": name, "version": version}
+    client.ask({"ask": "add", **key, "path": path, "options": options})
+    found = client.ask({"ask": "load", **key})
     return _Loaded(path, options, Signatures.read(found["signatures"]))
 
 

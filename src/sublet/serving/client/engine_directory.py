@@ -112,8 +112,8 @@ def list_models() -> list[Row]:
     rows: list[Row] = []
     for path, client in open_all():
         try:
-            told: Any = client.ask({"ask": "models"}, _PATIENCE)
-            rows += [Row.read(one, path.stem, str(one.get("device") or "")) for one in told]
+            reports: Any = client.ask({"ask": "models"}, _PATIENCE)
+            rows += [Row.read(one, path.stem, str(one.get("device") or "")) for one in reports]
         except ServingError:
             continue
         finally:

@@ -249,18 +249,18 @@ def _parse(name: str, text: str, source: str) -> Any:
     try:
         return text_format.Parse(text, message, descriptor_pool=pool())
     except text_format.ParseError as wrong:
-        told = re.sub(r"^\d+:\d+ : ", "", str(wrong))
+        text = re.sub(r"^\d+:\d+ : ", "", str(wrong))
         line = wrong.GetLine()
         where = source if line is None else f"{source}, line {line}"
-        raise BadRequest(f"{where}: {told[:300]}", _hint(told)) from None
+        raise BadRequest(f"{where}: {text[:300]}", _hint(text)) from None
     except (UnicodeError, RecursionError) as wrong:
         raise BadRequest(
             f"{source}: this is no text of a {name}.", "Write it as in TensorFlow Serving."
         ) from wrong
 
 
-def _hint(told: str) -> str:
-    unknown = re.search(r'Message type "([\w.]+)" has no field named', told)
+def _hint(text: str) -> str:
+    unknown = re.search(r'Message type "([\w.]+)" has no field named', text)
     if unknown is None:
         return "Values are written as `name: value`, groups of them as `name { … }`."
     fields = pool().FindMessageTypeByName(unknown[1]).fields

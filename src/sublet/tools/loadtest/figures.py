@@ -93,7 +93,7 @@ def figures(
         raise ValueError("no call was answered")
     seconds = sum(window.seconds for window in windows)
     ordered = sorted(call.latency for call in calls)
-    told = all(call.batch for call in calls)
+    split = all(call.batch for call in calls)
     return Figures(
         concurrency=concurrency,
         requests=len(calls),
@@ -106,10 +106,10 @@ def figures(
         p50=quantile(ordered, 0.5),
         p95=quantile(ordered, 0.95),
         p99=quantile(ordered, 0.99),
-        queued=statistics.fmean(call.queued for call in calls) if told else None,
-        computed=statistics.fmean(call.computed for call in calls) if told else None,
+        queued=statistics.fmean(call.queued for call in calls) if split else None,
+        computed=statistics.fmean(call.computed for call in calls) if split else None,
         # Each call is a part of its batch; the parts add up to the number of batches.
-        batch=len(calls) / math.fsum(1 / call.batch for call in calls) if told else None,
+        batch=len(calls) / math.fsum(1 / call.batch for call in calls) if split else None,
         error=error,
     )
 

@@ -66,8 +66,8 @@ class HttpTarget:
         try:
             ask = f"GET {self._path}/metadata HTTP/1.1\r\n{self._head}\r\n"
             body = await connection.send(ask.encode())
-            told = json.loads(body)["metadata"]["signature_def"]["signature_def"]
-            return Signatures({name: _signature(one) for name, one in told.items()})
+            given = json.loads(body)["metadata"]["signature_def"]["signature_def"]
+            return Signatures({name: _signature(one) for name, one in given.items()})
         except (ValueError, KeyError, TypeError, AttributeError):
             raise WorldError(
                 f"{self.url} does not speak TensorFlow Serving's REST API.",
@@ -222,16 +222,16 @@ def _error(status: int, body: bytes) -> str:
         return f"The server answers with status {status}."
 
 
-def _signature(told: Mapping[str, Any]) -> Signature:
+def _signature(given: Mapping[str, Any]) -> Signature:
     return Signature(
-        told.get("method_name", ""),
-        {name: _spec(one) for name, one in told["inputs"].items()},
-        {name: _spec(one) for name, one in told["outputs"].items()},
+        given.get("method_name", ""),
+        {name: _spec(one) for name, one in given["inputs"].items()},
+        {name: _spec(one) for name, one in given["outputs"].items()},
     )
 
 
-def _spec(told: Mapping[str, Any]) -> TensorSpec:
-    shape = told["tensor_shape"]
+def _spec(given: Mapping[str, Any]) -> TensorSpec:
+    shape = given["tensor_shape"]
     sizes = tuple(int(dim["size"]) for dim in shape.get("dim", ()))
-    dtype = _NUMBERS.get(told["dtype"], 0)
-    return TensorSpec(told.get("name", ""), dtype, None if shape.get("unknown_rank") else sizes)
+    dtype = _NUMBERS.get(given["dtype"], 0)
+    return TensorSpec(given.get("name", ""), dtype, None if shape.get("unknown_rank") else sizes)

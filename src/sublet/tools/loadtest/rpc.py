@@ -49,8 +49,8 @@ class GrpcTarget:
         self._name(request.model_spec)
         data = await self.ask("GetModelMetadata", request.SerializeToString())
         reply = serving("GetModelMetadataResponse").FromString(data)
-        told = serving("SignatureDefMap").FromString(reply.metadata["signature_def"].value)
-        return Signatures({name: _signature(one) for name, one in told.signature_def.items()})
+        given = serving("SignatureDefMap").FromString(reply.metadata["signature_def"].value)
+        return Signatures({name: _signature(one) for name, one in given.signature_def.items()})
 
     def request(self, name: str, inputs: Arrays) -> bytes:
         """A call, as bytes."""
@@ -118,11 +118,11 @@ class Rpc:
         return _ANSWERED
 
 
-def _signature(told: Any) -> Signature:
-    return Signature(told.method_name, _specs(told.inputs), _specs(told.outputs))
+def _signature(given: Any) -> Signature:
+    return Signature(given.method_name, _specs(given.inputs), _specs(given.outputs))
 
 
-def _specs(told: Mapping[str, Any]) -> dict[str, TensorSpec]:
+def _specs(given: Mapping[str, Any]) -> dict[str, TensorSpec]:
     return {
         name: TensorSpec(
             one.name,
@@ -131,5 +131,5 @@ def _specs(told: Mapping[str, Any]) -> dict[str, TensorSpec]:
             if one.tensor_shape.unknown_rank
             else tuple(dim.size for dim in one.tensor_shape.dim),
         )
-        for name, one in told.items()
+        for name, one in given.items()
     }

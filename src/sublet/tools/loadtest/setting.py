@@ -37,12 +37,12 @@ class Setting(Struct, frozen=True):
         """As an engine reads them."""
         if self == Setting():
             return {}
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "max_batch_size": self.largest,
             "batch_timeout_micros": self.micros,
             "max_enqueued_batches": self.enqueued,
         }
-        return told | ({"allowed_batch_sizes": list(self.sizes)} if self.padded else {})
+        return options | ({"allowed_batch_sizes": list(self.sizes)} if self.padded else {})
 
     def text(self, notes: Sequence[str] = ()) -> str:
         """As TensorFlow Serving's text proto."""
@@ -57,8 +57,8 @@ class Setting(Struct, frozen=True):
     def __str__(self) -> str:
         wait = f"wait {self.micros / 1000:g} ms" if self.micros else "no wait"
         rows = "1 row" if self.largest == 1 else f"{self.largest} rows"
-        told = f"{rows}, {wait}{', padded' if self.padded else ''}"
-        return f"{told} (defaults)" if self == Setting() else told
+        text = f"{rows}, {wait}{', padded' if self.padded else ''}"
+        return f"{text} (defaults)" if self == Setting() else text
 
 
 def check(path: Path, force: bool) -> None:

@@ -67,8 +67,8 @@ async def served(name: str, version: int | None) -> tuple[AsyncClient, int, Sign
     for path in (Home.find().path / "engines").glob("*.sock"):
         with contextlib.suppress(ServingError):
             client = await AsyncClient.open(str(path))
-            told: Any = await client.ask({"ask": "models"})
-            if any((one["model"], one["version"]) == (name, number) for one in told):
+            answer: Any = await client.ask({"ask": "models"})
+            if any((one["model"], one["version"]) == (name, number) for one in answer):
                 return client, number, found
             client.close()
     raise ServingError(f"The engine that served {name!r} has just ended.", Code.UNAVAILABLE)
@@ -141,8 +141,8 @@ def locate(model: str, version: int | None) -> Target | None:
 async def own(engine: Engine, place: Target, wanted: Wanted) -> Subject:
     """A model in an engine of its own."""
     client = await AsyncClient.open(engine.worker.path)
-    told = await client.ask({"ask": "describe", "model": NAME, "version": place.version})
-    found = Signatures.read(told["signatures"])
+    answer = await client.ask({"ask": "describe", "model": NAME, "version": place.version})
+    found = Signatures.read(answer["signatures"])
     about = f"{place.name}, version {place.version}, in an engine of its own"
     return _through_channel(client, NAME, place.version, found, wanted, about)
 

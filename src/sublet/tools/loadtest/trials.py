@@ -95,12 +95,12 @@ class Trials:
         return await self._load.step(self._concurrency, self._most / 4)
 
     async def compare(
-        self, setting: Setting, told: Callable[[int], None] = lambda pair: None
+        self, setting: Setting, on_pair: Callable[[int], None] = lambda pair: None
     ) -> list[tuple[Figures, Figures]]:
         """Rounds of the defaults and of this setting, one after the other, in turns."""
         pairs = []
         for pair in range(PAIRS):
-            told(pair)
+            on_pair(pair)
             order = [Setting(), setting]
             found = {}
             for one in order if pair % 2 == 0 else order[::-1]:

@@ -210,10 +210,10 @@ class Conversation:
                 raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
             return
         self.settled = True
-        told = frames.read_settings(payload)
-        if (window := told.get(Setting.INITIAL_WINDOW_SIZE)) is not None:
+        settings = frames.read_settings(payload)
+        if (window := settings.get(Setting.INITIAL_WINDOW_SIZE)) is not None:
             self.sender.set_initial(window, [stream.out for stream in self._streams.values()])
-        if (size := told.get(Setting.MAX_FRAME_SIZE)) is not None:
+        if (size := settings.get(Setting.MAX_FRAME_SIZE)) is not None:
             self.sender.set_frame(size)
         self.sender.put(frames.frame(frames.SETTINGS, frames.ACK, 0))
 

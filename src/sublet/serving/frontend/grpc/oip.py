@@ -112,8 +112,8 @@ class Inference:
         request = parse(inference("ModelStatisticsRequest"), data)
         number = _number(request.version)
         counts = await self._backend.statistics()
-        told = statistics.told(self._backend.catalogue, counts, request.name, number)
-        return _bytes(inference("ModelStatisticsResponse")(**told))
+        counted = statistics.model_statistics(self._backend.catalogue, counts, request.name, number)
+        return _bytes(inference("ModelStatisticsResponse")(**counted))
 
     async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)

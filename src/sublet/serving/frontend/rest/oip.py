@@ -86,7 +86,7 @@ class Inference:
     def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
         model = self._backend.catalogue.models[version.model]
         _, signature = checks.check_signature(signatures, "", rest=True)
-        told = {
+        document = {
             "name": version.model,
             "versions": [
                 str(each.number)
@@ -97,7 +97,7 @@ class Inference:
             "inputs": _specs(signature.inputs),
             "outputs": _specs(signature.outputs),
         }
-        return Reply(200, writing.encode(told))
+        return Reply(200, writing.encode(document))
 
     def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
         version = self._calls.find(target)
@@ -114,8 +114,8 @@ class Inference:
 
     async def _count(self, name: str, number: int | None) -> Reply:
         counts = await self._backend.statistics()
-        told = statistics.told(self._backend.catalogue, counts, name, number)
-        return Reply(200, writing.encode(told))
+        document = statistics.model_statistics(self._backend.catalogue, counts, name, number)
+        return Reply(200, writing.encode(document))
 
     def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
         split = request.head.split
@@ -184,21 +184,21 @@ def _configured(version: Version, signatures: Mapping[str, Signature]) -> Reply:
     sides = {
         side: [
             {
-                "name": told["name"],
-                "data_type": f"TYPE_{told['datatype'].replace('BYTES', 'STRING')}",
-                "dims": told["shape"],
+                "name": spec["name"],
+                "data_type": f"TYPE_{spec['datatype'].replace('BYTES', 'STRING')}",
+                "dims": spec["shape"],
             }
-            for told in _specs(specs)
+            for spec in _specs(specs)
         ]
         for side, specs in (("input", signature.inputs), ("output", signature.outputs))
     }
-    told = {"name": version.model, "platform": _PLATFORM, "max_batch_size": 0, **sides}
-    return Reply(200, writing.encode(told))
+    document = {"name": version.model, "platform": _PLATFORM, "max_batch_size": 0, **sides}
+    return Reply(200, writing.encode(document))
 
 
 def _server(request: Request) -> Reply:
-    told = {"name": "sublet", "version": sublet.__version__, "extensions": _EXTENSIONS}
-    return Reply(200, writing.encode(told))
+    document = {"name": "sublet", "version": sublet.__version__, "extensions": _EXTENSIONS}
+    return Reply(200, writing.encode(document))
 
 
 def _healthy(request: Request) -> Reply:

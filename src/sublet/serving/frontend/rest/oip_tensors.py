@@ -138,17 +138,17 @@ def outcome(
         classes = asked.get("classification", 0)
         if type(classes) is int and classes > 0 and array.dtype.kind != "O":
             array, kind = _best(array, classes), KINDS[STRING]
-        told: dict[str, Any] = {
+        output: dict[str, Any] = {
             "name": name,
             "datatype": kind.triton,
             "shape": list(array.shape),
         }
         if asked.get("binary_data", all_raw) is True:
             parts.append(_raw(array))
-            told["parameters"] = {"binary_data_size": len(parts[-1])}
+            output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
-            told["data"] = writing.flat(array)
-        outputs.append(told)
+            output["data"] = writing.flat(array)
+        outputs.append(output)
     document: dict[str, Any] = {
         "model_name": version.model,
         "model_version": str(version.number),

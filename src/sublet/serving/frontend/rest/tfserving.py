@@ -234,15 +234,15 @@ def _regressed(rows: int, answer: Answer) -> Reply:
 
 def status(catalogue: Catalogue, name: str, number: int | None, label: str | None) -> Reply:
     """The state of one version, or of all, the newest first."""
-    told = [_version_status(version) for version in catalogue.known(name, number, label)]
-    return Reply(200, writing.encode({"model_version_status": told}))
+    statuses = [_version_status(version) for version in catalogue.known(name, number, label)]
+    return Reply(200, writing.encode({"model_version_status": statuses}))
 
 
 def metadata(version: Version, signatures: Mapping[str, Signature]) -> Reply:
     """The signatures of a version."""
     spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
-    told = {name: _signature(signature) for name, signature in signatures.items()}
-    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": told}}}
+    described = {name: _signature(signature) for name, signature in signatures.items()}
+    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
     return Reply(200, writing.encode(body))
 
 
