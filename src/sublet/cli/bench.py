@@ -175,7 +175,6 @@ class _Bench:
         self._progress = load_options.Progress()
 
     async def run(self, opening: Any) -> None:
-        """All steps."""
         from sublet.tools.loadtest.load import Load
 
         subject = self._subject = await opening

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import invalid_argument
 from sublet.errors import ServingError
 
 LARGEST = 64
@@ -34,8 +34,7 @@ class Options:
     """Seconds that a batch waits to be full; 0 takes what is there."""
     sizes: tuple[int, ...] = ()
     """Rows that a batch may have: it is filled up to the next. None: any number."""
-    enqueued: int = ENQUEUED
-    """Batches that may wait."""
+    enqueued: int = ENQUEUED  # Batches that may wait.
     weight: float = 1.0
     """Its share of the device where models compete."""
     priority: int = 0
@@ -129,4 +128,4 @@ def _number(options: Mapping[str, Any], name: str, default: float, zero: bool = 
 
 
 def _wrong(name: str, rule: str) -> ServingError:
-    return ServingError(f"The option {name} {rule}.", Code.INVALID_ARGUMENT)
+    return invalid_argument(f"The option {name} {rule}.")

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from msgspec import Struct, field
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 
 
@@ -27,8 +27,7 @@ class TensorSpec(Struct, frozen=True):
 
     name: str
     """Of the tensor in the graph, as `x:0`."""
-    dtype: int
-    """As in TensorFlow's DataType."""
+    dtype: int  # As in TensorFlow's DataType.
     shape: tuple[int, ...] | None = None
     """-1 for a dimension of any size; None for any rank."""
 
@@ -66,8 +65,6 @@ class Model(Struct, frozen=True):
 
 
 class Catalogue(Struct, frozen=True):
-    """All models."""
-
     models: Mapping[str, Model] = field(default_factory=dict)
 
     def find(self, name: str, version: int | None = None, label: str | None = None) -> Version:
@@ -94,9 +91,7 @@ class Catalogue(Struct, frozen=True):
         model = self.models.get(name)
         number = None if model is None else model.labels.get(label)
         if number is None:
-            raise ServingError(
-                f"Unrecognized servable version label: {label}", Code.INVALID_ARGUMENT
-            )
+            raise invalid_argument(f"Unrecognized servable version label: {label}")
         return number
 
     def known(

@@ -31,7 +31,7 @@ class Notice(Struct, frozen=True):
 
 
 class Notices:
-    """A server's."""
+    """The notices of one server, in a file that it owns."""
 
     def __init__(self) -> None:
         directory = Home.find().path / "engines"
@@ -53,7 +53,6 @@ class Notices:
                 self._write()
 
     def close(self) -> None:
-        """The server ends."""
         self._path.unlink(missing_ok=True)
         if self._lock >= 0:
             os.close(self._lock)

@@ -70,10 +70,8 @@ class Settings(Struct, frozen=True):
     metrics_path: str | None = METRICS_PATH
     cors: bool = False
     """Whether pages of any site may call the REST API."""
-    tls: Tls | None = None
-    """Of the gRPC port."""
-    rest_tls: Tls | None = None
-    """Of the REST port."""
+    tls: Tls | None = None  # Of the gRPC port.
+    rest_tls: Tls | None = None  # Of the REST port.
     access: Access = Access()
     reload_roots: tuple[str, ...] = ()
     """Where clients may have models loaded from; none for beside those of the beginning."""
@@ -204,7 +202,6 @@ def batching(parameters: BatchingParameters) -> dict[str, Any]:
 
 
 def read(path: str, flag: str) -> str:
-    """The text of a file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -265,7 +265,6 @@ class _FrontEnd:
             return
 
     def kill(self) -> None:
-        """End it at once."""
         # `Process.kill` may reap what has just ended, and asyncio then complains of a lost child.
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

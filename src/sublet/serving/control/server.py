@@ -38,7 +38,7 @@ _LOOK = 1.0
 
 
 class Addresses(Struct, frozen=True):
-    """Where it listens."""
+    """The addresses that the server listens on."""
 
     rest: str | None = None
     grpc: str | None = None
@@ -112,7 +112,6 @@ class Server:
         return self._frontends.publish(catalogue, names, self._engines.silent)
 
     def _publish_again(self) -> None:
-        """Others are silent now."""
         self.publish(self.reconciler.catalogue)
 
     async def acknowledged(self, number: int) -> None:

@@ -13,8 +13,7 @@ from sublet.errors import ServingError
 _BELIEVED = 0.02
 """Seconds. Others may have left the queue of whom this front end knows nothing."""
 
-Key = tuple[str, int]
-"""A model and its version."""
+Key = tuple[str, int]  # A model and its version.
 
 
 class _FullQueue:
@@ -38,7 +37,6 @@ class Backpressure:
         self._full[key] = _FullQueue(text, now + _BELIEVED)
 
     def done(self, key: Key) -> None:
-        """A call has left its queue."""
         if self._full and (queue := self._full.get(key)) is not None:
             queue.free_places += 1
 

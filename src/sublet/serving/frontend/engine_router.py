@@ -11,8 +11,7 @@ import numpy as np
 
 from sublet.channel.async_client import AsyncClient
 from sublet.channel.client_protocol import Answer
-from sublet.channel.codes import Code
-from sublet.engine.model_queue import FULL
+from sublet.channel.codes import Code, QueueFull
 from sublet.errors import ServingError
 from sublet.serving import catalogue
 from sublet.serving import link as say
@@ -73,7 +72,6 @@ class EngineRouter:
         return self._call(client, version, signature, inputs, outputs, deadline, priority)
 
     def unready(self, version: Version | None = None) -> str:
-        """As `ModelBackend.unready`."""
         if version is None:
             return catalogue.unready(self.catalogue, self.silent)
         if catalogue.answers(version, self.silent):
@@ -90,7 +88,6 @@ class EngineRouter:
         return np.empty(size, np.uint8).data
 
     def admit(self, version: Version) -> None:
-        """As `ModelBackend.admit`."""
         try:
             self._backpressure.check((version.model, version.number), time.monotonic())
         except ServingError as full:
@@ -106,25 +103,21 @@ class EngineRouter:
         return version.signatures
 
     async def reload(self, config: bytes) -> None:
-        """As `ModelBackend.reload`."""
         number = next(self._numbers)
         reply = await self._ask(number, say.Reload(number, config))
         if reply.code:
             raise ServingError(reply.error, reply.code)
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
-        """As `ModelBackend.count`."""
         name = model if model in self.catalogue.models else _UNKNOWN
         self.tally.request(name, api, entrypoint, code, seconds)
 
     async def exposition(self) -> str:
-        """As `ModelBackend.exposition`."""
         number = next(self._numbers)
         text: str = (await self._ask(number, say.AskExposition(number))).text
         return text
 
     async def statistics(self) -> Counts:
-        """As `ModelBackend.statistics`."""
         number = next(self._numbers)
         counts: Counts = (await self._ask(number, say.AskStatistics(number))).inferences
         return counts
@@ -146,7 +139,7 @@ class EngineRouter:
         await asyncio.sleep(0)
 
     def tidy(self) -> None:
-        """Close what nobody uses any more."""
+        """Close clients that no call uses any more."""
         for client in [client for client in self._retired if not len(client)]:
             self._retired.remove(client)
             client.close()
@@ -218,7 +211,7 @@ class EngineRouter:
         key = version.model, version.number
         calls = self.tally.inference(*key)
         error = None if done.cancelled() else done.exception()
-        if isinstance(error, ServingError) and error.message.startswith(FULL):
+        if isinstance(error, QueueFull):
             self._backpressure.full(key, error.message, now)
         else:
             self._backpressure.done(key)

@@ -21,8 +21,7 @@ class Limits(Struct, frozen=True):
     """Of a REST request, also after it was unpacked."""
     bodies: int = 512 * _MiB
     """Of all REST requests together that are still coming in."""
-    connections: int = 4096
-    """Of each protocol."""
+    connections: int = 4096  # Of each protocol.
     head: int = 64 * 1024
     """Of the request line and all headers together."""
     headers: int = 100

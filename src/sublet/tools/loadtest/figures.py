@@ -12,15 +12,12 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-AGREEING = 3
-"""Windows that have to agree."""
+AGREEING = 3  # Windows that have to agree.
 NEAR = 0.05
 """How far each of them may be from their mean."""
 
 
 class Call(NamedTuple):
-    """One answered call."""
-
     latency: float
     queued: float = 0.0
     computed: float = 0.0
@@ -36,11 +33,9 @@ class Window(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Answers in a second."""
         return len(self.calls) / self.seconds
 
     def quantile(self, share: float) -> float:
-        """Of the latencies."""
         return quantile(sorted(call.latency for call in self.calls), share)
 
 
@@ -48,16 +43,13 @@ class Figures(Struct, frozen=True):
     """One step: so many calls at once."""
 
     concurrency: int
-    requests: int
-    """That were answered."""
+    requests: int  # Answered.
     failed: int
     seconds: float
     stable: bool
     """Whether its last windows agreed, or its time was over."""
-    rate: float
-    """Requests in a second."""
-    rows: float
-    """Rows in a second."""
+    rate: float  # Requests in a second.
+    rows: float  # Rows in a second.
     mean: float
     p50: float
     p95: float
@@ -66,8 +58,7 @@ class Figures(Struct, frozen=True):
     """Mean until the batch of a call began; None if the server does not tell."""
     computed: float | None
     """Mean that the batch of a call took."""
-    batch: float | None
-    """Mean rows of a batch."""
+    batch: float | None  # Mean rows of a batch.
     error: str = ""
     """What the last call that failed was told."""
 

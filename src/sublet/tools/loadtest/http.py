@@ -49,7 +49,6 @@ class HttpTarget:
             self._head += f"Authorization: Bearer {token}\r\n"
 
     async def connect(self) -> "Connection":
-        """A new connection."""
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(Connection, self.host, self.port)
@@ -77,7 +76,6 @@ class HttpTarget:
             connection.close()
 
     def request(self, name: str, signature: Signature, inputs: Arrays) -> bytes:
-        """A call, as bytes."""
         plain = {key: _plain(array) for key, array in inputs.items()}
         document: dict[str, Any] = {} if name == DEFAULT else {"signature_name": name}
         if not batchable(signature):
@@ -96,7 +94,7 @@ class HttpTarget:
 
 
 class Rest:
-    """The way."""
+    """Calls a model through REST."""
 
     def __init__(
         self,
@@ -151,7 +149,6 @@ class Connection(asyncio.Protocol):
         """Whether the one who waits wants the body."""
 
     def send(self, request: bytes) -> "asyncio.Future[bytes]":
-        """The body of the reply."""
         return self._begin(request, True)
 
     def call(self, request: bytes) -> "asyncio.Future[Answer]":
@@ -159,7 +156,6 @@ class Connection(asyncio.Protocol):
         return self._begin(request, False)
 
     def close(self) -> None:
-        """Hang up."""
         self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

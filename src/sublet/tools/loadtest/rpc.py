@@ -53,7 +53,6 @@ class GrpcTarget:
         return Signatures({name: _signature(one) for name, one in given.signature_def.items()})
 
     def request(self, name: str, inputs: Arrays) -> bytes:
-        """A call, as bytes."""
         request = serving("PredictRequest")()
         self._name(request.model_spec)
         request.model_spec.signature_name = name
@@ -70,7 +69,6 @@ class GrpcTarget:
         return data
 
     async def ask(self, method: str, data: bytes) -> bytes:
-        """The reply's bytes. Raises ServingError."""
         try:
             reply: bytes = await self.method(method)(data)
         except grpc.aio.AioRpcError as error:
@@ -82,7 +80,6 @@ class GrpcTarget:
         return partial(self._channel.unary_unary(f"{_SERVICE}/{name}"), metadata=self._metadata)
 
     async def close(self) -> None:
-        """Hang up."""
         await self._channel.close()
 
     def _name(self, spec: Any) -> None:
@@ -92,7 +89,7 @@ class GrpcTarget:
 
 
 class Rpc:
-    """The way."""
+    """Calls a model through gRPC."""
 
     def __init__(self, target: GrpcTarget, name: str, inputs: Sequence[Arrays], rows: int) -> None:
         self.rows = rows

@@ -15,12 +15,10 @@ FILE = "batching_params.pbtxt"
 
 
 class Setting(Struct, frozen=True):
-    """The defaults are the engine's."""
+    """How batches are made; the defaults are the engine's."""
 
-    largest: int = LARGEST
-    """max_batch_size."""
-    micros: int = 0
-    """batch_timeout_micros."""
+    largest: int = LARGEST  # max_batch_size.
+    micros: int = 0  # batch_timeout_micros.
     padded: bool = False
     """Whether batches are filled up to a power of two: allowed_batch_sizes."""
 

@@ -79,7 +79,7 @@ NAME = "sublet-bench"
 
 
 class Wanted(Struct, frozen=True):
-    """What the user says about calls."""
+    """What the user says about the calls."""
 
     signature: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -103,8 +103,7 @@ class Target(Struct, frozen=True):
 class Subject(Struct, frozen=True):
     """A model, ready to be called."""
 
-    about: str
-    """In one line, for people."""
+    about: str  # In one line, for people.
     model: str
     version: int | None
     signature: str
@@ -169,7 +168,6 @@ async def over_rest(
 async def over_grpc(
     target: "GrpcTarget", name: str, version: int | None, wanted: Wanted
 ) -> Subject:
-    """The same through gRPC."""
     from sublet.tools.loadtest.rpc import Rpc
 
     try:

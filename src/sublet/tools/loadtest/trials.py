@@ -38,7 +38,7 @@ class Change(Struct, frozen=True):
 
 
 class TrialVerdict(Struct, frozen=True):
-    """What came out."""
+    """The outcome of the comparison."""
 
     suggested: bool
     reason: str
@@ -90,7 +90,6 @@ class Trials:
         self._most = most
 
     async def measure(self, setting: Setting) -> Figures:
-        """What a setting gives."""
         self._apply(setting)
         return await self._load.step(self._concurrency, self._most / 4)
 

@@ -73,13 +73,11 @@ class StreamFault(Exception):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame, complete."""
     size = len(payload)
     return HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
 def settings(values: dict[Setting, int]) -> bytes:
-    """A SETTINGS frame."""
     payload = b"".join(
         key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values.items()
     )
@@ -92,12 +90,10 @@ def window_update(stream: int, size: int) -> bytes:
 
 
 def reset(stream: int, fault: Fault) -> bytes:
-    """A RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream, fault.to_bytes(4, "big"))
 
 
 def goaway(last: int, fault: Fault, text: str = "") -> bytes:
-    """A GOAWAY frame."""
     return frame(GOAWAY, 0, 0, last.to_bytes(4, "big") + fault.to_bytes(4, "big") + text.encode())
 
 

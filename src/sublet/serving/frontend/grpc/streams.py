@@ -68,8 +68,7 @@ class Stream:
         """Bytes that the client may still send."""
         self._held = 0
         """Bytes that are taken of the room."""
-        self._received = 0
-        """Bytes that have come in all."""
+        self._received = 0  # Bytes that have come in all.
         self._pace: Pace | None = None
         """Of a message that is not complete."""
         self._stuck: tuple[int, float] = (0, 0.0)

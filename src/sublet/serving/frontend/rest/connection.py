@@ -45,14 +45,13 @@ class Handler(Protocol):
 
 
 class ServerContext(Protocol):
-    """What connections share: their server."""
+    """What the connections of a server share."""
 
     limits: Limits
     access: Access
     heads: Heads
     handler: Handler
-    lines: bytes
-    """Header lines of every reply."""
+    lines: bytes  # Header lines of every reply.
     connections: "set[Connection]"
     draining: bool
     coming: int
@@ -76,8 +75,7 @@ class Connection(asyncio.Protocol):
         self._begun = False
         """A part of a head is there."""
         self._body = bytearray()
-        self._pace: Pace
-        """Of that body."""
+        self._pace: Pace  # Of the body that is being read.
         self._chunks: Chunks | None = None
         self._closing = False
         """Nothing more is read; the connection ends when all replies are out."""
@@ -219,7 +217,7 @@ class Connection(asyncio.Protocol):
         self._body = bytearray()
 
     def _take(self, head: Head, body: Body) -> None:
-        """A request is there."""
+        """Handle a request that is complete."""
         if head.gzip:
             body = unpack(body, self._limits.body)
         now = time.monotonic()
@@ -328,7 +326,6 @@ class Connection(asyncio.Protocol):
         self._since = max(self._since, time.monotonic())
 
     def abort(self) -> None:
-        """End now."""
         self._transport.abort()
 
     def _at_rest(self) -> bool:

@@ -73,8 +73,6 @@ _REMEMBERED = 4096
 
 
 class Calls:
-    """One per site."""
-
     def __init__(self, backend: ModelBackend, limits: Limits) -> None:
         self._backend = backend
         self._limits = limits

@@ -41,34 +41,28 @@ class Head(NamedTuple):
     """What the framing of a request and the APIs need of its first lines."""
 
     method: str
-    path: str
-    """Still percent-encoded, without the query."""
+    path: str  # Still percent-encoded, without the query.
     length: int = 0
     """Of the body in bytes; -1: it comes in chunks."""
     keep_alive: bool = True
-    minor: int = 1
-    """Of the HTTP version."""
+    minor: int = 1  # Of the HTTP version.
     expects: bool = False
     """The client waits for leave to send the body."""
     gzip: bool = False
     split: int | None = None
     """Where the JSON of a request ends and raw tensors begin (Open Inference Protocol)."""
-    authorization: bytes = b""
-    """As the client wrote it."""
+    authorization: bytes = b""  # As the client wrote it.
 
 
 class Request(NamedTuple):
-    """One request, whole."""
+    """A request that is complete."""
 
     head: Head
     body: Body
-    received: float
-    """By time.monotonic."""
+    received: float  # By time.monotonic.
 
 
 class Reply(NamedTuple):
-    """What is sent back."""
-
     status: int
     body: bytes
     kind: bytes = JSON

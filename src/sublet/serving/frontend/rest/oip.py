@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import sublet
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving import statistics
 from sublet.serving.catalogue import Signature, State, Version
@@ -19,7 +19,6 @@ from sublet.serving.frontend import checks
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.repository_index import fixed, index
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
-from sublet.serving.frontend.rest.documents import wrong
 from sublet.serving.frontend.rest.exchange import Calls
 from sublet.serving.frontend.rest.messages import Pending, Reply, Request
 
@@ -32,8 +31,6 @@ _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "s
 
 
 class Inference:
-    """The API."""
-
     def __init__(self, backend: ModelBackend, calls: Calls) -> None:
         self._backend = backend
         self._calls = calls
@@ -121,7 +118,7 @@ class Inference:
         split = request.head.split
         body = request.body
         if split is not None and split > len(body):
-            raise wrong("Inference-Header-Content-Length is larger than the body.")
+            raise invalid_argument("Inference-Header-Content-Length is larger than the body.")
         version = self._calls.find(target)
         self._calls.admit(version)
         document = documents.parse(body if split is None else body[:split])
@@ -141,7 +138,7 @@ class Inference:
         parameters = oip_tensors.one_object(document, "parameters")
         chosen = parameters.get("signature_name", "")
         if type(chosen) is not str:
-            raise wrong("The parameter signature_name is a string.")
+            raise invalid_argument("The parameter signature_name is a string.")
         name, signature = checks.check_signature(signatures, chosen, rest=True)
         inputs = oip_tensors.inputs(document, raw)
         checks.check_inputs(signature, inputs)

@@ -34,7 +34,6 @@ class Router:
         self._routes: dict[tuple[str, str], Answerer] = {}
 
     def handle(self, request: Request) -> Reply | Pending:
-        """Answer a request."""
         place = request.head.method, request.head.path
         try:
             answerer = self._routes.get(place)
