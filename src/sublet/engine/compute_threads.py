@@ -69,6 +69,8 @@ def session(graph: Any, one: bool) -> Any:
 def start_eager() -> None:
     """Create the devices of eager execution, if there are none yet. Whoever loads what runs eagerly
     calls this first: else it would create them while the switch may be set for another model."""
+    if _switch is None:
+        return
     import tensorflow as tf
 
     with _creating_devices:

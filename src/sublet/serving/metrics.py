@@ -60,8 +60,8 @@ class Tally(Struct):
                 spread = self.latencies[key] = Spread.of(REQUEST_BOUNDS)
             spread.add(REQUEST_BOUNDS, seconds * 1e6)
 
-    def run(self, model: str, api: str, queued: float, computed: float) -> None:
-        """Count what the engine said about an answer."""
+    def batch(self, model: str, api: str, queued: float, computed: float) -> None:
+        """Count the times of the batch that an answer was in."""
         if (spread := self.runs.get((model, api))) is None:
             spread = self.runs[(model, api)] = Spread.of(REQUEST_BOUNDS)
             self.waits.setdefault(model, Spread.of(QUEUE_BOUNDS))

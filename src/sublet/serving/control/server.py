@@ -18,7 +18,6 @@ from msgspec import Struct
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
 from sublet.home import Home
-from sublet.serving import link as say
 from sublet.serving import metrics, redaction
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.client.notices import Notices
@@ -117,7 +116,7 @@ class Server:
     async def acknowledged(self, number: int) -> None:
         await self._frontends.acknowledged(number)
 
-    def _open(self) -> tuple[Addresses, list[say.Opening]]:
+    def _open(self) -> tuple[Addresses, list[messages.Opening]]:
         """Take all addresses before anything is started."""
         settings, listeners = self.settings, self._listeners
         rest = grpc = None
@@ -132,7 +131,7 @@ class Server:
         if settings.grpc_socket_path is not None:
             listeners.open_unix("grpc", settings.grpc_socket_path, "--grpc_socket_path")
         openings = [
-            say.Opening(
+            messages.Opening(
                 listeners.numbers("rest", place),
                 listeners.numbers("grpc", place),
                 settings.rest_timeout,

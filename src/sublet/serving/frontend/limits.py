@@ -91,7 +91,7 @@ class MemoryBudget:
     def take(self, size: int, beside: int = 0) -> None:
         """Raises if there is not so much left; `beside` is held, too, and not counted here."""
         if self.taken + beside + size > self._size:
-            raise short()
+            raise exhausted()
         self.taken += size
 
     def give(self, size: int) -> None:
@@ -99,7 +99,7 @@ class MemoryBudget:
         self.taken -= size
 
 
-def short() -> ServingError:
+def exhausted() -> ServingError:
     """For a request for which there is no memory, or no descriptor for that."""
     return ServingError(
         "The server holds too many large requests at the moment. Try again later.",

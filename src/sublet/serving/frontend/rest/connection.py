@@ -18,12 +18,11 @@ from sublet.serving.access import Access, Right
 from sublet.serving.frontend.limits import Limits, Pace
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
-from sublet.serving.frontend.rest.exchange import Exchange, ours
+from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
 from sublet.serving.frontend.rest.heads import Heads, check_beginning
 from sublet.serving.frontend.rest.messages import (
     Body,
     Head,
-    Pending,
     Refused,
     Reply,
     Request,
@@ -233,7 +232,7 @@ class Connection(asyncio.Protocol):
             else:
                 reply = self._context.handler.handle(Request(head, body, now))
         except Exception as failed:
-            reply = ours(failed)
+            reply = server_error(failed)
         if isinstance(reply, Pending):
             exchange.wait(reply)
         else:

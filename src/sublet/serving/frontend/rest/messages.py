@@ -1,11 +1,10 @@
 """Requests and replies as plain records, and a reply as the bytes that go out."""
 
 import time
-from asyncio import Future
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -68,14 +67,6 @@ class Reply(NamedTuple):
     kind: bytes = JSON
     headers: bytes = b""
     """More header lines, each with its line end."""
-
-
-class Pending(NamedTuple):
-    """A reply that somebody else's answer is needed for."""
-
-    future: "Future[Any]"
-    finish: "Callable[[Future[Any]], Reply]"
-    """Called once, when the future is done. May raise ServingError."""
 
 
 class Refused(Exception):

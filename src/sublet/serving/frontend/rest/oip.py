@@ -19,8 +19,8 @@ from sublet.serving.frontend import checks
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.repository_index import fixed, index
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
-from sublet.serving.frontend.rest.exchange import Calls
-from sublet.serving.frontend.rest.messages import Pending, Reply, Request
+from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
+from sublet.serving.frontend.rest.messages import Reply, Request
 
 Answerer = Callable[[Request], Reply | Pending]
 
@@ -31,7 +31,7 @@ _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "s
 
 
 class Inference:
-    def __init__(self, backend: ModelBackend, calls: Calls) -> None:
+    def __init__(self, backend: ModelBackend, calls: ModelCalls) -> None:
         self._backend = backend
         self._calls = calls
 
@@ -78,7 +78,7 @@ class Inference:
 
     def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(self._described, version))
+        return self._calls.with_signatures(version, partial(self._described, version))
 
     def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
         model = self._backend.catalogue.models[version.model]
@@ -98,7 +98,7 @@ class Inference:
 
     def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(_configured, version))
+        return self._calls.with_signatures(version, partial(_configured, version))
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
@@ -107,7 +107,7 @@ class Inference:
         )
 
     def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
-        return self._calls.task(self._count(*target[:2]))
+        return background(self._count(*target[:2]))
 
     async def _count(self, name: str, number: int | None) -> Reply:
         counts = await self._backend.statistics()
@@ -120,10 +120,10 @@ class Inference:
         if split is not None and split > len(body):
             raise invalid_argument("Inference-Header-Content-Length is larger than the body.")
         version = self._calls.find(target)
-        self._calls.admit(version)
+        self._backend.admit(version)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
-        return self._calls.described(
+        return self._calls.with_signatures(
             version, partial(self._call_signature, version, document, raw, request)
         )
 

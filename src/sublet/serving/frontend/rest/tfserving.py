@@ -14,8 +14,8 @@ from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, forms, writing
-from sublet.serving.frontend.rest.exchange import Calls
-from sublet.serving.frontend.rest.messages import Body, Pending, Reply, Request
+from sublet.serving.frontend.rest.exchange import ModelCalls, Pending
+from sublet.serving.frontend.rest.messages import Body, Reply, Request
 from sublet.serving.frontend.rest.values import Array
 
 _CALL = re.compile(
@@ -41,7 +41,7 @@ class Target(NamedTuple):
 class TfServing:
     """The API. What is wrong with a request is said in TensorFlow Serving's words."""
 
-    def __init__(self, backend: ModelBackend, calls: Calls) -> None:
+    def __init__(self, backend: ModelBackend, calls: ModelCalls) -> None:
         self._backend = backend
         self._calls = calls
 
@@ -70,7 +70,7 @@ class TfServing:
         answer: Callable[[Target, Request], Reply | Pending],
         request: Request,
     ) -> Reply | Pending:
-        """Calls are counted when they are done; this one may not even begin."""
+        """ModelCalls are counted when they are done; this one may not even begin."""
         try:
             return answer(target, request)
         except ServingError as failed:
@@ -86,10 +86,10 @@ class TfServing:
             # A body that is no JSON is complained about before a model that is not there.
             _signature_name(documents.parse(request.body))
             raise
-        self._calls.admit(version)
+        self._backend.admit(version)
         document = documents.parse(request.body)
         name = _signature_name(document)
-        return self._calls.described(
+        return self._calls.with_signatures(
             version, partial(self._call_signature, version, name, document, request)
         )
 
@@ -121,9 +121,9 @@ class TfServing:
             # As in predict, what is wrong with the body is said first.
             _examples_of(request.body)
             raise
-        self._calls.admit(version)
+        self._backend.admit(version)
         name, rows = _examples_of(request.body)
-        return self._calls.described(
+        return self._calls.with_signatures(
             version, partial(self._call_examples, version, classify, name, rows, request)
         )
 
@@ -150,7 +150,7 @@ class TfServing:
 
     def _metadata(self, target: Target, request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(metadata, version))
+        return self._calls.with_signatures(version, partial(metadata, version))
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
