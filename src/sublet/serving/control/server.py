@@ -18,6 +18,7 @@ from msgspec import Struct
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
 from sublet.home import Home
+from sublet.serving import frontend_link as messages
 from sublet.serving import metrics, redaction
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.client.notices import Notices

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from sublet import descriptors
+from sublet.serving import frontend_link as messages
 from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.frontend.engine_router import EngineRouter
