@@ -1,12 +1,12 @@
-"""`multiprocessing` with another `Pool`: the same methods, in leased workers.
+"""`multiprocessing` with a `Pool` whose workers are leased.
 
     import sublet.multiprocessing as mp        # before: import multiprocessing as mp
 
     with mp.Pool(3, memory="1GiB") as pool:
         losses = pool.map(train, configs)
 
-What is not here is the standard library's own. Where that one waits for ever, for a worker that
-died or after `terminate`, this one raises an error.
+Everything else is the standard library's own. Where its pool waits for ever, for a worker that died
+or after `terminate`, this one raises an error.
 """
 
 import functools
@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from multiprocessing import TimeoutError
 from types import TracebackType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, Unpack
 
-from sublet.pool.call import name_of
-from sublet.pool.chunk import Chunk, Row, chunks
+from sublet.pool.call import Chunk, Row, chunks, name_of
 from sublet.pool.pool import Pool as _Executor
+from sublet.pool.pool import WorkerOptions
 from sublet.pool.progress import Bar
 from sublet.pool.results import AsyncResult, ResultIterator, terminated
 
@@ -32,14 +32,14 @@ T = TypeVar("T")
 ErrorCallback = Callable[[BaseException], object]
 
 _AHEAD = 4
-"""Calls for each worker that `imap` keeps in the line, so that an endless iterable will do."""
+"""Calls for each worker that `imap` queues ahead, so that it can read an endless iterable."""
 
 
 class Pool:
-    """As `multiprocessing.Pool`; `options` are those of `sublet.Pool`, such as memory and gpu.
+    """As `multiprocessing.Pool`, with the options of `sublet.Pool`, such as memory and gpu.
 
-    A worker takes call after call, or `maxtasksperchild` of them. `context` says nothing here:
-    workers are started in Sublet's own way, as clean as spawned ones.
+    A worker takes call after call, or `maxtasksperchild` of them. `context` has no effect: Sublet
+    starts workers in its own way, as clean as spawned ones.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Pool:
         initargs: Iterable[Any] = (),
         maxtasksperchild: int | None = None,
         context: object = None,
-        **options: Any,
+        **options: Unpack[WorkerOptions],
     ) -> None:
         if processes is not None and processes < 1:
             raise ValueError("Number of processes must be at least 1")
@@ -57,12 +57,11 @@ class Pool:
             raise ValueError("maxtasksperchild must be a positive int or None")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        reuse = options.pop("reuse", maxtasksperchild or True)
+        options.setdefault("reuse", maxtasksperchild or True)
         self._processes = processes or len(os.sched_getaffinity(0))
-        self._spread = reuse is True
+        self._spread = options["reuse"] is True
         self._executor = _Executor(
             self._processes,
-            reuse=reuse,
             initializer=initializer,
             initargs=tuple(initargs),
             **options,
@@ -135,7 +134,7 @@ class Pool:
     def imap(
         self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[T]:
-        """Results in order, each as soon as it is there; the iterable is read meanwhile."""
+        """Results in order, each as soon as it is known; the iterable is read meanwhile."""
         return self._feed(func, iterable, chunksize, ordered=True)
 
     def imap_unordered(
@@ -145,7 +144,7 @@ class Pool:
         return self._feed(func, iterable, chunksize, ordered=False)
 
     def close(self) -> None:
-        """Take no more calls; what was given is done."""
+        """Take no more calls; those that were given are done."""
         with self._lock:
             if self._state == "running":
                 self._state = "closed"
@@ -211,13 +210,13 @@ class Pool:
         return AsyncResult(futures, _flat, callback, error_callback)
 
     def _chunksize(self, count: int) -> int:
-        """As there, unless workers are replaced: then each call is to have its own."""
+        """As in the standard library, or 1 where each call gets a new worker."""
         return max(1, -(-count // (self._processes * 4))) if self._spread else 1
 
     def _feed(
         self, function: Callable[..., T], iterable: Iterable[Any], size: int, ordered: bool
     ) -> Iterator[T]:
-        """Have a thread read the iterable, which may be slow or endless."""
+        """Read the iterable, which may be slow or endless, in a thread."""
         rows: Iterable[Row] = _singly(iterable)
         if _checked(size) > 1:
             rows = ((chunk,) for chunk in chunks(rows, size))
@@ -240,12 +239,12 @@ class Pool:
             for row in rows:
                 ahead.acquire()
                 if not threading.main_thread().is_alive():
-                    break  # The program ends when what was submitted is done; no more of it.
+                    break  # The program ends: submitted calls are done, no more are read.
                 future = self._executor.submit(function, *row)
                 results.add(future)
                 future.add_done_callback(lambda _: ahead.release())
         except Exception as error:
-            # The iterable's own error comes in its place among the results.
+            # An error of the iterable takes its place among the results.
             last: Future[Any] = Future()
             last.set_exception(terminated() if self._state == "terminated" else error)
             results.add(last)

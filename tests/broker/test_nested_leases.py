@@ -14,8 +14,9 @@ from sublet.broker.nested_leases import PATIENCE, NestedLeases
 from sublet.broker.state import State
 from sublet.domain.device import Holder
 from sublet.domain.job import Job, Process
-from sublet.formats import trim
+from sublet.formats import attempt_files
 from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.inside import trim
 from sublet.inside.measure import UsageWriter
 from sublet.policy.admission import plan
 from sublet.policy.capacity import Capacity, eligible
@@ -135,7 +136,7 @@ def test_the_next_broker_tells_it_anew(runs: Path) -> None:
     NestedLeases(State([holder(1, 1024), holder(2, 256, within=1)]), runs).settle(1)
     NestedLeases(State([holder(1, 1024), holder(3, 64)]), runs).adopt()
     assert trim.asked(inside(runs)) == GiB
-    assert not trim.is_asked(str(runs / "3.1"))
+    assert not attempt_files.has_ceiling(str(runs / "3.1"))
 
 
 def test_the_most_that_was_lent_is_remembered_until_the_end(runs: Path) -> None:

@@ -10,8 +10,9 @@ from sublet.broker.state import State
 from sublet.broker.trimmer import Trimmer
 from sublet.domain.job import Job, Running
 from sublet.domain.memory import Grow
-from sublet.formats import trim
+from sublet.formats import attempt_files
 from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.inside import trim
 from sublet.inside.measure import UsageWriter
 from sublet.units import GiB, MiB
 from support.jobs import job, lease, running
@@ -89,5 +90,5 @@ def test_a_trimmed_lease_gives_its_room_back_and_is_not_trimmed_again(tmp_path: 
 def test_what_cannot_be_a_ceiling_is_not_taken_for_one(tmp_path: Path) -> None:
     worker = usage(tmp_path, growing())
     for text in ("", "many", "-1", "0", str(CEILING + 1)):
-        (Path(worker.lease.dir) / trim.NAME).write_text(text)
+        (Path(worker.lease.dir) / attempt_files.CEILING).write_text(text)
         assert trim.asked(worker.lease) is None

@@ -37,7 +37,7 @@ class Ended:
         return [line for line in self.err.splitlines() if line.startswith("sublet: ")]
 
     @property
-    def boards(self) -> list[Reading]:
+    def usage(self) -> list[Reading]:
         return read_usage(self.dir)
 
     @property

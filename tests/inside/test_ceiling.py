@@ -92,9 +92,10 @@ PROGRAMS = {
     # Has lent 24 MiB to a job that it started itself; the broker has named the rest.
     "lender": """
         import os
-        from sublet.inside import lease, trim
+        from sublet.formats import attempt_files
+        from sublet.inside.current_lease import current
 
-        trim.ask(lease.current().dir, 40 << 20)
+        attempt_files.write_ceiling(current().dir, 40 << 20)
         import tensorflow as tf
 
         tf.zeros([1])
@@ -144,11 +145,11 @@ def test_settings_that_a_program_makes_after_its_start_are_answered_once(ending:
 
 def test_peak_is_what_the_program_used_and_not_the_priming(ending: Ending) -> None:
     """The children never held anything, although their pools were primed with 56 MiB."""
-    peaks = sorted(board.peak for board in ending("eager").boards)
+    peaks = sorted(usage.peak for usage in ending("eager").usage)
     assert peaks[0] < MIB
     assert peaks[1] < MIB
     assert 52 * MIB <= peaks[2] <= 64 * MIB
-    assert {board.limit for board in ending("eager").boards} == {64 * MIB}
+    assert {usage.limit for usage in ending("eager").usage} == {64 * MIB}
 
 
 def test_failures_that_were_caught_are_counted_and_the_one_that_was_not_explains_the_end(
@@ -184,7 +185,7 @@ def test_session_is_held_to_the_lease_without_starting_eager_execution(ending: E
     assert ended.code == 0, ended.err
     assert ended.out.splitlines() == ["['CPU']", "10485760.0", "refused", "eager False"]
     assert ended.said == []
-    assert ended.boards[0].peak >= 40 * MIB
+    assert ended.usage[0].peak >= 40 * MIB
     assert ended.evidence.failures == 1
     assert not ended.evidence.uncaught
 
@@ -203,7 +204,7 @@ def test_what_is_lent_is_not_there_for_the_program_that_lends_it(ending: Ending)
     ended = ending("lender")
     assert ended.code == 0, ended.err
     assert ended.out.split() == ["40", "40"]
-    assert [board.limit for board in ended.boards] == [40 * MIB]
+    assert [usage.limit for usage in ended.usage] == [40 * MIB]
     (line,) = ended.said
     assert line.startswith("sublet: TensorFlow has 40 of this lease's 64 MiB here")
 

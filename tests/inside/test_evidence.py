@@ -39,9 +39,9 @@ def test_the_error_that_ended_the_program_is_told_rather_than_a_later_one_that_w
 def test_a_dump_after_the_last_error_is_a_failure_that_nobody_heard_of(
     tmp_path: Path, on_cpu: Callable[..., LeaseTerms]
 ) -> None:
-    board = UsageWriter(on_cpu(tmp_path), 1)
-    board.note(limit=64, peak=60)
-    board.note_failure(8)
+    usage = UsageWriter(on_cpu(tmp_path), 1)
+    usage.note(limit=64, peak=60)
+    usage.note_failure(8)
     (tmp_path / "oom-1.json").write_text(record("caught", False, 10.0))
     (tmp_path / "dump_GPU_0_bfc.9000000").write_bytes(b"")
     assert not read_evidence(str(tmp_path)).unheard
@@ -94,8 +94,8 @@ def test_the_telling_part_of_a_long_trace_is_kept() -> None:
 def test_a_constant_for_which_there_was_no_memory_is_named() -> None:
     """TensorFlow says that it could not read it, and prints it."""
     sizes = "".join(f"  dim {{\n    size: {size}\n  }}\n" for size in (800, 1024))
-    told = f"dtype: DT_FLOAT\ntensor_shape {{\n{sizes}}}\nfloat_val: 1\n"
-    message = f"Graph execution error:\n\nNode: 'ones'\nCannot parse tensor from proto: x\n{told}"
+    proto = f"dtype: DT_FLOAT\ntensor_shape {{\n{sizes}}}\nfloat_val: 1\n"
+    message = f"Graph execution error:\n\nNode: 'ones'\nCannot parse tensor from proto: x\n{proto}"
     assert excerpt(message) == (
         "OOM when allocating tensor with shape[800,1024] and type float, a constant"
     )

@@ -49,8 +49,8 @@ def test_a_child_that_never_needs_tensorflow_imports_next_to_nothing_for_us() ->
 
 
 def test_the_next_sitecustomize_has_its_turn(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys; turn = __file__; sys.had_turn = True")
-    code = "import sys, sitecustomize; print(sys.had_turn, sitecustomize.turn)"
+    (tmp_path / "sitecustomize.py").write_text("import sys; place = __file__; sys.was_run = True")
+    code = "import sys, sitecustomize; print(sys.was_run, sitecustomize.place)"
     ended = python(code, {"PYTHONPATH": f"{SITE}{os.pathsep}{tmp_path}"})
     assert ended.stdout.split() == ["True", str(tmp_path / "sitecustomize.py")]
     assert ended.stderr == ""
@@ -77,7 +77,7 @@ def test_an_import_that_fails_has_the_traceback_it_would_have_without_us(tmp_pat
 
 
 def test_without_a_lease_the_patches_do_nothing() -> None:
-    """The same ConfigProto, no board, no thread, nothing primed, nothing said."""
+    """The same ConfigProto, no usage file, no thread, nothing primed, nothing said."""
     code = """
         import os, threading
         import tensorflow as tf
@@ -124,41 +124,41 @@ def test_a_programs_own_gpu_settings_are_answered_within_its_lease(
             return [options.allow_growth,
                     *(list(d.memory_limit_mb) for d in options.experimental.virtual_devices)]
 
-        told = {}
+        found = {}
         gpu = tf.config.list_physical_devices("GPU")[0]
-        told["environ"] = [os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("TF_GPU_ALLOCATOR")]
-        told["plain"] = limits(context.context().config)
+        found["environ"] = [os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("TF_GPU_ALLOCATOR")]
+        found["plain"] = limits(context.context().config)
         tf.config.experimental.set_memory_growth(gpu, True)
-        told["growth"] = limits(context.context().config)
+        found["growth"] = limits(context.context().config)
         Limit = tf.config.LogicalDeviceConfiguration
         tf.config.set_logical_device_configuration(gpu, [Limit(256), Limit(512)])
-        told["logical"] = limits(context.context().config)
+        found["logical"] = limits(context.context().config)
         fresh()
         tf.config.experimental.set_virtual_device_configuration(gpu, [Limit(4096)])
-        told["too much"] = limits(context.context().config)
+        found["too much"] = limits(context.context().config)
         fresh()
         tf.config.set_visible_devices([], "GPU")
-        told["hidden"] = limits(context.context().config)
+        found["hidden"] = limits(context.context().config)
         fresh(v1.ConfigProto(gpu_options=v1.GPUOptions(visible_device_list="1")))
-        told["index"] = limits(context.context().config)
+        found["index"] = limits(context.context().config)
 
         asked = v1.ConfigProto(gpu_options=v1.GPUOptions(per_process_gpu_memory_fraction=0.05))
         with v1.Session(graph=tf.Graph(), config=asked) as one:
-            told["session"] = limits(one._config)
-        told["untouched"] = round(asked.gpu_options.per_process_gpu_memory_fraction, 3)
+            found["session"] = limits(one._config)
+        found["untouched"] = round(asked.gpu_options.per_process_gpu_memory_fraction, 3)
         definition = server_lib._make_server_def({"worker": ["localhost:0"]}, "worker", 0, "grpc",
                                                  asked)
-        told["server"] = limits(definition.default_session_config)
+        found["server"] = limits(definition.default_session_config)
         device_lib._pywrap_device_lib = type("Spy", (), {"list_devices": staticmethod(
-            lambda text: told.update(listed=limits(v1.ConfigProto.FromString(text))) or [])})
+            lambda text: found.update(listed=limits(v1.ConfigProto.FromString(text))) or [])})
         device_lib.list_local_devices()
-        print(json.dumps(told))
+        print(json.dumps(found))
         """
     lease = on_gpu(tmp_path, mib=1024, of=8192)
     ended = python(code, leased_environment(lease, {})[0])
     assert ended.returncode == 0, ended.stderr
-    told: dict[str, Any] = json.loads(ended.stdout)
-    assert told == {
+    found: dict[str, Any] = json.loads(ended.stdout)
+    assert found == {
         "environ": ["GPU-aa", None],
         "plain": [True, [1024]],
         "growth": [True, [1024]],
@@ -214,8 +214,8 @@ def test_a_lease_given_after_the_fork_holds_in_the_child(
         check=False,
     )
     assert ended.returncode == 3, ended.stderr
-    (board,) = read_usage(str(tmp_path))
-    assert board.exit_code == 3
-    assert 0 < board.main_started_ns < board.runtime_started_ns < board.updated_ns
-    assert 16 * MIB <= board.peak < 56 * MIB
+    (usage,) = read_usage(str(tmp_path))
+    assert usage.exit_code == 3
+    assert 0 < usage.main_started_ns < usage.runtime_started_ns < usage.updated_ns
+    assert 16 * MIB <= usage.peak < 56 * MIB
     assert read_evidence(str(tmp_path)).failures == 1

@@ -1,4 +1,4 @@
-"""Boards, written and read back; what lies about beside them is no board."""
+"""Usage files, written and read back; other files beside them are passed over."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sublet.inside.measure import UsageWriter
 
 
 def test_what_is_noted_is_read(tmp_path: Path, on_cpu: Callable[..., LeaseTerms]) -> None:
-    board = UsageWriter(on_cpu(tmp_path), 41)
-    board.note(main_started_ns=5)
-    board.note_failure(1000)
-    board.note_failure(0)
-    board.note(exit_code=0)
+    usage = UsageWriter(on_cpu(tmp_path), 41)
+    usage.note(main_started_ns=5)
+    usage.note_failure(1000)
+    usage.note_failure(0)
+    usage.note(exit_code=0)
     (reading,) = read_usage(str(tmp_path))
-    assert reading == board.reading
+    assert reading == usage.reading
     assert (reading.pid, reading.main_started_ns, reading.exit_code) == (41, 5, 0)
     assert (reading.failures, reading.asked) == (2, 1000)
 
@@ -45,11 +45,11 @@ def test_junk_is_passed_over(tmp_path: Path, on_cpu: Callable[..., LeaseTerms]) 
     assert [reading.pid for reading in read_usage(str(tmp_path))] == [41]
 
 
-def test_no_directory_is_no_board(tmp_path: Path) -> None:
+def test_no_directory_has_no_usage_files(tmp_path: Path) -> None:
     assert read_usage(str(tmp_path / "gone")) == []
 
 
-def test_a_board_that_cannot_be_written_is_nothing_to_the_program(
+def test_a_usage_file_that_cannot_be_written_is_nothing_to_the_program(
     tmp_path: Path, on_cpu: Callable[..., LeaseTerms]
 ) -> None:
     UsageWriter(on_cpu(tmp_path / "gone"), os.getpid()).note(main_started_ns=5)
@@ -63,5 +63,5 @@ def test_a_look_that_fails_is_nothing_to_the_program(
     def fail(*_: object) -> None:
         raise RuntimeError("dictionary changed size during iteration")
 
-    monkeypatch.setattr("sublet.inside.measure.environment.too_late", fail)
+    monkeypatch.setattr("sublet.inside.measure.lease_environment.too_late", fail)
     measure._look(UsageWriter(on_cpu(tmp_path), os.getpid()))

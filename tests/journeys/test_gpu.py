@@ -201,8 +201,8 @@ import json, os, sys
 import numpy, sublet
 
 def look(x):
-    from sublet.inside import lease
-    held = lease.current()
+    from sublet.inside import current_lease
+    held = current_lease.current()
     names = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TF_FORCE_GPU_ALLOW_GROWTH"]
     told = {name: os.environ.get(name) for name in names}
     text = json.dumps(told | {"device": held.device, "MiB": held.ceiling_mib})

@@ -163,19 +163,19 @@ def test_a_worker_that_dies_breaks_no_other_call(home: Box) -> None:
 
 
 def test_a_callback_of_a_cancelled_call_may_use_the_pool(home: Box, tmp_path: Path) -> None:
-    """It is told that the pool is closed; it does not wait for it."""
-    told = threading.Event()
+    """It learns that the pool is closed, and does not wait for it."""
+    refused = threading.Event()
     pool = sublet.Pool(1, memory="64MiB")
     first = pool.submit(chores.wait_for_file, str(tmp_path / "go"))
 
     def go_on(_: Future[int]) -> None:
         with pytest.raises(RuntimeError, match="after shutdown"):
             pool.submit(chores.square, 2)
-        told.set()
+        refused.set()
 
     pool.submit(chores.square, 3).add_done_callback(go_on)
     pool.shutdown(wait=False, cancel_futures=True)
-    assert told.is_set()
+    assert refused.is_set()
     (tmp_path / "go").touch()
     pool.shutdown()
     assert first.done()

@@ -40,7 +40,7 @@ def test_results_come_in_the_order_of_the_calls() -> None:
 @pytest.mark.usefixtures("config")
 def test_calls_run_in_leased_workers_that_are_kept() -> None:
     def lease() -> tuple[int, Any]:
-        from sublet.formats.lease import current
+        from sublet.inside.current_lease import current
 
         held = current()
         return os.getpid(), held and held.ceiling

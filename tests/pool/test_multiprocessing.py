@@ -253,7 +253,7 @@ def test_a_program_ends_without_ending_its_pool(box: Box) -> None:
 
 
 def test_a_callback_may_use_the_pool(pool: sublet.multiprocessing.Pool) -> None:
-    """Also one that is told of the pool's end: it is refused, and nothing waits for ever."""
+    """Also one that learns of the pool's end: it is refused, and nothing waits for ever."""
     later: list[Any] = []
     done = threading.Event()
 
@@ -276,7 +276,7 @@ def test_options_of_sublet_are_checked(home: Box) -> None:
     with pytest.raises(sublet.SubletError, match="lots"):
         sublet.multiprocessing.Pool(2, memory="lots")
     with pytest.raises(TypeError, match="memroy"):
-        sublet.multiprocessing.Pool(2, memroy="1GiB")
+        sublet.multiprocessing.Pool(2, memroy="1GiB")  # type: ignore[call-arg]
 
 
 def test_all_else_is_the_standard_library() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sublet
-from sublet.inside import pool_worker
+from sublet.formats import pickle_transport
 from support import functions
 from support.box import Box, wait_for
 
@@ -57,7 +57,7 @@ def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: B
     """Also one that looks like an answer, to a call that there is not."""
     for data in (
         b"x",
-        struct.pack("<BQII", pool_worker.RESULT, 99, 0, 0),
+        struct.pack("<BQII", pickle_transport.RESULT, 99, 0, 0),
         bytes(17),
         bytes(1 << 16),
     ):
@@ -80,7 +80,7 @@ def test_an_error_comes_with_the_traceback_of_its_worker(home: Box) -> None:
         assert pool.submit(functions.double, 2).result() == 4
 
 
-def test_an_error_that_cannot_be_made_again_is_told_in_words(home: Box) -> None:
+def test_an_error_that_cannot_be_made_again_is_reported_in_words(home: Box) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         future = pool.submit(functions.fail_oddly)
     with pytest.raises(sublet.RemoteError, match="Odd: this and that") as raised:
@@ -237,7 +237,9 @@ def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Box, tmp_path: Pat
 def test_a_pool_that_nobody_has_holds_no_lease(home: Box) -> None:
     pool = sublet.Pool(1, memory="64MiB", reuse=True)
     worker = pool.submit(functions.pid).result()
-    wait_for(lambda: "sublet-pool-0" not in map(_name, threading.enumerate()), "its seat has left")
+    wait_for(
+        lambda: "sublet-pool-0" not in map(_name, threading.enumerate()), "its thread has ended"
+    )
     del pool
     wait_for(lambda: not _lives(worker), "the idle worker has ended")
 
@@ -300,7 +302,7 @@ def test_trainings_in_workers_give_what_they_give_alone(home: Box) -> None:
     assert once[0] == once[2] != once[1]
 
 
-def test_out_of_memory_is_told_with_a_size_worth_trying(home: Box) -> None:
+def test_out_of_memory_is_reported_with_a_size_worth_trying(home: Box) -> None:
     with sublet.Pool(1, memory="32MiB") as pool:
         with pytest.raises(sublet.LeaseExceeded, match="make_tensor") as raised:
             pool.submit(functions.make_tensor, 64).result()

@@ -130,7 +130,7 @@ def test_a_task_in_a_fork_has_a_pool_of_its_own(box: Box) -> None:
 
 def test_a_wrong_option_is_refused_where_it_is_written() -> None:
     with pytest.raises(TypeError, match="memroy"):
-        sublet.task(memroy="1GiB")
+        sublet.task(memroy="1GiB")  # type: ignore[call-overload]
     with pytest.raises(sublet.SubletError, match="cannot be a task"):
         sublet.task(3)  # type: ignore[call-overload]
 
@@ -142,8 +142,8 @@ def test_a_method_is_refused_with_a_way_out() -> None:
             @sublet.task
             def train(self) -> None: ...
 
-    told = raised.value if isinstance(raised.value, sublet.SubletError) else raised.value.__cause__
-    assert "@staticmethod" in str(told)
+    error = raised.value if isinstance(raised.value, sublet.SubletError) else raised.value.__cause__
+    assert "@staticmethod" in str(error)
 
     class Trainer:
         @staticmethod

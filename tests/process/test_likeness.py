@@ -313,8 +313,8 @@ def test_what_is_installed_meanwhile_is_found_as_with_python(box: Box) -> None:
     box.write("train.py", "import tensorflow; print(tensorflow.__version__)")
 
     def said() -> tuple[str, bool]:
-        told = box.sublet("run", "--python", str(venv / "bin/python"), "train.py")
-        return told.stdout or told.stderr.splitlines()[-2], "started warm" in told.stderr
+        ended = box.sublet("run", "--python", str(venv / "bin/python"), "train.py")
+        return ended.stdout or ended.stderr.splitlines()[-2], "started warm" in ended.stderr
 
     assert said() == ("ModuleNotFoundError: No module named 'tensorflow'", False)
     for name in _libraries():

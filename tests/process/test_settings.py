@@ -259,8 +259,8 @@ def test_what_an_import_sets_itself_brings_no_other_nursery(script: Box) -> None
     """A program that has imported TensorFlow starts others, and hands its environment on."""
     before = [row["pid"] for row in script.status()["nurseries"]]
     script.write("outer.py", "import os, tensorflow; print(dict(os.environ))")
-    told = script.python("outer.py", check=True).stdout
-    environ = {**eval(told), **script.environ}
+    printed = script.python("outer.py", check=True).stdout
+    environ = {**eval(printed), **script.environ}
     assert "TF2_BEHAVIOR" in environ
     shown(script, **environ)
     assert [row["pid"] for row in script.status()["nurseries"]] == before

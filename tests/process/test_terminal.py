@@ -116,14 +116,14 @@ def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
 def test_a_line_is_typed_in_as_with_python(box: Box, first: str) -> None:
     """TensorFlow brings an editor of lines along, where Python does (3.13)."""
     box.write("ask.py", f"{first}\nprint('got', ascii(input('say: ')))")
-    told = []
+    answers = []
     for command in ([sys.executable], [*SUBLET, "run"]):
         terminal = Terminal(box, "ask.py", command=command)
         terminal.expect("say: ")
         terminal.type("end\x01start\r")
-        told.append(terminal.expect("got '").rpartition("got ")[2].split()[0])
+        answers.append(terminal.expect("got '").rpartition("got ")[2].split()[0])
         assert terminal.wait() == 0
-    assert told[0] == told[1]
+    assert answers[0] == answers[1]
 
 
 @pytest.fixture

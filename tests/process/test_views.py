@@ -329,7 +329,7 @@ def test_a_program_is_taken_apart_in_pythons_order(box: Box, script: str) -> Non
 
 
 def test_a_program_whose_output_nobody_reads_ends_as_with_python(box: Box) -> None:
-    """What it could not write is told, and in the exit code."""
+    """What it could not write is reported, and shows in the exit code."""
     box.write("train.py", "import time\nprint('x' * 100_000)\n")
     run = "RUN train.py | true; exit ${PIPESTATUS[0]}"
     plain = shell(box, run.replace("RUN", "$PLAIN"))

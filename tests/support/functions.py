@@ -116,7 +116,7 @@ def make_tensor(megabytes: int) -> float:
 
 def lease() -> dict[str, Any]:
     """The lease of the worker."""
-    from sublet.formats.lease import current
+    from sublet.inside.current_lease import current
 
     held = current()
     assert held is not None

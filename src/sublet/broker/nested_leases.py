@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sublet.broker.state import State
 from sublet.domain.job import Job, Waiting
-from sublet.formats import trim
+from sublet.formats import attempt_files
 from sublet.formats.usage_file import read_usage
 from sublet.keeper import process_tree
 from sublet.policy.capacity import Capacity
@@ -34,7 +34,9 @@ class NestedLeases:
     def adopt(self) -> None:
         """What an earlier broker has named as a ceiling may be of another moment."""
         for job in self._state.holding():
-            if self._state.within(job.id) or trim.is_asked(str(self._runs / job.attempt_id)):
+            if self._state.within(job.id) or attempt_files.has_ceiling(
+                str(self._runs / job.attempt_id)
+            ):
                 self.settle(job.id)
 
     def lenders(self, *also: int) -> dict[int, int]:
@@ -53,7 +55,9 @@ class NestedLeases:
         self._most[job.attempt_id] = max(lent, self._most.get(job.attempt_id, 0))
         # On a full disk it keeps its old ceiling; what it holds is counted all the same.
         with contextlib.suppress(OSError):
-            trim.ask(str(self._runs / job.attempt_id), max(MiB, job.lease.ceiling - lent))
+            attempt_files.write_ceiling(
+                str(self._runs / job.attempt_id), max(MiB, job.lease.ceiling - lent)
+            )
 
     def has_lent(self, job: Job) -> bool:
         """Whether anything has ever been within this attempt's lease."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sublet.domain.job import Job, Running
 from sublet.domain.memory import Grow
-from sublet.formats import trim
+from sublet.formats import attempt_files
 from sublet.formats.usage_file import read_usage
 from sublet.policy.trimming import Sample, thinned, trimmed
 from sublet.units import MiB
@@ -54,7 +54,7 @@ class Trimmer:
         ceiling = trimmed(samples, job.lease.ceiling)
         if ceiling is not None:
             self._asked[job.attempt_id] = ceiling // MiB * MiB
-            trim.ask(directory, self._asked[job.attempt_id])
+            attempt_files.write_ceiling(directory, self._asked[job.attempt_id])
         return None
 
 

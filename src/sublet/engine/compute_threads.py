@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sublet.formats import lease
+from sublet.inside import current_lease
 
 QUICK = 0.0005
 """Seconds of processor for one row up to which a model is small."""
@@ -41,7 +41,7 @@ def begin(batches: int) -> bool:
     small model would leave processors idle. Nor if this TensorFlow has not what it takes.
     """
     global _switch
-    held = lease.current()
+    held = current_lease.current()
     on_gpu = held is not None and held.on_gpu
     _switch = None if on_gpu or batches < len(os.sched_getaffinity(0)) else _find()
     return _switch is not None

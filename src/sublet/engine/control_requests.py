@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.formats import lease
+from sublet.inside import current_lease
 
 from .client_channels import Client
 
@@ -65,7 +65,7 @@ def _hello(engine: Engine, question: Question) -> Any:
 
 
 def _models(engine: Engine, question: Question) -> Any:
-    held = lease.current()
+    held = current_lease.current()
     device = "" if held is None else held.device
     return [{**row, "device": device} for row in engine.scheduler.models()]
 

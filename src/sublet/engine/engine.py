@@ -36,7 +36,7 @@ from sublet.channel.packets import new_buffer
 from sublet.channel.peers import SHORT, Spare
 from sublet.channel.records import Malformed, Record
 from sublet.errors import ServingError
-from sublet.inside.pool_worker import leave
+from sublet.inside.warm_start.ending import leave
 
 from . import compute_threads, control_requests, flight_recorder, start_runtime
 from .batch_runner import BatchRunner

@@ -21,7 +21,7 @@ from sublet.engine import compute_threads
 from sublet.engine.model_opening import Opened
 from sublet.engine.savedmodel_loading import SavedModelOpening
 from sublet.errors import ServingError
-from sublet.inside.isolation.build_lock import TURN
+from sublet.inside.isolation.build_lock import BUILD_LOCK
 
 
 class KerasOpening:
@@ -47,7 +47,7 @@ def converted(path: str, cache: str) -> str:
     status = os.stat(path)
     mark = f"{os.path.realpath(path)}\0{status.st_mtime_ns}\0{status.st_size}"
     place = os.path.join(cache, hashlib.sha256(os.fsencode(mark)).hexdigest()[:32])
-    with TURN:
+    with BUILD_LOCK:
         if not os.path.exists(place):
             draft = tempfile.mkdtemp(dir=cache)
             try:

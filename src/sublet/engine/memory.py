@@ -11,8 +11,7 @@ import time
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.formats import lease as leases
-from sublet.inside import allocator, measure
+from sublet.inside import allocator, current_lease, measure
 from sublet.units import format_bytes
 
 _LOOKS = 5
@@ -23,7 +22,7 @@ class Meter:
     """The memory pool of this process."""
 
     def __init__(self) -> None:
-        self._lease = leases.current()
+        self._lease = current_lease.current()
 
     @property
     def limit(self) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 from sublet.channel.codes import Code
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
-from sublet.formats import lease
+from sublet.inside import current_lease
 
 from . import batches, flight_recorder
 from .client_channels import Client, Form, Route
@@ -36,7 +36,7 @@ class Scheduler:
     def __init__(self, slots: int, make: Make, on_event: OnEvent) -> None:
         self.store = make(self._busy, on_event)
         self._queue = FairQueue(slots)
-        held = lease.current()
+        held = current_lease.current()
         self._few_shapes = held is not None and held.on_gpu
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)  # Notified when a batch is done.

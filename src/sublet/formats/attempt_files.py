@@ -1,4 +1,4 @@
-"""The files in an attempt's directory: what a later broker finds, whoever was killed meanwhile.
+"""The files in an attempt's directory, which a later broker finds whoever was killed meanwhile.
 
     job.json      the broker's note of the job
     spec.json     what to run, written by the broker
@@ -6,14 +6,15 @@
     worker.json   the worker's identity, written before it is let go
     fresh.json    why a worker that was forked warm has become a fresh interpreter
     ran           made by the worker just before its program's first line
+    ceiling       a new ceiling in bytes, named by the broker while the program runs
     exit.json     how it ended, written after the last process of the tree was seen to end
     reaped.json   how the worker ended, by whoever collected it after its keeper was killed
     keeper.sock   where a later broker finds the keeper
 
 An attempt without `ran` whose processes are gone has not run a line of the program.
 
-The program can write here, too. So whoever reads a record takes nothing for granted: one that is
-not as it should be counts as not there, and none of them says that a process has ended which lives.
+The program can write here, too. So a record that makes no sense counts as missing, and no record is
+proof that a living process has ended.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from typing import Any
 
 Record = dict[str, Any]
 _LARGEST = 64 << 20
-"""Bytes of a record: a job's whole environment is in the largest."""
+"""Bytes of a record; the largest holds a job's whole environment."""
 FRESH = "fresh.json"
-"""As in `inside.program`, which needs nothing of this package."""
+CEILING = "ceiling"
 
 
 def claim(directory: str, owner: Record) -> bool:
@@ -44,9 +45,9 @@ def claim(directory: str, owner: Record) -> bool:
 
 
 def read(directory: str, name: str) -> Record | None:
-    """One of the records; None if it is not there, not whole, or anything else but a record."""
+    """One of the records; None if it is missing, incomplete, or not a record."""
     try:
-        # Without waiting, as the open of a pipe would.
+        # O_NONBLOCK: the open of a pipe would wait.
         descriptor = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
@@ -59,12 +60,12 @@ def read(directory: str, name: str) -> Record | None:
 
 
 def is_number(value: Any, least: float, most: float) -> bool:
-    """Whether a value from a record or a packet is such a number."""
+    """Whether a value from a record or a packet is a number within these bounds."""
     return type(value) in (int, float) and least <= value <= most
 
 
 def is_process(value: object) -> bool:
-    """Whether it names a process: its number and its start."""
+    """Whether a value identifies a process: by its number and its start time."""
     return isinstance(value, dict) and all(
         type(value.get(name)) is int and 0 <= value[name] < 1 << 63 for name in ("pid", "start")
     )
@@ -82,13 +83,13 @@ def write(directory: str, name: str, record: Record, sync: bool = False) -> None
 
 
 def write_reaped(directory: str, pid: int, status: int) -> None:
-    """Note how a worker ended that has no keeper any more, for whoever asks later."""
+    """Note how a worker without a keeper has ended."""
     with contextlib.suppress(OSError):
         write(directory, "reaped.json", {"pid": pid, "status": status}, sync=True)
 
 
 def read_reaped(directory: str, pid: int) -> int | None:
-    """How this worker ended, as waitpid says it; None if nobody has noted it."""
+    """The waitpid status of this worker; None if nobody has noted it."""
     record = read(directory, "reaped.json") or {}
     status = record.get("status")
     return status if record.get("pid") == pid and is_status(status) else None
@@ -100,7 +101,7 @@ def is_status(value: object) -> bool:
 
 
 def mark_run(directory: str) -> None:
-    """The next line that runs is the program's."""
+    """Note that the next line to run is the program's."""
     with open(os.path.join(directory, "ran"), "wb"):
         pass
 
@@ -108,3 +109,25 @@ def mark_run(directory: str) -> None:
 def has_run(directory: str) -> bool:
     """Whether a line of the program may have run."""
     return os.path.exists(os.path.join(directory, "ran"))
+
+
+def write_ceiling(directory: str, ceiling: int) -> None:
+    """Name a new ceiling for the program of this attempt."""
+    path = os.path.join(directory, CEILING)
+    with open(f"{path}.new", "w", encoding="ascii") as file:
+        file.write(str(ceiling))
+    os.replace(f"{path}.new", path)
+
+
+def has_ceiling(directory: str) -> bool:
+    """Whether a new ceiling was ever named for this attempt."""
+    return os.path.exists(os.path.join(directory, CEILING))
+
+
+def read_ceiling(directory: str) -> int | None:
+    """The new ceiling of this attempt; None if none was named."""
+    try:
+        with open(os.path.join(directory, CEILING), encoding="ascii") as file:
+            return int(file.read(32))
+    except (OSError, ValueError):
+        return None

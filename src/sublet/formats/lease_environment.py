@@ -1,8 +1,8 @@
-"""The environment of a leased program: what TensorFlow and CUDA read before they start.
+"""The environment of a leased program: the variables that TensorFlow and CUDA read at their start.
 
-Owns the choice between what the lease needs and what the user set. Pure but for `impose`: takes an
-environment and gives a new one, so it serves the parent before the start and the program itself
-just before the runtime starts, and the second time changes nothing.
+Decides between what the lease needs and what the user has set. Pure: it takes an environment and
+returns a new one. It is applied before the program starts and again just before TensorFlow's
+runtime does; the second time changes nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
 DUMP = "TF_BFC_MEMORY_DUMP"
 PATH = "PYTHONPATH"
 LEFT = "SUBLET_LEFT"
-"""Repeats the limit of the CPU pool where that is below the ceiling for the moment, because the
-rest is lent. So nobody takes it for the user's wish."""
+"""A copy of the CPU pool's limit, set while it is below the ceiling because part of the lease is
+lent. It shows that the limit is not the user's wish."""
 
-_ENFORCING = (USE_BFC, BFC_LIMIT, VISIBLE, ORDER, GROWTH)
-"""What TensorFlow and CUDA read is the C library's environment. Code that is not Python's may have
-changed it, and `os.environ` does not show that."""
 _NO_GPU = ("", "-1")
 _CHOOSE = "`--device` or `gpu=` chooses another"
 
@@ -36,7 +33,7 @@ _CHOOSE = "`--device` or `gpu=` chooses another"
 def leased_environment(
     lease: LeaseTerms, environ: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The whole environment for a program under `lease`, and a line for each setting answered."""
+    """The environment for a program under `lease`, and a line for each setting that it replaces."""
     env = _without_outer_lease(lease, environ)
     notes: list[str] = []
     if lease.on_gpu:
@@ -49,22 +46,8 @@ def leased_environment(
     return env, notes
 
 
-def impose(lease: LeaseTerms) -> list[str]:
-    """Change this process's own environment so; the lines for what was answered."""
-    wanted, notes = leased_environment(lease, os.environ)
-    for name in [name for name in os.environ if name not in wanted]:
-        del os.environ[name]
-    for name, value in wanted.items():
-        if name in _ENFORCING or os.environ.get(name) != value:
-            os.environ[name] = value
-    if lease.on_gpu and GPU_ALLOCATOR not in wanted:
-        os.unsetenv(GPU_ALLOCATOR)
-    return notes
-
-
 def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
-    """What to say of devices that a program has named after TensorFlow has started; None where it
-    has named none, or those it has."""
+    """A line for a program that has named other devices after TensorFlow started; else None."""
     asked = environ.get(VISIBLE)
     if asked is None or asked == (lease.uuid if lease.on_gpu else "-1"):
         return None
@@ -77,12 +60,12 @@ def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
 
 
 def dump_prefix(lease: LeaseTerms) -> str:
-    """Each allocation that fails leaves files of this name and a suffix."""
+    """How the paths begin of the files that a failed allocation leaves."""
     return os.path.join(lease.dir, "dump")
 
 
 def cpu_limit(environ: Mapping[str, str]) -> int | None:
-    """The limit of the CPU pool in MiB, None when TensorFlow would not use that pool."""
+    """The limit of the CPU pool in MiB; None if TensorFlow would not use that pool."""
     if environ.get(USE_BFC, "").lower() not in ("1", "true"):
         return None
     return _positive(environ.get(BFC_LIMIT))
@@ -124,7 +107,7 @@ def _lease_gpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None
 
 
 def _without_outer_lease(lease: LeaseTerms, environ: Mapping[str, str]) -> dict[str, str]:
-    """A program under a lease may ask for another: what the first imposed was no user's wish."""
+    """The environment less what an outer lease has imposed: that was not the user's wish."""
     env = dict(environ)
     if env.pop(LEFT, "") == env.get(BFC_LIMIT):
         del env[BFC_LIMIT]
@@ -141,7 +124,8 @@ def _without_outer_lease(lease: LeaseTerms, environ: Mapping[str, str]) -> dict[
 
 
 def _python_path(path: str) -> str:
-    """The site directory first. No empty entry is added: it would mean the current directory."""
+    """The path with our site directory first. No empty entry: it would mean the current
+    directory."""
     others = path.split(os.pathsep) if path else []
     return os.pathsep.join([SITE, *(entry for entry in others if entry != SITE)])
 

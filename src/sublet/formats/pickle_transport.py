@@ -1,14 +1,13 @@
-"""Python objects between two processes of one machine, over a SOCK_SEQPACKET socket.
+"""Python objects between a pool and its worker, over a SOCK_SEQPACKET socket.
 
-One object is one packet. What is large travels beside it in anonymous shared memory (memfd): the
-sender writes it there once, the receiver maps it, and arrays are views of that mapping, so they
-are neither pickled nor copied again. Nothing has a name that could be guessed or left behind: the
-memory goes when the last array that lives in it does.
+One object is one packet. Large parts travel beside it in anonymous shared memory (memfd): the
+sender writes them there once, the receiver maps them, and arrays are views of that mapping, neither
+pickled nor copied again. The memory is freed with the last array that lives in it.
 
     packet   kind (1 byte), call (8), lengths: of the pickle, and of each buffer beside it
     memfd    the pickle, if it is not in the packet, then the buffers, each at a multiple of 64
 
-Needs cloudpickle where it packs, and where lambdas or functions of `__main__` are unpacked.
+Needs cloudpickle to pack, and to unpack lambdas or functions of `__main__`.
 """
 
 from __future__ import annotations
@@ -24,13 +23,21 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+CHANNEL = 3
+"""The worker's descriptor of the socket."""
+OPENING, CALL, RESULT, FAILURE, MESSAGE = range(1, 6)
+"""Kinds of packets. The pool sends an OPENING, then CALLs. The worker answers each call with a
+RESULT or a FAILURE, and may send a MESSAGE for the user at any time."""
+LAST = 0x80
+"""Set in the kind of an answer after which the worker takes no more calls."""
+
 _HEAD = struct.Struct("<BQII")
 """Kind, call, bytes of the pickle that follow in the packet, number of lengths in the memfd."""
 _LENGTH = struct.Struct("<Q")
 _LARGE = 32 * 1024
-"""Bytes from which on a buffer or a pickle travels beside the packet."""
+"""Bytes from which a buffer or a pickle travels beside the packet."""
 _ALIGNED = 64
-"""As TensorFlow wants its tensors, so that it can use an array's memory as it is."""
+"""TensorFlow's alignment of tensors, so that it can use an array's memory as it is."""
 _LARGEST = _HEAD.size + 2 * _LARGE
 _ONE_DESCRIPTOR = socket.CMSG_LEN(struct.calcsize("i"))
 _PLAIN = (type(None), bool, int, float, str, bytes)
@@ -38,14 +45,14 @@ _POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 
 
 class PickledObject(NamedTuple):
-    """A packed object: what goes into the packet, and what goes beside it."""
+    """A packed object: its pickle, and the large buffers that are not in the pickle."""
 
     body: bytes
-    beside: list[Any]
+    buffers: list[Any]
 
 
 class NoPacket(Exception):
-    """What came through the channel is nothing that `send` has sent."""
+    """Something else than `send` has written to the socket."""
 
 
 class PicklePacket(NamedTuple):
@@ -58,7 +65,7 @@ class PicklePacket(NamedTuple):
 
 
 def pack(value: Any) -> PickledObject:
-    """Pickle an object, its large buffers left where they are. Raises what pickling raises."""
+    """Pickle an object without copying its large buffers. Raises what pickling raises."""
     if _is_plain(value):
         return PickledObject(pickle.dumps(value, protocol=5), [])
     import cloudpickle
@@ -66,7 +73,7 @@ def pack(value: Any) -> PickledObject:
     buffers: list[Any] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
-        """Whether this one stays in the pickle."""
+        """Return whether this buffer stays in the pickle."""
         with buffer.raw() as raw:
             if raw.nbytes < _LARGE:
                 return True
@@ -78,22 +85,22 @@ def pack(value: Any) -> PickledObject:
 
 
 def in_one_piece(value: Any) -> bytes:
-    """Pickle an object with all that belongs to it."""
+    """Pickle an object including its buffers."""
     import cloudpickle
 
     return bytes(cloudpickle.dumps(value, protocol=5))
 
 
 def unpack(packet: PicklePacket) -> Any:
-    """The object; its arrays live in the shared memory. Raises what unpickling raises."""
+    """The object, whose arrays live in shared memory. Raises what unpickling raises."""
     return pickle.loads(packet.body, buffers=packet.buffers)
 
 
-def send(sock: socket.socket, kind: int, call: int, parcel: PickledObject) -> None:
+def send(sock: socket.socket, kind: int, call: int, packed: PickledObject) -> None:
     """Send one object; blocks while the receiver is behind. Raises OSError if it is gone."""
-    inline = len(parcel.body) < _LARGE
-    body = parcel.body if inline else b""
-    beside = ([] if inline else [parcel.body]) + parcel.beside
+    inline = len(packed.body) < _LARGE
+    body = packed.body if inline else b""
+    beside = ([] if inline else [packed.body]) + packed.buffers
     if not beside:
         sock.send(_HEAD.pack(kind, call, len(body), 0) + body)
         return
@@ -107,8 +114,8 @@ def send(sock: socket.socket, kind: int, call: int, parcel: PickledObject) -> No
 
 
 def receive(sock: socket.socket, wait: bool = True) -> PicklePacket | None:
-    """The next packet; None when the other end is gone. Raises BlockingIOError if there is none
-    now and it is not to `wait`; NoPacket for what somebody else has written."""
+    """The next packet; None if the other end is gone. Raises BlockingIOError if there is none and
+    `wait` is false, and NoPacket for something that `send` has not written."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
     try:
         # Not socket.recv_fds: it drops the flags.
@@ -135,7 +142,8 @@ def receive(sock: socket.socket, wait: bool = True) -> PicklePacket | None:
 
 
 def _fill(memory: int, pieces: list[Any]) -> None:
-    """Write the table of lengths and the pieces. `write` needs no page to be cleared first."""
+    """Write the table of lengths, then the pieces. Unlike a mapping, `pwrite` needs no cleared
+    pages."""
     with contextlib.ExitStack() as stack:
         views = [stack.enter_context(_raw(piece)) for piece in pieces]
         table = b"".join(_LENGTH.pack(view.nbytes) for view in views)
@@ -160,8 +168,8 @@ def _map(memory: int, count: int) -> Iterator[memoryview]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the standard library's faster pickle does the same as cloudpickle: for a few plain
-    values, and functions that can be imported by their names."""
+    """Whether the standard library's pickle, which is faster, does the same as cloudpickle: for a
+    few plain values, and for functions that can be imported by name."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -180,5 +188,5 @@ def _raw(piece: Any) -> memoryview:
 
 
 def _next(offset: int) -> int:
-    """The next place where a piece may begin."""
+    """The next offset at which a piece may begin."""
     return -(-offset // _ALIGNED) * _ALIGNED

@@ -15,10 +15,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ..formats import lease as leases
-from ..formats.lease import LeaseTerms, say
-from ..formats.lease_environment import impose, leased_environment
-from . import hook, measure
+from ..formats.lease import LeaseTerms
+from ..formats.lease_environment import leased_environment
+from . import current_lease, hook, measure
 
 _THREADS = ("tf_Compute", "tf_graph_runner")
 """What TensorFlow calls threads of its runtime, whoever started it; before 2.21 it named none."""
@@ -48,8 +47,7 @@ def take(lease: LeaseTerms, cpus: Iterable[int] = ()) -> None:
     """Hold this process, and the children it will have, to the lease."""
     global _before, _mask
     _before, _mask = dict(os.environ), os.sched_getaffinity(0)
-    for note in impose(lease):
-        say(note)
+    current_lease.impose(lease)
     if cpus := set(cpus):
         _pin(cpus)
     hook.install()
@@ -74,7 +72,7 @@ def leave(lease: LeaseTerms) -> None:
     if os.sched_getaffinity(0) != _mask:
         _pin(_mask)
     _before = None
-    leases.forget()
+    current_lease.forget()
 
 
 def _pin(cpus: set[int]) -> None:

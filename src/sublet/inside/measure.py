@@ -13,11 +13,10 @@ import sys
 import threading
 import time
 
-from ..formats import lease as leases
-from ..formats import lease_environment, trim, usage_file
+from ..formats import lease_environment, usage_file
 from ..formats.lease import LeaseTerms
 from ..formats.usage_file import Reading
-from . import allocator
+from . import allocator, current_lease, trim
 
 _FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
 """A child that is killed, as those of a pool are at its end, leaves no last reading: one that lived
@@ -88,7 +87,7 @@ def writer() -> UsageWriter | None:
     """The writer of this process's usage file, None without a lease. A forked child gets one
     of its own, and so does a process that has given its lease back and holds another."""
     global _writer
-    lease = leases.current()
+    lease = current_lease.current()
     if lease is None:
         return None
     if _writer is None or _writer.pid != os.getpid() or _writer.lease != lease:
@@ -168,7 +167,7 @@ def _answer_late(lease: LeaseTerms) -> None:
     """The classic mistake: CUDA has read its variables, and a program sets one of them."""
     line = lease_environment.too_late(lease, os.environ)
     if line is not None:
-        leases.say(line)
+        current_lease.say(line)
 
 
 def _prune_dumps(lease: LeaseTerms) -> None:

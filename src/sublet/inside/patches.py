@@ -18,11 +18,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..formats import trim
-from ..formats.lease import LeaseTerms, current, say
-from ..formats.lease_environment import BFC_LIMIT, LEFT, cpu_limit, impose
-from . import allocator, measure, oom, probe
+from ..formats.lease import LeaseTerms
+from ..formats.lease_environment import BFC_LIMIT, LEFT, cpu_limit
+from . import allocator, measure, oom, probe, trim
 from .config import bound, see_leased_gpu, spare_processors
+from .current_lease import current, impose, say
 from .warm_start import cpp_log_level
 
 OLDEST, NEWEST = "2.16", "2.21"
@@ -145,8 +145,7 @@ def _settle() -> None:
     lease = current()
     if lease is None:
         return
-    for note in impose(lease):
-        say(note)
+    impose(lease)
     left = _left(lease)
     if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
         os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)

@@ -1,17 +1,16 @@
 """The program of a pool's worker: calls come in through descriptor 3, results go back.
 
-    client ──OPENING, CALL, CALL …──▶ worker ──RESULT or FAILURE, TOLD──▶ client
+    pool ──OPENING, CALL, CALL …──▶ worker ──RESULT or FAILURE, MESSAGE──▶ pool
 
-It reads both the opening and its first call before it runs anything, so that a client that is
-told of another attempt knows what to send again. A call that fails for want of memory ends the
-worker, as its allocator cannot be trusted any more; all else that a function does ends its own
-call only. Threads that a function leaves behind do not keep the worker from ending.
+The worker reads the opening and its first call before it runs anything, so a pool whose worker is
+attempted again knows what to send again. A call that runs out of memory ends the worker, because
+its allocator cannot be trusted any more; any other failure ends only its own call. Threads that a
+function leaves behind do not keep the worker from ending.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing.process
 import os
 import pickle
@@ -22,25 +21,21 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from ..formats import lease, oom_evidence, pickle_transport
-from . import allocator, measure, oom
+from ..formats import oom_evidence, pickle_transport
+from . import allocator, current_lease, oom
 from .isolation.thread_runner import CallOutcome, ThreadRunner
+from .warm_start.ending import leave
 
-CHANNEL = 3
-"""The descriptor of the worker's end."""
-OPENING, CALL, RESULT, FAILURE, TOLD = range(1, 6)
-LAST = 0x80
-"""Set in the kind of an answer after which the worker takes no more calls."""
 _GROWTH = 64 << 20
-"""Bytes beside TensorFlow's pool, for each thread, that a reused worker may gain after its first
-call before it is replaced. A new one costs some 50 ms; a training in Keras leaves 3 to 5 MiB."""
-_WEIGH = 0.1
-"""Seconds between two looks at that: a look takes longer than an empty call."""
+"""Bytes outside TensorFlow's pool that a reused worker may gain after its first call, for each
+thread, before it is replaced. A new worker costs some 50 ms; a Keras training leaves 3 to 5 MiB."""
+_WEIGH_EVERY = 0.1
+"""Seconds between two measurements of it: one takes longer than an empty call."""
 
 
 def main() -> None:
-    """Serve calls until the client has no more, or this worker has done its share."""
-    channel = socket.socket(fileno=CHANNEL)
+    """Serve calls until the pool has no more, or this worker takes no more."""
+    channel = socket.socket(fileno=pickle_transport.CHANNEL)
     channel.set_inheritable(False)
     opening, first = pickle_transport.receive(channel), pickle_transport.receive(channel)
     if opening is None or first is None:
@@ -57,38 +52,27 @@ def main() -> None:
     worker.close()
 
 
-def leave(code: int) -> NoReturn:
-    """End at once. What threads, exit handlers or TensorFlow still want to do is not waited for:
-    the caller has its answer."""
-    measure.mark_exit(code)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    ctypes.CDLL(None).fflush(None)
-    os._exit(code)
-
-
 class _Worker:
-    """Answers calls, one after another or by a crew of threads."""
+    """Answers calls, one after another or in the threads of a `ThreadRunner`."""
 
     def __init__(self, channel: socket.socket, setup: dict[str, Any]) -> None:
         self._channel = channel
         self._pid = os.getpid()
         self._left = setup["calls"]
-        """How many calls this worker still takes; endless if it is 0 at the start."""
+        """How many calls this worker still takes; 0 from the start means any number."""
         self._initializer: bytes | None = setup["initializer"]
         self._writing = threading.Lock()
         self._outside: int | None = None
         self._weighed = float("-inf")
         self._growth = _GROWTH * setup["threads"]
-        self._crew: ThreadRunner | None = None
+        self._runner: ThreadRunner | None = None
         if setup["isolation"] != "process":
-            self._crew = ThreadRunner(
-                setup["isolation"], setup["threads"], self._done, told=self._tell
+            self._runner = ThreadRunner(
+                setup["isolation"], setup["threads"], self._done, notify=self._notify
             )
 
     def serve(self, packet: pickle_transport.PicklePacket) -> None:
-        """Do one call, or give it to the crew."""
+        """Run one call, or give it to the threads."""
         number = packet.call
         try:
             if self._initializer is not None:
@@ -100,8 +84,8 @@ class _Worker:
             self._fail(number, error, "unpack" if self._initializer is None else "initializer")
             return
         del packet
-        if self._crew is not None:
-            self._crew.start(number, function, args, kwargs)
+        if self._runner is not None:
+            self._runner.start(number, function, args, kwargs)
             return
         try:
             result = function(*args, **kwargs)
@@ -113,13 +97,13 @@ class _Worker:
         self._answer(number, result)
 
     def close(self) -> NoReturn:
-        """The client wants nothing more."""
-        if self._crew is not None:
-            self._crew.close()
+        """End after all calls have been answered: the pool sends no more."""
+        if self._runner is not None:
+            self._runner.close()
         leave(0)
 
     def _done(self, number: int, outcome: CallOutcome) -> None:
-        """A thread of the crew has finished a call."""
+        """A thread has finished a call."""
         if outcome.error is not None:
             self._fail(number, outcome.error, "call")
         else:
@@ -128,61 +112,63 @@ class _Worker:
     def _answer(self, number: int, result: Any) -> None:
         last = self._is_last()
         try:
-            self._send(RESULT | last, number, pickle_transport.pack(result))
+            self._send(pickle_transport.RESULT | last, number, pickle_transport.pack(result))
         except Exception as error:
             # It cannot be pickled, or there is no memory to send it in.
             self._fail(number, error, "result", last)
             return
-        # A crew has other calls; it ends when the client, which has been told, sends no more.
-        if last and self._crew is None:
+        # Threads have other calls to finish; the pool knows, and will send no more.
+        if last and self._runner is None:
             leave(0)
 
     def _fail(self, number: int, error: BaseException, where: str, last: int = 0) -> None:
-        told = {"where": where, **_describe(error)}
-        # After that: an error that is made again to try its pickle is noted as caught.
+        report = {"where": where, **_describe(error)}
+        # Only now: pickling the error makes it anew, which is noted as a caught one.
         memory = oom.note_uncaught(error) or _ran_out_unheard()
-        told["memory"] = memory
+        report["memory"] = memory
         if memory:
-            # A session tells of the graph first.
-            told["message"] = oom.excerpt(told["message"])
-        last = last or (LAST if memory and self._crew is None else self._is_last())
-        self._send(FAILURE | last, number, pickle_transport.pack(told))
-        if last and self._crew is None:
+            # The message of a session begins with the graph.
+            report["message"] = oom.excerpt(report["message"])
+        last = last or (
+            pickle_transport.LAST if memory and self._runner is None else self._is_last()
+        )
+        self._send(pickle_transport.FAILURE | last, number, pickle_transport.pack(report))
+        if last and self._runner is None:
             leave(1)
 
-    def _send(self, kind: int, number: int, parcel: pickle_transport.PickledObject) -> None:
+    def _send(self, kind: int, number: int, packed: pickle_transport.PickledObject) -> None:
         with self._writing:
             try:
-                pickle_transport.send(self._channel, kind, number, parcel)
+                pickle_transport.send(self._channel, kind, number, packed)
             except ConnectionError:
-                leave(1)  # The client is gone.
+                leave(1)  # The pool is gone.
 
-    def _tell(self, line: str) -> None:
-        self._send(TOLD, 0, pickle_transport.pack(line))
+    def _notify(self, line: str) -> None:
+        self._send(pickle_transport.MESSAGE, 0, pickle_transport.pack(line))
 
     def _is_last(self) -> int:
-        """Whether the worker has done its share: enough calls, or too much memory left behind."""
+        """LAST if the worker takes no more calls: it has had enough, or gained too much memory."""
         if self._left:
             self._left -= 1
             if not self._left:
-                return LAST
+                return pickle_transport.LAST
         now = time.monotonic()
-        if now < self._weighed + _WEIGH:
+        if now < self._weighed + _WEIGH_EVERY:
             return 0
         self._weighed = now
         outside = _outside_the_pool()
         if self._outside is None:
             self._outside = outside
-        return LAST if outside > self._outside + self._growth else 0
+        return pickle_transport.LAST if outside > self._outside + self._growth else 0
 
     def _end_if_forked(self) -> None:
-        """A function that forks comes back twice; its child has no call to answer."""
+        """End a child that the function has forked: only its parent answers the call."""
         if os.getpid() != self._pid:
             leave(0)
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
-    """An exception in pieces, of which all but the first always arrive."""
+    """An exception as plain data; `error` is None if it cannot be pickled and read again."""
     pickled: bytes | None = None
     with contextlib.suppress(BaseException):
         attempt = pickle_transport.in_one_piece(error)
@@ -208,16 +194,16 @@ def _text(error: BaseException) -> str:
 
 
 def _ran_out_unheard() -> bool:
-    """Whether the allocator's last failure was told in other words than "out of memory"."""
-    held = lease.current()
+    """Whether an allocation has failed without an error that says "out of memory"."""
+    held = current_lease.current()
     return held is not None and oom_evidence.read_evidence(held.dir).unheard
 
 
 def _outside_the_pool() -> int:
-    """Bytes of this process that are neither shared nor TensorFlow's tensors."""
+    """Private bytes of this process that are not in TensorFlow's pool."""
     with open("/proc/self/statm", encoding="ascii") as file:
         _, resident, shared, *_ = map(int, file.read().split())
-    held = lease.current()
+    held = current_lease.current()
     used = allocator.usage(held) if held is not None else None
     own = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     return own - (used[1] if used is not None else 0)

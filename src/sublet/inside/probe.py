@@ -1,87 +1,37 @@
-"""A short run of a program, to see what a full one will need.
+"""A probe: a short run of a program, to see what a full one will need.
 
-Owns what is different in a probe: Keras trains a few steps, batches are made smaller, what
-TensorFlow and Keras save goes to a scratch directory, and the program is ended after a while. The
-variable SUBLET_PROBE is there for programs that want to know. Files that a program writes by itself
-are its own affair: that is why a probe is never made without being asked for.
-
-What was found is noted in a file for the client that asked. Never raises into the program.
+In a probe Keras trains a few steps, batches are smaller, what TensorFlow and Keras save goes to a
+scratch directory, and the program is ended after a while. Files that a program writes by itself are
+not redirected, so a probe is only made on request. Never raises into the program.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import inspect
-import json
 import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..formats.probe import ProbeNotes, ProbeOrder
 from . import measure
 
-VARIABLE = "SUBLET_PROBE"
 EPOCHS = 2
 STEPS = 3
-"""The first step makes an optimizer's variables, and by the third what is read ahead has come."""
+"""The first step makes the optimizer's variables; by the third, data read ahead has arrived."""
 
 _KERAS_BATCH = 32
 _WRITERS = ("ModelCheckpoint", "BackupAndRestore", "TensorBoard", "CSVLogger", "RemoteMonitor")
-
-
-@dataclasses.dataclass(frozen=True)
-class ProbeOrder:
-    """How to probe: which share of the batch, for how long, and where to note what was found."""
-
-    share: float
-    seconds: float
-    directory: str
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_environ(cls) -> ProbeOrder | None:
-        try:
-            fields = json.loads(os.environ.get(VARIABLE, ""))
-            return cls(float(fields["share"]), float(fields["seconds"]), str(fields["directory"]))
-        except (ValueError, KeyError, TypeError):
-            return None
-
-
-@dataclasses.dataclass
-class ProbeNotes:
-    """What a probe has found."""
-
-    full: int = 0
-    """The largest batch that the program asked for, and what it got instead."""
-    tried: int = 0
-    fits: int = 0
-    stopped: bool = False
-    peak: int = 0
-
-    @property
-    def share(self) -> float:
-        return self.tried / self.full if self.full else 1.0
-
-
-def read_notes(directory: str) -> ProbeNotes:
-    """What the last probe there has noted; nothing if it did not come so far."""
-    try:
-        with open(os.path.join(directory, "notes.json"), encoding="utf-8") as file:
-            return ProbeNotes(**json.load(file))
-    except (OSError, ValueError, TypeError):
-        return ProbeNotes()
 
 
 _installed_pid = 0
 
 
 def install() -> None:
-    """Probe from here on, if that was asked for: the runtime has just started."""
+    """Begin to probe if this run is a probe. Called when the runtime has just started."""
     global _installed_pid
     order = ProbeOrder.from_environ()
     if order is None or _installed_pid == os.getpid():
@@ -97,8 +47,8 @@ class _Probe:
     def __init__(self, order: ProbeOrder) -> None:
         self.order = order
         self.notes = ProbeNotes()
-        self.aside: dict[str, str] = {}
-        """Where what was saved really is."""
+        self.redirected: dict[str, str] = {}
+        """The scratch path of each path that the program has saved to."""
 
     def install(self) -> None:
         import tensorflow as tf
@@ -111,33 +61,24 @@ class _Probe:
             if name in sys.modules:
                 self._patch_keras(sys.modules[name])
         self._patch_saving(tf)
-        self.write()
-
-    def write(self) -> None:
-        path = os.path.join(self.order.directory, "notes.json")
-        try:
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(dataclasses.asdict(self.notes), file)
-            os.replace(f"{path}.new", path)
-        except OSError:
-            pass
+        self.notes.write(self.order.directory)
 
     def smaller(self, batch: int) -> int:
         """A share of the batch, at least one."""
         tried = max(1, round(batch * self.order.share))
         if batch > self.notes.full:
             self.notes.full, self.notes.tried = batch, tried
-            self.write()
+            self.notes.write(self.order.directory)
         return tried
 
     def _stop(self) -> None:
-        """Enough was seen. Without a word to the program, so that it saves nothing on its way."""
-        board = measure.writer()
-        if board is not None:
-            board.note_usage()
-            self.notes.peak = board.reading.peak
+        """End the process at once, so that the program saves nothing on its way out."""
+        usage = measure.writer()
+        if usage is not None:
+            usage.note_usage()
+            self.notes.peak = usage.reading.peak
         self.notes.stopped = True
-        self.write()
+        self.notes.write(self.order.directory)
         os._exit(0)
 
     def _patch_data(self, tf: Any) -> None:
@@ -170,13 +111,13 @@ class _Probe:
             self._shorten(given.arguments, signature)
             result = original(*given.args, **given.kwargs)
             self.notes.fits += fits
-            self.write()
+            self.notes.write(self.order.directory)
             return result
 
         return wrapped
 
     def _shorten(self, given: dict[str, Any], signature: inspect.Signature) -> None:
-        """Few steps with small batches; a dataset brings its own, which are small already."""
+        """Set few steps and small batches. The batches of a dataset are small already."""
         for steps in ("steps_per_epoch", "validation_steps", "steps"):
             known = steps in signature.parameters
             if known and (steps != "validation_steps" or given.get("validation_data") is not None):
@@ -192,7 +133,7 @@ class _Probe:
             given["callbacks"] = [one for one in given["callbacks"] if not _writes(one)]
 
     def _patch_saving(self, tf: Any) -> None:
-        """What TensorFlow and Keras save goes aside, and is found there when it is loaded again."""
+        """Redirect what TensorFlow and Keras save, and load it from there again."""
         places: list[tuple[Any, str, int, bool]] = []
         # The same module under two names; an import of the second takes the place of the first.
         for saved_model in (tf.saved_model, importlib.import_module("tensorflow.saved_model")):
@@ -244,18 +185,18 @@ class _Probe:
         if not isinstance(path, (str, os.PathLike)):
             return path
         text = os.path.abspath(os.fspath(path))
-        if text in self.aside or text.startswith(self.order.directory):
-            return self.aside.get(text, text)
+        if text in self.redirected or text.startswith(self.order.directory):
+            return self.redirected.get(text, text)
         if not saves:
             return path
-        place = os.path.join(self.order.directory, f"saved-{len(self.aside)}")
+        place = os.path.join(self.order.directory, f"saved-{len(self.redirected)}")
         os.makedirs(place, exist_ok=True)
-        self.aside[text] = os.path.join(place, os.path.basename(text))
-        return self.aside[text]
+        self.redirected[text] = os.path.join(place, os.path.basename(text))
+        return self.redirected[text]
 
 
 def _by_keras() -> bool:
-    """Whether Keras batches arrays for itself, with a size that was made smaller already."""
+    """Whether the caller is Keras, which batches arrays with a size that is small already."""
     module = str(sys._getframe(2).f_globals.get("__name__", ""))
     return module.startswith(("keras.", "tf_keras."))
 

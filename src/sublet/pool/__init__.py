@@ -1,7 +1,7 @@
-"""Functions in leased workers: the pool, its tasks, and what takes the place of other pools.
+"""Functions in leased workers: the pool, its tasks, and the backends of other pools.
 
-    submit ─▶ calls that wait ─▶ seat (a thread) ─ job, streams, channel ─▶ broker ─▶ worker
-                                      └──────── calls and results: the channel ────────┘
+    submit ─▶ scheduler ─▶ dispatcher (a thread) ─ job, streams, channel ─▶ broker ─▶ worker
+                                 └──────── calls and results: the channel ────────┘
 
-The broker hears of workers, never of arguments or results: those go straight.
+The broker starts workers but never sees arguments or results, which go through the channel.
 """

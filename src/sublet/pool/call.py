@@ -1,8 +1,9 @@
-"""One call: the function, its arguments, and the future that waits for its result."""
+"""One call: the function, its arguments, and the future that waits for its result; and chunks."""
 
+import itertools
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,12 @@ if TYPE_CHECKING:
     from sublet.wire.messages import Ended
 
 
+Row = tuple[Any, ...]
+"""The arguments of one call."""
+
+
 class RemoteTraceback(Exception):
-    """Where the function failed, as its worker saw it: the cause of the error that is raised."""
+    """The worker's traceback, as the cause of the error that is raised here."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -26,7 +31,7 @@ class RemoteTraceback(Exception):
 
 
 class Call:
-    """What was submitted. Only the seat that has taken it settles its future."""
+    """A submitted call. Only the dispatcher that has taken it sets the result of its future."""
 
     def __init__(
         self,
@@ -39,19 +44,19 @@ class Call:
         self.number = number
         self.name = name_of(function)
         self.memory = memory
-        """What it asks for itself; None for the pool's terms."""
+        """Memory for this call alone; None for the pool's."""
         self.future: Future[Any] = Future()
         self._what: tuple[Any, ...] = (function, args, kwargs)
         self._begun = False
 
     def begin(self) -> bool:
-        """From here on it cannot be cancelled; False if it was."""
+        """Mark it as running; False if it was cancelled before."""
         if not self._begun:
             self._begun = self.future.set_running_or_notify_cancel()
         return self._begun
 
     def pack(self) -> pickle_transport.PickledObject:
-        """What its worker needs. Raises what pickling raises, with a word about it."""
+        """The function and its arguments. Raises what pickling raises, with a note."""
         try:
             return pickle_transport.pack(self._what)
         except Exception as error:
@@ -61,7 +66,7 @@ class Call:
             raise
 
     def answer(self, packet: pickle_transport.PicklePacket) -> None:
-        """The result has come."""
+        """Set the result that has arrived."""
         try:
             result = pickle_transport.unpack(packet)
         except Exception as error:
@@ -72,44 +77,61 @@ class Call:
         self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """It will have no result; a call that was cancelled meanwhile stays so."""
+        """Set the error, unless the call was cancelled."""
         self._what = ()
         if self.begin():
             self.future.set_exception(error)
 
 
-def failure(call: Call, told: dict[str, Any], ended: "Ended | None" = None) -> BaseException:
-    """The error that a worker has told of, as this process can raise it."""
-    name, kind, text = call.name, told["kind"], told["message"]
+class Chunk:
+    """Several calls of one function that travel as one. The first error ends it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.func = function
+
+    def __call__(self, rows: list[Row]) -> list[Any]:
+        return [self.func(*row) for row in rows]
+
+
+def chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """The rows in lists of `size`; the last may be shorter."""
+    rest = iter(rows)
+    while chunk := list(itertools.islice(rest, size)):
+        yield chunk
+
+
+def failure(call: Call, report: dict[str, Any], ended: "Ended | None" = None) -> BaseException:
+    """The error that a worker has reported, as this process can raise it."""
+    name, kind, text = call.name, report["kind"], report["message"]
     error: BaseException | None = None
-    if told["memory"]:
+    if report["memory"]:
         error = _exceeded(name, ended, text)
     elif kind in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
         # Raised here as they are, they would end this process, or be taken for its own.
         what = f"called sys.exit({text})" if kind == "SystemExit" else f"ended with {kind}"
         error = CallFailed(f"{name}() {what}.", "A function in a pool returns, or raises an error.")
-    elif told["error"] is not None:
+    elif report["error"] is not None:
         try:
-            error = pickle.loads(told["error"])
+            error = pickle.loads(report["error"])
         except Exception:
             error = None
     if not isinstance(error, BaseException):
         error = RemoteError(f"{kind}: {text}", "This error has no form that can be sent.")
-    if told["where"] == "result":
+    if report["where"] == "result":
         error.add_note(f"sublet: the result of {name}() cannot be sent back.")
-    elif told["where"] == "unpack":
+    elif report["where"] == "unpack":
         error.add_note(
             f"sublet: the worker could not read {name}() or its arguments. A function of a module"
             " needs that module on sys.path; one of the main program or of a notebook does not."
         )
-    elif told["where"] == "initializer":
+    elif report["where"] == "initializer":
         error.add_note("sublet: it was raised by the pool's initializer.")
-    error.__cause__ = RemoteTraceback(told["trace"])
+    error.__cause__ = RemoteTraceback(report["trace"])
     return error
 
 
 def death(name: str, ended: "Ended") -> WorkerDied:
-    """The error for a call whose worker has ended before it answered."""
+    """The error of a call whose worker has ended without an answer."""
     outcome = ended.outcome
     if outcome.cause == "lease exceeded":
         return _exceeded(name, ended, outcome.message)
@@ -128,7 +150,7 @@ def death(name: str, ended: "Ended") -> WorkerDied:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What people call a function, in a word or two."""
+    """A short name of a function for people."""
     inner = getattr(function, "func", function)  # functools.partial
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
     return str(name).replace("<locals>.", "")[:80]

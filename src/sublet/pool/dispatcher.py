@@ -1,7 +1,7 @@
-"""A thread that has calls done: it finds workers for them and listens until they are answered.
+"""A thread that takes calls, finds workers for them, and listens until they are answered.
 
-A seat of a process pool has one call at a time; the one seat of a thread or session pool has as
-many as its worker has threads. It ends when there is nothing to do for a moment.
+A dispatcher of a process pool has one call at a time; the only one of a thread or session pool has
+as many as its worker has threads. It ends when it has been idle for a moment.
 """
 
 import contextlib
@@ -9,69 +9,53 @@ import os
 import select
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sublet.errors import CallFailed, InternalError, SubletError, WorkerDied
 from sublet.formats import pickle_transport
-from sublet.inside import pool_worker
 from sublet.pool.call import Call, death, failure
 from sublet.pool.worker import WorkerHandle
 from sublet.text import plain
 
 if TYPE_CHECKING:
+    from sublet.pool.scheduler import Scheduler
     from sublet.wire.messages import Ended
 
 _LINGER_MS = 100
 
 
-class DispatcherOwner(Protocol):
-    """What a seat asks of its pool."""
-
-    def next_call(self, seat: "Dispatcher") -> Call | None:
-        """A call that waits; if there is none, the seat is woken when one comes."""
-
-    def may_leave(self, seat: "Dispatcher") -> bool:
-        """Whether nothing has come for it meanwhile; if so, it is not counted on any more."""
-
-    def worker_for(self, seat: "Dispatcher", call: Call) -> WorkerHandle:
-        """An idle worker, or a new one."""
-
-    def keep(self, worker: WorkerHandle) -> None:
-        """A worker that could do more, from a seat that ends."""
-
-
 class Dispatcher:
-    """One thread. `idle` is the pool's, under its lock."""
+    """One thread with at most `width` calls. The scheduler owns `idle`, under its lock."""
 
-    def __init__(self, desk: DispatcherOwner, width: int, name: str) -> None:
+    def __init__(self, scheduler: "Scheduler", width: int, name: str) -> None:
         self.idle = False
         self.reasons: dict[int, str] = {}
-        """Why calls of this seat wait."""
-        self._desk = desk
+        """Why calls wait for a lease, by their numbers."""
+        self._scheduler = scheduler
         self._width = width
         self._workers: list[WorkerHandle] = []
-        self._flights: dict[int, tuple[Call, WorkerHandle]] = {}
-        """Calls that were taken and have no answer."""
+        self._calls: dict[int, tuple[Call, WorkerHandle]] = {}
+        """Calls without an answer, each with its worker."""
         self._sent: set[int] = set()
-        self._told: dict[int, dict[str, Any]] = {}
-        """Failures for want of memory; how much would do is known when the worker has ended."""
+        self._out_of_memory: dict[int, dict[str, Any]] = {}
+        """Reported failures; what size to suggest is known when the worker has ended."""
         self._stopped = False
         self._linger = _LINGER_MS
         self._cancelled = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._waking = threading.Lock()
-        # Not a daemon: at the interpreter's end what was submitted is done first.
+        # Not a daemon: submitted calls are done before the interpreter ends.
         self.thread = threading.Thread(target=self._run, name=name, daemon=False)
 
     def wake(self) -> None:
-        """There is something new."""
+        """Have the thread look for something new."""
         with self._waking:
-            # Once it is closed, its number may be another's.
+            # A closed descriptor's number may be in use again.
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
     def finish(self, cancel: bool = False) -> None:
-        """The pool is closed: do not wait for more when all is done, or let go what waits."""
+        """End when all calls are done, or, with `cancel`, when those that run are."""
         self._linger = 0
         self._cancelled = cancel
         self.wake()
@@ -83,18 +67,18 @@ class Dispatcher:
         self.wake()
 
     def adopt(self, worker: WorkerHandle) -> None:
-        """Watch this worker too; before the thread starts, or from within it."""
+        """Follow this worker too. Called before the thread starts, or on it."""
         self._workers.append(worker)
 
     def _run(self) -> None:
         try:
-            while self._turn():
+            while self._step():
                 pass
         except BaseException as error:
             bug = InternalError(f"A thread of the pool failed: {error!r}.", "Please report it.")
             bug.__cause__ = error
             self._end_all(bug)
-            while (call := self._desk.next_call(self)) or not self._desk.may_leave(self):
+            while (call := self._scheduler.take(self)) or not self._scheduler.remove(self):
                 if call is not None:
                     call.fail(bug)
             with contextlib.suppress(Exception):
@@ -104,24 +88,24 @@ class Dispatcher:
                 os.close(self._wake)
                 self._wake = -1
 
-    def _turn(self) -> bool:
-        """Take what waits, then listen; False when there is nothing left to do."""
+    def _step(self) -> bool:
+        """Take waiting calls, then listen; False when there is nothing left to do."""
         if self._stopped:
             self._end_all(WorkerDied("The pool was ended while the call ran.", "Make a new one."))
         self._drop_cancelled()
-        while len(self._flights) < self._width and (call := self._desk.next_call(self)):
+        while len(self._calls) < self._width and (call := self._scheduler.take(self)):
             self._take(call)
-        if not self._linger and not self._flights:
+        if not self._linger and not self._calls:
             self._dismiss_all()
-        busy = bool(self._flights) or any(worker.leaving for worker in self._workers)
+        busy = bool(self._calls) or any(worker.leaving for worker in self._workers)
         heard = self._listen(None if busy else self._linger)
-        if busy or heard or not self._desk.may_leave(self):
+        if busy or heard or not self._scheduler.remove(self):
             return True
-        self._put_away()
+        self._return_workers()
         return False
 
     def _dismiss_all(self) -> None:
-        """Let our workers go, and stay until they are gone. Who waits for a lease needs none."""
+        """Let our workers end. One that waits for a lease is not needed any more."""
         for worker in list(self._workers):
             if not worker.ready:
                 self._workers.remove(worker)
@@ -131,66 +115,66 @@ class Dispatcher:
 
     def _take(self, call: Call) -> None:
         try:
-            worker = self._own_worker(call) or self._desk.worker_for(self, call)
+            worker = self._own_worker(call) or self._scheduler.worker_for(call, self.reasons)
         except Exception as error:
             call.fail(error)
             return
         if worker not in self._workers:
             self._workers.append(worker)
-        self._flights[call.number] = call, worker
+        self._calls[call.number] = call, worker
         if worker.ready:
             self._send(call, worker)
         else:
-            # It may be cancelled while it waits for a lease.
+            # Cancelling a call that waits for a lease has to wake us.
             call.future.add_done_callback(lambda _: self.wake())
 
     def _drop_cancelled(self) -> None:
-        """Calls that wait for a lease and are not wanted any more."""
-        for call, worker in list(self._flights.values()):
+        """Drop cancelled calls that wait for a lease."""
+        for call, worker in list(self._calls.values()):
             if call.number in self._sent or worker.ready:
                 continue
             if self._cancelled:
                 call.future.cancel()
             if call.future.cancelled():
-                self._land(call)
+                self._forget(call)
                 call.begin()
-                if all(its is not worker for _, its in self._flights.values()):
+                if all(its is not worker for _, its in self._calls.values()):
                     self._workers.remove(worker)
                     worker.close()
 
     def _own_worker(self, call: Call) -> WorkerHandle | None:
-        """One that we have, if the call has no terms of its own."""
+        """A worker of ours, unless the call asks for memory of its own."""
         if call.memory is not None:
             return None
         return next((worker for worker in self._workers if not worker.leaving), None)
 
     def _send(self, call: Call, worker: WorkerHandle) -> None:
-        """Its worker has a lease: from here on the call runs."""
+        """Send a call to its worker, which has a lease: the call runs now."""
         self._sent.add(call.number)
         if not call.begin():
-            self._land(call)
+            self._forget(call)
             self._spare(worker)
             return
         try:
             worker.send(call.number, call.pack())
         except Exception as error:
-            self._land(call)
+            self._forget(call)
             call.fail(error)
             self._spare(worker)
 
     def _spare(self, worker: WorkerHandle) -> None:
-        """The call it was meant for does not come; one that serves a single call is not needed."""
+        """Its call was not sent: a worker for a single call is not needed any more."""
         if not worker.reusable:
             worker.dismiss()
 
-    def _land(self, call: Call) -> None:
-        self._flights.pop(call.number, None)
+    def _forget(self, call: Call) -> None:
+        self._calls.pop(call.number, None)
         self._sent.discard(call.number)
-        self._told.pop(call.number, None)
+        self._out_of_memory.pop(call.number, None)
         self.reasons.pop(call.number, None)
 
-    def _listen(self, patience: int | None) -> bool:
-        """Wait for the broker, the workers or the pool; whether anything was heard."""
+    def _listen(self, timeout: int | None) -> bool:
+        """Wait up to `timeout` ms for the broker, workers or scheduler; whether anything came."""
         poll = select.poll()
         sources: dict[int, WorkerHandle] = {}
         poll.register(self._wake, select.POLLIN)
@@ -198,65 +182,65 @@ class Dispatcher:
             for number in (one.fileno(), one.channel.fileno()):
                 sources[number] = one
                 poll.register(number, select.POLLIN)
-        heard = poll.poll(patience)
+        heard = poll.poll(timeout)
         if (self._wake, select.POLLIN) in heard:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
         for number, _ in heard:
             worker = sources.get(number)
-            # One that was seen off a moment ago has no descriptors any more.
+            # A worker that has just ended has no descriptors any more.
             if worker is not None and worker in self._workers:
                 if number == worker.channel.fileno():
-                    self._hear_answers(worker)
+                    self._receive_answers(worker)
                 else:
-                    self._hear(worker)
+                    self._follow(worker)
         return bool(heard)
 
-    def _hear(self, worker: WorkerHandle) -> None:
-        """The broker has something to say about a worker."""
+    def _follow(self, worker: WorkerHandle) -> None:
+        """Take in what the broker says about a worker."""
         attempts = worker.attempts
         try:
             ended = worker.hear()
         except SubletError as error:
             self._lose(worker, error)
             return
-        # A worker may say its last word and go: its answers come before the news of its end.
-        self._hear_answers(worker)
+        # Answers first: a worker may have sent its last one and ended.
+        self._receive_answers(worker)
         if worker not in self._workers:
             return
         if ended is not None:
-            self._see_off(worker, ended)
+            self._end_worker(worker, ended)
             return
         again = worker.attempts > attempts
         if again:
             worker.leaving = False
-        for call, its in list(self._flights.values()):
+        for call, its in list(self._calls.values()):
             if its is not worker:
                 continue
             if again:
-                # What the last attempt had not done, the next one does.
+                # The next attempt does what the last one had not done.
                 self._sent.discard(call.number)
-                self._told.pop(call.number, None)
+                self._out_of_memory.pop(call.number, None)
             if worker.ready and call.number not in self._sent:
                 self._send(call, worker)
 
-    def _hear_answers(self, worker: WorkerHandle) -> None:
+    def _receive_answers(self, worker: WorkerHandle) -> None:
         try:
             while (packet := worker.receive_nowait()) is not None:
-                self._hear_answer(worker, packet)
+                self._receive_answer(worker, packet)
         except pickle_transport.NoPacket:
-            number = pool_worker.CHANNEL
+            number = pickle_transport.CHANNEL
             what = f"The worker of this call wrote to descriptor {number}, which is Sublet's."
             self._lose(worker, CallFailed(what, "Have the function open descriptors of its own."))
 
-    def _hear_answer(self, worker: WorkerHandle, packet: pickle_transport.PicklePacket) -> None:
-        kind = packet.kind & ~pool_worker.LAST
-        call, its = self._flights.get(packet.call, (None, None))
-        if kind != pool_worker.TOLD and (call is None or its is not worker):
+    def _receive_answer(self, worker: WorkerHandle, packet: pickle_transport.PicklePacket) -> None:
+        kind = packet.kind & ~pickle_transport.LAST
+        call, its = self._calls.get(packet.call, (None, None))
+        if kind != pickle_transport.MESSAGE and (call is None or its is not worker):
             raise pickle_transport.NoPacket(f"there is no call {packet.call}")
-        if packet.kind & pool_worker.LAST:
+        if packet.kind & pickle_transport.LAST:
             worker.retire()
-        if kind == pool_worker.TOLD:
+        if kind == pickle_transport.MESSAGE:
             print(
                 f"sublet: {plain(str(pickle_transport.unpack(packet)))}",
                 file=sys.stderr,
@@ -265,53 +249,53 @@ class Dispatcher:
             return
         assert call is not None
         worker.served += 1
-        if kind == pool_worker.RESULT:
-            self._land(call)
+        if kind == pickle_transport.RESULT:
+            self._forget(call)
             call.answer(packet)
             return
-        told = pickle_transport.unpack(packet)
-        if told["memory"] and worker.leaving:
-            self._told[call.number] = told
+        report = pickle_transport.unpack(packet)
+        if report["memory"] and worker.leaving:
+            self._out_of_memory[call.number] = report
         else:
-            self._land(call)
-            call.fail(failure(call, told))
+            self._forget(call)
+            call.fail(failure(call, report))
 
-    def _see_off(self, worker: WorkerHandle, ended: "Ended") -> None:
-        """A worker has ended; so have the calls that it had."""
+    def _end_worker(self, worker: WorkerHandle, ended: "Ended") -> None:
+        """A worker has ended, and with it the calls that it had."""
         unread = worker.unread()
         self._workers.remove(worker)
         worker.close()
-        for call, its in list(self._flights.values()):
+        for call, its in list(self._calls.values()):
             if its is not worker:
                 continue
-            told = self._told.get(call.number)
-            self._land(call)
-            if told is not None:
-                call.fail(failure(call, told, ended))
+            report = self._out_of_memory.get(call.number)
+            self._forget(call)
+            if report is not None:
+                call.fail(failure(call, report, ended))
             elif call.number in unread and worker.served:
-                # It ended after its last answer and before it had seen this call.
+                # It ended after its last answer, without having read this call.
                 self._take(call)
             else:
                 call.fail(death(call.name, ended))
 
     def _lose(self, worker: WorkerHandle, error: SubletError) -> None:
-        """The broker refused its job, or none can be had."""
+        """The broker has refused its job or is out of reach, or it broke the protocol."""
         self._workers.remove(worker)
         worker.close()
-        for call, its in list(self._flights.values()):
+        for call, its in list(self._calls.values()):
             if its is worker:
-                self._land(call)
+                self._forget(call)
                 call.fail(error)
 
     def _end_all(self, error: BaseException) -> None:
         for worker in self._workers:
             worker.close()
         self._workers.clear()
-        for call, _ in list(self._flights.values()):
-            self._land(call)
+        for call, _ in list(self._calls.values()):
+            self._forget(call)
             call.fail(error)
 
-    def _put_away(self) -> None:
-        """The seat ends: whoever of its workers could do more is the pool's."""
+    def _return_workers(self) -> None:
+        """Give the workers that can take more calls back to the scheduler."""
         for worker in self._workers:
-            self._desk.keep(worker)
+            self._scheduler.put_back(worker)

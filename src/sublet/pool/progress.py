@@ -1,7 +1,7 @@
-"""The bar of `Pool.map`: how many calls are done, how many failed, and why others wait.
+"""The progress bar of `Pool.map`: how many calls are done or have failed, and why others wait.
 
-Only for a person who looks, on a terminal or in a notebook, and only when the work has taken a
-moment. Otherwise nothing is counted, started or loaded.
+Drawn on a terminal or in a notebook only, once the work has taken a moment. Otherwise nothing is
+counted, started or loaded.
 """
 
 import atexit
@@ -28,7 +28,7 @@ _LONGEST_NAME = 16
 class Bar:
     """Follows futures, and is drawn while it is open. `reason` says why a call waits for a lease.
 
-    When all went well its last state stays to be read; after an error nothing is left of it.
+    Its last state stays on the screen if all went well; after an error it is removed.
     """
 
     def __init__(self, name: str, reason: Callable[[], str], wanted: bool = True) -> None:
@@ -45,7 +45,7 @@ class Bar:
         self._thread: threading.Thread | None = None
 
     def follow(self, future: Future[T], steps: int = 1) -> Future[T]:
-        """Count this one, which stands for so many calls."""
+        """Count this future, which stands for `steps` calls."""
         if self._canvas is None:
             return future
 
@@ -63,7 +63,7 @@ class Bar:
 
     def __enter__(self) -> "Bar":
         if self._total:
-            # A notebook knows by the context which cell its output belongs to.
+            # A notebook finds the cell of an output by its context.
             context = contextvars.copy_context()
             self._thread = threading.Thread(
                 target=context.run, args=(self._draw,), name="sublet-bar", daemon=True
@@ -76,7 +76,7 @@ class Bar:
         self.close(well=kind is None)
 
     def close(self, well: bool = False) -> None:
-        """Stop drawing. Also if nobody takes the last results: the terminal is left as it was."""
+        """Stop drawing, also at exit: the terminal is left as it was."""
         self._well = well
         self._over.set()
         if self._thread is not None:
@@ -96,7 +96,7 @@ class Bar:
             self._canvas.close(self._updated(picture) if self._well else None)
 
     def _picture(self) -> "Progress":
-        """Loads rich, which takes longer than a short map."""
+        """Make the bar. Loads rich, which takes longer than a short map."""
         from rich import progress
         from rich.table import Column
 
@@ -115,7 +115,7 @@ class Bar:
             expand=True,
             auto_refresh=False,
             get_time=time.monotonic,
-            # One call may take long: all of them say how long the rest will take.
+            # Estimate from all calls, because a single one may take long.
             speed_estimate_period=float("inf"),
         )
         picture.add_task(self._name, total=self._total, failed="", reason="")
@@ -124,7 +124,7 @@ class Bar:
 
     def _updated(self, picture: "Progress") -> "Progress":
         failed = f"{self._failed} failed" if self._failed else ""
-        # Who waits for a result may have it before we have heard of it.
+        # The caller may have the last result before our callback has counted it.
         done = self._total if self._well else self._done
         picture.update(picture.task_ids[0], completed=done, failed=failed, reason=self._reason())
         return picture

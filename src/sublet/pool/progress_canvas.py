@@ -1,8 +1,7 @@
-"""Where a line that changes can be drawn: the last line of a terminal, or a notebook's cell.
+"""Where the progress bar is drawn: the last line of a terminal, or a notebook's cell.
 
-On a terminal, workers write at the same time and know nothing of the line. So it is kept out of
-their way: while it is shown, all that is written scrolls above it. Each change is one write, as
-that is never mixed with what others write.
+Workers write to the terminal at the same time. So while the bar is shown, everything else scrolls
+above it, and each change of the bar is one write, which is never mixed with others.
 """
 
 import io
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SMALLEST = 3
-"""Rows of a terminal that can spare one."""
+"""Rows of the smallest terminal on which a bar is drawn."""
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _DOWN, _UP = "\x1bD", "\x1b[A"
-"""Within the column; down scrolls at the bottom."""
+"""Move within the column; down scrolls at the bottom."""
 _ALL_ROWS = "\x1b[r"
 
 _drawing = threading.Lock()
-"""Held by the one line that is shown: a second one, of another thread, is not drawn meanwhile."""
+"""Held while a bar is shown; a second bar, of another thread, is not drawn meanwhile."""
 
 
 class Terminal:
@@ -31,23 +30,23 @@ class Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._rows = 0
-        """Of the terminal when the line was set apart; 0 while it is not."""
+        """Rows of the terminal when the last one was reserved; 0 while it is not."""
         self._shown = ""
 
     def show(self, content: "RenderableType") -> None:
-        """Draw this in place of what was there."""
+        """Replace the line."""
         columns, rows = os.get_terminal_size(self._descriptor)
         if rows < _SMALLEST or not (self._rows or _drawing.acquire(blocking=False)):
             return
-        apart = "" if rows == self._rows else self._free() + _set_apart(rows)
+        reserve = "" if rows == self._rows else self._free() + _reserve_last_row(rows)
         self._rows = rows
         line = self._text(content, columns)
-        if apart or line != self._shown:
+        if reserve or line != self._shown:
             self._shown = line
-            self._write(f"{apart}{_SAVE}{_to(rows)}{line}{_RESTORE}")
+            self._write(f"{reserve}{_SAVE}{_to(rows)}{line}{_RESTORE}")
 
     def close(self, last: "RenderableType | None") -> None:
-        """Take the line away; leave this among what was written."""
+        """Remove the line, and print `last` as ordinary output."""
         if not self._rows:
             return
         columns, _ = os.get_terminal_size(self._descriptor)
@@ -74,31 +73,31 @@ class Terminal:
 
 
 class Notebook:
-    """A place below a notebook's cell. Used by one thread."""
+    """An output below a notebook's cell. Used by one thread."""
 
     def __init__(self) -> None:
-        self._place: Any = None
+        self._handle: Any = None
 
     def show(self, content: "RenderableType") -> None:
-        """Draw this in place of what was there."""
+        """Replace the line."""
         self._put(_html(content))
 
     def close(self, last: "RenderableType | None") -> None:
-        """Leave this, or nothing."""
-        if self._place is not None:
+        """Leave `last`, or an empty output."""
+        if self._handle is not None:
             self._put("" if last is None else _html(last))
 
     def _put(self, text: str) -> None:
         from IPython.display import HTML, display
 
-        if self._place is None:
-            self._place = display(HTML(text), display_id=True)
+        if self._handle is None:
+            self._handle = display(HTML(text), display_id=True)
         else:
-            self._place.update(HTML(text))
+            self._handle.update(HTML(text))
 
 
 def here() -> Terminal | Notebook | None:
-    """What somebody looks at, if anybody does: stderr on a terminal, or a notebook."""
+    """The notebook or terminal that a user looks at; None without one."""
     shell = sys.modules.get("IPython")
     current = shell.get_ipython() if shell is not None else None
     if hasattr(current, "kernel"):
@@ -111,13 +110,13 @@ def here() -> Terminal | Notebook | None:
         return None
 
 
-def _set_apart(rows: int) -> str:
-    """Keep the last row from scrolling. The cursor is not left in it, and stays where it was."""
+def _reserve_last_row(rows: int) -> str:
+    """Keep the last row from scrolling, and the cursor out of it."""
     return f"{_DOWN}{_UP}{_SAVE}\x1b[1;{rows - 1}r{_RESTORE}"
 
 
 def _to(row: int) -> str:
-    """Go to the start of this row, and clear it."""
+    """Go to the start of this row and clear it."""
     return f"\x1b[{row};1H\x1b[2K"
 
 

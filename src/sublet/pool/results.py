@@ -1,4 +1,4 @@
-"""Results as `multiprocessing.Pool` hands them out, made of the futures of calls."""
+"""The results of `multiprocessing.Pool`, made of the futures of calls."""
 
 import threading
 from collections import deque
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class AsyncResult(Generic[T]):
-    """What becomes of several calls that count as one; `gather` makes one value of theirs.
+    """The result of several calls that count as one; `gather` makes one value of theirs.
 
-    It is ready when all of them have ended and the callback has returned, so whoever has waited
-    for it finds the callback's work done. Of several errors, the first in order is its own.
+    It is ready when all calls have ended and the callback has returned. Of several errors, it
+    raises the first in the order of the calls.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AsyncResult(Generic[T]):
             future.add_done_callback(self._count)
 
     def get(self, timeout: float | None = None) -> T:
-        """The value, or the error raised; TimeoutError if it is not ready in so many seconds."""
+        """The value; raises the error, or TimeoutError if it is not ready in time."""
         if not self._ready.wait(timeout):
             raise TimeoutError
         if self._error is not None:
@@ -50,7 +50,7 @@ class AsyncResult(Generic[T]):
         return self._value
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until it is ready, or so many seconds have passed."""
+        """Wait until it is ready, or for `timeout` seconds."""
         self._ready.wait(timeout)
 
     def ready(self) -> bool:
@@ -58,7 +58,7 @@ class AsyncResult(Generic[T]):
         return self._ready.is_set()
 
     def successful(self) -> bool:
-        """Whether none has failed; ValueError while that is not known."""
+        """Whether no call has failed; ValueError while that is not known."""
         if not self.ready():
             raise ValueError(f"{self!r} not ready")
         return self._error is None
@@ -71,7 +71,7 @@ class AsyncResult(Generic[T]):
         try:
             self._settle()
         finally:
-            # Also if a callback fails: who waits must not wait for ever.
+            # Also if a callback fails: nobody may wait for ever.
             self._futures.clear()
             self._ready.set()
 
@@ -88,11 +88,11 @@ class AsyncResult(Generic[T]):
 
 
 class ResultIterator(Generic[T]):
-    """Results one by one, in order or as they come. One thread adds to it, others take."""
+    """Results one by one, in order or as they come. One thread adds, others take."""
 
     def __init__(self, ordered: bool) -> None:
         self._ordered = ordered
-        self._line: deque[Future[T]] = deque()
+        self._futures: deque[Future[T]] = deque()
         self._changed = threading.Condition()
         self._added = 0
         self._taken = 0
@@ -105,26 +105,26 @@ class ResultIterator(Generic[T]):
         return self.next()
 
     def next(self, timeout: float | None = None) -> T:
-        """The next result; TimeoutError if there is none in so many seconds."""
+        """The next result; raises TimeoutError if there is none in time."""
         with self._changed:
             if not self._changed.wait_for(self._decided, timeout):
                 raise TimeoutError
-            if not self._line:
+            if not self._futures:
                 raise StopIteration
             self._taken += 1
-            future = self._line.popleft()
+            future = self._futures.popleft()
         return outcome(future)
 
     def add(self, future: Future[T]) -> None:
-        """One more is to come."""
+        """Add a future."""
         with self._changed:
             self._added += 1
             if self._ordered:
-                self._line.append(future)
+                self._futures.append(future)
         future.add_done_callback(self._note)
 
     def end(self) -> None:
-        """No more will be added."""
+        """Note that no more will be added."""
         with self._changed:
             self._complete = True
             self._changed.notify_all()
@@ -132,13 +132,13 @@ class ResultIterator(Generic[T]):
     def _note(self, future: Future[T]) -> None:
         with self._changed:
             if not self._ordered:
-                self._line.append(future)
+                self._futures.append(future)
             self._changed.notify_all()
 
     def _decided(self) -> bool:
-        """Whether the next result, or that there is none, is known."""
-        if self._line:
-            return self._line[0].done()
+        """Whether it is known what the next result is, or that there is none."""
+        if self._futures:
+            return self._futures[0].done()
         return self._complete and self._taken == self._added
 
 

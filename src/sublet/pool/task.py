@@ -1,4 +1,4 @@
-"""`@sublet.task`: a function that runs in a leased worker wherever it is called."""
+"""`@sublet.task`: a function whose calls run in leased workers."""
 
 import atexit
 import functools
@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from operator import attrgetter
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 from sublet.errors import BadRequest
-from sublet.pool.nesting import in_a_worker
-from sublet.pool.pool import Pool
+from sublet.pool.pool import Pool, PoolOptions
+from sublet.pool.worker import in_a_worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 def task(function: Callable[P, T], /) -> "Task[P, T]": ...
 @overload
 def task(
-    *, memory: str | int = "auto", **options: Any
+    *, max_workers: int | None = None, **options: Unpack[PoolOptions]
 ) -> "Callable[[Callable[P, T]], Task[P, T]]": ...
 
 
@@ -43,7 +43,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     the first call and closed when the interpreter ends. Inside a worker of any pool a task calls
     its function directly, as workers that wait for workers might wait for ever.
     """
-    inspect.signature(Pool).bind(**options)  # A wrong name is told here, not at the first call.
+    inspect.signature(Pool).bind(**options)  # Refuse a wrong name here, not at the first call.
     if function is None:
         return functools.partial(Task, options=options)
     return Task(function, options)
@@ -63,7 +63,7 @@ class Task(Generic[P, T]):
         self._function = function
         self._options = options
         self._pools: dict[int, Pool] = {}
-        """One, by the process that made it: a pool is of no use in a fork."""
+        """At most one for each process: a pool cannot be used in a fork."""
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -136,15 +136,15 @@ class Task(Generic[P, T]):
         return pool
 
     def _leave(self) -> None:
-        """At the interpreter's end: calls are done by then, idle workers may be left. A fork has
-        no part in its parent's pool."""
+        """At the interpreter's end, when calls are done, end idle workers; not those of a
+        parent."""
         pool = self._pools.get(os.getpid())
         if pool is not None:
             pool.terminate_workers()
 
 
 def _at_once(function: Callable[..., T], *args: Any, **kwargs: Any) -> "Future[T]":
-    """A future of what is done already."""
+    """Call the function now; the future has its result or error."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     try:

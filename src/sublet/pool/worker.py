@@ -1,4 +1,4 @@
-"""The client's side of one worker process: its job at the broker, and the channel to it."""
+"""The pool's side of one worker process: its job at the broker, and the channel to it."""
 
 import contextlib
 import errno
@@ -17,9 +17,8 @@ from sublet.client.job_follower import JobFollower
 from sublet.domain.job import POOL_PROGRAM
 from sublet.errors import WorldError
 from sublet.formats import pickle_transport
-from sublet.formats.lease import say
 from sublet.home import Home
-from sublet.inside import pool_worker
+from sublet.inside.current_lease import say
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended, Granted, Retried, Started
@@ -43,20 +42,20 @@ class Terms(Struct, frozen=True):
 
 
 class WorkerHandle:
-    """One worker, from its job's first word to its last. Used by one thread at a time.
+    """One worker, from the request for its lease to its end. Used by one thread at a time.
 
-    `told` hears why it waits, and an empty line when it does not any more.
+    `on_wait` is called with the reason while it waits for its lease, and then with an empty one.
     """
 
-    def __init__(self, terms: Terms, label: str, told: Callable[[str], None]) -> None:
+    def __init__(self, terms: Terms, label: str, on_wait: Callable[[str], None]) -> None:
         self.ready = False
         """Whether it has its lease, and may be given calls."""
         self.leaving = False
-        """Whether it takes no more calls, and is only watched until it has ended."""
+        """Whether it takes no more calls, and is only followed until it has ended."""
         self.reusable = terms.calls != 1
         self._has_threads = terms.isolation != "process"
         self.served = 0
-        """Calls that it has answered."""
+        """The number of calls that it has answered."""
         self.attempts = 1
         self._opening = pickle.dumps(
             {
@@ -69,7 +68,7 @@ class WorkerHandle:
             }
         )
         self._opened = False
-        self._told = told
+        self._on_wait = on_wait
         words = [sys.executable, "-m", POOL_PROGRAM.decode(), label]
         spec = job_request.job(
             words,
@@ -80,7 +79,7 @@ class WorkerHandle:
             name=terms.name or label,
             cold=terms.cold,
         )
-        # Calls are alike, so what balances their number balances the devices.
+        # Calls are alike: as many workers on each device balance the load.
         spec["spread"] = True
         try:
             self._open(spec)
@@ -110,36 +109,32 @@ class WorkerHandle:
 
     @property
     def job(self) -> int | None:
-        """Its number at the broker, once that is known."""
+        """Its number at the broker; None until that is known."""
         return self._job.job
 
-    def send(self, number: int, parcel: pickle_transport.PickledObject) -> None:
+    def send(self, number: int, call: pickle_transport.PickledObject) -> None:
         """Give it a call; it must be ready."""
         if not self._opened:
-            pickle_transport.send(
-                self.channel,
-                pool_worker.OPENING,
-                0,
-                pickle_transport.PickledObject(self._opening, []),
-            )
+            opening = pickle_transport.PickledObject(self._opening, [])
+            pickle_transport.send(self.channel, pickle_transport.OPENING, 0, opening)
             self._opened = True
-        pickle_transport.send(self.channel, pool_worker.CALL, number, parcel)
+        pickle_transport.send(self.channel, pickle_transport.CALL, number, call)
 
     def receive_nowait(self) -> pickle_transport.PicklePacket | None:
-        """The next answer; None if there is none now."""
+        """The next packet from it; None if there is none now."""
         try:
             return pickle_transport.receive(self.channel, wait=False)
         except BlockingIOError:
             return None
 
     def hear(self) -> "Ended | None":
-        """What the broker says; how the worker ended, once it has. Raises what was refused."""
+        """Take in what the broker says; how the worker ended, once it has. Raises a refusal."""
         return self._job.hear()
 
     def unread(self) -> set[int]:
-        """Of a worker that has ended: the calls that it had not taken.
+        """The calls that a worker had not read when it ended.
 
-        We hold its end of the channel too, so what it has not read can still be seen.
+        They are still in the socket, because we hold its end of the channel too.
         """
         found = set()
         with contextlib.suppress(OSError):
@@ -148,34 +143,34 @@ class WorkerHandle:
         return found
 
     def retire(self) -> None:
-        """It has said that it takes no more calls. One with threads has others to finish first."""
+        """It takes no more calls, as it has said; with threads, it finishes others first."""
         if self._has_threads:
             self.dismiss()
         self.leaving = True
 
     def dismiss(self) -> None:
-        """No more calls: it ends when it has answered those that it has."""
+        """Send no more calls: it ends when it has answered those that it has."""
         self.leaving = True
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Hang up; a worker that still lives is ended by its keeper."""
+        """Drop the connections; its keeper ends a worker that still lives."""
         self._job.close()
         self._close_streams()
 
     def waits(self, reason: str) -> None:
         """From the broker: there is no room yet."""
         self.ready = False
-        self._told(reason)
+        self._on_wait(reason)
 
     def granted(self, message: "Granted") -> None:
         """From the broker: it has a lease."""
         self.ready = True
-        self._told("")
+        self._on_wait("")
 
     def started(self, message: "Started") -> None:
-        """From the broker: it runs. A cold start costs seconds, so that is said, once."""
+        """From the broker: it runs. A cold start, which takes seconds, is reported once."""
         if message.how != "warm":
             say(f"workers of this pool start {message.how}")
 
@@ -193,6 +188,16 @@ class WorkerHandle:
 
 
 def _authkey() -> bytes | None:
-    """What a worker needs to use what a `multiprocessing.Manager` of this process holds."""
+    """The key with which a worker can use this process's `multiprocessing.Manager`s."""
     process = sys.modules.get("multiprocessing.process")
     return None if process is None else bytes(process.current_process().authkey)
+
+
+def in_a_worker() -> bool:
+    """Whether this process is a pool's worker, or was forked from one.
+
+    Code that could start a pool of its own there calls the function directly instead: a worker that
+    waits for another holds its lease meanwhile, so enough of them would wait for ever.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return getattr(spec, "name", None) == POOL_PROGRAM.decode()

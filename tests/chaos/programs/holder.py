@@ -6,7 +6,7 @@ import time
 import note
 
 import sublet
-from sublet.formats.lease import current
+from sublet.inside.current_lease import current
 
 name, seconds = sys.argv[1:]
 try:

@@ -1,13 +1,12 @@
-"""Whose turn it is to build.
+"""The build lock: one for all calls of a process, held while they build, compile and trace.
 
-Owns the one lock under which calls that share a process build, compile and trace. It belongs to a
-call and not to a thread: threads that work for the call that has the turn have it too, so a call
-cannot wait for itself (a strategy's replicas, a `py_function`).
+A call holds it, not a thread: all threads that work for that call hold it too, so a call cannot
+wait for itself (a strategy's replicas, a `py_function`).
 
-Why it cannot deadlock with TensorFlow's own locks, one for each `tf.function`: whoever needs both
-takes the turn first. `FunctionLock` sees to it where a function is traced for the first time, and
-`build_patches` where it is traced again. With one of TensorFlow's locks alone nobody ever waits for
-a turn.
+It cannot deadlock with TensorFlow's own locks, one for each `tf.function`, because whoever needs
+both takes the build lock first. `FunctionLock` ensures that where a function is traced for the
+first time, `build_patches` where it is traced again. Nobody waits for the build lock while holding
+only one of TensorFlow's.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from typing import Any
 from . import call_context
 
 
-class _Stranger(threading.local):
-    """Who has the turn in a thread that works for no call."""
+class _ThreadOwner(threading.local):
+    """Holds the lock for a thread that works for no call."""
 
     def __init__(self) -> None:
         self.token = threading.current_thread()
 
 
 class BuildLock:
-    """A re-entrant lock that a call holds."""
+    """A re-entrant lock whose owner is a call."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
         self._owner: object | None = None
         self._depth = 0
-        self._stranger = _Stranger()
+        self._thread_owner = _ThreadOwner()
 
     def held(self) -> bool:
-        """Whether the calling thread has the turn: nobody else can change that."""
+        """Whether the calling thread holds the lock; no other thread can change that."""
         return self._owner is self._me()
 
     def acquire(self) -> None:
@@ -63,72 +62,71 @@ class BuildLock:
         self.release()
 
     def _me(self) -> object:
-        return call_context.current() or self._stranger.token
+        return call_context.current() or self._thread_owner.token
 
     def _wait(self, me: object) -> None:
         if not isinstance(me, call_context.CallContext):
             self._change.wait()
             return
-        me.waits_for = f"its turn to build, which {self._owner} has"
+        me.waits_for = f"the build lock, which {self._owner} holds"
         try:
             self._change.wait()
         finally:
             me.waits_for = ""
 
 
-TURN = BuildLock()
-"""The one of this process."""
+BUILD_LOCK = BuildLock()
 
 
-def taking(
+def locked(
     original: Callable[..., Any], needed: Callable[[Any], bool] | None = None
 ) -> Callable[..., Any]:
-    """`original` with the turn; where `needed` of its first argument is false, without."""
+    """`original`, called with the build lock held unless `needed(first argument)` is false."""
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
         if needed is not None and not needed(args[0]):
             return original(*args, **kwargs)
-        with TURN:
+        with BUILD_LOCK:
             return original(*args, **kwargs)
 
     return run
 
 
 UNFINISHED = "_sublet_unfinished"
-"""On a `tf.function` whose variables are being initialised by whoever has the turn."""
+"""Attribute of a `tf.function` whose variables the holder of the build lock is initialising."""
 
 
 class FunctionLock:
-    """Stands in for the lock of one `tf.function`.
+    """Replaces the lock of one `tf.function`.
 
-    TensorFlow takes it for a moment in every call, to find what it has traced, and keeps it while
-    it traces for the first time. So it brings the turn only until the function has been traced
-    once and its variables are there, and steps of others go on while somebody builds.
+    TensorFlow takes that lock briefly in every call, to look up what it has traced, and holds it
+    during the first trace. So it takes the build lock along only until the function has been traced
+    once and its variables exist: later steps go on while other calls build.
     """
 
     def __init__(self, function: Any, lock: Any) -> None:
         self._function = weakref.ref(function)
         self._lock = lock
-        self._turns: list[bool] = []
-        """Whether each level of holding brought the turn. Only touched by the holder."""
+        self._with_build_lock: list[bool] = []
+        """For each level of holding: whether it took the build lock. Only the holder touches it."""
 
     def acquire(self) -> bool:
         function = self._function()
-        # Once it is set it stays, so whoever comes without the turn finds nothing to trace here.
+        # Once set it stays set, so without the build lock there is nothing to trace here.
         first = getattr(function, "_variable_creation_config", None) is None
         first = first or hasattr(function, UNFINISHED)
         if first:
-            TURN.acquire()
+            BUILD_LOCK.acquire()
         self._lock.acquire()
-        self._turns.append(first)
+        self._with_build_lock.append(first)
         return True
 
     def release(self) -> None:
-        first = self._turns.pop()
+        first = self._with_build_lock.pop()
         self._lock.release()
         if first:
-            TURN.release()
+            BUILD_LOCK.release()
 
     def __enter__(self) -> bool:
         return self.acquire()

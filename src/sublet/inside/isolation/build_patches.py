@@ -1,8 +1,7 @@
-"""Where TensorFlow and Keras build: the places that need the turn.
+"""The patches that take the build lock where TensorFlow and Keras build, compile and trace.
 
-Owns the patches that take it. Keras is not thread-safe while it builds, compiles and traces; what
-has been built runs in any number of threads. User data is never read with the turn held: whoever
-makes the data may have to build something first.
+Keras is not thread-safe while it does so; a built model runs in any number of threads. User data is
+never read with the lock held, because whatever makes the data may have to build something itself.
 """
 
 from __future__ import annotations
@@ -14,37 +13,37 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ...formats.lease import say
+from ..current_lease import say
 from . import call_context
-from .build_lock import TURN, UNFINISHED, FunctionLock, taking
+from .build_lock import BUILD_LOCK, UNFINISHED, FunctionLock, locked
 
 _wrapping = threading.Lock()
 
 
 class _Untraced(Exception):
-    """A function has to be traced, and the thread that found out does not have the turn."""
+    """A function has to be traced, and the calling thread does not hold the build lock."""
 
 
-def share_tensorflow() -> None:
-    """Serialise the start of the runtime, and tracing. Needs `tensorflow` to be imported."""
+def patch_tensorflow() -> None:
+    """Serialise the start of the runtime, and tracing. `tensorflow` must be imported."""
     from tensorflow.python.autograph.core import config as autograph
     from tensorflow.python.eager import context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function as polymorphic
     from tensorflow.python.eager.polymorphic_function import tracing_compilation as tracing
     from tensorflow.python.ops import script_ops
 
-    # What stands in for a function here is not the user's code, which AutoGraph rewrites.
+    # AutoGraph rewrites the user's code; our wrappers are not part of it.
     autograph.CONVERSION_RULES = (
         autograph.DoNotConvert(__package__),
         *autograph.CONVERSION_RULES,
     )
-    context.Context.ensure_initialized = alone_at_first(context.Context.ensure_initialized)
-    _share_functions(polymorphic.Function)
+    context.Context.ensure_initialized = exclusive_first(context.Context.ensure_initialized)
+    _patch_function_class(polymorphic.Function)
     create, trace = tracing._create_concrete_function, tracing.trace_function
 
     @functools.wraps(create)
     def create_concrete_function(*args: Any, **kwargs: Any) -> Any:
-        if not TURN.held():
+        if not BUILD_LOCK.held():
             raise _Untraced
         return create(*args, **kwargs)
 
@@ -53,9 +52,9 @@ def share_tensorflow() -> None:
         try:
             return trace(*args, **kwargs)
         except _Untraced:
-            # The function's own lock has been given back on the way here.
+            # The exception has released the function's own lock.
             pass
-        with TURN:
+        with BUILD_LOCK:
             return trace(*args, **kwargs)
 
     tracing._create_concrete_function = create_concrete_function
@@ -68,15 +67,15 @@ def share_tensorflow() -> None:
 
     @functools.wraps(call_python)
     def internal_py_func(func: Any, *args: Any, **kwargs: Any) -> Any:
-        # TensorFlow will run it in a thread of its own.
+        # TensorFlow runs it in a thread of its own.
         return call_python(call_context.bound(func) if callable(func) else func, *args, **kwargs)
 
     script_ops._internal_py_func = internal_py_func
 
 
 class _Detectors:
-    """TensorFlow warns of functions that are traced again and again, by where they are written.
-    Many calls that each trace once would look like it, so they are counted for each call."""
+    """Counts traces for each call. TensorFlow warns of a function that is traced again and again,
+    and many calls that trace it once each would look the same."""
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager
@@ -85,24 +84,24 @@ class _Detectors:
         call = call_context.current()
         if call is None:
             return getattr(self._manager, name)
-        return getattr(call.notes.setdefault("tracings", type(self._manager)()), name)
+        return getattr(call.state.setdefault("tracings", type(self._manager)()), name)
 
 
-def _share_functions(function_class: Any) -> None:
-    """Have a function's first tracing and the variables that it makes in one turn.
+def _patch_function_class(function_class: Any) -> None:
+    """Hold the build lock from a function's first trace until its variables are initialised.
 
-    TensorFlow gives the function's lock back before it initialises them, and a second thread would
-    find a function that is ready with variables that are not.
+    TensorFlow releases the function's lock in between, and a second thread would find a function
+    that is ready with variables that are not.
     """
     initialize = function_class._initialize
     initialize_variables = function_class._initialize_uninitialized_variables
     initialization_function = function_class.get_initialization_function
 
     @functools.wraps(initialize)
-    def keep_turn(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def initialize_locked(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = initialize(self, *args, **kwargs)
         if self._created_variables:
-            TURN.acquire()
+            BUILD_LOCK.acquire()
             vars(self)[UNFINISHED] = True
         return result
 
@@ -113,11 +112,11 @@ def _share_functions(function_class: Any) -> None:
                 return original(self, *args, **kwargs)
             finally:
                 if vars(self).pop(UNFINISHED, False):
-                    TURN.release()
+                    BUILD_LOCK.release()
 
         return run
 
-    function_class._initialize = keep_turn
+    function_class._initialize = initialize_locked
     function_class._initialize_uninitialized_variables = finishing(initialize_variables)
     function_class.get_initialization_function = finishing(initialization_function)
     function_class._lock = property(_function_lock, _set_function_lock)
@@ -128,7 +127,7 @@ def _function_lock(function: Any) -> Any:
     if lock is None:
         raise AttributeError("_lock")
     if not isinstance(lock, FunctionLock):
-        # Made before the patch; threads that come at once must get the same one.
+        # Made before the patch; concurrent threads must get the same wrapper.
         with _wrapping:
             lock = vars(function)["_lock"]
             if not isinstance(lock, FunctionLock):
@@ -140,11 +139,11 @@ def _set_function_lock(function: Any, lock: Any) -> None:
     vars(function)["_lock"] = FunctionLock(function, lock)
 
 
-def alone_at_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`original` by one thread at a time until it has ended once, and for no call.
+def exclusive_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, run by one thread at a time until it has returned once, on behalf of no call.
 
-    What starts the runtime also primes its memory, which nobody may use yet, and starts threads
-    that outlive the call that came first.
+    Starting the runtime primes its memory, which nobody may use meanwhile, and starts threads that
+    outlive the first call.
     """
     starting = threading.RLock()
     started = False
@@ -192,15 +191,15 @@ _TF_KERAS: dict[str, tuple[tuple[str, Callable[[Any], bool] | None], ...]] = {
 _TF_KERAS_FUNCTIONS = ("tf_keras.src.saving.saving_api:load_model save_model",)
 
 
-def share_keras() -> None:
-    """Serialise building, compiling, saving and loading. Needs `keras` to be imported."""
+def patch_keras() -> None:
+    """Serialise building, compiling, saving and loading. `keras` must be imported."""
     _patch_methods(_KERAS)
     _patch_functions(_KERAS_FUNCTIONS)
     _patch_new_layers()
 
 
-def share_tf_keras() -> None:
-    """The same for Keras 2."""
+def patch_tf_keras() -> None:
+    """As `patch_keras`, for Keras 2."""
     _patch_methods(_TF_KERAS)
     _patch_functions(_TF_KERAS_FUNCTIONS)
 
@@ -213,7 +212,7 @@ def _patch_methods(
         try:
             owner = getattr(importlib.import_module(module), name)
             for method, needed in methods:
-                setattr(owner, method, taking(getattr(owner, method), needed))
+                setattr(owner, method, locked(getattr(owner, method), needed))
         except (ImportError, AttributeError) as wrong:
             say(f"this Keras builds in a place that is not known here: {wrong}")
 
@@ -224,13 +223,13 @@ def _patch_functions(places: tuple[str, ...]) -> None:
         try:
             for name in names.split():
                 original = getattr(importlib.import_module(module), name)
-                replace_everywhere(original, name, taking(original))
+                replace_everywhere(original, name, locked(original))
         except (ImportError, AttributeError) as wrong:
             say(f"this Keras saves in a place that is not known here: {wrong}")
 
 
 def _patch_new_layers() -> None:
-    """Keras gives each layer a `build` of its own when it is made."""
+    """Lock the `build` that Keras gives each new layer."""
     from keras.src.layers.layer import Layer
 
     new = Layer.__new__
@@ -238,16 +237,15 @@ def _patch_new_layers() -> None:
     @functools.wraps(new)
     def new_layer(cls: Any, *args: Any, **kwargs: Any) -> Any:
         layer = new(cls, *args, **kwargs)
-        layer.build = taking(layer.build)
+        layer.build = locked(layer.build)
         return layer
 
     Layer.__new__ = staticmethod(new_layer)
 
 
-def replace_everywhere(original: Any, name: str, other: Any) -> None:
-    """A function is offered under many names; each module of its package that has it gets the
-    other."""
+def replace_everywhere(original: Any, name: str, replacement: Any) -> None:
+    """Replace a function in every module of its package that offers it under this name."""
     top = original.__module__.partition(".")[0]
     for path, module in list(sys.modules.items()):
         if path.partition(".")[0] == top and vars(module).get(name) is original:
-            setattr(module, name, other)
+            setattr(module, name, replacement)

@@ -1,8 +1,7 @@
 """Which call a thread works for.
 
-Owns that one fact, and hands it on: a thread that a call starts works for the same call. What must
-not mix between calls that share a process (random numbers, whose turn it is to build) is kept by
-the call, not by the thread.
+A thread that a call starts works for the same call. State that calls must not share (random
+numbers, the build lock) belongs to the call and not to the thread.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from typing import Any
 
 
 class CallContext:
-    """One call while it runs. `notes` belongs to the modules that keep something for each call,
-    under their own names; it ends with the call."""
+    """One call while it runs. In `state` modules keep what belongs to the call, each under keys of
+    its own; it ends with the call."""
 
     def __init__(self, number: int, name: str, graph_mode: bool = False) -> None:
         self.number = number
         self.name = name
         self.graph_mode = graph_mode
-        self.notes: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
         self.waits_for = ""
         self.ended = False
 
     def end(self) -> None:
-        """Whoever still holds on to the call (a thread, a graph) keeps none of its state."""
+        """Drop its state: a thread or a graph may hold on to the call for longer."""
         self.ended = True
-        self.notes.clear()
+        self.state.clear()
 
     def __str__(self) -> str:
         return f"call {self.number} ({self.name})"
 
 
 class _Local(threading.local):
-    errand: CallContext | None = None
+    call: CallContext | None = None
 
 
 _local = _Local()
@@ -44,35 +43,35 @@ _local = _Local()
 
 def current() -> CallContext | None:
     """The call that this thread works for; None in the main thread and in TensorFlow's own."""
-    return _local.errand
+    return _local.call
 
 
 @contextlib.contextmanager
-def working_for(errand: CallContext | None) -> Iterator[None]:
-    """Let this thread work for `call_context`."""
-    before, _local.errand = _local.errand, errand
+def working_for(call: CallContext | None) -> Iterator[None]:
+    """Have this thread work for `call`."""
+    before, _local.call = _local.call, call
     try:
         yield
     finally:
-        _local.errand = before
+        _local.call = before
 
 
 def bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, working for the call that is current now, whichever thread runs it later."""
-    errand = current()
-    if errand is None:
+    """`function`, bound to the call that is current now, whichever thread runs it later."""
+    call = current()
+    if call is None:
         return function
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with working_for(errand):
+        with working_for(call):
             return function(*args, **kwargs)
 
     return run
 
 
-def hand_on() -> None:
-    """From now on, threads work for the call that started them. Once per process is enough."""
+def patch_threads() -> None:
+    """Have new threads work for the call that starts them. Calling it again changes nothing."""
     start = threading.Thread.start
     if getattr(start, "_sublet", False):
         return
@@ -80,7 +79,7 @@ def hand_on() -> None:
     @functools.wraps(start)
     def start_bound(self: threading.Thread) -> None:
         if current() is not None:
-            # On the instance: whatever class it is of, its own `run` is found when it runs.
+            # On the instance, so that it works for subclasses with a `run` of their own.
             self.run = bound(self.run)  # type: ignore[method-assign]
         start(self)
 

@@ -1,13 +1,13 @@
-"""Random numbers, for each call its own.
+"""Gives each call its own random numbers.
 
-Owns what is one for the whole process: Python's `random`, NumPy's old global generator, and
-TensorFlow's seed with the state that hangs on it. A call that sets seeds gets what it would get
+Replaces what a process has only once: Python's `random`, NumPy's old global generator, and
+TensorFlow's global seed with its state. A call that sets seeds gets the numbers that it would get
 alone in a process, whatever its neighbours do.
 
-A call starts from what the pool's initializer seeded, or from chance. Not kept apart, because
-they are reached without a name that could be answered for each call: a function that was taken out
-of `random` or `numpy.random` before the pool started, `numpy.random.mtrand._rand` itself,
-`tf.random.get_global_generator()`, and a `tf.function` with random ops that several calls share.
+A call starts from what the pool's initializer has seeded, or unseeded. These stay shared, because
+no patch can reach them: a function taken out of `random` or `numpy.random` before the pool started,
+`numpy.random.mtrand._rand` itself, `tf.random.get_global_generator()`, and a `tf.function` with
+random ops that several calls use.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _PYTHON, _NUMPY, _SEED, _GENERATOR = "random", "numpy", "tensorflow.seed", "tens
 _FUNCTIONS, _DRAWN = "tensorflow.functions", "tensorflow.drawn"
 
 _seeded: set[str] = set()
-"""What has been seeded outside of calls, which calls then start from."""
+"""What has been seeded outside of calls; calls start from these seeds."""
 
 
-def share_python() -> None:
-    """Let the functions of `random` work on the calling thread's call."""
+def patch_python() -> None:
+    """Have the functions of `random` use the generator of the current call."""
     for name, original in list(vars(random).items()):
         if getattr(original, "__self__", None) is random._inst:
             setattr(random, name, _dispatched(original, name, _PYTHON, _python))
 
 
-def share_numpy() -> None:
-    """The same for `numpy.random`. Needs `numpy.random` to be imported."""
-    # By its name: `numpy` does not know it as its own yet while it is being imported.
+def patch_numpy() -> None:
+    """As `patch_python`, for `numpy.random`, which must be imported."""
+    # From sys.modules: while it is being imported, `numpy` has no attribute for it yet.
     package, mtrand = sys.modules["numpy.random"], sys.modules["numpy.random.mtrand"]
     for name, original in list(vars(package).items()):
         method = {"ranf": "random_sample", "sample": "random_sample"}.get(name, name)
@@ -61,22 +61,22 @@ def _dispatched(
             _seeded.add(kind)
         return original(*args, **kwargs)
 
-    # Where AutoGraph looks when it decides whether to rewrite it.
+    # AutoGraph decides by the module whether to rewrite a function.
     draw.__module__ = __name__
     return draw
 
 
 _first = threading.Lock()
-"""Two threads of a call must not each make a generator for it."""
+"""Keeps two threads of a call from making a generator each."""
 
 
 def _kept(call: CallContext, kind: str, make: Callable[[], Any]) -> Any:
-    found = call.notes.get(kind)
+    found = call.state.get(kind)
     if found is None:
         with _first:
-            found = call.notes.get(kind)
+            found = call.state.get(kind)
             if found is None:
-                found = call.notes[kind] = make()
+                found = call.state[kind] = make()
     return found
 
 
@@ -103,24 +103,24 @@ def _numpy(call: CallContext) -> Any:
     return _kept(call, _NUMPY, make)
 
 
-def share_tensorflow() -> None:
-    """Give each call a seed and what hangs on it. Needs `tensorflow` to be imported."""
+def patch_tensorflow() -> None:
+    """Give each call its own TensorFlow seed and random state. `tensorflow` must be imported."""
     from tensorflow.python.eager import context
     from tensorflow.python.eager.polymorphic_function import atomic_function
     from tensorflow.python.ops import gen_random_ops
 
-    _share_seed(context.Context)
+    _patch_seed(context.Context)
     _note_functions(atomic_function)
-    _share_eager_ops(gen_random_ops)
+    _patch_eager_ops(gen_random_ops)
 
 
-def _share_seed(context_class: Any) -> None:
+def _patch_seed(context_class: Any) -> None:
     set_for_all = context_class._set_global_seed
 
     def seed(self: Any) -> Any:
         call = call_context.current()
-        if call is not None and _SEED in call.notes:
-            return call.notes[_SEED]
+        if call is not None and _SEED in call.state:
+            return call.state[_SEED]
         return vars(self).get("_seed")
 
     def set_seed(self: Any, value: Any) -> None:
@@ -128,7 +128,7 @@ def _share_seed(context_class: Any) -> None:
         if call is None:
             vars(self)["_seed"] = value
         else:
-            call.notes[_SEED] = value
+            call.state[_SEED] = value
 
     def generator(self: Any) -> Any:
         call = call_context.current()
@@ -147,7 +147,7 @@ def _share_seed(context_class: Any) -> None:
         if call is None:
             vars(self)["_rng"] = value
         else:
-            call.notes[_GENERATOR] = value
+            call.state[_GENERATOR] = value
 
     @functools.wraps(set_for_all)
     def set_global_seed(self: Any, value: Any) -> None:
@@ -162,33 +162,33 @@ def _share_seed(context_class: Any) -> None:
             import numpy
 
             self._rng = random.Random(int(numpy.array(value)))
-        _start_anew(self, call)
+        _reset_random_state(self, call)
 
     context_class._seed = property(seed, set_seed)
     context_class._rng = property(generator, set_generator)
     context_class._set_global_seed = set_global_seed
 
 
-def _start_anew(context: Any, call: CallContext) -> None:
+def _reset_random_state(context: Any, call: CallContext) -> None:
     """Reset the random state of what the call has run so far.
 
-    TensorFlow does it by forgetting every kernel of the process, also the ones with which others
-    are in the middle of a sequence. A function that is taken out and put back loses its own.
+    TensorFlow forgets every kernel of the process for that, which would disturb the sequences of
+    other calls. Instead, the call's own functions are removed and added again, which resets theirs.
     """
-    call.notes.pop(_DRAWN, None)
-    made = [name for name in call.notes.get(_FUNCTIONS, ()) if context.has_function(name)]
+    call.state.pop(_DRAWN, None)
+    made = [name for name in call.state.get(_FUNCTIONS, ()) if context.has_function(name)]
     definitions = {name: context.get_function_def(name) for name in made}
-    for name in _random(definitions):
+    for name in _with_random_ops(definitions):
         context.remove_function(name)
         context.add_function_def(definitions[name])
 
 
 _RANDOM = re.compile("(Random|Truncated|Parameterized|Multinomial|SampleDistorted).*|.*Sampler")
-"""Names of ops whose kernels keep a sequence."""
+"""Ops whose kernels keep a position in a random sequence."""
 
 
-def _random(definitions: dict[str, Any]) -> set[str]:
-    """Those functions that have random ops, or call one that has."""
+def _with_random_ops(definitions: dict[str, Any]) -> set[str]:
+    """The functions with random ops, and those that call them."""
     uses = {name: _used(definition) for name, definition in definitions.items()}
     found = {name for name, used in uses.items() if any(map(_RANDOM.fullmatch, used))}
     while more := {name for name, used in uses.items() if used & found} - found:
@@ -197,7 +197,7 @@ def _random(definitions: dict[str, Any]) -> set[str]:
 
 
 def _used(definition: Any) -> set[str]:
-    """The ops and functions that a function calls."""
+    """The names of the ops and functions that a function calls."""
     names = set()
     for node in definition.node_def:
         names.add(node.op)
@@ -207,7 +207,7 @@ def _used(definition: Any) -> set[str]:
 
 
 def _note_functions(module: Any) -> None:
-    """Remember which functions a call has made."""
+    """Remember the functions that each call creates."""
     original = module.from_func_graph
 
     @functools.wraps(original)
@@ -215,27 +215,29 @@ def _note_functions(module: Any) -> None:
         made = original(name, *args, **kwargs)
         call = call_context.current()
         if call is not None:
-            call.notes.setdefault(_FUNCTIONS, []).append(made.name)
+            call.state.setdefault(_FUNCTIONS, []).append(made.name)
         return made
 
     module.from_func_graph = from_func_graph
 
 
-def _share_eager_ops(module: Any) -> None:
-    """A random op that runs eagerly has its state in a kernel, and kernels with the same seeds are
-    one: two calls that set the same seed would take turns with one sequence.
+def _patch_eager_ops(module: Any) -> None:
+    """Separate the sequences of random ops that run eagerly.
 
-    So the four ops that matter are computed from their seeds and how much of the sequence the call
-    has used, which gives the same numbers bit for bit; the others get a function for each call."""
+    TensorFlow keeps their state in a kernel, and ops with the same seeds share a kernel: two calls
+    that set the same seed would draw from one sequence. So the four important ops are computed
+    statelessly, from their seeds and how much of the sequence the call has used, which gives the
+    same numbers bit for bit; each of the others gets a function for each call.
+    """
     from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
 
-    for name, twin in (
+    for name, stateless_op in (
         ("random_standard_normal", stateless.stateless_random_normal_v2),
         ("random_uniform", stateless.stateless_random_uniform_v2),
         ("truncated_normal", stateless.stateless_truncated_normal_v2),
         ("random_uniform_int", stateless.stateless_random_uniform_int_v2),
     ):
-        setattr(module, name, _computed(getattr(module, name), twin))
+        setattr(module, name, _computed(getattr(module, name), stateless_op))
     for name in (
         "multinomial",
         "parameterized_truncated_normal",
@@ -247,7 +249,7 @@ def _share_eager_ops(module: Any) -> None:
 
 
 def _caller(seed: Any, seed2: Any) -> CallContext | None:
-    """The call for which an op runs now, if its numbers are not left to chance."""
+    """The current call, if an eager op with these seeds runs for it; None without seeds."""
     from tensorflow.python.eager import context
 
     return call_context.current() if (seed or seed2) and context.executing_eagerly() else None
@@ -255,10 +257,10 @@ def _caller(seed: Any, seed2: Any) -> CallContext | None:
 
 _PHILOX = 1
 _RESERVED = 256
-"""What an op's kernel sets aside of its sequence for each number that it makes."""
+"""How far an op's kernel moves on in its sequence for each number."""
 
 
-def _computed(original: Callable[..., Any], twin: Callable[..., Any]) -> Callable[..., Any]:
+def _computed(original: Callable[..., Any], stateless_op: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def draw(shape: Any, *args: Any, seed: Any = 0, seed2: Any = 0, name: Any = None) -> Any:
         call = _caller(seed, seed2)
@@ -267,12 +269,12 @@ def _computed(original: Callable[..., Any], twin: Callable[..., Any]) -> Callabl
         from tensorflow.python.framework import constant_op, dtypes
 
         drawn = _kept(call, _DRAWN, dict)
-        # What tells one kernel from another: the op, its seeds and its type.
+        # One kernel for each op, seeds and type.
         kind = (original.__name__, seed, seed2, str(getattr(args[0], "dtype", args[0])))
         used = drawn.get(kind, 0)
         key = constant_op.constant([seed or 0], dtypes.uint64)
         counter = constant_op.constant([used, seed2 or 0], dtypes.uint64)
-        made = twin(shape, key, counter, _PHILOX, *args, name=name)
+        made = stateless_op(shape, key, counter, _PHILOX, *args, name=name)
         drawn[kind] = used + _RESERVED * made.shape.num_elements()
         return made
 

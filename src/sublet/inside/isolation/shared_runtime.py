@@ -1,7 +1,6 @@
-"""One runtime for several calls.
+"""Lets several calls share one runtime: installs the patches, and prepares the thread of a call.
 
-Owns putting the patches in place, each as soon as what it patches is imported, and the steps
-around a call. Never imports TensorFlow.
+Each patch is applied as soon as the package is imported. Never imports TensorFlow itself.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from ...formats.lease import say
+from ..current_lease import say
 from ..hook import when_imported
 from ..warm_start import preloaded
 from . import build_patches, call_context, rng, tf1_sessions, thread_state
@@ -18,31 +17,31 @@ _installed = False
 
 
 def install() -> None:
-    """Let calls share this process. For good: there is no way back."""
+    """Let calls share this process from now on. Cannot be undone."""
     global _installed
     if _installed:
         return
     _installed = True
     preloaded.give_back_all()
-    call_context.hand_on()
-    rng.share_python()
-    for package, share in (
-        ("numpy.random", rng.share_numpy),
-        ("tensorflow", build_patches.share_tensorflow),
-        ("tensorflow", rng.share_tensorflow),
-        ("tensorflow", tf1_sessions.share_tensorflow),
-        ("keras", build_patches.share_keras),
-        ("keras", thread_state.share_keras),
-        ("tf_keras", build_patches.share_tf_keras),
-        ("tf_keras", thread_state.share_tf_keras),
+    call_context.patch_threads()
+    rng.patch_python()
+    for package, patch in (
+        ("numpy.random", rng.patch_numpy),
+        ("tensorflow", build_patches.patch_tensorflow),
+        ("tensorflow", rng.patch_tensorflow),
+        ("tensorflow", tf1_sessions.patch_tensorflow),
+        ("keras", build_patches.patch_keras),
+        ("keras", thread_state.patch_keras),
+        ("tf_keras", build_patches.patch_tf_keras),
+        ("tf_keras", thread_state.patch_tf_keras),
     ):
-        when_imported(package, _careful(package, share))
+        when_imported(package, _reporting(package, patch))
 
 
-def _careful(package: str, share: Callable[[], None]) -> Callable[[], None]:
+def _reporting(package: str, patch: Callable[[], None]) -> Callable[[], None]:
     def act() -> None:
         try:
-            share()
+            patch()
         except Exception as wrong:
             say(f"calls cannot be kept apart in this {package}: {wrong!r}")
 
@@ -50,11 +49,11 @@ def _careful(package: str, share: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def apart(call: call_context.CallContext, taken_over: thread_state.ThreadState) -> Iterator[None]:
-    """Around a call, on a thread of its own."""
+def isolated(call: call_context.CallContext, inherited: thread_state.ThreadState) -> Iterator[None]:
+    """Run the body as this call. The thread must be new, and end with the call."""
     with call_context.working_for(call):
         try:
-            taken_over.put_on()
+            inherited.apply()
             with tf1_sessions.own_session() if call.graph_mode else contextlib.nullcontext():
                 yield
         finally:

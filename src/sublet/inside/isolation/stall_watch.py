@@ -1,8 +1,8 @@
-"""The watch over calls that do not move.
+"""Reports calls that make no progress; never ends one.
 
-Owns noticing and telling; never ends a call. A call has moved if its thread's stack is another one,
-or if the thread has used a processor at all: a training loop is nearly always seen at the same
-place, and a thread that waits for a lock uses nothing.
+A call has made progress if its thread's stack has changed, or if the thread has used a processor at
+all: a training loop is nearly always seen at the same place, and a thread that waits for a lock
+uses nothing.
 """
 
 from __future__ import annotations
@@ -19,45 +19,47 @@ from typing import Any
 from .call_context import CallContext
 
 LOOKS = 4
-"""Looks in the time after which a call counts as stuck."""
+"""How often a call is looked at in the time after which it counts as stuck."""
 FRAMES = 4
-"""How much of a stack is told."""
+"""Frames of a stack that a report shows."""
 
 
 class _Watched:
     """One call as it was last seen."""
 
-    def __init__(self, errand: CallContext, now: float) -> None:
-        self.errand = errand
+    def __init__(self, call: CallContext, now: float) -> None:
+        self.call = call
         self.thread = threading.get_ident()
         self.native = threading.get_native_id()
         self.sight: Any = None
         self.moved = now
-        self.tell_after = 0.0
+        self.report_after = 0.0
 
 
 class StallWatch:
-    """Tells of a call that has not moved for `after` seconds: once, then at doubling intervals
-    while it stays so. Its thread sleeps while no call runs, and looks only now and then while one
-    does. `after` None watches nothing."""
+    """Reports a call that has made no progress for `after` seconds, then again at doubling
+    intervals.
 
-    def __init__(self, after: float | None, told: Callable[[str], None]) -> None:
+    Its thread sleeps while no call runs. With `after` None nothing is watched.
+    """
+
+    def __init__(self, after: float | None, notify: Callable[[str], None]) -> None:
         if after is not None and not after > 0:
             raise ValueError(f"stuck_after is {after!r}: give seconds, or None to watch nothing")
         self._after = after
-        self._told = told
+        self._notify = notify
         self._watched: dict[int, _Watched] = {}
         self._change = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
 
     @contextlib.contextmanager
-    def over(self, errand: CallContext) -> Any:
+    def over(self, call: CallContext) -> Any:
         """Watch the calling thread while the body runs."""
         if self._after is None:
             yield
             return
-        watched = _Watched(errand, time.monotonic())
+        watched = _Watched(call, time.monotonic())
         with self._change:
             self._watched[watched.thread] = watched
             if self._thread is None:
@@ -88,10 +90,10 @@ class StallWatch:
                 watched = list(self._watched.values())
             lines = [line for one in watched if (line := self._look(one))]
             for line in lines:
-                self._told(line)
+                self._notify(line)
 
     def _look(self, watched: _Watched) -> str | None:
-        """A line to tell, if it is time for one."""
+        """A line to report, if it is time for one."""
         assert self._after is not None
         frame = sys._current_frames().get(watched.thread)
         if frame is None:
@@ -99,19 +101,19 @@ class StallWatch:
         now = time.monotonic()
         sight = (_shape(frame), _used(watched.native))
         if sight != watched.sight:
-            watched.sight, watched.moved, watched.tell_after = sight, now, self._after
+            watched.sight, watched.moved, watched.report_after = sight, now, self._after
             return None
         still = now - watched.moved
-        if still < watched.tell_after:
+        if still < watched.report_after:
             return None
-        watched.tell_after = 2 * max(still, watched.tell_after)
-        waits = watched.errand.waits_for
+        watched.report_after = 2 * max(still, watched.report_after)
+        waits = watched.call.waits_for
         why = f"it waits for {waits}" if waits else f"it is at {_top(frame)}"
-        return f"{watched.errand} has not moved for {_span(still)}: {why}"
+        return f"{watched.call} has not moved for {_span(still)}: {why}"
 
 
 def _shape(frame: FrameType | None) -> tuple[tuple[int, int], ...]:
-    """Where each frame of a stack is."""
+    """The position of each frame of a stack."""
     places = []
     while frame is not None:
         places.append((id(frame.f_code), frame.f_lasti))
@@ -120,7 +122,7 @@ def _shape(frame: FrameType | None) -> tuple[tuple[int, int], ...]:
 
 
 def _used(native: int) -> str:
-    """What a thread has used of a processor, as the kernel counts it."""
+    """The processor time of a thread, as the kernel counts it."""
     try:
         with open(f"/proc/self/task/{native}/schedstat") as file:
             return file.read().partition(" ")[0]
@@ -129,7 +131,7 @@ def _used(native: int) -> str:
 
 
 def _top(frame: FrameType | None) -> str:
-    """The innermost places of a stack, innermost first."""
+    """The innermost frames of a stack, innermost first."""
     places: list[str] = []
     while frame is not None and len(places) < FRAMES:
         code = frame.f_code

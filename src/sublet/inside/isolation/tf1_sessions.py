@@ -1,8 +1,7 @@
-"""TensorFlow 1 in a thread: a graph and a session for each call.
+"""TensorFlow 1 in threads: a graph and a session for each call.
 
-Owns making and dropping them, and refusing two calls that change one graph at the same time: a
-graph's seeds and names depend on the order in which it is built. Any number of sessions may *run*
-one graph.
+Refuses calls that change one graph at the same time, because a graph's seeds and names depend on
+the order in which it is built. Any number of sessions may *run* one graph.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ...formats.lease import say
+from ..current_lease import say
 from . import call_context
-from .build_patches import alone_at_first, replace_everywhere
+from .build_patches import exclusive_first, replace_everywhere
 
 _OPENED = "sessions"
 
 
 @contextlib.contextmanager
 def own_session() -> Iterator[None]:
-    """Let this thread build graphs: its default graph is a new one, its default session runs it.
+    """Give this thread a new default graph and a default session for it.
 
-    The graph is the thread's default, not an entered one: `reset_default_graph`, with which many
-    a program of TensorFlow 1 starts, refuses to work within an entered one. The thread must be
-    new, and must end with the call: what else a program leaves open is the thread's own.
+    The graph is set as the default, not entered: `reset_default_graph`, with which many programs of
+    TensorFlow 1 begin, fails within an entered graph. The thread must be new and end with the call,
+    because whatever else a program leaves open belongs to the thread.
     """
     import tensorflow  # noqa: F401  (the patches on it are applied when it is imported)
     from tensorflow.python.eager import context
@@ -39,7 +38,7 @@ def own_session() -> Iterator[None]:
     finally:
         call = call_context.current()
         assert call is not None
-        for opened in reversed(call.notes.get(_OPENED, ())):
+        for opened in reversed(call.state.get(_OPENED, ())):
             session = opened()
             if session is not None:
                 with contextlib.suppress(Exception):
@@ -53,20 +52,20 @@ def _begin() -> None:
     from tensorflow.python.framework import ops, stack
 
     ops._default_graph_stack.reset()
-    # Put there, not entered: a program may leave sessions of its own open above it.
+    # Set, not entered: a program may leave sessions of its own open above it.
     stack._default_session_stack.stack[:1] = [sessions.Session()]
 
 
-def share_tensorflow() -> None:
-    """Keep graphs, sessions and switches of calls apart. Needs `tensorflow` to be imported."""
+def patch_tensorflow() -> None:
+    """Separate graphs, sessions and switches of calls. `tensorflow` must be imported."""
     _guard_graphs()
     _note_sessions()
-    _answer_resets()
-    _answer_switches()
+    _patch_reset()
+    _patch_switches()
 
 
-def _answer_resets() -> None:
-    """After `reset_default_graph` a call's default session is one for the new graph."""
+def _patch_reset() -> None:
+    """Make a new default session after `reset_default_graph`."""
     from tensorflow.python.framework import ops
 
     original = ops.reset_default_graph
@@ -81,11 +80,11 @@ def _answer_resets() -> None:
     replace_everywhere(original, "reset_default_graph", reset_default_graph)
 
 
-def _answer_switches() -> None:
-    """The switches back to TensorFlow 1 are for a whole process.
+def _patch_switches() -> None:
+    """Limit the switches back to TensorFlow 1, which are meant for a whole process.
 
-    Eager execution is switched off for the call alone. The others (shapes, variables, control flow,
-    equality) go through where all calls are of TensorFlow 1, and nowhere else.
+    Eager execution is switched off for the call alone. The other switches (shapes, variables,
+    control flow, equality) take effect only where all calls are of TensorFlow 1.
     """
     from tensorflow.python.compat import v2_compat
     from tensorflow.python.eager import context
@@ -117,17 +116,17 @@ def _answer_switches() -> None:
 
 
 def _note_sessions() -> None:
-    """Remember which sessions a call has opened, and close what it leaves open."""
+    """Remember the sessions that each call opens, so that the rest can be closed."""
     from tensorflow.python.client import session as sessions
 
-    original = alone_at_first(sessions.BaseSession.__init__)
+    original = exclusive_first(sessions.BaseSession.__init__)
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         call = call_context.current()
         if call is not None:
-            call.notes.setdefault(_OPENED, []).append(weakref.ref(self))
+            call.state.setdefault(_OPENED, []).append(weakref.ref(self))
 
     sessions.BaseSession.__init__ = init
 

@@ -1,7 +1,7 @@
-"""The crew: the threads of one worker process that run calls side by side on one runtime.
+"""The threads of one worker process, which run calls side by side on one TensorFlow runtime.
 
-Owns the threads, the order of arrival and how a call ends; what keeps calls apart is in
-`shared_runtime`. Never ends a call by force: a thread cannot be ended, only told about.
+What keeps the calls apart is in `shared_runtime`. A call is never ended by force, because a thread
+cannot be ended; one that seems stuck is reported (`stall_watch`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ...formats import lease
+from ..current_lease import say
 from . import shared_runtime
 from .call_context import CallContext
 from .stall_watch import StallWatch
@@ -25,29 +25,28 @@ ISOLATIONS = ("thread", "session")
 
 @dataclasses.dataclass(frozen=True)
 class CallOutcome:
-    """How a call ended: with a value, or with whatever it raised. A call that calls `sys.exit` has
-    raised SystemExit; that ends nothing but the call."""
+    """How a call ended: with a value, or with whatever it raised, SystemExit included."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Order:
+class _Queued:
     number: int
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    carried: ThreadState
+    inherited: ThreadState
 
 
 class ThreadRunner:
-    """Runs calls in order of arrival, at most `threads` at a time, each on a thread of its own: a
+    """Runs calls in order of arrival, at most `threads` at a time, each on a new thread, so that a
     call finds nothing that an earlier one left in its thread.
 
     A call sees the Keras settings, the seeds and the execution mode of the thread that calls
-    `start`. `done(number, outcome)` is called on the thread that ran the call, once for each call.
-    `close` may be called from any thread that runs no call.
+    `start`. `done(number, outcome)` is called once for each call, on its thread; `notify(line)`
+    takes lines for the user. `close` may be called from any thread that runs no call.
     """
 
     def __init__(
@@ -56,19 +55,19 @@ class ThreadRunner:
         threads: int,
         done: Callable[[int, CallOutcome], None],
         stuck_after: float | None = STUCK_AFTER,
-        told: Callable[[str], None] = lease.say,
+        notify: Callable[[str], None] = say,
     ) -> None:
         if isolation not in ISOLATIONS:
             raise ValueError(f"isolation is {isolation!r}: it can be {' or '.join(ISOLATIONS)}")
         if threads < 1:
-            raise ValueError(f"threads is {threads}: a crew needs at least one")
+            raise ValueError(f"threads is {threads}: at least one is needed")
         self._graph_mode = isolation == "session"
         self._free = threads
         self._done = done
-        self._told = told
-        self._watch = StallWatch(stuck_after, told)
+        self._notify = notify
+        self._watch = StallWatch(stuck_after, notify)
         self._change = threading.Condition()
-        self._orders: collections.deque[_Order] = collections.deque()
+        self._waiting: collections.deque[_Queued] = collections.deque()
         self._threads: set[threading.Thread] = set()
         self._closed = False
         shared_runtime.install()
@@ -80,43 +79,43 @@ class ThreadRunner:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """Have `function` called as soon as a thread is free. Never blocks."""
-        order = _Order(number, function, args, kwargs or {}, ThreadState())
+        """Call `function` as soon as a thread is free. Never blocks."""
+        queued = _Queued(number, function, args, kwargs or {}, ThreadState())
         with self._change:
             if self._closed:
-                raise RuntimeError(f"call {number} came after the crew was closed")
-            self._orders.append(order)
+                raise RuntimeError(f"call {number} came after the runner was closed")
+            self._waiting.append(queued)
             self._fill()
 
     def close(self) -> None:
-        """Take no more calls, and return when all that were started have ended."""
+        """Take no more calls, and return when all calls have ended."""
         with self._change:
             self._closed = True
             self._change.wait_for(lambda: not self._threads)
         self._watch.close()
 
     def _fill(self) -> None:
-        """Start threads for those who wait, as long as there may be more."""
-        while self._orders and self._free:
-            thread = threading.Thread(target=self._run, args=(self._orders[0],), daemon=True)
+        """Start threads for waiting calls, up to the limit."""
+        while self._waiting and self._free:
+            thread = threading.Thread(target=self._run, args=(self._waiting[0],), daemon=True)
             try:
                 thread.start()
             except RuntimeError:
-                # The machine has no thread for us now; whoever ends next tries again.
+                # The machine has no thread left; the next call that ends tries again.
                 if not self._threads:
                     raise
                 return
-            self._orders.popleft()
+            self._waiting.popleft()
             self._free -= 1
             self._threads.add(thread)
 
-    def _run(self, order: _Order) -> None:
-        call = CallContext(order.number, _name(order.function), self._graph_mode)
-        threading.current_thread().name = f"call-{order.number}"
+    def _run(self, queued: _Queued) -> None:
+        call = CallContext(queued.number, _name(queued.function), self._graph_mode)
+        threading.current_thread().name = f"call-{queued.number}"
         try:
-            self._done(order.number, self._outcome(order, call))
+            self._done(queued.number, self._outcome(queued, call))
         except BaseException as wrong:
-            self._told(f"the end of {call} could not be reported: {wrong!r}")
+            self._notify(f"the end of {call} could not be reported: {wrong!r}")
         finally:
             with self._change:
                 self._free += 1
@@ -124,10 +123,10 @@ class ThreadRunner:
                 self._fill()
                 self._change.notify_all()
 
-    def _outcome(self, order: _Order, call: CallContext) -> CallOutcome:
+    def _outcome(self, queued: _Queued, call: CallContext) -> CallOutcome:
         try:
-            with self._watch.over(call), shared_runtime.apart(call, order.carried):
-                return CallOutcome(value=order.function(*order.args, **order.kwargs))
+            with self._watch.over(call), shared_runtime.isolated(call, queued.inherited):
+                return CallOutcome(value=queued.function(*queued.args, **queued.kwargs))
         except BaseException as error:
             return CallOutcome(error=error)
 

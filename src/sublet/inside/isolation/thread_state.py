@@ -1,8 +1,7 @@
-"""What a call takes over from the thread that starts it, and `clear_session` within a call.
+"""The state that Keras keeps for each thread: what a call inherits, and `clear_session` within it.
 
-Owns the state that Keras keeps for each thread: without it, a dtype policy that was set in an
-initializer would hold in the main thread alone. A call sees what was set before it, and what it
-sets itself ends with it.
+Without it, a dtype policy set in an initializer would hold in the main thread alone. A call sees
+what was set before it, and what it sets itself ends with it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 from . import call_context
 from .build_patches import replace_everywhere
 
-_DRAWN = ("global_seed_generator",)
-"""Not taken over: a generator is one object. The call makes its own, from the seed taken over."""
+_NOT_INHERITED = ("global_seed_generator",)
+"""A generator is one object: a call makes its own, from the inherited seed."""
 
 
 class ThreadState:
-    """The state of the thread that makes it, to be put on by another one."""
+    """The state of the thread that creates it, to be applied to another thread."""
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {}
@@ -28,14 +27,16 @@ class ThreadState:
         tracker = _tracker()
         if tracker is not None:
             self._state = {
-                name: _copy(value) for name, value in vars(tracker).items() if name not in _DRAWN
+                name: _copy(value)
+                for name, value in vars(tracker).items()
+                if name not in _NOT_INHERITED
             }
         context = _context()
         if context is not None:
             self._eager = context.executing_eagerly()
 
-    def put_on(self) -> None:
-        """Make this thread's state the one that was carried."""
+    def apply(self) -> None:
+        """Give the calling thread this state."""
         tracker, context = _tracker(), _context()
         if tracker is not None:
             vars(tracker).update({name: _copy(value) for name, value in self._state.items()})
@@ -44,7 +45,7 @@ class ThreadState:
 
 
 def _copy(value: Any) -> Any:
-    """Name counters and scopes are changed in place; what they hold is not."""
+    """Copy name counters and scopes, which are changed in place; their contents are not."""
     return value.copy() if isinstance(value, (dict, list, set)) else value
 
 
@@ -58,8 +59,9 @@ def _context() -> Any:
     return sys.modules.get("tensorflow.python.eager.context")
 
 
-def share_keras() -> None:
-    """Let `clear_session` clear the state of the calling thread only. Needs `keras`."""
+def patch_keras() -> None:
+    """Have `clear_session` within a call clear only that thread's state. `keras` must be
+    imported."""
     from keras.src.backend.common import global_state
 
     clear = global_state.clear_session
@@ -78,8 +80,8 @@ def share_keras() -> None:
     replace_everywhere(clear, "clear_session", clear_session)
 
 
-def share_tf_keras() -> None:
-    """The same for Keras 2, which counts names by graph: a new graph is all that a call needs."""
+def patch_tf_keras() -> None:
+    """As `patch_keras`, for Keras 2: it counts names by graph, so a call only needs a new graph."""
     from tf_keras.src import backend
 
     clear = backend.clear_session

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ...formats import import_variables
-from ...formats.lease import say
+from ..current_lease import say
 from . import blas_threads, cpp_log_level
 from .import_reads import Reads
 

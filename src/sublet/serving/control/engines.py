@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sublet.client.api import status
 from sublet.domain.memory import Exactly, Share, parse_memory
 from sublet.errors import BadRequest, ServingError
-from sublet.formats import lease
+from sublet.inside import current_lease
 from sublet.serving.control import model_directories, placement, versions
 from sublet.serving.control.config import Settings
 from sublet.serving.control.config_files import ModelConfig
@@ -61,7 +61,9 @@ class Engines:
     async def start(self, configs: Sequence[ModelConfig]) -> None:
         """Start the engines that these models need. Raises what keeps one from starting."""
         rows = (await asyncio.to_thread(status)).devices
-        found = placement.find(self._settings.device, rows, nested=lease.current() is not None)
+        found = placement.find(
+            self._settings.device, rows, nested=current_lease.current() is not None
+        )
         self._devices = {device.name: device for device in found}
         await self.place(configs)
         keys = {key for own in self._keys.values() for key in own}

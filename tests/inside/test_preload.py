@@ -70,14 +70,14 @@ if os.fork() == 0:
     os.write(writing, json.dumps(scope["facts"]).encode())
     os._exit(0)
 os.close(writing)
-with open(reading) as told:
-    facts = json.load(told)
+with open(reading) as file:
+    facts = json.load(file)
 from tensorflow.python.util import _pywrap_util_port
 print(json.dumps([unsafe, done, _pywrap_util_port.IsMklEnabled(), facts]))
 """
 
 
-def told(script: str) -> Any:
+def printed(script: str) -> Any:
     """What a fresh interpreter prints, as a nursery's environment has it."""
     environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     ran = subprocess.run(
@@ -89,7 +89,7 @@ def told(script: str) -> Any:
 
 @pytest.fixture(scope="module")
 def warm() -> Any:
-    return told(WARM)
+    return printed(WARM)
 
 
 def test_forking_is_safe_after_the_preload(warm: Any) -> None:
@@ -108,7 +108,7 @@ def test_where_onednn_is_on_its_table_is_filled(warm: Any) -> None:
 @pytest.mark.slow
 def test_a_program_computes_and_names_the_same_as_in_a_fresh_process(warm: Any) -> None:
     """Settings, names, random numbers, and the sum of each weight to the last bit."""
-    assert warm[3] == told(FRESH)
+    assert warm[3] == printed(FRESH)
 
 
 def test_a_work_that_is_killed_is_found_out_by_a_child() -> None:

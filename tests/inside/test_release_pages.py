@@ -5,15 +5,15 @@ import sys
 
 LOOK = """
 import numpy
-from sublet.inside import lean
+from sublet.nursery import release_pages
 
 def resident():
-    found = [size for _, _, size in lean._clean()]
+    found = [size for _, _, size in release_pages._clean()]
     return max(found)
 
 numpy.linalg.inv(numpy.eye(3))
 before = resident()
-released = lean.let_go()
+released = release_pages.let_go()
 print(released >= before, resident() < before)
 # What was relocated or written is still there, and what was let go comes back.
 print(numpy.linalg.inv(numpy.eye(3)).tolist() == numpy.eye(3).tolist())

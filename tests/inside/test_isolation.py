@@ -19,8 +19,8 @@ COMMON = """
     import numpy as np
     import keras
     import tensorflow as tf
-    from sublet.inside import errand
-    from sublet.inside.isolation.thread_runner import Crew
+    from sublet.inside.isolation import call_context
+    from sublet.inside.isolation.thread_runner import ThreadRunner
 
     LIMIT = 120
 
@@ -31,16 +31,16 @@ COMMON = """
             os.write(writer, json.dumps(function(*args)).encode())
             os._exit(0)
         os.close(writer)
-        with open(reader) as told:
-            return json.load(told)
+        with open(reader) as file:
+            return json.load(file)
 
     def together(isolation, *calls, threads=4):
         '''What calls give side by side: a value, or the error as text.'''
         ended = {}
-        crew = Crew(isolation, threads, ended.__setitem__, told=print)
+        runner = ThreadRunner(isolation, threads, ended.__setitem__, notify=print)
         for number, call in enumerate(calls):
-            crew.start(number, call)
-        crew.close()
+            runner.start(number, call)
+        runner.close()
         return [repr(one.error) if one.error else one.value for _, one in sorted(ended.items())]
 
     def compared(isolation, repeats, *calls):
@@ -117,18 +117,18 @@ PROGRAMS = {
         return [seen, model.layers[0].name, tf_keras.layers.Dense(1).name]
 
     def mirrored(seed):
-        '''A strategy builds in threads of its own, for a call that has the turn.'''
+        '''A strategy builds in threads of its own, for a call that holds the build lock.'''
         keras.utils.set_random_seed(seed)
         with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
             model = keras.Sequential([keras.layers.Dense(1)])
             model.compile("sgd", "mse")
         return model.fit(np.ones([8, 2]), np.ones([8, 1]), verbose=0).history["loss"]
 
-    told = {}
+    found = {}
     kinds = keras_training, own_loop, generated, older_keras
     calls = [functools.partial(kind, seed) for seed in (1, 1, 2) for kind in kinds]
-    told["equal"] = compared("thread", 2, *calls)
-    told["strategy"] = together("thread", *[functools.partial(mirrored, 1)] * 2)
+    found["equal"] = compared("thread", 2, *calls)
+    found["strategy"] = together("thread", *[functools.partial(mirrored, 1)] * 2)
 
     both = threading.Barrier(2, timeout=LIMIT)
     building, stepped = threading.Event(), threading.Event()
@@ -136,7 +136,7 @@ PROGRAMS = {
 
     class Slow(keras.layers.Layer):
         def build(self, shape):
-            me = errand.current()
+            me = call_context.current()
             log.append(f"{me.number} builds")
             if not building.is_set():
                 building.set()
@@ -153,15 +153,15 @@ PROGRAMS = {
             both.wait()
 
     def fit_in_step():
-        builders.append(errand.current())
+        builders.append(call_context.current())
         both.wait()
         model = keras.Sequential([keras.layers.Dense(1), Slow()])
         model.compile("sgd", "mse")
         model.fit(np.ones([12, 2]), np.ones([12, 1]), batch_size=4, callbacks=[InStep()], verbose=0)
         return "both were in each step"
 
-    told["in step"] = together("thread", fit_in_step, fit_in_step)
-    told["log"] = [line.partition(" ")[2] if line[0].isdigit() else line for line in log]
+    found["in step"] = together("thread", fit_in_step, fit_in_step)
+    found["log"] = [line.partition(" ")[2] if line[0].isdigit() else line for line in log]
 
     class Patient(keras.layers.Layer):
         '''Is built only after another call has made a step.'''
@@ -190,7 +190,7 @@ PROGRAMS = {
         return list(keras.Sequential([Patient()])(np.ones([1, 1])).shape)
 
     building.clear()
-    told["while building"] = together("thread", stepping, patient)
+    found["while building"] = together("thread", stepping, patient)
 
     shared = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
     together_now = threading.Barrier(4, timeout=LIMIT)
@@ -199,22 +199,23 @@ PROGRAMS = {
         together_now.wait()
         return [list(shared.predict(np.ones([n, 3]), verbose=0).shape) for n in (1, 5)]
 
-    told["shared model"] = together("thread", *[predict] * 4)
+    found["shared model"] = together("thread", *[predict] * 4)
 
     def policy():
-        keras.config.set_dtype_policy("float64" if errand.current().number else "float16")
+        keras.config.set_dtype_policy("float64" if call_context.current().number else "float16")
         return keras.layers.Dense(1).compute_dtype
 
     keras.config.set_dtype_policy("mixed_bfloat16")
-    told["carried"] = together("thread", lambda: keras.config.dtype_policy().name, policy, policy)
-    told["carried"].append(keras.config.dtype_policy().name)
+    name = lambda: keras.config.dtype_policy().name
+    found["inherited"] = together("thread", name, policy, policy)
+    found["inherited"].append(keras.config.dtype_policy().name)
 
     def old_switches():
         tf.compat.v1.disable_v2_behavior()
         return tf.executing_eagerly(), str(tf.compat.v1.placeholder(tf.float32, [3]).shape[0])
 
-    told["switches"] = together("thread", old_switches, tf.executing_eagerly, threads=1)
-    print(json.dumps(told))
+    found["switches"] = together("thread", old_switches, tf.executing_eagerly, threads=1)
+    print(json.dumps(found))
     """,
     "session": """
     v1 = tf.compat.v1
@@ -259,12 +260,12 @@ PROGRAMS = {
         tf.compat.v1.disable_eager_execution()
         return function(seed)
 
-    told = {}
+    found = {}
     kinds = graph_training, monitored, older_keras
     calls = [functools.partial(kind, seed) for seed in (1, 1, 2) for kind in kinds]
     expected = [alone(in_graph_mode, call.func, *call.args) for call in calls]
     found = json.loads(json.dumps(together("session", *calls * 3)))
-    told["equal"] = {"expected": expected * 3, "found": found}
+    found["equal"] = {"expected": expected * 3, "found": found}
 
     def own_session():
         weights = v1.get_variable("weights", [2], initializer=v1.ones_initializer())
@@ -280,8 +281,8 @@ PROGRAMS = {
         return weights.eval(session=session).tolist()
 
     left_open = []
-    told["default session"] = together("session", *[own_session] * 2)
-    told["left open"] = [session._closed for session in left_open]
+    found["default session"] = together("session", *[own_session] * 2)
+    found["left open"] = [session._closed for session in left_open]
 
     common, both = tf.Graph(), threading.Barrier(2, timeout=LIMIT)
     with common.as_default():
@@ -294,7 +295,7 @@ PROGRAMS = {
 
     def change_common():
         with common.as_default():
-            if errand.current().number == 0:
+            if call_context.current().number == 0:
                 tf.constant(1)
                 both.wait()
                 both.wait()
@@ -305,22 +306,22 @@ PROGRAMS = {
             finally:
                 both.wait()
 
-    told["run one graph"] = together("session", run_common, run_common)
-    told["change one graph"] = together("session", change_common, change_common)
-    told["change it later"] = together("session", lambda: tf.constant(3).name)
+    found["run one graph"] = together("session", run_common, run_common)
+    found["change one graph"] = together("session", change_common, change_common)
+    found["change it later"] = together("session", lambda: tf.constant(3).name)
 
     def old_switches():
         v1.disable_v2_behavior()
         return v1.placeholder(tf.float32, [3]).shape[0].value
 
-    told["switches"] = together("session", *[old_switches] * 2) + [tf.executing_eagerly()]
-    print(json.dumps(told))
+    found["switches"] = together("session", *[old_switches] * 2) + [tf.executing_eagerly()]
+    print(json.dumps(found))
     """,
 }
 
 
 @pytest.fixture(scope="module")
-def told(start: Callable[..., Any]) -> Callable[[str], dict[str, Any]]:
+def findings(start: Callable[..., Any]) -> Callable[[str], dict[str, Any]]:
     """What the program of that name found; both are started before the first is awaited."""
     running = {
         name: start(textwrap.dedent(COMMON) + textwrap.dedent(script))
@@ -336,63 +337,72 @@ def told(start: Callable[..., Any]) -> Callable[[str], dict[str, Any]]:
     return functools.cache(wait)
 
 
-Told = Callable[[str], dict[str, Any]]
+Findings = Callable[[str], dict[str, Any]]
 
 
 @pytest.mark.parametrize("isolation", ["thread", "session"])
 def test_calls_side_by_side_give_what_each_gives_alone_in_a_process(
-    told: Told, isolation: str
+    findings: Findings, isolation: str
 ) -> None:
     """Losses, names and random numbers of every kind, from equal and from different seeds."""
-    equal = told(isolation)["equal"]
+    equal = findings(isolation)["equal"]
     assert equal["found"] == equal["expected"]
-    assert told(isolation)["out"] == []
-    assert "AutoGraph" not in told(isolation)["err"]
+    assert findings(isolation)["out"] == []
+    assert "AutoGraph" not in findings(isolation)["err"]
 
 
-def test_builds_never_overlap_and_steps_do(told: Told) -> None:
-    """The second call waits for its turn while the first one builds; then both are in each step."""
-    found = told("thread")
+def test_builds_never_overlap_and_steps_do(findings: Findings) -> None:
+    """The second call waits while the first one builds; then both are in each step."""
+    found = findings("thread")
     assert found["in step"] == ["both were in each step"] * 2
     assert found["log"][:3] == ["builds", "the other waits", "has built"]
     assert set(found["log"]) == {"builds", "the other waits", "has built"}
 
 
-def test_steps_go_on_while_another_call_builds(told: Told) -> None:
-    assert told("thread")["while building"] == ["stepped", [1, 1]]
+def test_steps_go_on_while_another_call_builds(findings: Findings) -> None:
+    assert findings("thread")["while building"] == ["stepped", [1, 1]]
 
 
 def test_a_strategy_that_builds_in_threads_of_its_own_does_not_wait_for_itself(
-    told: Told,
+    findings: Findings,
 ) -> None:
-    first, second = told("thread")["strategy"]
+    first, second = findings("thread")["strategy"]
     assert isinstance(first[0], float)
     assert first == second
 
 
-def test_a_model_that_calls_share_is_built_once_by_whoever_comes_first(told: Told) -> None:
-    assert told("thread")["shared model"] == [[[1, 1], [5, 1]]] * 4
+def test_a_model_that_calls_share_is_built_once_by_whoever_comes_first(findings: Findings) -> None:
+    assert findings("thread")["shared model"] == [[[1, 1], [5, 1]]] * 4
 
 
-def test_a_dtype_policy_is_carried_into_calls_and_not_out_of_them(told: Told) -> None:
-    assert told("thread")["carried"] == ["mixed_bfloat16", "float64", "float64", "mixed_bfloat16"]
+def test_a_dtype_policy_is_inherited_by_calls_and_does_not_leave_them(findings: Findings) -> None:
+    assert findings("thread")["inherited"] == [
+        "mixed_bfloat16",
+        "float64",
+        "float64",
+        "mixed_bfloat16",
+    ]
 
 
-def test_switching_to_tensorflow_1_in_one_call_leaves_the_others_as_they_are(told: Told) -> None:
+def test_switching_to_tensorflow_1_in_one_call_leaves_the_others_as_they_are(
+    findings: Findings,
+) -> None:
     """In a pool of threads eager execution goes for that call alone; with sessions, all follow."""
-    assert told("thread")["switches"] == [[False, "3"], True]
-    (line,) = [line for line in told("thread")["said"] if "disable_v2_behavior" in line]
+    assert findings("thread")["switches"] == [[False, "3"], True]
+    (line,) = [line for line in findings("thread")["said"] if "disable_v2_behavior" in line]
     assert "isolation='session'" in line
-    assert told("session")["switches"] == [3, 3, True]
+    assert findings("session")["switches"] == [3, 3, True]
 
 
-def test_each_call_has_a_default_session_and_what_it_leaves_open_is_closed(told: Told) -> None:
-    assert told("session")["default session"] == [[1.0, 1.0]] * 2
-    assert told("session")["left open"] == [True] * 2
+def test_each_call_has_a_default_session_and_what_it_leaves_open_is_closed(
+    findings: Findings,
+) -> None:
+    assert findings("session")["default session"] == [[1.0, 1.0]] * 2
+    assert findings("session")["left open"] == [True] * 2
 
 
-def test_a_graph_is_run_by_several_calls_and_changed_by_one_at_a_time(told: Told) -> None:
-    found = told("session")
+def test_a_graph_is_run_by_several_calls_and_changed_by_one_at_a_time(findings: Findings) -> None:
+    found = findings("session")
     assert found["run one graph"] == [7, 7]
     changed, refused = found["change one graph"]
     assert changed == "changed"
