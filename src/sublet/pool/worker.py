@@ -21,8 +21,8 @@ from sublet.home import Home
 from sublet.inside.current_lease import say
 
 if TYPE_CHECKING:
+    from sublet.domain.job_fields import JobFields
     from sublet.wire.messages import Ended, Granted, Retried, Started
-    from sublet.wire.pack import Tree
 
 
 class Terms(Struct, frozen=True):
@@ -92,7 +92,7 @@ class WorkerHandle:
                 "Use fewer workers at a time, or raise the limit (`ulimit -n`).",
             ) from error
 
-    def _open(self, spec: "Tree") -> None:
+    def _open(self, spec: "JobFields") -> None:
         self.channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._null = -1
         try:

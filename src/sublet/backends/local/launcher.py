@@ -6,7 +6,6 @@ processes is left.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -23,7 +22,8 @@ from sublet.backends.local.endings import how_started, own_status, read_ending
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
 from sublet.domain.job import Process
-from sublet.formats import attempt_files, packets
+from sublet.formats import attempt_files, packets, worker_spec
+from sublet.formats.worker_spec import WorkerSpec
 from sublet.keeper import keeper, process_tree, subreaper, witness
 from sublet.keeper.cgroup import Cgroup
 from sublet.keeper.time_limit import WHY
@@ -75,7 +75,7 @@ class Launcher:
         self,
         attempt_id: str,
         record: bytes,
-        spec: dict[str, Any],
+        spec: WorkerSpec,
         mark: str,
         streams: list[int],
         cold: str,
@@ -88,7 +88,7 @@ class Launcher:
         directory = self.runs / attempt_id
         directory.mkdir(mode=0o700, exist_ok=True)
         (directory / "job.json").write_bytes(record)
-        (directory / "spec.json").write_text(json.dumps(spec))
+        worker_spec.write(str(directory), spec)
         attempt = _Attempt(attempt_id, str(directory), mark)
         self._attempts[attempt_id] = attempt
         cold = cold or ("not a Python program" if key is None else self.nurseries.why_cold(key))
@@ -385,8 +385,8 @@ class Launcher:
         ending = read_ending(attempt_files.read(attempt.directory, "exit.json"))
         worker = attempt.worker
         if ending is not None and not process_tree.is_alive(worker.pid, worker.start):
-            spec = attempt_files.read(attempt.directory, "spec.json") or {}
-            if spec.get("leave_children") is True:
+            spec = worker_spec.read(attempt.directory)
+            if spec is not None and spec.get("leave_children") is True:
                 self._ended(attempt, ending)
                 return
         self._watch_orphan(attempt)

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -10,6 +9,7 @@ from sublet.domain.device import Device
 from sublet.domain.job import Job, Program
 from sublet.formats.lease import LeaseTerms
 from sublet.formats.lease_environment import leased_environment
+from sublet.formats.worker_spec import WorkerSpec
 from sublet.home import Home
 from sublet.keeper import output_files
 
@@ -34,7 +34,7 @@ def lease_terms(job: Job, device: Device, home: Home) -> LeaseTerms:
     )
 
 
-def worker_spec(job: Job, device: Device, home: Home) -> dict[str, Any]:
+def worker_spec(job: Job, device: Device, home: Home) -> WorkerSpec:
     """The contents of an attempt's spec.json: all that a worker takes on."""
     program = job.spec.program
     around = job.spec.surroundings
