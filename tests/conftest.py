@@ -20,6 +20,24 @@ settings.register_profile("sublet", deadline=None, derandomize="CI" in os.enviro
 settings.load_profile("sublet")
 
 
+_WITH_TENSORFLOW = {"shared_box", "new_box"}
+"""Fixtures whose tests start brokers, and nurseries with TensorFlow in them."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m "not slow"` does not even import files that are slow as a whole: some load TensorFlow."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.slow" in collection_path.read_text() or None
+
+
+@pytest.hookimpl(tryfirst=True)  # Before pytest chooses by markers.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _WITH_TENSORFLOW.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 @contextmanager
 def _home() -> Iterator[Path]:
     """A state directory to be. Its path is short: the sockets in it have 108 bytes for theirs, and
