@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sublet.formats.lease import MIB, LeaseTerms
 from sublet.formats.lease_environment import SITE, leased_environment
 
