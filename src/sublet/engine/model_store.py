@@ -8,7 +8,6 @@ Owns loading and unloading. Never runs a request.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import threading
@@ -100,11 +99,6 @@ class ModelStore:
         entry.habit = entry.habit.after_use(self._clock())
         return entry.loaded
 
-    def look(self, name: str, version: int) -> Loaded | None:
-        """The version if it is in memory, without its being a use."""
-        entry = self._entries.get((name, version))
-        return None if entry is None else entry.loaded
-
     def load(self, name: str, version: int) -> Loaded:
         """The version, in memory; others are evicted if need be. Waits while all of them are busy.
 
@@ -157,24 +151,6 @@ class ModelStore:
             entry.forgotten = True
             self._residents.drop(entry)
 
-    def replace(self, name: str, old: int, new: int) -> Loaded:
-        """Load `new` and unload `old`: afterwards where both fit, so that there is no gap; first
-        where a second copy does not fit. If `new` cannot be loaded `old` stays, or comes back."""
-        entry, present = self._entry(name, new), self._entries.get((name, old))
-        if present is None or present.loaded is None:
-            return self.load(name, new)
-        if self._residents.fits_beside(entry, present):
-            loaded = self.load(name, new)
-            self._residents.drop(present)
-            return loaded
-        self._residents.drop(present)
-        try:
-            return self.load(name, new)
-        except ServingError:
-            with contextlib.suppress(ServingError):
-                self.load(name, old)
-            raise
-
     def measured(self, name: str, version: int, call: Callable[[], T]) -> tuple[T, Taken | None]:
         """What the call gives, and what it took, if that can be told; the caller makes sure that
         no other runs."""
@@ -204,10 +180,6 @@ class ModelStore:
         with self._lock:
             entries = sorted(self._entries.values(), key=lambda entry: entry.key)
             return [entry.statistics(now) for entry in entries]
-
-    def memory(self) -> dict[str, int | None]:
-        """Bytes: the limit, what models hold, and what is left free for computing."""
-        return self._residents.memory()
 
     def close(self) -> None:
         for key in list(self._entries):
