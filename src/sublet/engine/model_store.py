@@ -28,8 +28,7 @@ from sublet.engine.savedmodel_loading import SavedModelOpening
 from sublet.errors import ServingError
 from sublet.units import MiB, format_seconds
 
-LOAD_TIMEOUT = 300.0
-"""Seconds for a model that names no `load_timeout`."""
+LOAD_TIMEOUT = 300.0  # Seconds for a model that names no `load_timeout`.
 _SLOW = 5.0
 """Seconds after which other models may be loaded beside one that takes longer."""
 
@@ -144,7 +143,7 @@ class ModelStore:
         return loaded
 
     def forget(self, name: str, version: int) -> None:
-        """Unload it, and know it no more."""
+        """Unload it, and forget it."""
         with self._lock:
             entry = self._entries.pop((name, version), None)
         if entry is not None:
@@ -221,7 +220,7 @@ class ModelStore:
         return SavedModelOpening(entry.path, entry.options)
 
     def _open(self, entry: ModelEntry, opening: Opening, hand_over: Callable[[], None]) -> Loaded:
-        """Load within the time that it has."""
+        """Load it within its time limit."""
         name, version = entry.key
         limit = float(entry.options.get("load_timeout") or LOAD_TIMEOUT)
         self._on_event("loading", name, version, {"bytes": entry.claimed})

@@ -31,8 +31,7 @@ class Opening(Struct, frozen=True, tag="opening"):
     rest_timeout: float = 30.0
     metrics_path: str | None = None
     max_request: int | None = None
-    frontends: int = 1
-    """How many share what all clients together may take."""
+    frontends: int = 1  # How many share what all clients together may take.
     cors: bool = False
     tls: Tls | None = None  # For gRPC.
     rest_tls: Tls | None = None
@@ -44,10 +43,8 @@ class News(Struct, frozen=True, tag="news"):
 
     number: int
     catalogue: Catalogue
-    names: dict[str, str] = {}
-    """Directories of the server, and what clients call them."""
-    silent: tuple[str, ...] = ()
-    """The sockets of engines that give no answers."""
+    names: dict[str, str] = {}  # Directories of the server, and what clients call them.
+    silent: tuple[str, ...] = ()  # The sockets of engines that give no answers.
 
 
 class Drain(Struct, frozen=True, tag="drain"):

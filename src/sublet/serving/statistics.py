@@ -14,11 +14,9 @@ _NANO = 1e9
 class Inferences(Struct):
     """The calls of one version that have gone to an engine."""
 
-    last: int = 0
-    """When one was answered last: milliseconds since 1970."""
+    last: int = 0  # When one was answered last: milliseconds since 1970.
     rows: int = 0
-    batches: float = 0.0
-    """Each call adds its share of its batch."""
+    batches: float = 0.0  # Each call adds its share of its batch.
     answered: int = 0
     answered_seconds: float = 0.0
     failed: int = 0

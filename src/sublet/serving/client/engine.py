@@ -74,8 +74,7 @@ class EngineProcess:
         self.lease: Lease | None = None
         self.pid: int | None = None
         self.warm: str | None = None
-        self.reason = ""
-        """What it waits for, while it does."""
+        self.reason = ""  # What it waits for, while it does.
         self.outcome: Ended | None = None
         self.error: SubletError | None = None
         self._output = output

@@ -39,11 +39,9 @@ class EngineRouter:
         self.tally = Tally()
         self.names: Names = {}
         """Directories of the server, for what engines say of them."""
-        self.silent: frozenset[str] = frozenset()
-        """The sockets of engines that do not answer."""
+        self.silent: frozenset[str] = frozenset()  # The sockets of engines that do not answer.
         self.link: messages.Link | None = None
-        self.budget = MemoryBudget()
-        """For tensors of calls that are not answered."""
+        self.budget = MemoryBudget()  # For tensors of calls that are not answered.
         self._backpressure = Backpressure()
         self._refusals = DelayedRefusals()
         self._clients: dict[str, AsyncClient] = {}
