@@ -49,10 +49,8 @@ class Version(Struct, frozen=True):
     error: str = ""
     engines: tuple[str, ...] = ()
     """The sockets of the engines that have it; none while they are away."""
-    devices: tuple[str, ...] = ()  # Where they are, if the server uses several devices.
-    signatures: Mapping[str, Signature] | None = (
-        None  # None while nobody has looked into the model.
-    )
+    devices: tuple[str, ...] = ()  # Where they are, if the server uses several.
+    signatures: Mapping[str, Signature] | None = None  # None: nobody has looked into the model.
 
     def answers(self, silent: Collection[str]) -> bool:
         """Whether some engine that has this version answers."""

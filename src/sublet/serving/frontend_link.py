@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from sublet.serving.access import Access
 from sublet.serving.catalogue import Catalogue
-from sublet.serving.metrics import Tally
-from sublet.serving.statistics import Inferences
+from sublet.serving.metrics import Inferences, Tally
 from sublet.serving.tls import Tls
 
 _LENGTH = struct.Struct(">I")

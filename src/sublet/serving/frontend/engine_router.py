@@ -18,9 +18,8 @@ from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals
 from sublet.serving.frontend.limits import MemoryBudget, exhausted
 from sublet.serving.frontend.model_backend import Arrays
-from sublet.serving.metrics import Tally
+from sublet.serving.metrics import Counts, Tally
 from sublet.serving.redaction import Names, redact
-from sublet.serving.statistics import Counts
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.serving.catalogue import Catalogue, Signature, Version
-from sublet.serving.statistics import Counts
+from sublet.serving.metrics import Counts
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
