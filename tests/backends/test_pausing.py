@@ -12,7 +12,7 @@ import pytest
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
 from sublet.keeper.pausing import Pause
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Shift, Workshop
 
 COUNT = """

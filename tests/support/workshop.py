@@ -23,7 +23,7 @@ from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import output_files, process_tree, subreaper
 from sublet.reactor import Reactor
-from support.box import PATIENCE, wait_for
+from support.sandbox import PATIENCE, wait_for
 
 TESTS = Path(__file__).parents[1]
 
