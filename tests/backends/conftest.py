@@ -1,4 +1,4 @@
-"""A workshop for the tests of keepers and their launcher."""
+"""A harness for the tests of keepers and their launcher."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from sublet.keeper.cgroup import Cgroup
-from support.workshop import Workshop
+from support.launcher_harness import LauncherHarness
 
 
 @pytest.fixture
-def shop(real_processes: None, tmp_path: Path) -> Iterator[Workshop]:
+def launcher(real_processes: None, tmp_path: Path) -> Iterator[LauncherHarness]:
     """A launcher in a process of its own."""
-    made = Workshop(tmp_path)
+    made = LauncherHarness(tmp_path)
     yield made
     made.close()
 
@@ -23,7 +23,7 @@ def any_shop(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Workshop]:
+) -> Iterator[LauncherHarness]:
     """The same, in both ways in which a tree can be held together."""
     if request.param == "without one":
         monkeypatch.setenv("SUBLET_NO_CGROUP", "1")
@@ -31,6 +31,6 @@ def any_shop(
         pytest.skip("this user may make no control group (version 2)")
     else:
         group.close()
-    made = Workshop(tmp_path)
+    made = LauncherHarness(tmp_path)
     yield made
     made.close()
