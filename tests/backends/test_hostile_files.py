@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sublet.backends.local.reports import read_ending
+from sublet.backends.local.endings import read_ending
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
 from support.sandbox import wait_for

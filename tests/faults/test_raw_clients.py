@@ -60,7 +60,7 @@ def refused(sandbox: Sandbox, message: bytes, descriptors: list[int] | None = No
 
 def submission(**changes: Any) -> bytes:
     """A job to be submitted, with something about it that no client of ours would send."""
-    spec = job_request.job_without_client(["true"], "64MiB")
+    spec: dict[str, Any] = {**job_request.job_without_client(["true"], "64MiB")}
     for name, value in changes.items():
         inner, _, field = name.rpartition("__")
         (spec[inner] if inner else spec)[field] = value
