@@ -27,7 +27,7 @@ class Packet(NamedTuple):
 
 
 def new_buffer() -> bytearray:
-    """Room for one packet, and to see that it is too large."""
+    """Memory for one packet, and for a byte more, which shows that it is too large."""
     return bytearray(LARGEST_PACKET + 1)
 
 

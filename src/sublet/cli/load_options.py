@@ -114,8 +114,8 @@ def engine(
 
 
 def run(work: Coroutine[Any, Any, _T], exact: bool = False) -> _T:
-    """Run it in a loop that takes little of the processors from the model, if there is one; or in
-    one whose timers are `exact`: the other's are whole milliseconds."""
+    """Run it in uvloop, which leaves the processors to the model, or in asyncio's loop if timers
+    must be `exact`: uvloop's are whole milliseconds."""
     import asyncio
 
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None

@@ -55,7 +55,7 @@ _NEVER = float("inf")
 _MOST_SLOTS = 4
 """Each batch uses all processors where it can; a few at a time fill the gaps between them."""
 _SWITCH = 0.001
-"""Seconds after which a thread that computes in Python lets another one: five times sooner than
+"""Seconds after which a thread that computes in Python lets another run: five times sooner than
 usual, as each of ours has little to do and others wait for it."""
 
 

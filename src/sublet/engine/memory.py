@@ -91,12 +91,11 @@ class Need:
         self._until = 0.0
 
     def tells(self, size: int) -> bool:
-        """Whether a call of this size would say something new: the memory that it takes is then
-        looked at, which costs a little."""
+        """Whether a call of this size says something new: measuring it costs a little."""
         return size >= 2 * self._seen[0] and size > 0
 
     def note(self, size: int, taken: int, room: int) -> None:
-        """A call of this size took so much, where there was so much room."""
+        """A call of this size took so much of the memory that was available."""
         self._before, self._seen = self._seen, (size, taken)
         fewer, less = self._before
         self._fits = self._most = math.inf

@@ -1,4 +1,4 @@
-"""The front-end processes: started, told what is served, replaced when they end, drained."""
+"""The front-end processes: started, sent the catalogue, restarted when they end, drained."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,8 @@ _STARTING = 120.0
 _TALLY_WAIT = 1.0
 _HEARING = 10.0
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
-"""A front end gives large blocks back to the kernel when they are free. Otherwise the C library
-keeps them after the first few, and a client could have hundreds of MiB held for ever."""
+"""Large blocks go back to the kernel when they are free. Otherwise the C library keeps them after
+the first few, and a client could have hundreds of MiB held for ever."""
 
 Reload = Callable[[bytes], Awaitable[tuple[int, str]]]
 Exposition = Callable[[], Awaitable[str]]
@@ -69,8 +69,8 @@ class FrontEnds:
             self._keeping.append(asyncio.create_task(self._keep(one)))
 
     def publish(self, catalogue: Catalogue, names: dict[str, str], silent: tuple[str, ...]) -> int:
-        """Tell all what is served from now on, where it lies, and which engines give no answers;
-        the number of this news."""
+        """Send the catalogue, the models' directories and the silent engines; the number of this
+        update."""
         self._catalogue, self._names, self._silent = redacted(catalogue, names), names, silent
         self._number += 1
         for one in self._live.values():

@@ -229,8 +229,8 @@ class Server:
         return Code.OK, ""
 
     async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
-        """Begin to serve these; whatever is wrong with their labels or their places is said before
-        anything is changed."""
+        """Serve these from now on. Raises what is wrong with their labels or devices before any
+        change."""
         async with self._reloading:
             for one in configs:
                 versions.check_labels(

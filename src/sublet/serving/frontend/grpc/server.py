@@ -18,7 +18,7 @@ from sublet.serving.frontend.model_backend import ModelBackend
 
 _BACKLOG = 1024
 _REFUSED = 32
-"""Connections too many that are told so; more are hung up on."""
+"""Connections beyond the limit that get an answer; more are closed at once."""
 
 
 class GrpcServer:
@@ -60,8 +60,7 @@ class GrpcServer:
     async def listen(
         self, sockets: Sequence[socket.socket], secure: ssl.SSLContext | None = None
     ) -> None:
-        """Take in clients on bound TCP or Unix sockets; `drain` closes them. `secure` is for
-        TCP."""
+        """Accept clients on bound TCP or Unix sockets; `drain` closes them. `secure` is for TCP."""
         self._acceptor.open(sockets, _BACKLOG, secure)
         if self._timer is None:
             self._sweep()

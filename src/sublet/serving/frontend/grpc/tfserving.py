@@ -181,11 +181,7 @@ class Prediction:
             return _bytes(response)
 
     async def _run(
-        self,
-        version: Version,
-        name: str,
-        given: list[bytes],
-        deadline: float | None,
+        self, version: Version, name: str, given: list[bytes], deadline: float | None
     ) -> Arrays:
         """Examples through a signature.
 

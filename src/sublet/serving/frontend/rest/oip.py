@@ -191,7 +191,4 @@ def _healthy(request: Request) -> Reply:
     return Reply(200, b"")
 
 
-_PLAIN: Mapping[str, Answerer] = {
-    "/v2": _server,
-    "/v2/health/live": _healthy,
-}
+_PLAIN: Mapping[str, Answerer] = {"/v2": _server, "/v2/health/live": _healthy}
