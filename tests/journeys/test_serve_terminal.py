@@ -96,10 +96,10 @@ def test_what_clients_send_and_tensorflow_quotes(serving: Showing) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_what_models_shows(serving: Showing, box: Box, words: tuple[str, ...]) -> None:
-    told = box.sublet("models", *words).stdout
-    harmless(told)
+    reply = box.sublet("models", *words).stdout
+    harmless(reply)
     if words:
-        assert EVIL in {row["model"] for row in json.loads(told)}
+        assert EVIL in {row["model"] for row in json.loads(reply)}
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

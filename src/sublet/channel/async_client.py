@@ -57,7 +57,8 @@ class AsyncClient:
 
     @property
     def stale(self) -> bool:
-        """Whether models were called in so many ways that a new connection should take its place."""
+        """Whether models were called in so many ways that a new connection should take its
+        place."""
         return self._protocol.routes > MOST_ROUTES // 2
 
     def call(

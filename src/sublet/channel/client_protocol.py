@@ -33,8 +33,8 @@ class Answer(NamedTuple):
 
 
 _FAR = 1e9
-"""Seconds: a deadline later than that (30 years after the machine was started) is none; one in 584
-years does not fit into a record."""
+"""Seconds: a deadline later than that (30 years after the machine was started) is none; one in
+584 years does not fit into a record."""
 Put = Callable[[Outgoing], None]
 Outcome = tuple[Any, Answer | dict[str, Any] | ServingError]  # The owner of a call, and its result.
 

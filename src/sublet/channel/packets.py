@@ -50,8 +50,8 @@ class Inbox:
         self._view = memoryview(new_buffer() if buffer is None else buffer)
 
     def receive_nowait(self) -> Packet | None:
-        """The next packet; None if there is none now. Raises EOFError when the other end is gone,
-        Malformed if it sends what is no packet."""
+        """The next packet; None if there is none now. Raises EOFError when the other end is
+        gone, Malformed if it sends what is no packet."""
         try:
             size, beside, flags, _ = self._sock.recvmsg_into([self._view], _SPACE, _RECEIVE_FLAGS)
         except (BlockingIOError, InterruptedError):

@@ -107,8 +107,8 @@ class Segments:
         return Segment(self._last, size)
 
     def put_back(self, segment: Segment) -> None:
-        """It is not in use any more. It is kept if the other end has it: else it has a descriptor,
-        of which there are few."""
+        """It is not in use any more. It is kept if the other end has it: else it has a
+        descriptor, of which there are few."""
         if not segment.shared:
             return
         if self._idle_bytes + segment.size > _MOST_IDLE:

@@ -67,8 +67,9 @@ def session(graph: Any, one: bool) -> Any:
 
 
 def start_eager() -> None:
-    """Create the devices of eager execution, unless they are there. Whoever loads what runs eagerly
-    calls this first: else they might be created while the switch is set for another model."""
+    """Create the devices of eager execution, unless they are there. Whoever loads what runs
+    eagerly calls this first: else they might be created while the switch is set for another
+    model."""
     if _switch is None:
         return
     import tensorflow as tf

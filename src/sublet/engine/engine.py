@@ -133,7 +133,7 @@ class Engine:
 
     def _work(self, number: int) -> None:
         """What each thread does: run what is due; watch, while nothing is."""
-        slot = min(number, flight_recorder.PLACES - 1)
+        slot = min(number, flight_recorder.SLOTS - 1)
         while True:
             try:
                 due = self._run_batch(self._take() or self._watch_for_one(slot), slot)

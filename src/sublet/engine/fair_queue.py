@@ -239,7 +239,8 @@ class FairQueue:
         return [queue for queue in self._waiting.values() if not queue.present]
 
     def another_suspect_runs(self, queue: ModelQueue, now: float, loads: bool = False) -> bool:
-        """Whether this suspect has to wait for another one that runs, or, with `loads`, is loaded."""
+        """Whether this suspect has to wait for another one that runs, or, with `loads`, is
+        loaded."""
         return now < queue.suspect and any(
             (other.running or (loads and other.loading))
             and now < other.suspect

@@ -64,8 +64,8 @@ _ABREAST = 4
 _TELLING = 16
 """A call that took a smaller part of the memory says nothing of one that would take all of it."""
 _DOUBT = 2
-"""A call is refused if it would take so many times the memory there is: the allocator gives up to
-twice of what it is asked for, and counts that."""
+"""A call is refused if it would take so many times the memory there is: the allocator gives up
+to twice of what it is asked for, and counts that."""
 _MEMORY = 60.0
 """Seconds for which a call that ran out of memory speaks for others: its neighbours may go."""
 

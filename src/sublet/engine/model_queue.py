@@ -320,8 +320,8 @@ class ModelQueue:
         return need.bounded and head.rows > 1 and need.refusal(head.nbytes, now) is not None
 
     def _piece(self, head: Request, now: float) -> int:
-        """Rows above which a request is split. Without a limit of the owner's that is a matter of
-        time, as others wait for it, and of memory."""
+        """Rows above which a request is split. Without a limit of the owner's that is a matter
+        of time, as others wait for it, and of memory."""
         rows = self.options.largest
         if not self.options.fixed:
             rows = max(rows, int(_PIECE / self.per_row) if self.per_row else _FIRST_PIECE)

@@ -129,8 +129,8 @@ def _code(names: set[str]) -> Code:
 
 
 def _check_links(path: str) -> None:
-    """Nothing of a model may lie elsewhere: whoever can write to its directory could have any file
-    of the server's user read out. Another version of the same model is not elsewhere."""
+    """Nothing of a model may lie elsewhere: whoever can write to its directory could have any
+    file of the server's user read out. Another version of the same model is not elsewhere."""
     root = os.path.realpath(path)
     if os.path.basename(root).isdigit():
         root = os.path.dirname(root)

@@ -160,16 +160,16 @@ class ModelStore:
         return result, Taken(max(0, peak - before), self._residents.spare((name, version)))
 
     def relieve(self, name: str, version: int, error: BaseException) -> ServingError | None:
-        """A call ended with `error` for want of memory: evict what is idle. None if the call can be
-        tried once more, else the answer."""
+        """A call ended with `error` for want of memory: evict what is idle. None if the call can
+        be tried once more, else the answer."""
         missing = failures.asked(error)
         if self._residents.relieve((name, version), max(missing, MiB)):
             return None
         return self._residents.exhausted((name, version), missing)
 
     def sweep(self) -> list[Key]:
-        """Unload what was idle for too long, and note what computing needed. Called once a second
-        or so."""
+        """Unload what was idle for too long, and note what computing needed. Called once a
+        second or so."""
         return self._residents.sweep()
 
     def statistics(self) -> list[Statistics]:

@@ -43,7 +43,8 @@ class Habit:
         )
 
     def until_next(self, now: float) -> float:
-        """The estimated seconds until its next use: the mean gap, and more the longer it is quiet."""
+        """The estimated seconds until its next use: the mean gap, and more the longer it is
+        quiet."""
         return max((self.seconds + self.quiet(now)) / max(self.uses, 1.0), _SHORTEST)
 
     def quiet(self, now: float) -> float:
@@ -150,7 +151,8 @@ def _rank(resident: Residency, now: float, waited: float) -> int | None:
 
 
 def _fewest(missing: int, ranked: Sequence[Residency]) -> list[Residency] | None:
-    """The first of `ranked` that have `missing` bytes together, without those that are not needed."""
+    """The first of `ranked` that have `missing` bytes together, without those that are not
+    needed."""
     chosen: list[Residency] = []
     for resident in ranked:
         if missing <= 0:

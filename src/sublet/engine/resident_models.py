@@ -52,8 +52,8 @@ class Residents:
 
     @contextlib.contextmanager
     def room(self, entry: ModelEntry, began: float) -> Iterator[Callable[[], None]]:
-        """Reserve the memory that a model will take; waits while all others are busy. Loads one at
-        a time, unless what is yielded is called: it lets the next one load."""
+        """Reserve the memory that a model will take; waits while all others are busy. Loads one
+        at a time, unless what is yielded is called: it lets the next one load."""
         self._turn.acquire()
         early = False
 
@@ -98,8 +98,8 @@ class Residents:
         return bool(keys)
 
     def take_peak(self) -> int | None:
-        """The most that was in use since the last call; None while something is loaded. So much of
-        it as was for computing is left free from now on."""
+        """The most that was in use since the last call; None while something is loaded. So much
+        of it as was for computing is left free from now on."""
         peak = self._meter.take_peak()
         if peak is None or self._turn.locked():
             return None
@@ -124,8 +124,8 @@ class Residents:
         return cast("list[Key]", keys)
 
     def exhausted(self, key: Key, missing: int) -> ServingError:
-        """The error when evicting all idle models is not enough: how much memory there would have
-        to be."""
+        """The error when evicting all idle models is not enough: how much memory there would
+        have to be."""
         entry = self._entries.get(key)
         with self._lock:
             fixed = sum(

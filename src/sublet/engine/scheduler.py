@@ -121,8 +121,8 @@ class Scheduler:
             return self._queue.next_due(now)
 
     def quiet(self) -> int | None:
-        """How many batches have begun, if only one runs: while this stays, what the memory shows is
-        that one's."""
+        """How many batches have begun, if only one runs: while this stays, what the memory shows
+        is that one's."""
         with self._lock:
             return self._queue.begun if self._queue.running == 1 else None
 

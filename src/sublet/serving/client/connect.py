@@ -162,7 +162,8 @@ class Model:
             return True
 
     def _changed(self, client: SyncClient, known: Signatures) -> bool:
-        """Whether the version that is served now has other signatures: then the call is made again."""
+        """Whether the version that is served now has other signatures: then the call is made
+        again."""
         question = {"ask": "describe", "model": self.name, "version": self._version}
         try:
             found = client.ask(question)

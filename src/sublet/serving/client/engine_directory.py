@@ -74,8 +74,8 @@ def _sweep(engines: Path) -> None:
 
 
 def open_all(but: Path | None = None) -> Iterator[tuple[Path, SyncClient]]:
-    """A client of each engine but one, which the caller closes; engines that do not answer are left
-    out."""
+    """A client of each engine but one, which the caller closes; engines that do not answer are
+    left out."""
     for path in _engines():
         if path == but:
             continue
@@ -90,8 +90,8 @@ def open_all(but: Path | None = None) -> Iterator[tuple[Path, SyncClient]]:
 
 
 def _engines() -> list[Path]:
-    """The sockets of engines, those of the newest server first, in random order: clients of a model
-    with several replicas spread over them."""
+    """The sockets of engines, those of the newest server first, in random order: clients of a
+    model with several replicas spread over them."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in (Home.find().path / "engines").glob("*.sock"):
         with contextlib.suppress(OSError):
@@ -105,7 +105,8 @@ _PATIENCE = 5.0  # Seconds for an engine to answer.
 
 
 def list_models() -> list[Row]:
-    """All versions that engines have or servers cannot serve, by name; silent engines are left out."""
+    """All versions that engines have or servers cannot serve, by name; silent engines are left
+    out."""
     rows: list[Row] = []
     for path, client in open_all():
         try:

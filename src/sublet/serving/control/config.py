@@ -87,8 +87,9 @@ def models(settings: Settings) -> tuple[ModelConfig, ...]:
 
 
 def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[ModelConfig, ...]:
-    """The models of a ModelServerConfig that a client sends. Raises BadRequest unless all are below
-    one of these directories; nothing is said of what lies elsewhere, not even whether it exists."""
+    """The models of a ModelServerConfig that a client sends. Raises BadRequest unless all are
+    below one of these directories; nothing is said of what lies elsewhere, not even whether it
+    exists."""
     found = decode_models(data)
     for config in found:
         path = config.base_path.removeprefix("file://")
@@ -102,8 +103,8 @@ def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[Mode
 
 
 def reload_roots(settings: Settings, found: Sequence[ModelConfig]) -> tuple[str, ...]:
-    """The directories from which clients may load models: those that were named, or else those in
-    which the first models lie."""
+    """The directories from which clients may load models: those that were named, or else those
+    in which the first models lie."""
     named = settings.reload_roots or {os.path.dirname(config.base_path) for config in found}
     roots = {os.path.realpath(path) for path in named}
     # All of the disk is a root for who says so, and not for who serves /model.

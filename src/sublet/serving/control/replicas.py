@@ -188,8 +188,9 @@ class Replicas:
         loading: Sequence[Key],
         running: Sequence[Key] = (),
     ) -> None:
-        """The engine of this socket has ended: its versions cannot be called there until the next
-        one is started. `loading` and `running` are what it was busy with: each may be the cause."""
+        """The engine of this socket has ended: its versions cannot be called there until the
+        next one is started. `loading` and `running` are what it was busy with: each may be the
+        cause."""
         culprit = self._blame.judge(engine, (*loading, *running), time.monotonic())
         if culprit is not None:
             self._put_away(engine, culprit, culprit in loading)

@@ -34,8 +34,8 @@ class Limits(Struct, frozen=True):
     idle: float = 120.0
     """How long a connection may be silent between two requests."""
     slow: float = 10.0
-    """For a head, or for a client that reads nothing of its answer. In each such span a body must
-    come at `rate`."""
+    """For a head, or for a client that reads nothing of its answer. In each such span a body
+    must come at `rate`."""
     rate: int = 16 * 1024  # Bytes per second that a body must come at.
     linger: float = 1.0
     """How long a connection that will be closed still listens."""
@@ -48,8 +48,8 @@ class Limits(Struct, frozen=True):
 
 
 def places(most: int, protocols: int, descriptors: int) -> int:
-    """How many connections each protocol may have with so many descriptors: clients of one cannot
-    keep out those of another."""
+    """How many connections each protocol may have with so many descriptors: clients of one
+    cannot keep out those of another."""
     return max(_FEWEST, min(most, (descriptors - _RESERVED) // max(1, protocols)))
 
 

@@ -16,8 +16,8 @@ LARGEST_CONTROL = 16384  # Bytes of a frame that is not data.
 Data = bytes | memoryview
 Whole = Callable[[int, int, int, bytes], None]  # Takes a frame: kind, flags, stream, payload.
 Piece = Callable[[int, Data | None, int, bool], None]
-"""Takes a piece of data: its stream, its bytes or None if they are in their place, what it costs of
-the window, and whether it is the last."""
+"""Takes a piece of data: its stream, its bytes or None if they are in their place, what it costs
+of the window, and whether it is the last."""
 
 
 class NotHttp2(Exception):
