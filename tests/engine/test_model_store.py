@@ -16,8 +16,8 @@ from sublet.engine import compute_threads
 from sublet.engine.model_store import ModelStore
 from sublet.errors import ServingError
 from support import exports
-from support.box import wait_for
 from support.leased import SAVED_MODELS, Leased, room
+from support.sandbox import wait_for
 
 HALF, THREE = "saved_model_half_plus_two_cpu", "saved_model_half_plus_three"
 Run = Callable[..., Any]

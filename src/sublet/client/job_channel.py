@@ -13,14 +13,14 @@ from sublet.home import Home
 
 if TYPE_CHECKING:
     from sublet.client.job_follower import Listener
+    from sublet.domain.job_fields import JobFields
     from sublet.wire.messages import Ended
-    from sublet.wire.pack import Tree
 
 
 class JobChannel:
     """A job that was sent, and the channel to it. Used by one thread at a time."""
 
-    def __init__(self, spec: "Tree", listener: "Listener", output: int | None = None) -> None:
+    def __init__(self, spec: "JobFields", listener: "Listener", output: int | None = None) -> None:
         self.channel, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._null = -1
         try:

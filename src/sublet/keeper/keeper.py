@@ -6,17 +6,7 @@ gone; pauses it; keeps it in its class of service and on its processors, and its
 bounds; leaves an exit record on disk, and outlives both the broker and the nursery. It never
 decides about leases, and never waits for a broker to listen.
 
-All that concerns this module in spec.json beside the program and its surroundings:
-
-    client    {"pid", "start"} of the process without which the job ends; null if it needs none
-    time      seconds the program may run, pauses not counted; null for no limit
-    grace     seconds between SIGTERM and SIGKILL when they are over
-    leave_children  whether what the program leaves behind may go on
-    service   "guaranteed" or "opportunistic"
-    affinity  the processors that it may use; a broker may confine it to some of them for a while
-    pids      the most processes and threads, where a control group can hold them
-    broker    {"command", "environ"} that start a broker
-    logs      {"paths", "limit"}: files of its output to keep within so many bytes; null for none
+What it is to keep is in spec.json (`formats.worker_spec`).
 """
 
 from __future__ import annotations
@@ -33,7 +23,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..formats import attempt_files, packets
+from ..formats import attempt_files, packets, worker_spec
+from ..formats.worker_spec import LogSpec, WorkerSpec
 from . import daemonize, process_tree, subreaper, witness
 from .affinity import Affinity
 from .cgroup import Cgroup
@@ -43,7 +34,7 @@ from .sampler import Sampler
 from .scheduling import GUARANTEED, SchedulingClass
 from .time_limit import WHY, TimeLimit
 from .unleased_processes import UnleasedProcesses
-from .worker import Spec, enter, run_cold
+from .worker import enter, run_cold
 
 
 class StartOrder(NamedTuple):
@@ -77,7 +68,7 @@ def keep(
     await_order: Callable[[], StartOrder | None],
     how: str,
     prepare: Callable[[], None] = lambda: None,
-) -> Spec:
+) -> WorkerSpec:
     """Fork a worker, wait for the order, and keep it.
 
     Returns in the worker only, when it is to become its program; the keeper never comes back.
@@ -134,7 +125,7 @@ def _keep(
 ) -> bool:
     """Stay until the attempt's tree is gone; False if the attempt is not to be had any more."""
     own = {**_identity(os.getpid()), "boot": process_tree.boot()}
-    spec = attempt_files.read(order.directory, "spec.json")
+    spec = worker_spec.read(order.directory)
     if spec is None or not attempt_files.claim(order.directory, own):
         return False
     kept = _Keeper(order.directory, spec, own, worker, how, group, order.link, behind)
@@ -182,7 +173,7 @@ class _Keeper:
     def __init__(
         self,
         directory: str,
-        spec: Spec,
+        spec: WorkerSpec,
         own: dict[str, Any],
         worker: int,
         how: str,
@@ -214,7 +205,7 @@ class _Keeper:
             UnleasedProcesses(worker).look,
         )
         self.processors = Affinity(_descendants, spec["affinity"])
-        logs = spec.get("logs") or {}
+        logs: LogSpec = spec.get("logs") or {"paths": []}
         self.bound = SizeLimit(logs.get("paths", []), logs.get("limit", LIMIT))
         self.chores = (
             self.brake,

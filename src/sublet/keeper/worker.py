@@ -11,19 +11,18 @@ import resource
 import signal
 import socket
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sublet.inside.warm_start import isolated_python
 
-from ..formats import attempt_files, packets
+from ..formats import attempt_files, packets, worker_spec
+from ..formats.worker_spec import WorkerSpec
 from . import scheduling
-
-Spec = dict[str, Any]
 
 _PR_SET_PDEATHSIG = 1
 
 
-def enter(channel: socket.socket) -> Spec:
+def enter(channel: socket.socket) -> WorkerSpec:
     """Wait for the word to go, then become all of the client's but its program."""
     signal.set_wakeup_fd(-1)
     # The keeper writes worker.json before it says go. A keeper that dies or has no order closes
@@ -33,7 +32,7 @@ def enter(channel: socket.socket) -> Spec:
         os._exit(0)
     packet, streams = heard
     directory = packet["go"]
-    spec = attempt_files.read(directory, "spec.json")
+    spec = worker_spec.read(directory)
     if spec is None:
         os._exit(0)
     attempt_files.mark_run(directory)
@@ -81,7 +80,7 @@ def _take_on(streams: list[int]) -> None:
     os.closerange(len(streams), max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
 
 
-def run_cold(spec: Spec) -> NoReturn:
+def run_cold(spec: WorkerSpec) -> NoReturn:
     """Become the program, in an interpreter of its own or none."""
     words = spec["argv"]
     if isolated_python.FLAGS.intersection(spec.get("flags", ())):

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sublet.formats import packets
+from sublet.formats.worker_spec import WorkerSpec
 from sublet.inside.warm_start import import_reads, preloaded, program
 from sublet.keeper import keeper, subreaper
-from sublet.keeper.worker import Spec
 from sublet.nursery import package_ages, preload, release_pages
 
 
@@ -75,7 +75,7 @@ def census() -> str:
     return "TensorFlow's runtime has started in it" if preload.runtime_started() else ""
 
 
-def _serve(link: socket.socket, prepare: Callable[[], None]) -> Spec | None:
+def _serve(link: socket.socket, prepare: Callable[[], None]) -> WorkerSpec | None:
     """Give each order to a pair that is ready. Returns the spec in a worker; None in a nursery
     whose broker is gone."""
     wake = subreaper.wake_on(signal.SIGCHLD)
@@ -118,7 +118,7 @@ def _serve(link: socket.socket, prepare: Callable[[], None]) -> Spec | None:
             os.close(number)
 
 
-def _as_pair(orders: socket.socket, prepare: Callable[[], None]) -> Spec:
+def _as_pair(orders: socket.socket, prepare: Callable[[], None]) -> WorkerSpec:
     """In a keeper that has no order yet, and in its worker."""
 
     def await_order() -> keeper.StartOrder | None:

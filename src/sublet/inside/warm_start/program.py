@@ -23,7 +23,7 @@ import sys
 import time
 import types
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ...formats.lease import VARIABLE, LeaseTerms
 from ...formats.lease_environment import SITE
@@ -33,6 +33,9 @@ from .ending import Ending
 from .import_reads import Reads
 from .preloaded import Needs, Preloaded
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from ...formats.worker_spec import ProgramSpec, WorkerSpec
 
 _PLAIN_LOCALES = ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
 """Those for which CPython reads and writes its streams with `surrogateescape`."""
@@ -106,7 +109,7 @@ class Interpreter:
         return ""
 
 
-def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
+def become(spec: WorkerSpec, base: Interpreter) -> NoReturn:
     """Be the program until it ends. Leaves by an exception that nobody may catch."""
     environ = spec["environ"]
     os.environ.clear()
@@ -138,7 +141,7 @@ def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
     trampoline.leave_to(program, base.ending.end)
 
 
-def _become_fresh(spec: dict[str, Any], why: str) -> NoReturn:
+def _become_fresh(spec: WorkerSpec, why: str) -> NoReturn:
     """Replace this process by a fresh interpreter."""
     lease = LeaseTerms.from_json(spec["environ"][VARIABLE])
     with contextlib.suppress(OSError), open(os.path.join(lease.dir, FRESH), "w") as file:
@@ -171,7 +174,7 @@ def _customise() -> None:
         site.execusercustomize()
 
 
-def own_place(spec: dict[str, Any]) -> str:
+def own_place(spec: ProgramSpec) -> str:
     """The first entry of sys.path."""
     if spec["kind"] == "script" and _holds_main(spec["target"]):
         return _absolute(spec["target"])
@@ -261,7 +264,7 @@ def _own_signals(ignored: list[int]) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def prepare(spec: dict[str, Any]) -> Any:
+def prepare(spec: ProgramSpec) -> Any:
     """The program, ready to run as `__main__`; see `trampoline`."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
