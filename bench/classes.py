@@ -18,6 +18,7 @@ import sublet
 from bench import figures, processes
 from bench.household import PROGRAMS, Household, household
 from bench.report import Bar, Result, Table
+from sublet.domain.job import Service
 
 _PROGRAM = PROGRAMS / "steady.py"
 _SETTLE = 0.3
@@ -187,7 +188,7 @@ class _Trainer:
 
 
 @contextlib.contextmanager
-def _trainer(home: Household, kind: str, service: str) -> Iterator[_Trainer]:
+def _trainer(home: Household, kind: str, service: Service) -> Iterator[_Trainer]:
     counter = home.directory / f"steps-{kind}-{service}-{time.monotonic_ns()}"
     job = sublet.submit(
         [str(_PROGRAM), str(counter), kind],

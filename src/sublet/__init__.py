@@ -1,40 +1,66 @@
 """Many TensorFlow programs on one device, each under a lease that TensorFlow enforces.
 
-Importing this is quick: no TensorFlow, no GPU, and each name is loaded when it is first used.
+The names in `__all__`, and the modules `sublet.joblib` and `sublet.multiprocessing`, are the public
+API; every other module is private. Importing this is quick: no TensorFlow, no GPU, and each name
+is loaded when it is first used.
 """
 
 TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
 if TYPE_CHECKING:
+    from sublet.channel.codes import Code
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
     from sublet.client.lease import Lease, lease
     from sublet.errors import (
+        BadRequest,
+        BrokerGone,
+        BrokerRuns,
         CallFailed,
+        InternalError,
         LeaseExceeded,
+        LedgerDamaged,
         RemoteError,
         ServingError,
         SubletError,
+        Superseded,
+        TimedOut,
+        TooLarge,
         WorkerDied,
+        WorldError,
     )
     from sublet.pool.pool import Pool
     from sublet.pool.task import task
     from sublet.serving.client.connect import Model, connect
     from sublet.serving.client.engine import Engine
+    from sublet.wire.messages import Snapshot
+    from sublet.wire.rows import JobRow
 
 __version__ = "0.1.0"
 __all__ = [
+    "BadRequest",
+    "BrokerGone",
+    "BrokerRuns",
     "CallFailed",
+    "Code",
     "Engine",
+    "InternalError",
     "Job",
+    "JobRow",
     "Lease",
     "LeaseExceeded",
+    "LedgerDamaged",
     "Model",
     "Pool",
     "RemoteError",
     "Report",
     "ServingError",
+    "Snapshot",
     "SubletError",
+    "Superseded",
+    "TimedOut",
+    "TooLarge",
     "WorkerDied",
+    "WorldError",
     "__version__",
     "connect",
     "lease",
@@ -45,35 +71,32 @@ __all__ = [
     "task",
 ]
 
-_HOMES = {
-    "CallFailed": "sublet.errors",
-    "Engine": "sublet.serving.client.engine",
-    "Model": "sublet.serving.client.connect",
-    "ServingError": "sublet.errors",
-    "connect": "sublet.serving.client.connect",
-    "LeaseExceeded": "sublet.errors",
-    "Pool": "sublet.pool.pool",
-    "RemoteError": "sublet.errors",
-    "WorkerDied": "sublet.errors",
-    "Job": "sublet.client.jobs",
-    "Lease": "sublet.client.lease",
-    "Report": "sublet.client.api",
-    "SubletError": "sublet.errors",
-    "lease": "sublet.client.lease",
-    "run": "sublet.client.api",
-    "status": "sublet.client.api",
-    "submit": "sublet.client.jobs",
-    "submit_array": "sublet.client.jobs",
-    "task": "sublet.pool.task",
+_ELSEWHERE = {
+    "sublet.channel.codes": ("Code",),
+    "sublet.client.api": ("Report", "run", "status"),
+    "sublet.client.jobs": ("Job", "submit", "submit_array"),
+    "sublet.client.lease": ("Lease", "lease"),
+    "sublet.pool.pool": ("Pool",),
+    "sublet.pool.task": ("task",),
+    "sublet.serving.client.connect": ("Model", "connect"),
+    "sublet.serving.client.engine": ("Engine",),
+    "sublet.wire.messages": ("Snapshot",),
+    "sublet.wire.rows": ("JobRow",),
 }
+"""Where each name is defined; the others are errors."""
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sublet' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # So that a checker finds names that are not there.
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'sublet' has no attribute {name!r}")
+        import importlib
+
+        home = next(
+            (module for module, names in _ELSEWHERE.items() if name in names), "sublet.errors"
+        )
+        return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:

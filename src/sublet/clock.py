@@ -1,4 +1,4 @@
-"""Time behind one door, so that tests and replays can bring their own.
+"""Time behind a protocol, so that tests and replays can bring their own.
 
 Monotonic time decides; wall time is only ever shown.
 """
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the broker asks about time."""
+    """Where the broker gets its time from."""
 
     def now(self) -> float:
         """Monotonic seconds; only differences mean anything."""

@@ -7,7 +7,7 @@ means that nearly all are in use, and nobody has to count them.
 import resource
 
 SPARE = 64
-"""The last ones, kept for our own work: starting programs, reading /proc, writing files."""
+"""How many are kept for our own work: starting programs, reading /proc, writing files."""
 
 
 _before: int | None = None
@@ -22,12 +22,12 @@ def raise_limit() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except (OSError, ValueError):
-        return  # The system says one thing and does another: the old limit stands.
+        return  # Refused in spite of the hard limit: the old one stands.
     _before = limit if _before is None else _before
 
 
 def inherited() -> tuple[int, int]:
-    """The limits that a program is to have that is started from here: as if we had raised none."""
+    """The limits for programs that are started from here: those before `raise_limit`."""
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (limit if _before is None or limit != most else _before), most
 
@@ -38,5 +38,5 @@ def limit() -> int:
 
 
 def scarce(newest: int) -> bool:
-    """Whether only the spare ones are left, now that this number was given out."""
+    """Whether only the spare ones are left, if this is the newest descriptor."""
     return newest >= limit() - SPARE

@@ -1,18 +1,19 @@
-"""The error tree: each class says whose fault it is.
+"""The error tree: each class says whose fault it is. All of them can be caught as `sublet.NAME`.
 
     SubletError
     ├── BadRequest          the request's: nothing was changed, ask differently
     │   └── TooLarge        the device can never give that much
     ├── WorldError          the world's: a disk, a socket, a process
     │   ├── BrokerGone      no broker answers and none could be started
+    │   ├── BrokerRuns      the home has a broker, and can have only one
     │   ├── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
     │   ├── Superseded      another broker has taken the home over, or the home is gone
     │   └── TimedOut        no room in the time that was given; a TimeoutError, too
-    ├── CallFailed          a call's in a pool: its function, or the worker it ran in
-    │   ├── RemoteError     the function raised what cannot be had here
+    ├── CallFailed          a pool's call failed: its function did, or its worker
+    │   ├── RemoteError     the function raised an error that cannot be unpickled here
     │   └── WorkerDied      the worker ended before the function did
     │       └── LeaseExceeded   it needed more memory than its lease
-    ├── ServingError        a served model's answer to one request; `code` is gRPC's
+    ├── ServingError        a request to a served model failed; `code` is gRPC's
     └── InternalError       ours: a bug to report
 
 A message says what is wrong; a hint says what to do next.
@@ -39,7 +40,7 @@ class BadRequest(SubletError):
 
 
 class TooLarge(BadRequest):
-    """More memory was asked than the device could give when empty."""
+    """The request asks for more memory than the device has when it is empty."""
 
 
 class WorldError(SubletError):
@@ -50,26 +51,30 @@ class BrokerGone(WorldError):
     """No broker answers, and none could be started."""
 
 
+class BrokerRuns(WorldError):
+    """A broker runs in this home already, and a home has only one."""
+
+
 class LedgerDamaged(WorldError):
     """The ledger cannot be read, and is never reset without being asked."""
 
 
 class Superseded(WorldError):
-    """This broker has its home no longer: it decides nothing any more, and ends."""
+    """Another broker has taken this one's home over, or the home is gone: this one ends."""
 
 
 class CallFailed(SubletError):
-    """A call in a pool did not come to its end."""
+    """A call in a pool failed other than by an error of its function."""
 
 
 class RemoteError(CallFailed):
-    """The function raised an error that cannot be had in this process; the cause tells of it."""
+    """The function raised an error that cannot be unpickled here; the cause has its traceback."""
 
 
 class WorkerDied(CallFailed):
-    """The worker of a call has ended; other calls are not concerned.
+    """The worker of a call ended before the function did; other calls are not affected.
 
-    `code` is as a shell would say it: 0 to 255, 128 + n for signal n.
+    `code` is the exit code as a shell shows it: 0 to 255, 128 + n for signal n.
     """
 
     def __init__(self, message: str, hint: str = "", code: int | None = None) -> None:
@@ -92,7 +97,7 @@ class TimedOut(WorldError, TimeoutError):
 
 
 class ServingError(SubletError):
-    """A request to a served model was not answered; `code` is a `sublet.channel.codes.Code`."""
+    """A request to a served model was not answered; `code` is a `sublet.Code`."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)

@@ -1,11 +1,11 @@
-"""The few shapes that plots are made of, as SVG text. Knows nothing of what is plotted."""
+"""The few shapes that plots are made of, as SVG text."""
 
 from collections.abc import Iterable, Sequence
 from xml.sax.saxutils import escape
 
 
 def document(parts: Iterable[str], width: float, height: float) -> str:
-    """A whole file, on white."""
+    """A whole SVG file, on a white background."""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
@@ -23,7 +23,7 @@ def text(
     size: int = 12,
     weight: str = "normal",
 ) -> str:
-    """One line of text; `y` is where it stands on."""
+    """One line of text; `y` is its base line."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}" '
         f'font-size="{size}" font-weight="{weight}">{escape(words)}</text>'
@@ -31,7 +31,7 @@ def text(
 
 
 def rule(x1: float, y1: float, x2: float, y2: float) -> str:
-    """A faint line."""
+    """A faint straight line."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#e2e2e2"/>'
 
 

@@ -1,11 +1,11 @@
-"""Text that somebody else wrote, made fit for a terminal."""
+"""Makes text that somebody else wrote safe for a terminal."""
 
 _UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
-"""Unicode's categories of what is not drawn, or moves the cursor, or turns the line around."""
+"""Unicode categories of characters that are not drawn, move the cursor or change the direction."""
 
 
 def plain(text: str) -> str:
-    """One line of what can be seen; everything else is replaced."""
+    """The text in one line, with every character that cannot be seen replaced."""
     if text.isascii() and text.isprintable():
         return text
     import unicodedata  # Rarely needed, and not free.

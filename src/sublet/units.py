@@ -1,7 +1,6 @@
-"""Bytes and seconds, as people write and read them.
+"""Parses and formats amounts of bytes and spans of time.
 
-Owns the spelling of amounts; knows nothing of devices or leases. A percentage is not an amount of
-bytes until a device is known, so it is not read here.
+A percentage is not an amount until a device is known, so it is not read here.
 """
 
 import re
@@ -128,8 +127,8 @@ def _quoted(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Text of at most so many characters. What it leaves out is in the middle: names that begin
-    alike often differ at the end."""
+    """The text in at most `width` characters. It is cut in the middle: names that begin alike often
+    differ at the end."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2

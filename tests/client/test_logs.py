@@ -21,10 +21,10 @@ MiB = 1 << 20
 READER = """
 import sys, types
 from sublet.cli import main
-from sublet.client import jobs
-def job(number):
+from sublet.client.jobs import Job
+def status(job):
     return types.SimpleNamespace(state=sys.stdin.readline().strip() or "finished", attempt_id="7.1")
-jobs.job = job
+Job.status = status
 sys.argv = ["sublet", "logs", *sys.argv[1:]]
 sys.exit(main())
 """

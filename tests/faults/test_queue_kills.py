@@ -16,7 +16,7 @@ import pytest
 
 import sublet
 from sublet.client import jobs
-from sublet.client.connection import connect
+from sublet.client.connection import ask, connect
 from sublet.client.job_request import job_without_client
 from sublet.home import Home
 from sublet.keeper import process_tree
@@ -103,9 +103,7 @@ def test_a_submission_whose_answer_was_lost_is_not_done_twice(
     expected = max(1, len(indexes))
     kill_broker(box)
     for _ in range(2):
-        reply = jobs.ask(request)
-        assert isinstance(reply, Queued)
-        assert reply.jobs == tuple(range(1, expected + 1))
+        assert ask(request, Queued).jobs == tuple(range(1, expected + 1))
     jobs.wait(range(1, expected + 1))
     assert count(box, "ran") == expected
     assert len(_all(box)) == expected

@@ -365,9 +365,9 @@ def test_an_offer_is_taken_or_given_up_though_the_broker_dies_over_it(
     one.do(
         "import os, signal, sublet\n"
         "from sublet.client import lease as module\n"
-        "claim = module.records.claim\n"
+        "claim = module.attempt_files.claim\n"
         "def claims(directory, owner):\n"
-        "    module.records.claim = claim\n"
+        "    module.attempt_files.claim = claim\n"
         "    taken = claim(directory, owner) if os.environ['DIED'] == 'after' else None\n"
         f"    os.kill({broker}, signal.SIGKILL)\n"
         "    if taken is None:\n"
@@ -377,7 +377,7 @@ def test_an_offer_is_taken_or_given_up_though_the_broker_dies_over_it(
         "        taken = claim(directory, owner)\n"
         "        assert not taken\n"
         "    return taken\n"
-        "module.records.claim = claims\n"
+        "module.attempt_files.claim = claims\n"
     )
     assert one.do(LEASE.format("'64MiB'")) == "1"
     (lease,) = held(own_box)

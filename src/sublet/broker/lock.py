@@ -5,7 +5,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-from sublet.errors import Superseded, WorldError
+from sublet.errors import BrokerRuns, Superseded, WorldError
 from sublet.home import Home
 
 
@@ -52,7 +52,7 @@ def _lock(home: Home) -> int:
         except BlockingIOError:
             os.close(descriptor)
             owner = home.lock.read_text().strip() or "?"
-            raise WorldError(
+            raise BrokerRuns(
                 f"A broker already runs for {home.path}: process {owner}.",
                 "`sublet status` talks to it; `sublet down` ends it.",
             ) from None

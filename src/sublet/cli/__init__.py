@@ -10,7 +10,7 @@ from sublet.errors import SubletError
 from sublet.text import plain
 
 closed: tuple[int, ...] = ()
-"""Those of the descriptors 0 to 2 that were closed when the command began, as after `>&-`."""
+"""The descriptors among 0 to 2 that were closed when the command began, as after `>&-`."""
 
 TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run the command; an error becomes two lines on stderr, never a traceback."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        # Until a verb is at work, Ctrl-C only ends the command: there is nothing to tell.
+        # Until a verb is at work, Ctrl-C just ends the command.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     _occupy_closed_streams()
     try:
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _occupy_closed_streams() -> None:
-    """Let no socket of ours get the number of a closed stream, nor our words go to another one."""
+    """Open closed streams on /dev/null, so that no socket of ours gets the number of one."""
     global closed
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -43,7 +43,7 @@ def _occupy_closed_streams() -> None:
 
 
 def complain(error: SubletError, stream: "TextIO") -> None:
-    """What is wrong and what to do next; folded only for people, so that others can search it."""
+    """Print what is wrong and what to do next; wrapped on a terminal only, so that `grep` works."""
     indents = ["sublet: ", *["        "] * len(error.hint.splitlines())]
     for indent, text in zip(indents, [error.message, *error.hint.splitlines()], strict=True):
         line = indent + "\n".join(map(plain, text.split("\n")))
@@ -61,24 +61,24 @@ def complain(error: SubletError, stream: "TextIO") -> None:
 
 
 def pipe_closed() -> int:
-    """Nobody reads any more, as after `| head`: end quietly, with the code that others end with."""
-    # So that nothing is flushed into the broken pipe again on the way out.
+    """End quietly when nobody reads the output any more, as after `| head`; the exit code."""
+    # Nothing may be flushed into the broken pipe again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 141
 
 
 def end_by(number: int) -> int:
-    """End by a signal, as a program does: a shell's loop goes on after a mere exit code 130."""
+    """End by a signal, as the program did: after a mere exit code 130 a shell's loop goes on."""
     import resource
     import signal
 
-    # The core, if there is to be one, is the program's.
+    # Only the program itself may leave a core.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     sys.stdout.flush()
     os.kill(os.getpid(), number)
-    return 128 + number  # It comes to this only if the signal is blocked.
+    return 128 + number  # Reached only if the signal is blocked.
 
 
 def _run(words: list[str]) -> int:

@@ -9,7 +9,7 @@ import click
 
 from sublet.cli import load_options
 from sublet.cli.completion import complete_files
-from sublet.cli.terminal_text import say, say_json
+from sublet.cli.terminal_text import print_json, say
 from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.text import plain
 
@@ -222,7 +222,7 @@ class _Bench:
                 "figures": self._figures,
                 "advice": said,
             }
-            say_json(document, indent=2)
+            print_json(document, indent=2)
             return
         say(f"\n{tables.bars(self._figures)}\n")
         say("\n".join([*tables.legend(self._figures), *said]))

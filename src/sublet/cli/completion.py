@@ -1,4 +1,4 @@
-"""Names of files on a command line: what a shell offers for them is its own affair."""
+"""Shell completion of file names."""
 
 import click
 from click.shell_completion import CompletionItem
@@ -7,5 +7,5 @@ from click.shell_completion import CompletionItem
 def complete_files(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Leave it to the shell. With no answer at all it would offer nothing."""
+    """Have the shell complete file names as it does by itself."""
     return [CompletionItem(incomplete, type="file")]

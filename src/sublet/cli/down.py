@@ -10,7 +10,7 @@ from sublet.units import format_bytes
 from sublet.wire.messages import Down, Downed
 
 _WAITING = 10
-"""So many of those who wait are named."""
+"""The most waiting jobs that are named."""
 
 
 @click.command("down", short_help="End the broker and its nurseries.")

@@ -3,9 +3,8 @@
 import click
 
 from sublet.cli.job_numbers import complete, read_number
-from sublet.cli.terminal_text import say, say_json
-from sublet.client.connection import conversation
-from sublet.home import Home
+from sublet.cli.terminal_text import print_json, say
+from sublet.client.connection import ask
 from sublet.policy.explanation import lines
 from sublet.text import plain
 from sublet.wire.messages import AskExplain, Explained
@@ -16,13 +15,10 @@ from sublet.wire.messages import AskExplain, Explained
 @click.argument("job", shell_complete=complete)
 def command(job: str, as_json: bool) -> int:
     """Show what the size of JOB's lease rests on: runs, their peaks, the margin and why."""
-    with conversation(Home.find()) as connection:
-        connection.send(AskExplain(read_number(job)))
-        reply = connection.receive()
-    assert isinstance(reply, Explained)
+    explanation = ask(AskExplain(read_number(job)), Explained).explanation
     if as_json:
-        say_json(reply.explanation, indent=2)
+        print_json(explanation, indent=2)
         return 0
-    for line in lines(reply.explanation):
+    for line in lines(explanation):
         say(plain(line))
     return 0

@@ -1,6 +1,6 @@
-"""What `sublet run` does: a program in the foreground, and Sublet's few words about it.
+"""What `sublet run` does: run a program in the foreground, and report on it on stderr.
 
-Loads what it needs when it needs it: the program is asked for first.
+Loads most modules only after the job was sent.
 """
 
 import os
@@ -33,7 +33,7 @@ def run(
     report: str | None = None,
     quiet: bool = False,
 ) -> int:
-    """Run a program under a lease; its exit code."""
+    """Run a program under a lease; returns its exit code."""
     spec = job_request.job(
         words,
         memory,
@@ -48,14 +48,14 @@ def run(
     spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")
-    voice = _Reporter(quiet)
+    reporter = _Reporter(quiet)
     try:
-        ended = run_in_foreground(spec, Home.find(), voice, [0, 1, 2], pass_signals=True)
+        ended = run_in_foreground(spec, Home.find(), reporter, [0, 1, 2], pass_signals=True)
     except GaveUp as stop:
-        voice.clear()
+        reporter.clear()
         _say("gave up waiting; the program was not started")
         return end_by(stop.number)
-    voice.clear()
+    reporter.clear()
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause == "lease exceeded":
@@ -79,13 +79,13 @@ def run(
 
 
 class _Reporter:
-    """Sublet's own words on stderr, between the program's."""
+    """Sublet's messages on stderr, among the program's own."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
         self.lines = 0
-        """How many lines on the screen say what it waits for."""
+        """How many lines on the screen show the reason for waiting."""
 
     def waits(self, reason: str) -> None:
         if self.quiet:
@@ -117,7 +117,7 @@ class _Reporter:
         _say(f"out of memory within {had}; starting again with {format_bytes(message.least)}")
 
     def clear(self) -> None:
-        """Take the waiting lines away."""
+        """Erase the lines about waiting."""
         if self.lines:
             print(f"\x1b[{self.lines}F\x1b[J", end="", file=sys.stderr, flush=True)
             self.lines = 0
@@ -127,52 +127,52 @@ def summary(ended: "Ended") -> str:
     """The closing line: lease, peak, time, start-up."""
     from sublet.units import format_bytes, format_seconds
 
-    told = ended.outcome
+    outcome = ended.outcome
     parts = []
     if ended.lease is not None:
         parts.append(f"lease {format_bytes(ended.lease.ceiling)}")
-    parts.append(_peak(told))
-    parts.append(f"ran {format_seconds(told.ran)}")
+    parts.append(_peak(outcome))
+    parts.append(f"ran {format_seconds(outcome.ran)}")
     if ended.how:
-        took = "" if told.startup is None else f" in {format_seconds(told.startup)}"
+        took = "" if outcome.startup is None else f" in {format_seconds(outcome.startup)}"
         parts.append(f"started {ended.how.partition(':')[0]}{took}")
-    if told.waited >= 1:
-        parts.append(f"waited {format_seconds(told.waited)}")
+    if outcome.waited >= 1:
+        parts.append(f"waited {format_seconds(outcome.waited)}")
     return " · ".join(part for part in parts if part)
 
 
-def _peak(told: "Outcome") -> str:
-    if not told.tensorflow:
+def _peak(outcome: "Outcome") -> str:
+    if not outcome.tensorflow:
         return "TensorFlow was not used"
-    if told.peak is None:
+    if outcome.peak is None:
         return "peak unknown"
     from sublet.units import format_bytes
 
-    return f"peak {format_bytes(told.peak)}"
+    return f"peak {format_bytes(outcome.peak)}"
 
 
 def _explain(ended: "Ended", words: list[str]) -> None:
-    """Why it died, who else was there, and the command that would have worked.
+    """Print why the program ran out of memory, who else was there, and the command to try.
 
-    `words` are the options that were typed, those on memory left out, and the program.
+    `words` are the program and the options that were typed, except those on memory.
     """
     import shlex
     import textwrap
 
     from sublet.units import MiB, format_bytes
 
-    told, lease = ended.outcome, ended.lease
+    outcome, lease = ended.outcome, ended.lease
     assert lease is not None
     rows = [
         ("lease", f"{format_bytes(lease.ceiling)} on {lease.device} ({lease.basis})"),
-        ("peak", format_bytes(told.peak) if told.peak is not None else "unknown"),
+        ("peak", format_bytes(outcome.peak) if outcome.peak is not None else "unknown"),
     ]
-    if told.asked:
-        rows.append(("asked", f"{format_bytes(told.asked)} more, in one piece"))
-    if told.message:
-        rows.append(("said", told.message.splitlines()[0]))
+    if outcome.asked:
+        rows.append(("asked", f"{format_bytes(outcome.asked)} more, in one piece"))
+    if outcome.message:
+        rows.append(("said", outcome.message.splitlines()[0]))
     others = [
-        f"#{tenant.job} {tenant.name} {format_bytes(tenant.bytes)}" for tenant in told.tenants
+        f"#{tenant.job} {tenant.name} {format_bytes(tenant.bytes)}" for tenant in outcome.tenants
     ]
     rows.append(("others", ", ".join(others) or "nobody else held a lease on it"))
     command = shlex.join(words)
@@ -186,7 +186,7 @@ def _explain(ended: "Ended", words: list[str]) -> None:
         text = "\n".join(map(plain, raw.split("\n")))
         lines = textwrap.wrap(text, 70, break_long_words=False, break_on_hyphens=False) or [""]
         if text.startswith("sublet run "):
-            lines = [text]  # To be copied: the terminal folds it, and its line stays one.
+            lines = [text]  # To be copied, so it stays one line; the terminal wraps it.
         print(f"  {name:<7}{lines[0]}", file=sys.stderr)
         for line in lines[1:]:
             print(f"  {'':<7}{line}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Numbers of jobs on a command line: `13 14 20-25`, and what a shell may offer for them."""
+"""Job numbers on a command line, such as `13 14 20-25`, and their completion in a shell."""
 
 import contextlib
 
@@ -9,12 +9,12 @@ from sublet.errors import BadRequest, SubletError
 
 _MOST = 100_000
 _DIGITS = 18
-"""More do not fit into the ledger, nor through the socket."""
+"""Longer numbers fit neither the ledger nor the protocol."""
 _EXAMPLE = "Write numbers such as 13, or a range such as 20-25."
 
 
 def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
-    """The jobs that are meant, in order, each once."""
+    """The jobs that these words name, in order, each once."""
     found: dict[int, None] = {}
     if empty := [text for text in words if not text.replace(",", " ").split()]:
         raise BadRequest(f"{option}{empty[0]!r} names no job.", _EXAMPLE)
@@ -32,7 +32,7 @@ def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
 
 
 def read_number(word: str) -> int:
-    """The one job that is meant."""
+    """The one job that this word names."""
     numbers = read_numbers((word,))
     if len(numbers) != 1:
         raise BadRequest(f"{word!r} is more than one job.", "Write one number, such as 13.")

@@ -1,22 +1,22 @@
-"""The verbs that do something to jobs, all alike."""
+"""The commands that change jobs: `cancel`, `pause`, `resume` and `retry`, all alike."""
 
 import click
 
 from sublet.cli.job_numbers import complete, read_numbers
-from sublet.cli.terminal_text import say, say_json
+from sublet.cli.terminal_text import print_json, say
 from sublet.client.jobs import act
 from sublet.text import plain
 from sublet.wire.messages import Verb
 
 
-def verb(name: Verb, does: str) -> click.Command:
-    """The command of this name."""
+def _command(name: Verb, does: str) -> click.Command:
+    """A command that does this to the jobs it is given."""
 
     def run(jobs: tuple[str, ...], as_json: bool) -> int:
         numbers = read_numbers(jobs)
         said = act(name, numbers)
         if as_json:
-            say_json({"ids": numbers, "said": said})
+            print_json({"ids": numbers, "said": said})
         else:
             say("\n".join(map(plain, said)))
         return 0
@@ -29,3 +29,12 @@ def verb(name: Verb, does: str) -> click.Command:
         ),
     ]
     return command
+
+
+_VERBS: dict[Verb, str] = {
+    "cancel": "End jobs, or take them out of the queue.",
+    "pause": "Stop jobs for now; they keep their leases.",
+    "resume": "Let paused jobs go on.",
+    "retry": "Run finished jobs again, with the environment of this shell.",
+}
+COMMANDS = {str(name): _command(name, does) for name, does in _VERBS.items()}

@@ -10,13 +10,13 @@ from sublet.wire.rows import JobRow
 _WIDTH = 80
 _HEAD = f"{'job':>6}  {'name':<16} {'state':<9} {'lease':>9} {'now':>9} {'peak':>9}  for"
 _OF_ITSELF = ("exited", "signalled")
-"""How a program ends that has most likely said why."""
+"""Causes of an end after which the program's own output most likely says why."""
 _INDENT = 35
 """Where reasons begin, under the amounts."""
 
 
 def draw(jobs: Jobs, now: float) -> str:
-    """All of them, with a word on what is not shown."""
+    """A table of these jobs, and a line on those that are not shown."""
     lines = [_HEAD, *(line(row, now) for row in jobs.rows)] if jobs.rows else []
     if not jobs.rows:
         lines.append("no jobs; try: sublet submit train.py")
@@ -29,7 +29,7 @@ def draw(jobs: Jobs, now: float) -> str:
 
 
 def line(row: JobRow, now: float) -> str:
-    """One job; what it waits for or how it failed goes to further lines."""
+    """One job; the reason why it waits or failed goes to further lines."""
     head = f"{'#' + str(row.id):>6}  {_column(row.name, 16)} {_state(row):<9}"
     if row.state == "waiting" or (row.state == "paused" and row.ceiling is None):
         return _with(head, row.reason)
@@ -63,7 +63,7 @@ def _state(row: JobRow) -> str:
 
 
 def _with(head: str, reason: str) -> str:
-    """The reason to the right of the head, in as many lines as it takes."""
+    """The head, and the reason to its right in as many lines as it takes."""
     lines = _wrap(plain(reason), _WIDTH - _INDENT)
     if _width(head) >= _INDENT:
         lines.insert(0, "")
@@ -73,7 +73,7 @@ def _with(head: str, reason: str) -> str:
 
 
 def _wrap(text: str, most: int) -> list[str]:
-    """Lines of at most so many columns; a word that is longer than that is cut."""
+    """Lines of at most this many columns; a longer word is cut."""
     lines = [""]
     for word in text.split():
         if lines[-1] and _width(lines[-1]) + 1 + _width(word) <= most:
@@ -96,7 +96,7 @@ def _amount(value: int | None) -> str:
 
 
 def _column(text: str, most: int) -> str:
-    """Exactly so many columns of it."""
+    """The text cut or padded to exactly this many columns."""
     text = plain(text)
     if _width(text) > most:
         while _width(text) > most - 1:
@@ -106,7 +106,7 @@ def _column(text: str, most: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns on a terminal."""
+    """How many columns the text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(

@@ -7,7 +7,7 @@ import click
 
 from sublet.cli import pipe_closed
 from sublet.cli.job_numbers import complete, read_number
-from sublet.client import jobs
+from sublet.client.jobs import Job
 from sublet.client.logs import JobLogs, Output, Stream
 from sublet.home import Home
 from sublet.keeper.output_files import Gap
@@ -31,7 +31,7 @@ def command(
     sublet logs -f --tail 20 13
     """
     number = read_number(job)
-    logs = JobLogs(Home.find().path / "logs", number, lambda: jobs.job(number))
+    logs = JobLogs(Home.find().path / "logs", number, Job(number).status)
     show = logs.follow if follow else logs.read
     try:
         run = ""
@@ -50,7 +50,7 @@ def _write(output: Output, only: Stream | None) -> None:
         sys.stdout.flush()
         print(f"… {format_bytes(output.piece.size)} left out …", file=sys.stderr, flush=True)
         return
-    apart = output.stream == "stderr" and only is None
-    stream: BinaryIO = sys.stderr.buffer if apart else sys.stdout.buffer
+    to_stderr = output.stream == "stderr" and only is None
+    stream: BinaryIO = sys.stderr.buffer if to_stderr else sys.stdout.buffer
     stream.write(output.piece)
     stream.flush()

@@ -5,7 +5,7 @@ import textwrap
 import click
 from msgspec.structs import replace
 
-from sublet.cli.terminal_text import plain_lines, say, say_json
+from sublet.cli.terminal_text import plain_lines, print_json, say
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds, shorten
 
@@ -20,7 +20,7 @@ def command(as_json: bool) -> int:
 
     rows = list_models()
     if as_json:
-        say_json(rows)
+        print_json(rows)
         return 0
     if not rows:
         say(_NONE)

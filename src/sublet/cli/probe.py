@@ -5,7 +5,7 @@ import sys
 import click
 
 from sublet.cli.completion import complete_files
-from sublet.cli.terminal_text import say, say_json
+from sublet.cli.terminal_text import print_json, say
 from sublet.client.probe import keep, probe
 from sublet.policy.explanation import forecast_lines, gives
 from sublet.text import plain
@@ -29,7 +29,7 @@ from sublet.text import plain
     type=click.FloatRange(1, 3600),
     default=30.0,
     show_default=True,
-    help="A program that still runs so long after TensorFlow has started is ended.",
+    help="End a program that still runs this long after TensorFlow has started.",
 )
 @click.option(
     "--python",
@@ -57,18 +57,18 @@ def command(
     """Run PROGRAM for a few steps with parts of its batch, and forecast its peak.
 
     Keras trains two epochs of three steps. What Keras and TensorFlow save goes to a scratch
-    directory. Files that the program writes by itself are written: it can look for the variable
-    SUBLET_PROBE and do without.
+    directory. Files that the program itself writes are written; a program can look for the
+    variable SUBLET_PROBE to avoid that.
     """
-    spec, told = probe(words, memory, seconds, python)
-    kept = None if forget else keep(spec, told)
+    spec, forecast = probe(words, memory, seconds, python)
+    kept = None if forget else keep(spec, forecast)
     if as_json:
-        say_json(told, indent=2)
+        print_json(forecast, indent=2)
         return 0
-    for line in forecast_lines(told, spec.name):
+    for line in forecast_lines(forecast, spec.name):
         say(plain(line))
     if kept is not None and kept.history.runs:
-        print("sublet: runs of it were measured, and count more than this", file=sys.stderr)
+        print("sublet: measured runs of it count more than this forecast", file=sys.stderr)
     elif kept is not None:
         say(f"`auto` will give it {gives(kept)}")
     return 0

@@ -6,7 +6,7 @@ import click
 
 from sublet.cli.job_numbers import complete, read_numbers
 from sublet.cli.jobtable import draw
-from sublet.cli.terminal_text import say_json
+from sublet.cli.terminal_text import print_json
 from sublet.client.jobs import listing
 
 
@@ -19,7 +19,7 @@ def command(everything: bool, as_json: bool, jobs: tuple[str, ...]) -> int:
     live, finished = (10**9, 1000) if everything else (20, 5)
     found = listing(read_numbers(jobs), live, finished)
     if as_json:
-        say_json(found)
+        print_json(found)
     else:
         click.echo(draw(found, time.time()))
     return 0

@@ -1,8 +1,7 @@
-"""The usual command lines of `sublet run`, read without click.
+"""Reads the usual command lines of `sublet run` without click.
 
-Click takes longer to load than the broker takes to answer. Whatever is not plain here (help, a
-misspelt option, letters written together) is left to click, which says best what is wrong with it;
-what both read, they read alike.
+Click takes longer to load than the broker takes to answer. Anything unusual (help, a misspelt
+option, short options written together) is left to click; what both can read, they read alike.
 """
 
 VALUES = {
@@ -24,7 +23,7 @@ FLAGS = {
 
 
 def read(words: list[str]) -> dict[str, object] | None:
-    """The options and the program's words; None if click is to look at them."""
+    """The options and the program's words; None if click has to read them."""
     options: dict[str, object] = {}
     rest = words[::-1]
     while rest and rest[-1].startswith("-") and rest[-1] != "-":

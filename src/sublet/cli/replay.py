@@ -48,7 +48,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
     show_default=True,
     help="For what the trace does not say: memory, and how busy a job keeps its device.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Only the first so many jobs.")
+@click.option("--limit", type=click.IntRange(1), help="Only this many jobs, the first ones.")
 @click.option(
     "--compress",
     type=click.FloatRange(0, min_open=True),
@@ -57,7 +57,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
 @click.option(
     "--load",
     type=click.FloatRange(0, min_open=True),
-    help="Compress so that one at a time each device has so much to do.",
+    help="Compress so that this is the load of each device if its jobs ran one at a time.",
 )
 @click.option(
     "--policies",
@@ -111,7 +111,7 @@ def command(
     jobs = traces.jobs(rows, size, factor, memory_seed)
     began = time.monotonic()
     shown = _Progress(len(jobs))
-    told = compare(jobs, devices, size, policies, contention, Rules(), shown.show)
+    figures = compare(jobs, devices, size, policies, contention, Rules(), shown.show)
     shown.clear()
     about = {
         "trace": trace.name,
@@ -128,18 +128,18 @@ def command(
     title = _title(about)
     if plot is not None:
         try:
-            plot.write_text(draw(told, title), encoding="utf-8")
+            plot.write_text(draw(figures, title), encoding="utf-8")
         except OSError as error:
             raise WorldError(
                 f"{plot} cannot be written: {error.strerror}.", "Name another place."
             ) from None
     if as_json:
-        document = {**about, "figures": told}
+        document = {**about, "figures": figures}
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
         return 0
     click.echo(title)
     click.echo(_rest(about) + "\n")
-    click.echo(render(told))
+    click.echo(render(figures))
     click.echo(f"\n({time.monotonic() - began:.0f} s)")
     return 0
 
@@ -180,7 +180,7 @@ def _rest(about: dict[str, object]) -> str:
 
 
 class _Progress:
-    """One line on a terminal, rewritten; nothing elsewhere."""
+    """A progress line on a terminal; nothing elsewhere."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs

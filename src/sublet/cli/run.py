@@ -1,4 +1,4 @@
-"""`sublet run`: how it is written, for click; `foreground` does it."""
+"""`sublet run`: its options, for click; `foreground` does the work."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from sublet.cli.foreground import run
     show_default=True,
 )
 @click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
-@click.option("--cpus", metavar="N", help="Run on so many processors; default: all.")
+@click.option("--cpus", metavar="N", help="Run on N processors; default: all.")
 @click.option(
     "--on-oom",
     default="fail",
@@ -41,15 +41,15 @@ from sublet.cli.foreground import run
 @click.option(
     "--leave-children",
     is_flag=True,
-    help="Let processes go on that the program leaves behind when it ends.",
+    help="Do not end processes that the program leaves behind.",
 )
 @click.option(
     "--report",
     metavar="FILE",
     shell_complete=complete_files,
-    help="Write how it went to this file, as JSON.",
+    help="Write a report of the run to this file, as JSON.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless it fails.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless it fails.")
 @click.argument(
     "words",
     nargs=-1,

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sublet.cli.terminal_text import plain_lines, say, say_json
+from sublet.cli.terminal_text import plain_lines, print_json, say
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds, shorten
 
@@ -52,7 +52,7 @@ def _show(server: "Server", rows: "list[Row]", as_json: bool) -> None:
         "grpc_socket": server.addresses.grpc_socket,
     }
     if as_json:
-        say_json({"ready": True, "pid": os.getpid(), **where, "models": models})
+        print_json({"ready": True, "pid": os.getpid(), **where, "models": models})
         return
     say(table(models))
     for name, text in server.reconciler.troubles().items():

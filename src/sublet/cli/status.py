@@ -5,7 +5,7 @@ import time
 
 import click
 
-from sublet.cli.terminal_text import say_json
+from sublet.cli.terminal_text import print_json
 from sublet.client.api import status
 
 
@@ -15,7 +15,7 @@ def command(as_json: bool) -> int:
     """Show devices, leases, who holds what, who waits and why."""
     snapshot = status()
     if as_json:
-        say_json(snapshot, indent=2)
+        print_json(snapshot, indent=2)
         return 0
     from sublet.cli.tables import draw
 

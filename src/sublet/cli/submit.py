@@ -1,12 +1,14 @@
 """`sublet submit`: a program into the queue."""
 
 import json
+from typing import Literal
 
 import click
 
 from sublet.cli.completion import complete_files
 from sublet.cli.job_numbers import complete, read_indexes, read_numbers
 from sublet.client.jobs import submit_array
+from sublet.domain.job import Priority
 from sublet.errors import BadRequest
 from sublet.units import parse_seconds
 
@@ -26,20 +28,20 @@ from sublet.units import parse_seconds
     show_default=True,
 )
 @click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
-@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Run on so many processors.")
+@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Run on N processors.")
 @click.option(
     "--after",
     multiple=True,
     metavar="JOBS",
     shell_complete=complete,
-    help="Start when these have ended.",
+    help="Start when these have ended, however.",
 )
 @click.option(
     "--after-ok",
     multiple=True,
     metavar="JOBS",
     shell_complete=complete,
-    help="Start when these have ended well; if one fails, do not start.",
+    help="Start when these have succeeded; if one fails, do not start.",
 )
 @click.option(
     "-p",
@@ -51,7 +53,7 @@ from sublet.units import parse_seconds
 @click.option(
     "--opportunistic",
     is_flag=True,
-    help="Use what others leave idle; step back, or be started again later, when they need it.",
+    help="Use what others leave idle; be stopped, and started again later, when they need it.",
 )
 @click.option("-t", "--time", metavar="SPAN", help="End it after 90s, 45min, 2h, ...")
 @click.option(
@@ -59,14 +61,14 @@ from sublet.units import parse_seconds
     metavar="SPAN",
     default="10s",
     show_default=True,
-    help="Between SIGTERM and SIGKILL, to save its work.",
+    help="Time to save its work, between SIGTERM and SIGKILL.",
 )
 @click.option(
     "--retries",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Try again so often when it fails, with growing delays.",
+    help="Try again up to N times when it fails, with growing delays.",
 )
 @click.option(
     "--no-requeue",
@@ -83,7 +85,7 @@ from sublet.units import parse_seconds
 @click.option(
     "--array", metavar="RANGE", help="One job each for 0-9, 0-9:3, 1,5,7; 0-99%4: four at a time."
 )
-@click.option("--split", is_flag=True, help="Log its two streams apart.")
+@click.option("--split", is_flag=True, help="Log stdout and stderr to two files.")
 @click.option(
     "--python",
     metavar="PATH",
@@ -94,7 +96,7 @@ from sublet.units import parse_seconds
 @click.option(
     "--leave-children",
     is_flag=True,
-    help="Let processes go on that the program leaves behind when it ends.",
+    help="Do not end processes that the program leaves behind.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the number as JSON.")
 @click.argument(
@@ -111,13 +113,13 @@ def command(
     cpus: int | None,
     after: tuple[str, ...],
     after_ok: tuple[str, ...],
-    priority: str,
+    priority: Priority,
     opportunistic: bool,
     time: str | None,
     grace: str,
     retries: int,
     no_requeue: bool,
-    on_oom: str,
+    on_oom: Literal["fail", "grow"],
     array: str | None,
     split: bool,
     python: str | None,
@@ -126,7 +128,7 @@ def command(
     as_json: bool,
     words: tuple[str, ...],
 ) -> int:
-    """Put PROGRAM into the queue. It runs as `sublet run` would run it, on its own.
+    """Put PROGRAM into the queue. It runs as with `sublet run`, but without this terminal.
 
     \b
     sublet submit --name cnn --time 2h train.py --lr 0.1

@@ -16,11 +16,11 @@ _WIDE = 80
 _NARROW = 60
 """What the tables need without the bar, the charges and the process numbers."""
 _WAITING = 10
-"""So many of those who wait are shown, with their reasons."""
+"""The most waiting jobs that are shown."""
 
 
 def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
-    """Draw what the broker knows."""
+    """Draw devices, leases, waiting jobs and nurseries."""
     width = max(_NARROW, min(_columns(stream), _WIDE))
     console = Console(file=stream, highlight=False, width=width)
     console.print(_devices(snapshot, wide=width == _WIDE))
@@ -58,7 +58,7 @@ def _devices(snapshot: Snapshot, wide: bool) -> Table:
 
 
 def _table(*names: str) -> Table:
-    """A table without lines; these are its first columns, of text."""
+    """A table without lines, whose first columns have these names."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     for name in names:
         table.add_column(name, no_wrap=True)
@@ -66,7 +66,7 @@ def _table(*names: str) -> Table:
 
 
 def _bar(row: DeviceRow) -> Text:
-    """Leases, then strangers and nurseries, then room."""
+    """A bar of leases, then of strangers and nurseries, then of free memory."""
     whole = max(1, row.device.capacity)
     leased = min(_BAR, -(-row.leased * _BAR // whole))
     other = min(_BAR - leased, -(-(row.strangers + row.standing) * _BAR // whole))

@@ -1,7 +1,7 @@
-"""What goes to a terminal, and was written by others: names and errors of models and servers.
+"""Prints text that others wrote: names of jobs and models, errors, what engines say.
 
-A name is made plain where it is put into a line, so that it cannot make up lines of its own. All
-that is said goes through here once more, so that nothing is missed.
+Such text may hold control characters. A name is made plain where it is put into a line, so that it
+cannot start a line of its own; everything printed goes through here once more.
 """
 
 import sys
@@ -13,27 +13,26 @@ from sublet.text import plain
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print lines of which some words are somebody else's."""
+    """Print lines, each made plain."""
     click.echo(plain_lines(text), err=err)
 
 
 def tell(text: str) -> None:
-    """The same as a message of ours, on stderr and at once. Its other lines are told from the first
-    lines of other messages."""
-    told = plain_lines(text).replace("\n", "\n        ")
-    print(f"sublet: {told}", file=sys.stderr, flush=True)
+    """Print a message of Sublet's on stderr, further lines indented."""
+    lines = plain_lines(text).replace("\n", "\n        ")
+    print(f"sublet: {lines}", file=sys.stderr, flush=True)
 
 
-def say_json(document: Any, indent: int | None = None) -> None:
-    """For programs, and for terminals too: in ASCII."""
+def print_json(document: Any, indent: int | None = None) -> None:
+    """Print JSON for programs, in ASCII, so that it is safe on a terminal, too."""
     import json
 
     import msgspec
 
-    # By way of msgspec, which knows our records, and has null for what JSON has no number for.
+    # msgspec knows our records, and writes null for NaN and infinity.
     click.echo(json.dumps(json.loads(msgspec.json.encode(document)), indent=indent))
 
 
 def plain_lines(text: str) -> str:
-    """Each line of it made plain."""
+    """The text with each line made plain."""
     return "\n".join(map(plain, text.split("\n")))

@@ -7,7 +7,7 @@ import click
 
 from sublet.cli import load_options
 from sublet.cli.completion import complete_files
-from sublet.cli.terminal_text import say, say_json
+from sublet.cli.terminal_text import print_json, say
 from sublet.errors import BadRequest
 from sublet.text import plain
 from sublet.units import parse_seconds
@@ -214,7 +214,7 @@ class _Tuning:
                 "suggested": best.options() if suggested else None,
                 "written": str(path) if suggested else None,
             }
-            say_json(document, indent=2)
+            print_json(document, indent=2)
             return
         say("")
         if verdict is None:

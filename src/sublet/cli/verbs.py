@@ -1,4 +1,4 @@
-"""All verbs, as a click group that imports one only when it is named."""
+"""All commands, as a click group that imports a command only when it is used."""
 
 import importlib
 import os
@@ -40,8 +40,11 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"sublet.cli.{cmd_name}")
-        command: click.Command = module.command
+        if cmd_name in ("cancel", "pause", "resume", "retry"):
+            from sublet.cli.job_verbs import COMMANDS
+
+            return COMMANDS[cmd_name]
+        command: click.Command = importlib.import_module(f"sublet.cli.{cmd_name}").command
         return command
 
     def resolve_command(
@@ -60,7 +63,7 @@ class _Verbs(click.Group):
 
 
 def _instead(word: str) -> str:
-    """What somebody may have meant who wrote this for a verb."""
+    """What may have been meant by a word that is no command."""
     import difflib
 
     if word.endswith(".py") or os.path.isfile(word):
@@ -76,9 +79,9 @@ def cli() -> None:
 
     \b
     sublet run train.py --epochs 3     like `python train.py`, leased, started warm
-    sublet submit train.py             the same in the queue, on its own
+    sublet submit train.py             the same, in the queue
     sublet ps                          jobs: what runs, what waits and why
-    sublet logs -f 13                  what a job says
+    sublet logs -f 13                  the output of a job
     sublet probe train.py              what it would need, from a few steps
     sublet explain 13                  what the size of a job's lease rests on
     sublet serve models/               models for TensorFlow Serving's clients
@@ -88,7 +91,7 @@ def cli() -> None:
 
 
 def through_click() -> int:
-    """Run the verb on the command line; its exit code."""
+    """Run the command that was typed; returns its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         # From here on a KeyboardInterrupt: click catches it, if the verb does not.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""`sublet wait`: until jobs have finished."""
+"""`sublet wait`: wait until jobs have finished."""
 
 import sys
 
@@ -6,7 +6,7 @@ import click
 
 from sublet.cli.job_numbers import complete, read_numbers
 from sublet.cli.jobtable import line
-from sublet.cli.terminal_text import say_json
+from sublet.cli.terminal_text import print_json
 from sublet.client import jobs as queue
 from sublet.units import parse_seconds
 from sublet.wire.rows import JobRow
@@ -21,21 +21,16 @@ def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
     numbers = read_numbers(jobs)
     seconds = None if timeout is None else parse_seconds(timeout)
 
-    def told(row: JobRow) -> None:
+    def show(row: JobRow) -> None:
         if row.state == "finished" and not as_json:
             click.echo(line(row, 0.0))
             sys.stdout.flush()
 
     try:
-        rows = queue.wait(numbers, seconds, told)
+        rows = queue.wait(numbers, seconds, show)
     except TimeoutError as late:
-        raise_late(str(late))
+        print(f"sublet: {late}; it goes on", file=sys.stderr)
         return 124
     if as_json:
-        say_json(rows)
+        print_json(rows)
     return next((row.code for row in rows if row.code), 0)
-
-
-def raise_late(text: str) -> None:
-    """Say that it took too long."""
-    print(f"sublet: {text}; it goes on", file=sys.stderr)

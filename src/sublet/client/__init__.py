@@ -1,1 +1,1 @@
-"""The client's side of the broker's socket, and the journeys that use it."""
+"""What talks to the broker: run, submit, lease, probe, logs."""

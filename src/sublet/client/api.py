@@ -1,4 +1,4 @@
-"""The Python face: `sublet.run` and `sublet.status`."""
+"""`sublet.run` and `sublet.status`."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from sublet.client import job_request
-from sublet.client.jobs import ask
+from sublet.client.connection import ask
 from sublet.client.run import run_in_foreground
 from sublet.domain.job import Cause
 from sublet.home import Home
@@ -20,7 +20,7 @@ Stream = IO[str] | IO[bytes] | int | None
 
 
 class Report(Struct, frozen=True):
-    """How a run went, in numbers. Sizes are bytes, times are seconds."""
+    """How a run went. Sizes are in bytes, times in seconds."""
 
     job: int
     name: str
@@ -31,7 +31,7 @@ class Report(Struct, frozen=True):
     charge: int | None
     device: str | None
     peak: int | None
-    """The most that TensorFlow's allocator held; None if nobody could see."""
+    """The most that TensorFlow's allocator held; None if it could not be measured."""
     system_peak: int | None
     """The most that the whole process tree added to the machine."""
     waited: float
@@ -46,21 +46,21 @@ class Report(Struct, frozen=True):
 
     @classmethod
     def of(cls, name: str, ended: Ended) -> "Report":
-        """The numbers of a job that has ended."""
-        told, lease = ended.outcome, ended.lease
+        """The report of a job that has ended."""
+        outcome, lease = ended.outcome, ended.lease
         return cls(
             job=ended.job,
             name=name,
-            code=told.code,
-            cause=told.cause,
+            code=outcome.code,
+            cause=outcome.cause,
             lease=lease.ceiling if lease else None,
             charge=lease.charge if lease else None,
             device=lease.device if lease else None,
-            peak=told.peak,
-            system_peak=told.system_peak,
-            waited=told.waited,
-            startup=told.startup,
-            ran=told.ran,
+            peak=outcome.peak,
+            system_peak=outcome.system_peak,
+            waited=outcome.waited,
+            startup=outcome.startup,
+            ran=outcome.ran,
             how=ended.how,
             attempts=ended.attempt,
             suggest=ended.suggest,
@@ -68,19 +68,12 @@ class Report(Struct, frozen=True):
 
 
 class Quiet:
-    """A listener that keeps it to itself."""
+    """A listener that does nothing."""
 
-    def waits(self, reason: str) -> None:
-        """Not told."""
-
-    def granted(self, message: Granted) -> None:
-        """Not told."""
-
-    def started(self, message: Started) -> None:
-        """Not told."""
-
-    def retried(self, message: Retried) -> None:
-        """Not told."""
+    def waits(self, reason: str) -> None: ...
+    def granted(self, message: Granted) -> None: ...
+    def started(self, message: Started) -> None: ...
+    def retried(self, message: Retried) -> None: ...
 
 
 def run(
@@ -101,7 +94,7 @@ def run(
 ) -> Report:
     """Run a program under a lease, like `sublet run`, and return when it has ended.
 
-    May be called from any thread. The program ends with the process that called.
+    May be called from any thread. The program ends when this process does.
     """
     spec = job_request.job(
         words,
@@ -122,10 +115,8 @@ def run(
 
 
 def status() -> Snapshot:
-    """Devices, leases, who holds what, who waits and why."""
-    reply = ask(AskStatus())
-    assert isinstance(reply, Snapshot)
-    return reply
+    """Devices and leases, who holds what, who waits and why."""
+    return ask(AskStatus(), Snapshot)
 
 
 def _number(stream: Stream, own: int) -> int:

@@ -1,4 +1,7 @@
-"""Finding the broker, or starting it."""
+"""The client's end of the broker's socket: find the broker or start it, ask, and ask the next one.
+
+A client outlives any broker. `Reconnects` says when it turns to the next; nobody else decides that.
+"""
 
 import contextlib
 import errno
@@ -11,36 +14,40 @@ import time
 
 from sublet import errors
 from sublet.channel.peers import is_ours
+from sublet.home import Home
 from sublet.wire.frames import LARGEST_REPLY, Frames, at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+    from typing import TypeVar
 
-    from sublet.home import Home
     from sublet.wire.messages import Reply, Request
+
+    T = TypeVar("T")
 
 _PATIENCE = 20.0
 ANSWERS_WITHIN = 60.0
 """Seconds in which a broker answers a question, on a machine under any load."""
-_MOST_DEATHS = 5
+_MOST_FAILED_STARTS = 5
 _LARGEST_LOG = 1 << 20
-_MOST_ENDS = 20
+_MOST_RECONNECTS = 20
 _SOON = 10.0
 """Seconds; a broker that lasted longer has not ended because of who asks it."""
+_LOOK_FOR_BROKER = 0.25
 
 
 class Connection:
-    """One conversation with the broker.
+    """One connection to the broker.
 
-    The typed messages are loaded with the first that is read, while the broker is at work.
+    The typed messages are loaded when the first reply is read, while the broker is at work.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self.frames = Frames(sock, LARGEST_REPLY)
 
     def send(self, request: "Request | bytes", descriptors: list[int] | None = None) -> None:
-        """Ask, with a request that may be packed already. If the broker has hung up, `receive` says
+        """Send a request, which may be packed already. If the broker has hung up, `receive` says
         why, or that it is gone."""
         if not isinstance(request, bytes):
             from sublet.wire.messages import encode
@@ -50,7 +57,7 @@ class Connection:
             self.frames.send(request, descriptors)
 
     def receive_all(self) -> "list[Reply]":
-        """All replies that are there, at least one; none when the broker is gone."""
+        """All replies that have come, at least one; none when the broker is gone."""
         first = self.receive()
         if first is None:
             return []
@@ -60,7 +67,7 @@ class Connection:
         return replies
 
     def receive(self) -> "Reply | None":
-        """The next reply; None when the broker is gone. Raises what the broker refused."""
+        """The next reply; None when the broker is gone. Raises the error if it is a refusal."""
         while (data := self.frames.take()) is None:
             if not self.frames.fill():
                 return None
@@ -77,31 +84,76 @@ class Connection:
         return reply
 
     def close(self) -> None:
-        """Hang up."""
         self.frames.close()
 
 
-class Ends:
-    """The brokers that ended on one who goes on asking. A few are bad luck; many, one soon after
-    the other, have a reason."""
+def _never(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
 
-    def __init__(self, home: "Home") -> None:
+
+class Reconnects:
+    """Decides when a client whose broker is gone asks the next one.
+
+    A few lost brokers are bad luck. Many, one soon after the other, have a reason: BrokerGone.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.announced = False
+        """The broker has said that it leaves, since somebody wants it to: do not start another."""
         self._home = home
         self._count = 0
         self._last = 0.0
 
-    def another(self) -> None:
-        """One more; returns when the next may be asked. Raises BrokerGone when it is enough."""
+    def wait(self, needed: "Callable[[float], bool]" = _never) -> None:
+        """Return when the next broker may be asked, and started if there is none.
+
+        After an announced leave that is when another broker runs, or `needed` is true; it is called
+        with the seconds it may take.
+        """
+        if self.announced:
+            self.announced = False
+            while (found := connect(self._home)) is None:
+                if needed(_LOOK_FOR_BROKER):
+                    return
+            found.close()
+            return
         now = time.monotonic()
         self._count = self._count + 1 if now < self._last + _SOON else 1
         self._last = now
-        if self._count > _MOST_ENDS:
+        if self._count > _MOST_RECONNECTS:
             raise errors.BrokerGone("The broker ends again and again.", f"See {self._home.log}.")
         time.sleep(min(0.01 * self._count, 0.2))
 
 
-def _silent(home: "Home") -> errors.BrokerGone:
-    """The broker is there and says nothing."""
+def ask(question: "Request | bytes", kind: "type[T]") -> "T":
+    """Ask one question, and the next broker again if this one dies meanwhile.
+
+    A question that changes something carries a token, or does no harm when it is done twice.
+    Raises BrokerGone if the answer takes too long.
+    """
+    home = Home.find()
+    reconnects = Reconnects(home)
+    while True:
+        connection = connect_or_start(home)
+        connection.frames.sock.settimeout(ANSWERS_WITHIN)
+        reply = None
+        try:
+            connection.send(question)
+            reply = connection.receive()
+        except TimeoutError:
+            raise _silent(home) from None
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        if reply is not None:
+            assert isinstance(reply, kind)
+            return reply
+        reconnects.wait()
+
+
+def _silent(home: Home) -> errors.BrokerGone:
     pid = home.lock.read_text().strip() or "?"
     return errors.BrokerGone(
         f"The broker (process {pid}) does not answer.",
@@ -110,7 +162,7 @@ def _silent(home: "Home") -> errors.BrokerGone:
     )
 
 
-def connect(home: "Home") -> Connection | None:
+def connect(home: Home) -> Connection | None:
     """A connection to the broker that runs; None if none does."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # One that is stopped takes a few connections, and keeps the next ones waiting.
@@ -140,41 +192,25 @@ def connect(home: "Home") -> Connection | None:
     return Connection(sock)
 
 
-def connect_or_start(home: "Home") -> Connection:
+def connect_or_start(home: Home) -> Connection:
     """A connection to the broker, which is started if need be."""
     deadline = time.monotonic() + _PATIENCE
-    deaths = 0
+    failed = 0
     while (connection := connect(home)) is None:
-        deaths += not _start(home)
-        if deaths > _MOST_DEATHS or time.monotonic() > deadline:
+        failed += not _start(home)
+        if failed > _MOST_FAILED_STARTS or time.monotonic() > deadline:
             last = home.log.read_text(errors="replace").strip().splitlines()[-1:]
             raise errors.BrokerGone(
-                "The broker ends while it starts." if deaths else "The broker does not answer.",
+                "The broker ends while it starts." if failed else "The broker does not answer.",
                 f"Its last words: {''.join(last)} (see {home.log}).",
             )
     return connection
 
 
-@contextlib.contextmanager
-def conversation(home: "Home") -> "Iterator[Connection]":
-    """A connection for one question, started if need be and closed at the dedent.
+def _start(home: Home) -> bool:
+    """Start a broker and wait until it, or another that was quicker, is ready.
 
-    Raises BrokerGone if the answer takes too long.
-    """
-    connection = connect_or_start(home)
-    connection.frames.sock.settimeout(ANSWERS_WITHIN)
-    try:
-        yield connection
-    except TimeoutError:
-        raise _silent(home) from None
-    finally:
-        connection.close()
-
-
-def _start(home: "Home") -> bool:
-    """Start a broker and wait until it is ready, or another one that came first is.
-
-    False if it died on the way without a word; raises what it said otherwise.
+    False if it died before it reported anything; raises the error that it reported.
     """
     home.make()
     _rotate(home)
@@ -204,14 +240,14 @@ def _start(home: "Home") -> bool:
         return False
     if kind == "ready":
         return True
-    if "already runs" in message:
+    if kind == errors.BrokerRuns.__name__:
         time.sleep(0.02)
         return True
     raise getattr(errors, kind, errors.WorldError)(message, hint.strip())
 
 
-def _start_detached(home: "Home", log: int, report: int) -> None:
-    """Through a shell-less middle process, so that the broker is nobody's child."""
+def _start_detached(home: Home, log: int, report: int) -> None:
+    """Start it through a process that ends at once, so that the broker is nobody's child."""
     import subprocess  # Rarely needed, and not free.
 
     environ = {**os.environ, "SUBLET_HOME": str(home.path)}
@@ -228,8 +264,9 @@ def _start_detached(home: "Home", log: int, report: int) -> None:
     )
 
 
-def _ask_keeper(home: "Home", report: int) -> bool:
-    """In a program that has a keeper, whatever we start is its to end: let it start the broker."""
+def _ask_keeper(home: Home, report: int) -> bool:
+    """Have this program's keeper start the broker, if it has one: the keeper ends with the program
+    whatever the program itself has started."""
     if "SUBLET_LEASE" not in os.environ:
         return False
     from sublet.formats import packets
@@ -247,8 +284,8 @@ def _ask_keeper(home: "Home", report: int) -> bool:
         return packets.send(keeper, wanted, [report])
 
 
-def _rotate(home: "Home") -> None:
-    """Keep the log of the broker before the last few, not of all there ever were."""
+def _rotate(home: Home) -> None:
+    """Set a log that has grown large aside, in the place of the one set aside before."""
     with contextlib.suppress(OSError):
         if home.log.stat().st_size > _LARGEST_LOG:
             home.log.replace(home.log.with_suffix(".log.1"))

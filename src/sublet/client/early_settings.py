@@ -1,8 +1,8 @@
-"""Which variables a script sets that count only before a package is loaded.
+"""Finds the variables that a script sets and that count only before a package is loaded.
 
-A program that is forked warm finds its packages loaded. If it sets such a variable to what it is
-anyway, as most of those do that name KERAS_BACKEND, that makes no difference; if not, it has to be
-started cold. Reads the script's text, never runs it.
+In a warm fork the packages are loaded already. A script that sets such a variable to the value it
+has anyway, as most do with KERAS_BACKEND, may run there; any other has to be started cold. Reads
+the script's text, never runs it.
 """
 
 from sublet.formats import import_variables
@@ -38,7 +38,7 @@ def _counts(name: str) -> bool:
 
 
 def _settings(tree: "ast.AST") -> "Iterator[tuple[str, str | None]]":
-    """What is set by a key or a keyword, and to what; None if that cannot be seen."""
+    """Each name that is set by a key or a keyword, and the value; None if that cannot be seen."""
     import ast
 
     understood: set[int] = set()

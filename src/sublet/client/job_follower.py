@@ -1,7 +1,7 @@
-"""One conversation about one job in the foreground, through the death of any broker.
+"""Follows one foreground job from its submission to its end, through the death of any broker.
 
-Sends the job once, hears how it fares, and attaches to it again when another broker has taken
-over. It never looks at signals or at what the program says.
+Sends the job once, receives its news, and attaches to it again when another broker has taken over.
+Never looks at signals or at the program's output.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import os
 import select
 import sys
 
-from sublet.client.connection import Connection, Ends, connect, connect_or_start
+from sublet.client.connection import Connection, Reconnects, connect_or_start
 from sublet.keeper import process_tree
 from sublet.wire import PROTOCOL
 from sublet.wire.pack import pack
@@ -23,32 +23,31 @@ if TYPE_CHECKING:
     from sublet.wire.pack import Tree
 
     class Listener(Protocol):
-        """Who is told how the job fares."""
+        """Called when the state of the job changes."""
 
         def waits(self, reason: str) -> None:
-            """It waits, and this is what for."""
+            """The job waits, for this reason."""
 
         def granted(self, message: Granted) -> None:
-            """It has a lease."""
+            """The job has a lease."""
 
         def started(self, message: Started) -> None:
-            """Its program runs."""
+            """The program runs."""
 
         def retried(self, message: Retried) -> None:
-            """It ran out of memory and is tried again."""
+            """The program ran out of memory and is started again with more."""
 
 
 _LEASE = "SUBLET_LEASE"
-"""As in `sublet.formats.lease`, which takes a while to load."""
-_LOOK_FOR_BROKER = 0.25
+"""The same as in `sublet.formats.lease`, which takes a while to load."""
 
 
 class JobFollower:
-    """A job that was sent, and what was heard of it.
+    """A job that was sent to the broker, and its state as far as it is known.
 
-    `streams` are the program's descriptors; they stay the caller's, and must stay open until the
-    job has ended: the next broker is given them too. `wake` becomes readable when the caller has
-    something to do that cannot wait for a broker.
+    `streams` are the program's descriptors. The caller owns them and keeps them open until the job
+    has ended: the next broker gets them too. `wake` becomes readable when the caller has something
+    to do that cannot wait for a broker.
     """
 
     def __init__(
@@ -67,22 +66,21 @@ class JobFollower:
         self._home = home
         self._listener = listener
         self._streams = streams
-        self._wake = [] if wake is None else [wake]
+        self._wake = wake
         self._token = os.urandom(16).hex()
-        self._left = False
-        self._ends = Ends(home)
+        self._reconnects = Reconnects(home)
         self._connection = self._connect()
 
     def fileno(self) -> int:
-        """What to wait on; it changes when the broker does."""
+        """The descriptor to wait on; it changes with each broker."""
         return self._connection.frames.sock.fileno()
 
     def hear(self) -> "Ended | None":
-        """Take in all that the broker has sent; what is buffered would not wake us again.
+        """Handle all that the broker has sent, for what is buffered would not wake us again.
 
-        How the job ended, once it has. Raises what the broker refused.
+        Returns how the job ended, once it has; raises the error if the broker refuses it.
         """
-        from sublet.wire import messages as say
+        from sublet.wire import messages
 
         try:
             replies = self._connection.receive_all()
@@ -90,36 +88,35 @@ class JobFollower:
             replies = []
         for reply in replies:
             match reply:
-                case say.Accepted(job=number):
+                case messages.Accepted(job=number):
                     self.job = number
-                case say.Waits(reason=reason):
+                case messages.Waits(reason=reason):
                     self.program, self.granted = None, False
                     self._listener.waits(reason)
-                case say.Granted():
+                case messages.Granted():
                     self.granted = True
                     self._listener.granted(reply)
-                case say.Started(pid=pid):
+                case messages.Started(pid=pid):
                     self.program = pid
                     self._listener.started(reply)
-                case say.Retried():
+                case messages.Retried():
                     self.program, self.granted = None, False
                     self._listener.retried(reply)
-                case say.Leaving():
-                    self._left = True
-                case say.Ended():
+                case messages.Leaving():
+                    self._reconnects.announced = True
+                case messages.Ended():
                     return reply
         if not replies:
             self._reconnect()
         return None
 
     def signal(self, number: int, early: bool = False) -> None:
-        """Send a signal to the program; an `early` one only has its start given up, if it has not
-        begun yet."""
+        """Send a signal to the program. An `early` one only cancels a start that has not begun."""
         with contextlib.suppress(OSError):
             self._connection.send(pack({"type": "signal", "number": number, "early": early}))
 
     def close(self) -> None:
-        """Hang up; a job that has not ended does so now."""
+        """Close the connection; a job that has not ended is ended by this."""
         self._connection.close()
 
     def _connect(self) -> Connection:
@@ -130,38 +127,28 @@ class JobFollower:
         elif (under := _under(self._home)) is not None:
             request["under"] = under
         request |= {"token": self._token, "protocol": PROTOCOL}
-        with contextlib.suppress(OSError):  # Found out when its answer does not come.
+        with contextlib.suppress(OSError):  # It shows when no answer comes.
             connection.send(pack(request), self._streams)
         return connection
 
     def _reconnect(self) -> None:
-        """The broker is gone; the job is in its ledger, so the next one knows it."""
+        """Turn to the next broker, which knows the job from the ledger."""
         self._connection.close()
-        if self._left:
-            self._await_broker()
-        else:
-            self._ends.another()
-        self._left = False
+        self._reconnects.wait(self._needs_broker)
         self._connection = self._connect()
 
-    def _await_broker(self) -> None:
-        """Somebody wanted the broker to end: do not start another before there is a need.
-
-        There is one when the program has ended or the caller has something to do.
-        """
+    def _needs_broker(self, seconds: float) -> bool:
+        """Whether, within this time, the program has ended or the caller has something to do."""
         poll = select.poll()
-        for number in self._wake:
-            poll.register(number, select.POLLIN)
-        while (found := connect(self._home)) is None:
-            if poll.poll(_LOOK_FOR_BROKER * 1000):
-                return
-            if self.program is not None and process_tree.start_time(self.program) is None:
-                return
-        found.close()
+        if self._wake is not None:
+            poll.register(self._wake, select.POLLIN)
+        if poll.poll(seconds * 1000):
+            return True
+        return self.program is not None and process_tree.start_time(self.program) is None
 
 
 def _under(home: "Home") -> "Tree | None":
-    """The lease of this home that this process runs under, if it does."""
+    """The lease that this process runs under, if the same broker has granted it."""
     if _LEASE not in os.environ and "sublet.formats.lease" not in sys.modules:
         return None
     from sublet.inside.current_lease import current

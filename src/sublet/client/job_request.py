@@ -1,6 +1,6 @@
 """A command line and its options, as the plain fields of a `domain.job.JobSpec`.
 
-Loads nothing but the standard library: a command can ask before it has loaded the rest.
+Loads nothing but the standard library, so that a command can send its job before it loads the rest.
 """
 
 import os
@@ -12,7 +12,9 @@ from sublet.errors import BadRequest
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Unpack
 
+    from sublet.client.options import RunOptions
     from sublet.wire.pack import Tree
 
 _LONGEST_NAME = 80
@@ -36,7 +38,7 @@ def job(
     cold: bool = False,
     leave_children: bool = False,
 ) -> "Tree":
-    """What to ask of the broker for this command line, from here; it ends with this process."""
+    """The spec of a job that runs this command line, from here, and ends with this process."""
     asked = read_memory(memory)
     program = read_command(list(words), python)
     return {
@@ -57,35 +59,20 @@ def job_without_client(
     words: "Sequence[str]",
     memory: str = "auto",
     *,
-    device: str | None = None,
-    cpus: int | None = None,
-    on_oom: str = "grow",
-    name: str | None = None,
-    python: str | None = None,
-    cold: bool = False,
-    leave_children: bool = False,
+    after: "Iterable[int]" = (),
+    after_ok: "Iterable[int]" = (),
     priority: str = "normal",
     service: str = "guaranteed",
     time: float | None = None,
     grace: float | None = None,
-    after: "Iterable[int]" = (),
-    after_ok: "Iterable[int]" = (),
     retries: int = 0,
     requeue: bool = True,
     split: bool = False,
+    **options: "Unpack[RunOptions]",
 ) -> "Tree":
-    """The same for a job that waits and runs on its own."""
-    tree = job(
-        words,
-        memory,
-        device=device,
-        cpus=cpus,
-        on_oom=on_oom,
-        name=name,
-        python=python,
-        cold=cold,
-        leave_children=leave_children,
-    )
+    """The spec of a job that waits and runs on its own, whatever becomes of this process."""
+    options.setdefault("on_oom", "grow")
+    tree = job(words, memory, **options)
     if time is not None and not time > 0:
         raise BadRequest("A time limit is more than 0.", "Write --time 90s, 45min or 2h.")
     if grace is not None and not grace >= 0:
@@ -107,7 +94,7 @@ def job_without_client(
 
 
 def choice(option: str, value: str) -> str:
-    """One of the words that this option takes."""
+    """The value, if the option takes it; a BadRequest that names all it takes, if not."""
     if value not in CHOICES[option]:
         *most, last = CHOICES[option]
         flag = f"--{option.replace('_', '-')}"
@@ -116,7 +103,7 @@ def choice(option: str, value: str) -> str:
 
 
 def shown(name: str) -> str:
-    """A name as it is kept: one line that moves no cursor, and not longer than a line."""
+    """A name as it is stored: one line, short, and without control characters."""
     text = "".join(one if one.isprintable() else "\ufffd" for one in _printable(name))
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
@@ -128,5 +115,5 @@ def _name(kind: str, target: bytes) -> str:
 
 
 def _printable(text: str) -> str:
-    """Words from a command line can hold bytes that are no text."""
+    """Replace the bytes of a command line's word that are not UTF-8."""
     return os.fsencode(text).decode(errors="replace")

@@ -1,22 +1,23 @@
-"""Jobs that run on their own: submitted, looked at, waited for, and acted upon."""
+"""Jobs that run on their own: submit them, look at them, wait for them, cancel or pause them."""
 
 import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Unpack
 
 from sublet.client import job_request
-from sublet.client.connection import Connection, Ends, connect_or_start, conversation
+from sublet.client.connection import Connection, Reconnects, ask, connect_or_start
+from sublet.client.options import QueueOptions
 from sublet.home import Home
 from sublet.wire import PROTOCOL
-from sublet.wire.messages import Act, AskJobs, Done, Jobs, Queued, Reply, Request, Verb, Watch
+from sublet.wire.messages import Act, AskJobs, Done, Jobs, Queued, Verb, Watch
 from sublet.wire.pack import pack
 from sublet.wire.rows import JobRow
 
 
 class Job:
-    """A job that was submitted, by its number."""
+    """A submitted job, known by its number."""
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -31,15 +32,15 @@ class Job:
         return hash(self.id)
 
     def status(self) -> JobRow:
-        """How it stands now."""
-        return rows([self.id])[0]
+        """Its state now."""
+        return listing((self.id,)).rows[0]
 
     def wait(self, timeout: float | None = None) -> JobRow:
-        """Until it has finished; raises TimeoutError if that takes longer than `timeout`."""
+        """Wait until it has finished; raises TimeoutError after `timeout` seconds."""
         return wait([self.id], timeout)[0]
 
     async def wait_async(self, timeout: float | None = None) -> JobRow:
-        """The same in an event loop."""
+        """The same as `wait`, in an event loop."""
         import asyncio
 
         return await asyncio.to_thread(self.wait, timeout)
@@ -59,22 +60,29 @@ class Job:
         act("pause", [self.id])
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let a paused job go on."""
         act("resume", [self.id])
 
     def retry(self) -> None:
-        """Do it again after it has finished, with the environment that this process has."""
+        """Run a finished job again, with this process's environment."""
         act("retry", [self.id])
 
 
-def submit(words: Sequence[str], memory: str = "auto", **options: Any) -> Job:
+def submit(
+    words: Sequence[str],
+    memory: str = "auto",
+    *,
+    after: Iterable[int | Job] = (),
+    after_ok: Iterable[int | Job] = (),
+    **options: Unpack[QueueOptions],
+) -> Job:
     """Put a program into the queue: `sublet.submit(["train.py", "--lr", "0.1"], memory="2GiB")`.
 
-    Options as those of `sublet submit`: device, cpus, on_oom, name, python, cold, leave_children,
-    priority, service, time and grace (seconds), after and after_ok (jobs or their numbers),
-    retries, requeue, split.
+    The options are those of `sublet submit`: device, cpus, on_oom, name, python, cold,
+    leave_children, priority, service, time and grace (seconds), after and after_ok (jobs or their
+    numbers), retries, requeue, split.
     """
-    return submit_array(words, (), memory, **options)[0]
+    return submit_array(words, (), memory, after=after, after_ok=after_ok, **options)[0]
 
 
 def submit_array(
@@ -85,7 +93,7 @@ def submit_array(
     at_once: int = 0,
     after: Iterable[int | Job] = (),
     after_ok: Iterable[int | Job] = (),
-    **options: Any,
+    **options: Unpack[QueueOptions],
 ) -> list[Job]:
     """One job for each index, `at_once` of them at a time; without indexes, a single job.
 
@@ -102,54 +110,36 @@ def submit_array(
         "at_once": at_once,
         "protocol": PROTOCOL,
     }
-    reply = ask(pack(tree))
-    assert isinstance(reply, Queued)
-    return [Job(number) for number in reply.jobs]
-
-
-def job(number: int) -> JobRow:
-    """How this job stands."""
-    return rows([number])[0]
-
-
-def rows(numbers: Sequence[int]) -> list[JobRow]:
-    """How these jobs stand."""
-    if not numbers:
-        return []
-    return list(listing(tuple(numbers)).rows)
+    return [Job(number) for number in ask(pack(tree), Queued).jobs]
 
 
 def listing(numbers: tuple[int, ...] = (), live: int = 40, finished: int = 5) -> Jobs:
     """These jobs; without numbers, the live ones and those that ended last."""
-    reply = ask(AskJobs(numbers, live, finished))
-    assert isinstance(reply, Jobs)
-    return reply
+    return ask(AskJobs(numbers, live, finished), Jobs)
 
 
 def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
-    """Do this to all of these jobs, or to none; those that have finished may be passed over. What
-    was done, in words."""
+    """Do this to all of these jobs, or to none; finished ones may be passed over. Returns what was
+    done, a sentence for each job."""
     environ = dict(os.environb) if verb == "retry" else {}
-    reply = ask(Act(verb, tuple(numbers), environ))
-    assert isinstance(reply, Done)
-    return reply.said
+    return ask(Act(verb, tuple(numbers), environ), Done).said
 
 
 def wait(
     numbers: Sequence[int],
     timeout: float | None = None,
-    told: Callable[[JobRow], None] = lambda row: None,
+    on_change: Callable[[JobRow], None] = lambda row: None,
 ) -> list[JobRow]:
-    """Until all of these have finished, through the death of any broker.
+    """Wait until all of these jobs have finished, through the death of any broker.
 
-    `told` hears of each change. Raises TimeoutError.
+    Raises TimeoutError after `timeout` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     ended: dict[int, JobRow] = {}
-    with Watching(numbers) as watching:
+    with JobWatcher(numbers) as watcher:
         while left := [number for number in numbers if number not in ended]:
-            for row in watching.changes(deadline):
-                told(row)
+            for row in watcher.changes(deadline):
+                on_change(row)
                 if row.state == "finished":
                     ended[row.id] = row
                 else:
@@ -161,15 +151,15 @@ def wait(
     return [ended[number] for number in numbers]
 
 
-class Watching:
-    """Hears of changes of some jobs; finds the next broker when one is gone."""
+class JobWatcher:
+    """Receives the changes of some jobs; turns to the next broker when one is gone."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._numbers = tuple(numbers)
         self._connection: Connection | None = None
-        self._ends = Ends(Home.find())
+        self._reconnects = Reconnects(Home.find())
 
-    def __enter__(self) -> "Watching":
+    def __enter__(self) -> "JobWatcher":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -193,34 +183,14 @@ class Watching:
             return list(reply.rows)
         self._connection.close()
         self._connection = None
-        self._ends.another()
+        self._reconnects.wait()
         return []
 
     def _watch(self) -> Connection:
         connection = connect_or_start(Home.find())
-        with contextlib.suppress(OSError):  # Found out when its answer does not come.
+        with contextlib.suppress(OSError):  # It shows when no answer comes.
             connection.send(Watch(self._numbers))
         return connection
-
-
-def ask(question: Request | bytes) -> Reply:
-    """One question, one answer; asked again if the broker dies meanwhile.
-
-    A question that changes something carries a token, or does no harm when done twice.
-    """
-    ends = Ends(Home.find())
-    while True:
-        with conversation(Home.find()) as connection:
-            try:
-                connection.send(question)
-                reply = connection.receive()
-            except TimeoutError:
-                raise
-            except OSError:
-                reply = None
-        if reply is not None:
-            return reply
-        ends.another()
 
 
 def _numbers(jobs: Iterable[int | Job]) -> tuple[int, ...]:

@@ -1,11 +1,11 @@
 """`sublet.lease`: a lease for the process that asks, before TensorFlow starts in it.
 
-    not held ──Lodge──▶ waiting ──Offered, claim──▶ held, to the end of the process
+    not held ──asked──▶ waiting ──Offered, claim──▶ held, to the end of the process
        ▲                   │ Ctrl-C, timeout          │ release, while TensorFlow has not started
        └───────────────────┴──────────────────────────┘
 
 The claim in the attempt's directory decides who has the lease, so nothing depends on the connection
-once it is made: the broker may die, and the next one finds the process by its number and start.
+once it is made: the broker may die, and the next one finds the process by its pid and start time.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from sublet.client.program import surroundings, this_process
 from sublet.domain.memory_option import read_memory
 from sublet.errors import BadRequest, WorldError
 from sublet.formats import attempt_files
-from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.formats.lease import LeaseTerms
 from sublet.home import Home
 from sublet.inside import current_lease, in_process_lease
 from sublet.units import format_bytes
-from sublet.wire import messages as say
+from sublet.wire.messages import GiveBack
 
 if TYPE_CHECKING:
     from sublet.wire.pack import Tree
@@ -54,7 +54,7 @@ class Lease(Struct, frozen=True):
         )
 
     def release(self) -> None:
-        """Give it back. Only before TensorFlow starts; afterwards end the process."""
+        """Give the lease back; only before TensorFlow starts. Afterwards, end the process."""
         with _lock:
             if _held is None or _held.lease is not self or _held.pid != os.getpid():
                 raise BadRequest(
@@ -72,9 +72,9 @@ class Lease(Struct, frozen=True):
 class _Held:
     """What this process holds, and what it had asked for."""
 
-    def __init__(self, lease: Lease, inside: InsideLease, token: str, asked: "Tree", home: Home):
+    def __init__(self, lease: Lease, terms: LeaseTerms, token: str, asked: "Tree", home: Home):
         self.lease = lease
-        self.inside = inside
+        self.terms = terms
         self.token = token
         self.asked = asked
         self.home = home
@@ -86,7 +86,7 @@ _lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    """Another thread of the parent may have held it."""
+    """Make a new lock: a thread of the parent may hold the old one."""
     global _lock
     _lock = threading.Lock()
 
@@ -104,9 +104,9 @@ def lease(
 ) -> Lease:
     """Hold a lease in this process: `sublet.lease("2GiB")`, before TensorFlow starts.
 
-    Waits until there is room, at most `timeout` seconds; then TimedOut, a TimeoutError, is raised.
-    Memory and the other options as those of `sublet run`. Called again for the same, it returns the
-    same lease; in a program that Sublet has started, the lease of that program.
+    Waits until there is room; after `timeout` seconds it raises TimedOut, a TimeoutError. The other
+    options are those of `sublet run`. Called again for the same memory, it returns the same lease;
+    in a program that Sublet has started, the lease of that program.
     """
     if not isinstance(memory, str):
         raise BadRequest(f"memory={memory!r} is no text.", 'Write memory="2GiB", "40%" or "auto".')
@@ -130,8 +130,8 @@ def lease(
 
 def _same(held: _Held, asked: "Tree") -> Lease:
     """The lease that this process has, if that is what it asks for."""
-    inside = held.inside
-    known = asked["device"] in (None, inside.device, inside.kind, inside.uuid)
+    terms = held.terms
+    known = asked["device"] in (None, terms.device, terms.kind, terms.uuid)
     if known and asked["memory"] in (held.asked["memory"], {"type": "auto"}):
         return held.lease
     raise BadRequest(
@@ -140,14 +140,14 @@ def _same(held: _Held, asked: "Tree") -> Lease:
     )
 
 
-def _outer() -> InsideLease | None:
-    """The lease under which somebody has started this process; None if it has ended by now."""
+def _outer() -> LeaseTerms | None:
+    """The lease under which this process was started; None if there is none, or it has ended."""
     outer = current_lease.current()
     return outer if outer is not None and os.path.isdir(outer.dir) else None
 
 
-def _within(outer: InsideLease, asked: "Tree") -> Lease:
-    """Leases nest, they do not add."""
+def _within(outer: LeaseTerms, asked: "Tree") -> Lease:
+    """The lease of the program around us, if that is enough: leases nest, they do not add."""
     memory = asked["memory"]
     wanted = memory.get("bytes", int(memory.get("share", 0) * outer.capacity))
     what = f"This process runs under the lease of job #{outer.job}: "
@@ -169,67 +169,68 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
     spec: Tree = asked | {
         "name": shown(name),
         "program": {"kind": "process", "target": os.fsencode(path), "args": args},
-        # Nothing is started, so nothing needs the environment.
+        # Nothing will be started, so nothing needs the environment.
         "surroundings": surroundings() | {"environ": {}},
         "client": this_process(),
         "cpus": cpus,
         "cold": "it runs already",
     }
-    application = LeaseRequest(spec, Home.find(), timeout)
+    request = LeaseRequest(spec, Home.find(), timeout)
     try:
         while _held is None:
-            inside, granted = application.wait()
-            mine = Lease(inside.ceiling, inside.device, inside.job, spec["name"])
+            terms, granted = request.wait()
+            mine = Lease(terms.ceiling, terms.device, terms.job, spec["name"])
             # Before the claim: a Ctrl-C right after it must find what there is to give back.
-            _held = _Held(mine, inside, application.token, asked, application.home)
-            if not _claim(inside):
+            _held = _Held(mine, terms, request.token, asked, request.home)
+            if not _claim(terms):
                 _held = None
-        in_process_lease.take(inside, granted.cpus)
+        in_process_lease.take(terms, granted.cpus)
         if why := in_process_lease.too_late():
             raise BadRequest(f"{why} while it waited for a lease.", _FIRST)
-        application.settle()
+        request.settle()
     except BaseException:
         if _held is not None:
             _give_back()
         raise
     finally:
-        application.close()
+        request.close()
     return _held.lease
 
 
 def _give_back() -> None:
-    """Write down that the lease is not wanted, then have the broker look, if there is one."""
+    """Record that the lease is given back, then tell the broker, if there is one."""
     global _held
     assert _held is not None
     held, _held = _held, None
-    in_process_lease.leave(held.inside)
+    in_process_lease.leave(held.terms)
     record = {"status": 0, "note": "given back before TensorFlow started"}
     with contextlib.suppress(OSError):
-        attempt_files.write(held.inside.dir, "exit.json", record, sync=True)
+        attempt_files.write(held.terms.dir, "exit.json", record, sync=True)
     with contextlib.suppress(OSError, WorldError):
         connection = connect(held.home)
         if connection is not None:
             connection.frames.sock.settimeout(PATIENCE)
-            connection.send(say.GiveBack(held.inside.job, held.token))
+            connection.send(GiveBack(held.terms.job, held.token))
             connection.receive()
             connection.close()
 
 
-def _claim(inside: InsideLease) -> bool:
-    """Take what was offered; False if the broker has given it up."""
+def _claim(terms: LeaseTerms) -> bool:
+    """Claim the offered lease; False if the broker has withdrawn it."""
     try:
-        return attempt_files.claim(inside.dir, this_process())
+        return attempt_files.claim(terms.dir, this_process())
     except FileNotFoundError:
         return False
     except OSError as error:
         raise WorldError(
-            f"The lease could not be taken: {error.strerror}: {inside.dir}.",
+            f"The lease could not be taken: {error.strerror}: {terms.dir}.",
             "Free some space there, and restart the kernel or the program.",
         ) from error
 
 
 def _program() -> tuple[str, tuple[bytes, ...]]:
-    """What this process is, for people and for what is learned of it: a path and arguments."""
+    """This process as a path and arguments: what people see, and what its measurements are
+    kept under."""
     main = sys.modules.get("__main__")
     if (notebook := getattr(main, "__vsc_ipynb_file__", None)) is not None:
         return str(notebook), ()

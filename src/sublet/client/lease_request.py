@@ -1,7 +1,7 @@
-"""The wait of a process for a lease that it will hold itself, through the death of any broker.
+"""A process asks for a lease that it will hold itself, and waits, through the death of any broker.
 
-Owns the conversation until a lease is offered, and the few words a person is told meanwhile. It
-takes nothing: who takes it is told apart by its claim, see `lease`.
+Owns the connection until a lease is offered, and the messages to the user meanwhile. It claims
+nothing; `lease` does that.
 """
 
 import contextlib
@@ -13,15 +13,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from sublet.client.connection import Connection, Ends, connect, connect_or_start
+from sublet.client.connection import Connection, Reconnects, connect_or_start
 from sublet.domain.lease import Lease
 from sublet.errors import TimedOut, WorldError
-from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.formats.lease import LeaseTerms
 from sublet.home import Home
 from sublet.text import plain
 from sublet.units import format_seconds
-from sublet.wire import PROTOCOL
-from sublet.wire import messages as say
+from sublet.wire import PROTOCOL, messages
 from sublet.wire.pack import pack
 
 if TYPE_CHECKING:
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0
 """Seconds for an answer that the broker has ready."""
-_LOOK_FOR_BROKER = 0.25
-_SAY_AGAIN = 10.0
+_REPORT_AGAIN = 10.0
 """Seconds between two lines about waiting."""
 
 
 class LeaseRequest:
-    """One request. Closing it withdraws what was not taken."""
+    """One request for a lease. Closing it withdraws it, unless the lease was claimed."""
 
     def __init__(self, spec: "Tree", home: Home, timeout: float | None) -> None:
         self.home = home
@@ -46,37 +44,36 @@ class LeaseRequest:
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout if timeout is not None else math.inf
         self._reason = ""
-        self._voice = _Reporter()
-        self._ends = Ends(home)
-        self._left = False
+        self._reporter = _Reporter()
+        self._reconnects = Reconnects(home)
         self._connection: Connection | None = None
 
-    def wait(self) -> tuple[InsideLease, Lease]:
-        """Until a lease is there to be taken."""
+    def wait(self) -> tuple[LeaseTerms, Lease]:
+        """Wait until a lease is offered: the terms for this process, and the broker's record."""
         granted: Lease | None = None
         while True:
-            match self._hear():
-                case say.Waits(reason=reason):
+            match self._receive():
+                case messages.Waits(reason=reason):
                     self._reason = reason
-                    self._voice.waits(reason)
-                case say.Granted(lease=lease):
+                    self._reporter.waits(reason)
+                case messages.Granted(lease=lease):
                     granted = lease
-                case say.Offered(lease=text):
+                case messages.Offered(lease=text):
                     assert granted is not None  # The broker says that first.
-                    self._voice.granted()
-                    return InsideLease.from_json(text), granted
-                case say.Leaving():
-                    self._left = True
-                case say.Ended(outcome=told):
+                    self._reporter.granted()
+                    return LeaseTerms.from_json(text), granted
+                case messages.Leaving():
+                    self._reconnects.announced = True
+                case messages.Ended(outcome=outcome):
                     raise WorldError(
-                        f"The lease was not granted: {told.message or told.cause}.",
+                        f"The lease was not granted: {outcome.message or outcome.cause}.",
                         "Ask again; `sublet status` shows who holds what.",
                     )
                 case None:
                     self._reconnect()
 
     def settle(self) -> None:
-        """Hang up, and stay until the broker has seen whose lease it is."""
+        """Wait until the broker has seen that the lease was claimed."""
         if self._connection is not None:
             sock = self._connection.frames.sock
             sock.settimeout(PATIENCE)
@@ -86,19 +83,19 @@ class LeaseRequest:
                     pass
 
     def close(self) -> None:
-        """Hang up: shut down, for a child forked meanwhile has the socket too."""
+        """Shut the connection down: a child that was forked meanwhile has the socket too."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.frames.sock.shutdown(socket.SHUT_RDWR)
             self._connection.close()
 
-    def _hear(self) -> "say.Reply | None":
-        """The next word of the broker; None if it is gone."""
+    def _receive(self) -> "messages.Reply | None":
+        """The next reply; None if the broker is gone."""
         if self._connection is None:
             self._connection = connect_or_start(self.home)
-            with contextlib.suppress(OSError):  # Found out when its answer does not come.
+            with contextlib.suppress(OSError):  # It shows when no answer comes.
                 self._connection.send(self._request)
-        # Time is up only once it is known what there is to wait for.
+        # The time counts only once the reason for waiting is known, which the error names.
         left = self._deadline - time.monotonic() if self._reason else math.inf
         self._connection.frames.sock.settimeout(max(left, 0.001) if left < math.inf else None)
         try:
@@ -110,19 +107,16 @@ class LeaseRequest:
         return None
 
     def _reconnect(self) -> None:
-        """The broker is gone; the request is in its ledger, and the next one knows its token."""
+        """Turn to the next broker, which knows the request's token from the ledger."""
         self.close()
         self._connection = None
-        if self._left:
-            # Somebody wanted it to end: wait for the next one, and start none.
-            while (found := connect(self.home)) is None:
-                if time.monotonic() >= self._deadline:
-                    self._time_is_up()
-                time.sleep(_LOOK_FOR_BROKER)
-            found.close()
-            self._left = False
-        else:
-            self._ends.another()
+        self._reconnects.wait(self._pause)
+
+    def _pause(self, seconds: float) -> bool:
+        if time.monotonic() >= self._deadline:
+            self._time_is_up()
+        time.sleep(seconds)
+        return False
 
     def _time_is_up(self) -> NoReturn:
         when = f"in {format_seconds(self._timeout)}" if self._timeout else "at once"
@@ -133,31 +127,31 @@ class LeaseRequest:
 
 
 class _Reporter:
-    """A few words about waiting, for a person: nobody else reads them."""
+    """Tells a person at a terminal or a notebook that the process waits, and what for."""
 
     def __init__(self) -> None:
         terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._heard = terminal or in_notebook()
+        self._shown = terminal or in_notebook()
         self._since = time.monotonic()
-        self._said: tuple[float, str] | None = None
+        self._last: tuple[float, str] | None = None
 
     def waits(self, reason: str) -> None:
         now = time.monotonic()
-        if self._said is None or (self._said[1] != reason and now - self._said[0] > _SAY_AGAIN):
-            self._said = (now, reason)
-            self._say(f"waiting: {reason}")
+        if self._last is None or (self._last[1] != reason and now - self._last[0] > _REPORT_AGAIN):
+            self._last = (now, reason)
+            self._print(f"waiting: {reason}")
 
     def granted(self) -> None:
-        if self._said is not None:
-            self._say(f"granted after {format_seconds(time.monotonic() - self._since)}")
+        if self._last is not None:
+            self._print(f"granted after {format_seconds(time.monotonic() - self._since)}")
 
-    def _say(self, text: str) -> None:
-        if self._heard:
+    def _print(self, text: str) -> None:
+        if self._shown:
             with contextlib.suppress(OSError, ValueError):
                 print(f"sublet: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of one."""
+    """Whether this process is the kernel of a notebook."""
     shell: Callable[[], object] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     return "ipykernel" in sys.modules and shell() is not None

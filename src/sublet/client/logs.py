@@ -1,8 +1,7 @@
-"""Reads the output of a job that ran without a client, while it grows and afterwards.
+"""Reads the output of a job in the queue, while it grows and afterwards.
 
-Bytes come as they were written. Where the middle of a file was left out to bound the disk (see
-`backends.local.logs`), a `Gap` comes in their place: never zeros, also not when the hole is made
-while we read.
+Bytes come as they were written. Where the keeper has cut the middle out of a file to bound its size
+(`keeper.output_files`), a `Gap` comes instead: never zeros, even if it is cut while we read.
 """
 
 import contextlib
@@ -34,12 +33,12 @@ class Log:
         self.path = path
         self.position = 0
         self._descriptor = descriptor
-        self._told = 0
-        """Bytes told as lost where the file system could make no holes."""
+        self._reported = 0
+        """Lost bytes that were returned as a gap, where the file system can make no holes."""
 
     @classmethod
     def open(cls, path: Path) -> "Log":
-        """FileNotFoundError if there is none."""
+        """Raises FileNotFoundError."""
         return cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def __enter__(self) -> "Log":
@@ -54,16 +53,15 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Read no more."""
         os.close(self._descriptor)
 
     def read(self) -> Iterator[Piece]:
-        """What has come since the last time, to the end that the file has now."""
+        """What was written since the last read, up to the file's end now."""
         while (piece := self._next()) is not None:
             yield piece
 
     def seek_lines(self, count: int) -> None:
-        """Go to where the last `count` lines begin, or behind the last gap if that comes first."""
+        """Go to the start of the last `count` lines, or behind the last gap if that is later."""
         end = os.fstat(self._descriptor).st_size
         first = self._behind_last_gap(end)
         position, wanted = end, count
@@ -82,7 +80,7 @@ class Log:
 
     def _next(self) -> Piece | None:
         found = cut(str(self.path))
-        if found is not None and found.size > self._told and self.position >= found.start:
+        if found is not None and found.size > self._reported and self.position >= found.start:
             lost = self._lost(found)
             if lost.size > 0:
                 return lost
@@ -90,7 +88,7 @@ class Log:
         if self.position >= size:
             return None
         if found is not None and self.position < found.start:
-            size = min(size, found.start)  # What was lost is told in its place.
+            size = min(size, found.start)  # The gap comes in its place.
         data = self._data(self.position)
         if data > self.position:
             gap = Gap(self.position, data - self.position)
@@ -108,14 +106,14 @@ class Log:
         return piece
 
     def _lost(self, found: Gap) -> Gap:
-        """The file was cut back: what lies behind the first part is not what it was."""
-        gap = Gap(found.start, found.size - self._told - max(0, self.position - found.start))
-        self._told = found.size
+        """The gap of a file that was cut back, as far as it was not returned before."""
+        gap = Gap(found.start, found.size - self._reported - max(0, self.position - found.start))
+        self._reported = found.size
         self.position = found.start
         return gap
 
     def _data(self, position: int) -> int:
-        """Where data begins, from this position on; the end if nothing but a hole is left."""
+        """The next position with data; the end of the file if only a hole is left."""
         try:
             return os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:
@@ -149,7 +147,7 @@ def _after_last(data: bytes, count: int) -> int:
 
 
 class Row(Protocol):
-    """What has to be known of a job: its state, and its current attempt."""
+    """What is needed of a job's row: its state and its current attempt."""
 
     @property
     def state(self) -> str:
@@ -161,7 +159,7 @@ class Row(Protocol):
 
 
 class Output(NamedTuple):
-    """A piece of what an attempt has written."""
+    """A piece of an attempt's output."""
 
     attempt_id: str
     stream: Stream
@@ -179,7 +177,7 @@ class JobLogs:
     def read(
         self, attempt: int | None = None, only: Stream | None = None, tail: int | None = None
     ) -> Iterator[Output]:
-        """What is there now, of one attempt: the last that has written, unless one is named."""
+        """The output so far of one attempt; by default, of the last that has written anything."""
         run = self._choose(self._find(), attempt)
         with contextlib.closing(_Attempt(self.directory, run, only, tail)) as current:
             yield from current.read()
@@ -187,13 +185,13 @@ class JobLogs:
     def follow(
         self, attempt: int | None = None, only: Stream | None = None, tail: int | None = None
     ) -> Iterator[Output]:
-        """What is there and what comes, until the job, or the attempt that is named, has ended."""
+        """The output so far and all that comes, until the job, or the named attempt, has ended."""
         row = self._find()
         run = row.attempt_id if attempt is None else f"{self.number}.{attempt}"
         while True:
             with contextlib.closing(_Attempt(self.directory, run, only, tail)) as current:
                 looks = itertools.count(1)
-                # Asked before reading: what was written up to the end is read for certain.
+                # The state is asked for before reading: so nothing written up to the end is missed.
                 while row.state != FINISHED and row.attempt_id == run:
                     yield from current.read()
                     time.sleep(_EVERY)
@@ -229,7 +227,7 @@ class JobLogs:
 
 
 def files(directory: Path, run: str) -> dict[Stream, Path]:
-    """The files of an attempt that exist, by what is in them."""
+    """The output files of an attempt that exist, by stream."""
     found: dict[Stream, Path] = {
         "both": directory / f"{run}.log",
         "stdout": directory / f"{run}.out",

@@ -1,4 +1,4 @@
-"""The journey of `sublet probe`: a few short runs of a program, and what they forecast."""
+"""`sublet probe`: a few short runs of a program, and a forecast of what it needs."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sublet.client import job_request
 from sublet.client.api import Quiet
-from sublet.client.connection import conversation
+from sublet.client.connection import ask
 from sublet.client.run import run_in_foreground
 from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from sublet.client.job_follower import Listener
 
 SHARES = (0.25, 0.5)
-"""How much of the program's own batch each short run gets. Where these say that the whole batch is
-harmless, a last run takes that."""
+"""The share of the program's own batch that each short run gets. If these show that the whole
+batch is harmless, a last run takes it."""
 _HARMLESS = 0.5
-"""A run with the whole batch is harmless if it will take at most this share of the probe's own
-lease and, at four times the length of the one before, of its time."""
+"""A run with the whole batch is harmless if it is expected to take at most this share of the
+probe's lease, and of its time at four times the length of the run before."""
 _START = 60.0
-"""Seconds that a program may take until TensorFlow runs, beside the time it is watched."""
+"""Seconds that a program may take to start TensorFlow, beside the time it is watched."""
 
 
 def probe(
@@ -46,9 +46,9 @@ def probe(
 ) -> tuple[JobSpec, Forecast]:
     """Run a program for a few steps with parts of its batch, and forecast what a full run needs.
 
-    Call it from the main thread: the limit on time is a signal. The program is told by the variable
-    SUBLET_PROBE. What Keras and TensorFlow save goes to a scratch directory; what the program
-    itself writes is written.
+    Call it from the main thread: the time limit is a signal. The program can see that it is probed
+    by the variable SUBLET_PROBE. What Keras and TensorFlow save goes to a scratch directory; files
+    that the program writes itself are written.
     """
     tree = job_request.job(words, memory, device="cpu", python=python)
     spec = msgspec.convert(tree, JobSpec)
@@ -73,13 +73,9 @@ def _harmless(passes: list[Pass], takes: float, seconds: float) -> bool:
     return complete and affordable
 
 
-def keep(spec: JobSpec, told: Forecast) -> Explanation:
-    """Have the broker keep a forecast as evidence; what `auto` would make of it."""
-    with conversation(Home.find()) as connection:
-        connection.send(KeepForecast(spec, told))
-        reply = connection.receive()
-    assert isinstance(reply, Explained)
-    return reply.explanation
+def keep(spec: JobSpec, forecast: Forecast) -> Explanation:
+    """Have the broker keep a forecast as evidence; returns what `auto` makes of it."""
+    return ask(KeepForecast(spec, forecast), Explained).explanation
 
 
 def _pass(spec: JobSpec, share: float, seconds: float, scratch: Path, listener: "Listener") -> Pass:
@@ -107,30 +103,30 @@ def _pass(spec: JobSpec, share: float, seconds: float, scratch: Path, listener: 
 
 
 def _judge(spec: JobSpec, ended: Ended, directory: Path, share: float, log: Path) -> Pass:
-    told = ended.outcome
+    outcome = ended.outcome
     notes = ProbeNotes.read(str(directory))
-    peak = max(told.peak or 0, notes.peak)
-    if not told.tensorflow or not peak:
+    peak = max(outcome.peak or 0, notes.peak)
+    if not outcome.tensorflow or not peak:
         last = log.read_text(errors="replace").strip().splitlines()[-1:]
-        words = f" It said: {last[0][:200]}" if last and told.code else ""
+        words = f" It said: {last[0][:200]}" if last and outcome.code else ""
         raise BadRequest(
-            f"{spec.name} ended with {told.code} before TensorFlow held any memory.{words}",
+            f"{spec.name} ended with {outcome.code} before TensorFlow held any memory.{words}",
             "Check that it runs with `python`, and that it is a TensorFlow program.",
         )
     return Pass(
         share=notes.share if notes.full else 1.0,
         peak=peak,
-        complete=told.code == 0 and not notes.stopped,
+        complete=outcome.code == 0 and not notes.stopped,
         scaled=bool(notes.full) and (notes.tried < notes.full or share == 1.0),
         ceiling=ended.lease.ceiling if ended.lease else 0,
-        exceeded=told.cause == "lease exceeded",
+        exceeded=outcome.cause == "lease exceeded",
     )
 
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the main thread when the time is up. Leaving the connection ends the
-    program: its keeper sees to that."""
+    """Raise TimeoutError in the main thread when the time is up. That closes the connection, on
+    which the keeper ends the program."""
 
     def late(*_: object) -> None:
         raise TimeoutError

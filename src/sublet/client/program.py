@@ -1,7 +1,7 @@
-"""What a command line means: which program, in which interpreter, in which surroundings.
+"""Reads a command line: which program, in which interpreter, in which surroundings.
 
-The answers are plain values with the names of the records in `domain.job`, so that asking needs
-nothing but the standard library.
+The results are plain dicts with the fields of the records in `domain.job`, so that a job can be
+sent with nothing but the standard library loaded.
 """
 
 import os
@@ -51,7 +51,7 @@ _APPLIED_LATER = {
     "PYTHONSTARTUP",
     "PYTHONUNBUFFERED",
 }
-"""Variables of the interpreter that a forked worker can still honour."""
+"""The interpreter's variables that a forked worker can still honour."""
 _WITH_UNDERSCORE = {
     "PYTHON_CONTEXT_AWARE_WARNINGS",
     "PYTHON_CPU_COUNT",
@@ -64,12 +64,13 @@ _WITH_UNDERSCORE = {
     "PYTHON_THREAD_INHERIT_CONTEXT",
     "PYTHON_TLBC",
 }
-"""The interpreter's own of this form; others are not: images of Python set PYTHON_VERSION."""
+"""The interpreter's own variables of this form. Others are not: container images of Python set
+PYTHON_VERSION."""
 _PYTHON_ENDINGS = (".py", ".pyz", ".zip")
 
 
 def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
-    """Make sense of what stands after `sublet run`."""
+    """The program that the words after `sublet run` name."""
     if not words:
         raise BadRequest("Nothing to run.", "Name a program, such as train.py.")
     first, rest = words[0], words[1:]
@@ -85,7 +86,7 @@ def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
 
 
 def surroundings() -> "SurroundingsTree":
-    """What this process would hand down to a child."""
+    """What a child of this process would inherit."""
     umask = os.umask(0)
     os.umask(umask)
     own = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these for itself.
@@ -118,12 +119,12 @@ def surroundings() -> "SurroundingsTree":
 
 
 def this_process() -> dict[str, int]:
-    """The identity of the client."""
+    """The client's pid and start time."""
     return {"pid": os.getpid(), "start": process_tree.start_time(os.getpid()) or 0}
 
 
 def why_cold(program: "ProgramTree") -> str:
-    """Why a fork could not be told from a fresh interpreter; empty if it could not be told."""
+    """Why this program needs a fresh interpreter; empty if a warm fork behaves like one."""
     if not program.get("python"):
         return "not a Python program"
     for flag in map(os.fsdecode, program.get("flags", ())):
@@ -138,7 +139,7 @@ def why_cold(program: "ProgramTree") -> str:
 
 
 def _source(program: "ProgramTree") -> bytes:
-    """What can be seen of a program's text; nothing of a module, a directory or an archive."""
+    """The text of a script or of `-c`; empty for a module, a directory or an archive."""
     if program["kind"] == "code":
         return program["target"]
     try:
@@ -149,7 +150,7 @@ def _source(program: "ProgramTree") -> bytes:
 
 
 def _is_read_at_the_start(name: str) -> bool:
-    """Whether an interpreter looks at this variable when it starts, and at no later time."""
+    """Whether an interpreter reads this variable when it starts and never again."""
     if name.startswith("PYTHON_"):
         return name in _WITH_UNDERSCORE
     return name.startswith("PYTHON") and name not in {"PYTHON", *_APPLIED_LATER}
@@ -208,7 +209,7 @@ def _other(path: bytes, args: list[str]) -> "ProgramTree":
 
 
 def _is_python(name: str) -> bool:
-    """python, python3, python3.12."""
+    """Whether it is called python, python3, python3.12 or the like."""
     version = name.removeprefix("python")
     return name.startswith("python") and (not version or version.replace(".", "", 1).isdigit())
 
@@ -240,7 +241,7 @@ def _interpreter(python: str | None) -> bytes:
 
 
 def _check_script(path: str) -> None:
-    """Refuse what Python could not run, before anything is asked of the broker."""
+    """Refuse what Python cannot run, before the broker is asked."""
     if os.path.isdir(path):
         if not _has_main(path):
             raise BadRequest(f"{path} is a directory without a __main__.py.", "Name a script.")
@@ -269,7 +270,7 @@ def _has_main(path: str) -> bool:
 
 
 def _is_other_executable(path: str) -> bool:
-    """A program of another kind: a binary, or a script whose first line names no Python."""
+    """Whether it is a binary, or a script whose first line names another interpreter."""
     if path.endswith(_PYTHON_ENDINGS) or not os.path.isfile(path):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
@@ -279,7 +280,7 @@ def _is_other_executable(path: str) -> bool:
 
 
 def _check_language(path: str) -> None:
-    """Refuse a script of a shell that may not be executed: to Python it is a SyntaxError."""
+    """Refuse a shell script without execute permission: Python would only raise SyntaxError."""
     if path.endswith(_PYTHON_ENDINGS) or not os.path.isfile(path):
         return
     if _names_another(first := _first_line(path)):
@@ -296,7 +297,7 @@ def _first_line(path: str) -> bytes:
 
 
 def _names_another(first: bytes) -> bool:
-    """Whether a first line names an interpreter that is not Python."""
+    """Whether a script's first line names an interpreter other than Python."""
     return first.startswith(b"#!") and b"python" not in first and bool(first[2:].split())
 
 

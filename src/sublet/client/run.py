@@ -1,8 +1,7 @@
-"""The journey of `sublet run`: a program in the foreground, under a lease.
+"""Runs a program in the foreground, under a lease.
 
-To its user it behaves like the program itself: its streams are the program's, signals are passed
-on, stopping and continuing work, and the exit code comes back. A broker that dies on the way is
-replaced, and the job is found again.
+To the user this process behaves like the program: its streams are the program's, signals are passed
+on, Ctrl-Z and `fg` work, and the exit code comes back. A broker that dies meanwhile is replaced.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ _GIVE_UP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class GaveUp(Exception):
-    """The user did not want to wait any longer."""
+    """A signal ended the wait before the program had started."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")
@@ -48,8 +47,8 @@ def run_in_foreground(
 ) -> "Ended":
     """Run a program to its end. `spec` has the fields of a JobSpec.
 
-    With `pass_signals` (main thread only), signals go to the program; GaveUp is raised if one
-    comes that ends a program before this one has started.
+    With `pass_signals` (main thread only), signals go to the program; GaveUp is raised if one that
+    ends programs comes before this one has started.
     """
     with _signals(_PASSED_ON if pass_signals else ()) as wake:
         return _Foreground(spec, home, listener, streams, wake).run()
@@ -61,19 +60,19 @@ class _Foreground:
     ) -> None:
         self.wake = wake
         self.early: list[int] = []
-        """Signals that came between the grant and the news of the start."""
+        """Signals that came after the grant, before the program was known to run."""
         self.job = JobFollower(spec, home, listener, streams, wake)
 
     def run(self) -> "Ended":
-        """Listen to the broker and to signals until the job has ended."""
+        """Handle the broker's messages and signals until the job has ended."""
         from sublet.wire import messages  # noqa: F401  # Loaded while the broker is at work.
 
         try:
             while True:
                 sock = self.job.fileno()
                 ready = _ready(sock, self.wake)
-                # What the broker has said comes first: the program may run already, and then the
-                # signal is meant for it.
+                # The broker's messages come first: if the program runs already, the signal is meant
+                # for it.
                 if sock in ready and (ended := self.job.hear()) is not None:
                     if ended.lease is None and (
                         ends := [*filter(_GIVE_UP.__contains__, self.early)]
@@ -93,8 +92,8 @@ class _Foreground:
     def _pass_on(self, number: int) -> None:
         job = self.job
         if job.program is None and job.granted:
-            # It may run already, and then the signal is the program's. If not, the broker gives the
-            # start up, however long that would have taken.
+            # It may run already, and then the signal is the program's. If not, the broker cancels
+            # the start, however long that would have taken.
             if number in _GIVE_UP and number not in self.early:
                 job.signal(number, early=True)
             self.early.append(number)
@@ -102,12 +101,12 @@ class _Foreground:
         if job.program is None:
             if number in _GIVE_UP:
                 raise GaveUp(number)
-            # The broker starts no program whose command is stopped.
+            # The broker starts no program whose client is stopped.
             job.signal(number)
             if number == signal.SIGTSTP:
                 os.kill(os.getpid(), signal.SIGSTOP)
             return
-        # A program outside of the terminal's session does not stop for SIGTSTP.
+        # A program outside the terminal's session does not stop for SIGTSTP.
         stop = number == signal.SIGTSTP
         job.signal(int(signal.SIGSTOP if stop else number))
         if stop:
@@ -116,9 +115,9 @@ class _Foreground:
 
 @contextlib.contextmanager
 def _signals(numbers: tuple[signal.Signals, ...]) -> "Iterator[int]":
-    """These signals, when they arrive, are written to the descriptor given; they do nothing else.
+    """Have these signals do nothing but write their number to a pipe, whose end is yielded.
 
-    One that was ignored stays ignored.
+    A signal that was ignored stays ignored.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -140,7 +139,7 @@ def _signals(numbers: tuple[signal.Signals, ...]) -> "Iterator[int]":
 
 
 def _ready(*numbers: int) -> list[int]:
-    """Those that can be read, once one can; `select` knows no numbers from 1,024 on."""
+    """Wait until some of these descriptors can be read. (`select` takes none above 1,023.)"""
     poll = select.poll()
     for number in numbers:
         poll.register(number, select.POLLIN)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.client.connection import Ends
+from sublet.client.connection import Reconnects
 from sublet.errors import BrokerGone
 from sublet.home import Home
 
@@ -22,19 +22,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_brokers_that_end_one_soon_after_the_other_are_given_up(
     clock: list[float], tmp_path: Path
 ) -> None:
-    ends = Ends(Home(tmp_path))
+    reconnects = Reconnects(Home(tmp_path))
     for _ in range(20):
         clock[0] += 1.0
-        ends.another()
+        reconnects.wait()
     clock[0] += 1.0
     with pytest.raises(BrokerGone, match="again and again"):
-        ends.another()
+        reconnects.wait()
 
 
 def test_a_job_that_runs_for_days_outlives_any_number_of_brokers(
     clock: list[float], tmp_path: Path
 ) -> None:
-    ends = Ends(Home(tmp_path))
+    reconnects = Reconnects(Home(tmp_path))
     for _ in range(1000):
         clock[0] += 60.0
-        ends.another()
+        reconnects.wait()

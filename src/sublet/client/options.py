@@ -1,0 +1,29 @@
+"""The options of `sublet run` and `sublet submit`, for type checkers and editors."""
+
+from typing import Literal, TypedDict
+
+from sublet.domain.job import Priority, Service
+
+
+class RunOptions(TypedDict, total=False):
+    """What every job can be started with, beside the memory."""
+
+    device: str | None
+    cpus: int | None
+    on_oom: Literal["fail", "grow"]
+    name: str | None
+    python: str | None
+    cold: bool
+    leave_children: bool
+
+
+class QueueOptions(RunOptions, total=False):
+    """What a job in the queue can have besides. Times are in seconds."""
+
+    priority: Priority
+    service: Service
+    time: float | None
+    grace: float | None
+    retries: int
+    requeue: bool
+    split: bool
