@@ -36,23 +36,13 @@ _CONSTANT = re.compile(
 _MARKS = re.compile(r"\{\{function_node __wrapped__[^{}]*\}\} ?| \[Op:\w+\](?: name: ?)?")
 _SIGNS = ("OOM when allocating", "ut of memory", "ailed to allocate")
 _WIDTHS = {
-    "double": 8,
-    "int64": 8,
-    "uint64": 8,
-    "complex64": 8,
+    **dict.fromkeys(("half", "bfloat16", "int16", "uint16", "qint16", "quint16"), 2),
+    **dict.fromkeys(("float", "int32", "uint32", "qint32"), 4),
+    **dict.fromkeys(("double", "int64", "uint64", "complex64"), 8),
     "complex128": 16,
-    "float": 4,
-    "int32": 4,
-    "uint32": 4,
-    "qint32": 4,
-    "half": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "qint16": 2,
-    "quint16": 2,
     "string": 24,
 }
+"""Bytes of an element, by TensorFlow's name of the type; others have one byte."""
 
 _last_noted: dict[int, float] = {}
 
