@@ -1,7 +1,7 @@
 """Ready means that calls are answered."""
 
 from sublet.channel.codes import Code
-from sublet.serving.catalogue import Catalogue, Model, State, Version, answers, unready
+from sublet.serving.catalogue import Catalogue, Model, State, Version
 
 
 def catalogue(*versions: Version) -> Catalogue:
@@ -17,24 +17,24 @@ def there(model: str, *engines: str, number: int = 1) -> Version:
 
 
 def test_it_is_ready_when_every_model_has_an_engine_that_answers() -> None:
-    assert unready(Catalogue(), ()) == ""
-    assert unready(catalogue(there("a", "x"), there("b", "x", "y")), ("y",)) == ""
+    assert Catalogue().unready(()) == ""
+    assert catalogue(there("a", "x"), there("b", "x", "y")).unready(("y",)) == ""
 
 
 def test_it_is_not_while_an_engine_is_away_or_silent() -> None:
-    assert "does not answer" in unready(catalogue(there("a", "x"), there("b")), ())
-    assert "does not answer" in unready(catalogue(there("a", "x"), there("b", "y")), ("y",))
-    assert not answers(there("a"), ())
-    assert not answers(there("a", "x"), ("x",))
-    assert answers(there("a", "x", "y"), ("x",))
+    assert "does not answer" in catalogue(there("a", "x"), there("b")).unready(())
+    assert "does not answer" in catalogue(there("a", "x"), there("b", "y")).unready(("y",))
+    assert not there("a").answers(())
+    assert not there("a", "x").answers(("x",))
+    assert there("a", "x", "y").answers(("x",))
 
 
 def test_it_is_not_while_a_model_is_on_its_way_that_has_no_other_version() -> None:
     loading = Version("a", 2, State.LOADING)
-    assert "not loaded yet" in unready(catalogue(loading), ())
-    assert unready(catalogue(there("a", "x"), loading), ()) == ""
+    assert "not loaded yet" in catalogue(loading).unready(())
+    assert catalogue(there("a", "x"), loading).unready(()) == ""
 
 
 def test_models_that_failed_do_not_count() -> None:
     failed = Version("a", 1, State.END, Code.INTERNAL, "broken")
-    assert unready(catalogue(failed, there("b", "x")), ()) == ""
+    assert catalogue(failed, there("b", "x")).unready(()) == ""

@@ -9,7 +9,7 @@ from sublet.serving.metrics import Row, Tally, add, exposition
 def test_prometheus_reads_it() -> None:
     tally = Tally()
     tally.request("a", "Predict", "REST", Code.OK, 0.001)
-    tally.run("a", "Predict", 0.001, 0.001)
+    tally.batch("a", "Predict", 0.001, 0.001)
     text = exposition(tally, [Row("a", 1, bytes=1)], {"engine": 0})
     families = {one.name: one for one in text_string_to_metric_families(text)}
     latency = families[":tensorflow:serving:request_latency"]
@@ -53,7 +53,7 @@ def test_latencies_are_microseconds_in_the_buckets_of_tensorflow_serving() -> No
 
 def test_where_the_time_of_an_answer_went_is_counted() -> None:
     tally = Tally()
-    tally.run("a", "Predict", queued=0.002, computed=0.004)
+    tally.batch("a", "Predict", queued=0.002, computed=0.004)
     found = values(exposition(tally, [], {}))
     serving = ":tensorflow:serving:"
     assert (
@@ -67,7 +67,7 @@ def test_the_tallies_of_several_front_ends_add_up() -> None:
     for tally, times in ((one, 2), (other, 3)):
         for _ in range(times):
             tally.request("a", "Predict", "GRPC", Code.OK, 0.001)
-            tally.run("a", "Predict", 0.001, 0.001)
+            tally.batch("a", "Predict", 0.001, 0.001)
     found = values(exposition(add([one, other]), [], {}))
     assert found[':tensorflow:serving:request_count{model_name="a",status="OK"}'] == 5
     labels = 'model_name="a",API="Predict",entrypoint="GRPC"'

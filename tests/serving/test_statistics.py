@@ -6,7 +6,7 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.control.versions import put
 from sublet.serving.metrics import Tally, add
-from sublet.serving.statistics import Inferences, told
+from sublet.serving.statistics import Inferences, model_statistics
 
 CATALOGUE = put(Catalogue(), Version("a", 1, State.AVAILABLE))
 CATALOGUE = put(CATALOGUE, Version("a", 2, State.AVAILABLE))
@@ -19,7 +19,7 @@ def test_calls_of_one_batch_are_one_execution() -> None:
     for rows in (1, 1, 2):
         calls.answer(rows, 4, seconds=0.5, queued=0.125, computed=0.25)
     calls.fail(0.5)
-    (stats,) = told(CATALOGUE, {("a", 2): calls}, "a", 2)["model_stats"]
+    (stats,) = model_statistics(CATALOGUE, {("a", 2): calls}, "a", 2)["model_stats"]
     assert stats.pop("last_inference") > 0
     assert stats == {
         "name": "a",
@@ -47,7 +47,10 @@ def test_a_call_that_took_several_batches_counts_as_one() -> None:
 
 def test_what_can_be_called_is_told_and_what_is_not_there_refused() -> None:
     def versions(name: str, number: int | None) -> list[tuple[str, str]]:
-        return [(s["name"], s["version"]) for s in told(CATALOGUE, {}, name, number)["model_stats"]]
+        return [
+            (s["name"], s["version"])
+            for s in model_statistics(CATALOGUE, {}, name, number)["model_stats"]
+        ]
 
     assert versions("", None) == [("a", "1"), ("a", "2"), ("b", "1")]
     assert versions("a", None) == [("a", "1"), ("a", "2")]

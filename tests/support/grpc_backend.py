@@ -13,7 +13,7 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
 from sublet.serving.control.config_files import decode_models
 from sublet.serving.dtypes import KINDS
-from sublet.serving.frontend.backpressure import DelayedRefusals, Later
+from sublet.serving.frontend.backpressure import DelayedRefusals
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.statistics import Inferences
 
@@ -148,7 +148,7 @@ class StandInBackend:
         """As `ModelBackend.admit`."""
         if self.full:
             refusal = ServingError("full", Code.UNAVAILABLE)
-            raise Later(refusal, self._refusals.next())
+            raise self._refusals.refusal(refusal.message)
 
     async def reload(self, config: bytes) -> None:
         models = decode_models(config)

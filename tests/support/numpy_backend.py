@@ -11,7 +11,7 @@ from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
-from sublet.serving.frontend.backpressure import DelayedRefusals, Later
+from sublet.serving.frontend.backpressure import DelayedRefusals
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.statistics import Inferences
 
@@ -109,7 +109,7 @@ class NumpyBackend:
     def admit(self, version: Version) -> None:
         """As `ModelBackend.admit`."""
         if self.full:
-            raise Later(ServingError("full", Code.UNAVAILABLE), self._refusals.next())
+            raise self._refusals.refusal("full")
 
     async def reload(self, config: bytes) -> None:
         """Nothing to replace."""

@@ -53,7 +53,6 @@ class AsyncClient:
 
     @property
     def lent(self) -> int:
-        """Buffers that are in use."""
         return self._protocol.segments.lent
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from sublet.errors import ServingError
 
 from . import records, segments, tensors
-from .codes import Code
+from .codes import REASONS, Code
 from .packets import Outgoing, Packet
 from .records import Malformed
 from .tensors import BESIDE, INLINE, REF, Array, Tensor
@@ -26,12 +26,9 @@ class Answer(NamedTuple):
     """The outputs of one call, and where its time went."""
 
     outputs: dict[str, np.ndarray[Any, Any]]
-    queued: float = 0.0
-    """Seconds until its batch began."""
-    computed: float = 0.0
-    """Seconds that its batch took."""
-    rows: int = 0
-    """Rows of that batch, others' included."""
+    queued: float = 0.0  # Seconds until its batch began.
+    computed: float = 0.0  # Seconds that its batch took.
+    rows: int = 0  # Rows of that batch, others' included.
 
 
 _FAR = 1e9
@@ -50,7 +47,6 @@ class _Pending(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of the memory that it keeps."""
         return sum(one.nbytes for one in self.used)
 
 
@@ -116,7 +112,6 @@ class ClientProtocol:
         return number
 
     def send_question(self, owner: Any, question: Mapping[str, Any]) -> int:
-        """Send a question; its number."""
         body = np.frombuffer(json.dumps(question).encode(), np.uint8)
         heads, pieces, size, used = self._tensors([body])
         with self._lock:
@@ -189,20 +184,19 @@ class ClientProtocol:
                 "Too many ways to call models on one connection; make a new one.",
                 Code.RESOURCE_EXHAUSTED,
             )
-        told = {
+        fields = {
             "model": model,
             "version": version,
             "signature": signature,
             "inputs": inputs,
             "outputs": outputs,
         }
-        record = records.plain(records.OPEN, route=route, body=json.dumps(told).encode())
+        record = records.plain(records.OPEN, route=route, body=json.dumps(fields).encode())
         self._routes[model, version, signature, inputs, outputs] = route
         self._put(Outgoing((record,), len(record)))
         return route
 
     def _free_number(self) -> int:
-        """A number for a new call."""
         number = self._last
         while True:
             number = number + 1 if number + 1 < records.MOST_CALLS else 1
@@ -288,8 +282,8 @@ class ClientProtocol:
             self._outputs[record.route] = names
             return None
         if kind == records.EVENT:
-            told = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
-            return records.EVENT, told
+            fields = json.loads(bytes(records.body(data, record)).rstrip(b"\0"))
+            return records.EVENT, fields
         if kind not in (records.ANSWER, records.REPLY, records.FAILED):
             raise Malformed(f"an engine does not send records of kind {kind}")
         with self._lock:
@@ -302,7 +296,8 @@ class ClientProtocol:
         result: Answer | dict[str, Any] | ServingError
         if kind == records.FAILED:
             text = bytes(records.body(data, record)).rstrip(b"\0").decode(errors="replace")
-            result = ServingError(text, _code(record.more))
+            kind_of_error = REASONS[record.route] if record.route < len(REASONS) else ServingError
+            result = kind_of_error(text, _code(record.more))
         elif kind == records.REPLY:
             (body,) = self._arrays(record, data, record.at, beside)
             result = json.loads(body.tobytes())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from sublet.errors import ServingError
+
 
 class Code(IntEnum):
-    """As in gRPC."""
-
     OK = 0
     CANCELLED = 1
     UNKNOWN = 2
@@ -25,3 +25,26 @@ class Code(IntEnum):
     UNAVAILABLE = 14
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
+
+
+class QueueFull(ServingError):
+    """The model's queue has no place for the call: this concerns all calls of the model."""
+
+    def __init__(self, message: str, code: int = Code.UNAVAILABLE) -> None:
+        super().__init__(message, code)
+
+
+class NotServed(ServingError):
+    """This engine does not have the model: nothing has run, and another engine may have it."""
+
+    def __init__(self, message: str, code: int = Code.NOT_FOUND) -> None:
+        super().__init__(message, code)
+
+
+REASONS: tuple[type[ServingError], ...] = (ServingError, QueueFull, NotServed)
+"""Errors that clients tell apart, by the number that travels with them."""
+
+
+def invalid_argument(message: str) -> ServingError:
+    """The error for a request that is wrong."""
+    return ServingError(message, Code.INVALID_ARGUMENT)

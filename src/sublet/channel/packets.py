@@ -104,20 +104,17 @@ class Outbox:
     def __init__(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
-        self.waiting = 0
-        """Bytes that are not sent yet."""
+        self.waiting = 0  # Bytes that are not sent yet.
         self._sock = sock
         self._records: deque[Outgoing] = deque()
         self._lock = threading.Lock()
 
     def put(self, record: Outgoing) -> None:
-        """Send this with the next flush."""
         with self._lock:
             self._records.append(record)
             self.waiting += record.size
 
     def put_all(self, records: list[Outgoing]) -> None:
-        """The same for several."""
         with self._lock:
             self._records.extend(records)
             self.waiting += sum([record.size for record in records])
@@ -138,7 +135,6 @@ class Outbox:
             return True
 
     def close(self) -> None:
-        """Nothing more can be sent."""
         with self._lock:
             for record in self._records:
                 for number in record.descriptors:

@@ -7,8 +7,7 @@ import os
 import socket
 import struct
 
-_CREDENTIALS = struct.Struct("3i")
-"""Process, user, group."""
+_CREDENTIALS = struct.Struct("3i")  # Process, user, group.
 _ROOT = 0
 
 
@@ -48,7 +47,6 @@ class Spare:
         return True
 
     def close(self) -> None:
-        """It is not needed any more."""
         if self._number >= 0:
             os.close(self._number)
             self._number = -1

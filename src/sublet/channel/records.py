@@ -14,7 +14,7 @@ record begins with HEAD and is a multiple of 8 bytes long:
     ROUTE     engine   route; JSON: the names of the outputs, before the first answer on it.
     ANSWER    engine   route, call, TIMES; tensors. If any is large, takes one descriptor: a memfd.
     REPLY     engine   call; one tensor of bytes, that is JSON, as in an answer.
-    FAILED    engine   call, the code in `more`; text.
+    FAILED    engine   call, the code in `more`, the index in `codes.REASONS` in `route`; text.
     EVENT     engine   JSON.
 
 Descriptors of a packet are taken by its records in their order. Every CALL and ASK is answered
@@ -52,8 +52,7 @@ FULL = 96 << 10
 """Bytes from which on no record is put into a packet that has one."""
 INLINE = 64 << 10
 """Bytes of a record's tensors up to which they travel in it."""
-MOST_DESCRIPTORS = 64
-"""In one packet."""
+MOST_DESCRIPTORS = 64  # In one packet.
 
 
 class Malformed(Exception):
@@ -86,7 +85,6 @@ def read(packet: bytes | bytearray) -> Iterator[Record]:
 
 
 def plain(kind: int, route: int = 0, call: int = 0, more: int = 0, body: bytes = b"") -> bytes:
-    """A record without tensors."""
     length = HEAD.size + len(body)
     return HEAD.pack(-(-length // 8) * 8, kind, 0, route, call, more) + body + bytes(-length % 8)
 

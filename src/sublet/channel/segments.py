@@ -66,7 +66,6 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """As of an array."""
         return self.size
 
     def hand_over(self) -> int:

@@ -41,8 +41,6 @@ class Unsent(ServingError):
 
 
 class _Waiter:
-    """One call that somebody waits for."""
-
     __slots__ = ("done", "future", "result", "wake")
 
     def __init__(self, future: Future[Any] | None = None) -> None:
@@ -70,8 +68,7 @@ class SyncClient:
         self._reading = threading.Lock()
         self._reads_here = -1
         """The thread that has just read something, and calls back."""
-        self._blocked: dict[_Waiter, None] = {}
-        """Those who wait while another reads."""
+        self._blocked: dict[_Waiter, None] = {}  # Those who wait while another reads.
         self._futures = 0
         self._lock = threading.Lock()
         self._reader: threading.Thread | None = None

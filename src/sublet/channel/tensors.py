@@ -31,10 +31,8 @@ MOST_DIMENSIONS = 32
 _MOST_TENSORS = 4096
 _LARGEST = 1 << 40
 
-_HEAD = struct.Struct("<BBBxIQ")
-"""dtype, rank, place, 0, nbytes."""
-REF = struct.Struct("<IIQ")
-"""Number of the memory, 0, offset."""
+_HEAD = struct.Struct("<BBBxIQ")  # dtype, rank, place, 0, nbytes.
+REF = struct.Struct("<IIQ")  # Number of the memory, 0, offset.
 
 _DTYPES = {
     1: "f4",
@@ -94,7 +92,7 @@ known = _BY_DTYPE.get
 
 
 class Tensor(NamedTuple):
-    """What a head says."""
+    """One tensor of a record, as its head describes it."""
 
     dtype: int
     shape: tuple[int, ...]

@@ -175,7 +175,6 @@ class _Bench:
         self._progress = load_options.Progress()
 
     async def run(self, opening: Any) -> None:
-        """All steps."""
         from sublet.tools.loadtest.load import Load
 
         subject = self._subject = await opening
@@ -209,14 +208,14 @@ class _Bench:
             _write(plot, drawing.draw(self._figures, self._subject.about))
         said = tables.advice(self._figures)
         if self._as_json:
-            told = self._subject
+            subject = self._subject
             document = {
-                "model": told.model,
-                "about": told.about,
-                "version": told.version,
-                "signature": told.signature,
-                "inputs": told.inputs,
-                "rows": told.way.rows,
+                "model": subject.model,
+                "about": subject.about,
+                "version": subject.version,
+                "signature": subject.signature,
+                "inputs": subject.inputs,
+                "rows": subject.way.rows,
                 "pause": self._pause,
                 "complete": len(self._figures) == len(self._several),
                 "figures": self._figures,

@@ -53,7 +53,6 @@ def about_calls(command: Callable[..., Any]) -> Callable[..., Any]:
 def wanted(
     rows: int | None, shape: tuple[str, ...], data: Path | None, signature: str | None
 ) -> "Wanted":
-    """The same, read."""
     from sublet.tools.loadtest.subject import Wanted
 
     return Wanted(signature, dict(map(_shape, shape)), rows, data)
@@ -77,7 +76,6 @@ def steps(text: str) -> tuple[int, ...]:
 
 
 def seconds(option: str, text: str, least: float, most: float) -> float:
-    """A span of time within bounds."""
     found = parse_seconds(text)
     if not least <= found <= most:
         raise BadRequest(f"{option} {text} is out of bounds.", f"From {least:g}s to {most:g}s.")
@@ -85,7 +83,6 @@ def seconds(option: str, text: str, least: float, most: float) -> float:
 
 
 def pause(text: str | None) -> float | None:
-    """The mean pause of a caller."""
     return None if text is None else seconds("--pause", text, 0, 60)
 
 

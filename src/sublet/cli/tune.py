@@ -187,7 +187,6 @@ class _Tuning:
             await found.way.close()
 
     def notes(self, verdict: "TrialVerdict") -> list[str]:
-        """What the file says of itself."""
         from sublet.tools.loadtest.tables import span
 
         return [
@@ -197,7 +196,6 @@ class _Tuning:
         ]
 
     def report(self, best: "Setting", verdict: "TrialVerdict | None", path: Path) -> None:
-        """What came out."""
         from sublet.tools.loadtest.setting import FILE
 
         suggested = verdict is not None and verdict.suggested

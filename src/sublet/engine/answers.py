@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from sublet.channel import records, tensors
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.packets import Outgoing
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
@@ -33,7 +33,6 @@ class Answers:
         self._heads: dict[Any, tuple[bytes, int]] = {}
 
     def put(self, request: Request, outputs: list[Array], computed: float, rows: int) -> None:
-        """All outputs of one request."""
         client: Client = request.client
         route: Route = request.route
         if route.named is None or route.named != (route.outputs or self._names):
@@ -44,9 +43,8 @@ class Answers:
             except KeyError as error:
                 self.fail(
                     request,
-                    ServingError(
-                        f"output tensor alias not found in signature: {error.args[0]}",
-                        Code.INVALID_ARGUMENT,
+                    invalid_argument(
+                        f"output tensor alias not found in signature: {error.args[0]}"
                     ),
                 )
                 return
@@ -68,12 +66,11 @@ class Answers:
         self._finish(request).append(record)
 
     def fail(self, request: Request, error: ServingError) -> None:
-        """It has no outputs."""
         self._finish(request)
-        request.client.fail(request.call, error.code, error.message)
+        request.client.fail(request.call, error)
 
     def send(self) -> list[Client]:
-        """Send them; those that are behind."""
+        """Send all of them; the clients that are behind."""
         for client, collected in self._clients.items():
             client.outbox.put_all(collected)
         return [client for client in self._clients if not client.flush()]

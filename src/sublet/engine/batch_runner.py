@@ -48,7 +48,6 @@ class BatchRunner:
         return self._scheduler.finish(run, seconds)
 
     def refuse(self, requests: Iterable[Request], error: ServingError) -> None:
-        """Answer these with an error."""
         requests = list(requests)
         self._scheduler.give_up(one for one in requests if one.taken < one.rows)
         answers = Answers(())

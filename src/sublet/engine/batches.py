@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sublet.channel import tensors
-from sublet.channel.codes import Code
+from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
@@ -59,7 +59,7 @@ def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
 
 
 def even(outputs: list[Array], size: int) -> bool:
-    """Whether all have so many rows."""
+    """Whether all outputs have so many rows."""
     return all(output.shape[:1] == (size,) for output in outputs)
 
 
@@ -78,21 +78,19 @@ def check(kind: Kind, bound: Any) -> ServingError | None:
     if set(names) != set(wanted):
         extra = ",".join(sorted(set(names) - set(wanted)))
         missing = ",".join(sorted(set(wanted) - set(names)))
-        return ServingError(
+        return invalid_argument(
             f"input size does not match signature: {len(names)}!={len(wanted)} "
             f"len({{{','.join(sorted(names))}}}) != len({{{','.join(sorted(wanted))}}}). "
-            f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}.",
-            Code.INVALID_ARGUMENT,
+            f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}."
         )
     for name, (dtype, _, _) in zip(names, kind.tails, strict=True):
         spec = wanted[name]
         # Examples are strings even where the signature of an old model says otherwise.
         example = dtype == tensors.DT_STRING and bound.method in BY_EXAMPLE
         if spec.dtype not in (dtype, ANY) and not example:
-            return ServingError(
+            return invalid_argument(
                 f"The input {name!r} has to be {tensors.NAMES.get(spec.dtype, spec.dtype)}, "
-                f"but is {tensors.NAMES.get(dtype, dtype)}.",
-                Code.INVALID_ARGUMENT,
+                f"but is {tensors.NAMES.get(dtype, dtype)}."
             )
     return None
 

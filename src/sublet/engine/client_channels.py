@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sublet.channel import records, segments, tensors
+from sublet.channel.codes import REASONS
 from sublet.channel.packets import Inbox, Outbox, Outgoing
 from sublet.channel.records import Malformed, Record
 from sublet.channel.tensors import BESIDE, INLINE, REF, Array, Tensor
+from sublet.errors import ServingError
 
 from .model_queue import Kind, ModelQueue, Request
 
@@ -37,8 +39,7 @@ class Form(NamedTuple):
     layout: tuple[Tensor, ...]
     inline: tuple[int, ...]
     """Where the data of each tensor begins behind the references."""
-    size: int
-    """Bytes behind the heads."""
+    size: int  # Bytes behind the heads.
     rows: int
     nbytes: int
     key: Hashable
@@ -50,14 +51,14 @@ class Form(NamedTuple):
 class Route:
     """One way in which this client calls a model."""
 
-    def __init__(self, number: int, told: dict[str, Any]) -> None:
+    def __init__(self, number: int, fields: dict[str, Any]) -> None:
         self.number = number
-        self.model = str(told["model"])
-        version = told["version"]
+        self.model = str(fields["model"])
+        version = fields["version"]
         self.version = None if version is None else int(version)
-        self.signature = str(told["signature"])
-        self.inputs = tuple(map(str, told["inputs"]))
-        self.outputs = tuple(map(str, told["outputs"]))
+        self.signature = str(fields["signature"])
+        self.inputs = tuple(map(str, fields["inputs"]))
+        self.outputs = tuple(map(str, fields["outputs"]))
         if len(set(self.inputs)) < len(self.inputs):
             raise Malformed("an input is named twice")
         self.named: tuple[str, ...] | None = None
@@ -67,7 +68,6 @@ class Route:
         self.queue: ModelQueue | None = None
 
     def form(self, heads: bytes) -> Form:
-        """Raises Malformed."""
         found = self.forms.get(heads)
         if found is None:
             if len(self.forms) >= _MOST_FORMS:
@@ -102,15 +102,13 @@ class Client:
         return self.sock.fileno()
 
     def open(self, record: Record, data: bytes) -> None:
-        """A new route."""
         try:
-            told = json.loads(text(record, data))
-            self.routes[record.route] = Route(record.route, told)
+            fields = json.loads(text(record, data))
+            self.routes[record.route] = Route(record.route, fields)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Malformed("a route is not as agreed") from None
 
     def attach(self, record: Record, data: bytes, descriptors: Iterator[int]) -> None:
-        """A new segment."""
         with taken(descriptors) as memory:
             if record.end - record.at < records.SIZE.size:
                 raise Malformed("a segment without a size")
@@ -159,29 +157,28 @@ class Client:
         return found
 
     def body(self, record: Record, data: bytes) -> bytes:
-        """Of a question."""
+        """The bytes of a question."""
         form = _form(tensors.layout(data[record.at : record.at + record.more]))
         if len(form.layout) != 1:
             raise Malformed("a question is one tensor")
         (body,) = self.arrays(form, data, record.at + record.more, record.end)
         return body.tobytes()
 
-    def fail(self, call: int, code: int, message: str) -> None:
+    def fail(self, call: int, error: ServingError) -> None:
         """Answer a call with an error; goes with the next flush."""
-        body = message.encode(errors="replace")[: records.INLINE]
-        self.put(records.plain(records.FAILED, call=call, more=code, body=body))
+        body = error.message.encode(errors="replace")[: records.INLINE]
+        reason = REASONS.index(type(error)) if type(error) in REASONS else 0
+        self.put(records.plain(records.FAILED, reason, call, error.code, body))
 
-    def reply(self, call: int, told: Any) -> None:
-        """Answer a question."""
-        body = np.frombuffer(json.dumps(told).encode(), np.uint8)
+    def reply(self, call: int, answer: Any) -> None:
+        body = np.frombuffer(json.dumps(answer).encode(), np.uint8)
         head, pieces, size, memory = pack([body])
         length = records.HEAD.size + size
         start = records.HEAD.pack(length, records.REPLY, 0, 0, call, len(head))
         self.outbox.put(Outgoing((start, head, *pieces), length, memory))
 
-    def tell(self, told: dict[str, Any]) -> None:
-        """Say something unasked."""
-        self.put(records.plain(records.EVENT, body=json.dumps(told).encode()))
+    def send_event(self, fields: dict[str, Any]) -> None:
+        self.put(records.plain(records.EVENT, body=json.dumps(fields).encode()))
 
     def put(self, record: bytes) -> None:
         self.outbox.put(Outgoing((record,), len(record)))

@@ -6,8 +6,9 @@ microseconds. A small model then spends more on waking threads than it computes:
 thread. Where each processor has a batch to run, small models gain nothing from each other's
 processors. So each of them gets a pool of its own, with one thread, which TensorFlow never wakes.
 
-Owns how a session gets such a pool. Who is small is measured when it is loaded
-(`savedmodel_loading.py`).
+Owns how a session gets such a pool: TensorFlow has a switch for that, which counts for whatever
+creates devices while it is set. So all that an engine does to create devices happens here, under
+one lock. Who is small is measured when it is loaded (`savedmodel_loading.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ have as many threads as there are processors, and models that run side by side w
 _LOOPS = frozenset(("Enter", "RefEnter", "StatelessWhile", "While"))
 
 _switch: Any = None
-_switching = threading.Lock()
+_creating_devices = threading.Lock()
 
 
 def begin(batches: int) -> bool:
@@ -55,14 +56,25 @@ def session(graph: Any, one: bool) -> Any:
     """A session on this graph, that has one thread or those of the process."""
     from tensorflow.compat.v1 import ConfigProto, Session
 
-    if not one:
-        return Session(graph=graph)
-    with _switching:
+    with _creating_devices:
+        if not one:
+            return Session(graph=graph)
         _switch.value = False
         try:
             return Session(graph=graph, config=ConfigProto(intra_op_parallelism_threads=1))
         finally:
             _switch.value = True
+
+
+def start_eager() -> None:
+    """Create the devices of eager execution, if there are none yet. Whoever loads what runs eagerly
+    calls this first: else it would create them while the switch may be set for another model."""
+    if _switch is None:
+        return
+    import tensorflow as tf
+
+    with _creating_devices:
+        tf.config.list_logical_devices()
 
 
 def quick(call: Callable[[], object]) -> bool:

@@ -1,6 +1,6 @@
 """What an engine can be asked, beside running its models: JSON in, JSON out.
 
-Everybody may ask `hello`, `model_store` and `describe`; only the owner may `add`, `load`, `unload`,
+Everybody may ask `hello`, `models` and `describe`. Only the owner may `add`, `load`, `unload`,
 `retire`, `forget`, `interrupt`, and ask for the `pulse`.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.inside import current_lease
 
@@ -22,84 +22,95 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .model_entries import Loaded
 
-_OWNERS = ("add", "load", "unload", "retire", "forget", "interrupt", "pulse")
+Question = dict[str, Any]
+_EVERYBODY = ("hello", "models", "describe")
 
 
 def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
-    """Answer now, or once the loader has done it."""
+    """Answer now, or in a loader's thread if it takes long."""
 
     def finish(work: Callable[[], Any]) -> None:
         try:
             client.reply(call, work())
         except ServingError as error:
-            client.fail(call, error.code, error.message)
+            client.fail(call, error)
         except (KeyError, TypeError, ValueError) as error:
-            client.fail(call, Code.INVALID_ARGUMENT, f"The question makes no sense: {error!r}.")
+            client.fail(call, invalid_argument(f"The question makes no sense: {error!r}."))
         engine.flush([client])
 
     try:
         question = json.loads(body)
         verb = question["ask"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        client.fail(call, Code.INVALID_ARGUMENT, "A question is an object with `ask` in it.")
+        client.fail(call, invalid_argument("A question is an object with `ask` in it."))
         return
-    if verb in _OWNERS and not client.owner:
-        client.fail(call, Code.PERMISSION_DENIED, f"Only the engine's owner may {verb}.")
-    elif verb == "hello":
-        finish(lambda: {"pid": os.getpid()})
-    elif verb == "models":
-        finish(lambda: _models(engine))
-    elif verb == "pulse":
-        finish(lambda: [run._asdict() for run in engine.scheduler.progress()])
-    elif verb == "interrupt":
-        finish(lambda: engine.loader.interrupt(str(question["model"]), int(question["version"])))
-    elif verb == "add":
-        finish(
-            lambda: engine.scheduler.add(
-                str(question["model"]),
-                int(question["version"]),
-                str(question["path"]),
-                dict(question.get("options") or {}),
-                int(question.get("number") or 0),
-                float(question.get("suspect") or 0.0),
-            )
-        )
-    elif verb == "retire":
-        finish(lambda: engine.scheduler.retire(str(question["model"]), int(question["version"])))
-    elif verb in ("load", "describe"):
-        # The loader may have much to do, and nothing to do with this one.
-        there = partial(describe, engine, question)
-        if _is_there(engine, question):
-            finish(there)
-        else:
-            engine.loader.later(lambda: finish(there))
-    elif verb in ("unload", "forget"):
-        act = engine.loader.unload if verb == "unload" else engine.loader.forget
-        engine.loader.later(
-            lambda: finish(lambda: act(str(question["model"]), int(question["version"])))
-        )
+    act = _VERBS.get(verb) if isinstance(verb, str) else None
+    if act is None:
+        unknown = f"An engine cannot be asked {verb!r}."
+        client.fail(call, ServingError(unknown, Code.UNIMPLEMENTED))
+    elif verb not in _EVERYBODY and not client.owner:
+        refusal = f"Only the engine's owner may {verb}."
+        client.fail(call, ServingError(refusal, Code.PERMISSION_DENIED))
+    elif verb in ("unload", "forget") or (
+        # The loader may have much to do, and nothing to do with a model that is in memory.
+        verb in ("load", "describe") and not _is_loaded(engine, question)
+    ):
+        engine.loader.later(partial(finish, partial(act, engine, question)))
     else:
-        client.fail(call, Code.UNIMPLEMENTED, f"An engine cannot be asked {verb!r}.")
+        finish(partial(act, engine, question))
 
 
-def _models(engine: Engine) -> list[dict[str, Any]]:
+def _hello(engine: Engine, question: Question) -> Any:
+    return {"pid": os.getpid()}
+
+
+def _models(engine: Engine, question: Question) -> Any:
     held = current_lease.current()
     device = "" if held is None else held.device
     return [{**row, "device": device} for row in engine.scheduler.models()]
 
 
-def describe(engine: Engine, question: dict[str, Any]) -> dict[str, Any]:
+def _pulse(engine: Engine, question: Question) -> Any:
+    return [run._asdict() for run in engine.scheduler.progress()]
+
+
+def _add(engine: Engine, question: Question) -> None:
+    engine.scheduler.add(
+        *_key(question),
+        str(question["path"]),
+        dict(question.get("options") or {}),
+        int(question.get("number") or 0),
+        float(question.get("suspect") or 0.0),
+    )
+
+
+def describe(engine: Engine, question: Question) -> dict[str, Any]:
     """The signatures of a model, which is loaded for that if need be."""
     model = str(question["model"])
     version = engine.scheduler.resolve(model, question.get("version"))
-    return {
-        "model": model,
-        "version": version,
-        "signatures": signatures(engine.loader.bring(model, version)),
-    }
+    found = signatures(engine.loader.bring(model, version))
+    return {"model": model, "version": version, "signatures": found}
 
 
-def _is_there(engine: Engine, question: dict[str, Any]) -> bool:
+_VERBS: dict[str, Callable[[Engine, Question], Any]] = {
+    "hello": _hello,
+    "models": _models,
+    "describe": describe,
+    "load": describe,
+    "add": _add,
+    "pulse": _pulse,
+    "interrupt": lambda engine, question: engine.loader.interrupt(*_key(question)),
+    "retire": lambda engine, question: engine.scheduler.retire(*_key(question)),
+    "unload": lambda engine, question: engine.loader.unload(*_key(question)),
+    "forget": lambda engine, question: engine.loader.forget(*_key(question)),
+}
+
+
+def _key(question: Question) -> tuple[str, int]:
+    return str(question["model"]), int(question["version"])
+
+
+def _is_loaded(engine: Engine, question: Question) -> bool:
     try:
         model = str(question["model"])
         version = engine.scheduler.resolve(model, question.get("version"))
@@ -109,7 +120,7 @@ def _is_there(engine: Engine, question: dict[str, Any]) -> bool:
 
 
 def signatures(loaded: Loaded) -> dict[str, Any]:
-    """As the records of `sublet.serving.catalogue` are read from."""
+    """As `sublet.serving.catalogue` reads them."""
     return {
         name: {
             "method": bound.method,

@@ -49,8 +49,7 @@ from .scheduler import Make, Scheduler
 from .signatures import Unloaded
 from .socket_files import files_of
 
-OWNER = 3
-"""The descriptor of the owner's channel."""
+OWNER = 3  # The descriptor of the owner's channel.
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 _NEVER = float("inf")
 _MOST_SLOTS = 4
@@ -91,15 +90,14 @@ class Engine:
     """The sockets, and the threads around them."""
 
     def __init__(self, path: str, owner: socket.socket, slots: int, make: Make) -> None:
-        self.scheduler = Scheduler(slots, make, self._tell_owner)
+        self.scheduler: Scheduler = Scheduler(slots, make, self._tell_owner)
         self.runner = BatchRunner(self.scheduler, self.flush)
-        self.loader = Loader(self.scheduler, self.runner, self._wake)
+        self.loader: Loader = Loader(self.scheduler, self.runner, self._wake)
         self._path = path
         self._slots = slots
         self._watching = threading.Lock()
         """Held by the thread that watches the sockets."""
-        self._until = _NEVER
-        """When the watcher wakes by itself."""
+        self._until = _NEVER  # When the watcher wakes by itself.
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
@@ -207,7 +205,6 @@ class Engine:
                     self._read(client)
 
     def _wake(self) -> None:
-        """Have the watcher look around."""
         os.eventfd_write(self._bell, 1)
 
     def _tell_owner(self, event: str, model: str, version: int, more: dict[str, Any]) -> None:
@@ -218,7 +215,7 @@ class Engine:
             self._wake()
         elif event == "unloaded" and self.scheduler.departed(model, version):
             self.loader.want(model, version)
-        self._owner.tell({"event": event, "model": model, "version": version, **more})
+        self._owner.send_event({"event": event, "model": model, "version": version, **more})
         self.flush([self._owner])
 
     def _accept(self) -> None:
@@ -317,7 +314,7 @@ class Engine:
             client, route, record.call, form, arrays, now, deadline, record.priority
         )
         if isinstance(result, ServingError):
-            client.fail(record.call, result.code, result.message)
+            client.fail(record.call, result)
         elif result is not None:
             self.loader.want(result.model, result.version)
 
@@ -333,7 +330,7 @@ class Engine:
             return
         if self.scheduler.give_up([request]):
             del client.calls[call]
-            client.fail(call, Code.CANCELLED, "The call was cancelled.")
+            client.fail(call, ServingError("The call was cancelled.", Code.CANCELLED))
         else:
             self.scheduler.abandon(request)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, NotServed
 from sublet.errors import ServingError
 from sublet.inside import oom
 
@@ -47,7 +47,7 @@ def explained(error: BaseException, path: str = "") -> ServingError:
 def not_found(model: str, version: int | None) -> ServingError:
     """No version, or not this one: as TensorFlow Serving says it."""
     wanted = f"Latest({model})" if version is None else f"Specific({model}, {version})"
-    return ServingError(f"Servable not found for request: {wanted}", Code.NOT_FOUND)
+    return NotServed(f"Servable not found for request: {wanted}")
 
 
 def interrupted() -> ServingError:

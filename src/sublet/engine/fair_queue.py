@@ -47,13 +47,12 @@ class FairShares:
         return model, seconds
 
     def end(self, share: Share, seconds: float, weight: float) -> None:
-        """It took so long."""
+        """Correct the charge of a batch by what it really took."""
         model, expected = share
         if model in self._tags:
             self._tags[model] += (seconds - expected) / weight
 
     def forget(self, model: str) -> None:
-        """It is not served any more."""
         self._tags.pop(model, None)
 
 
@@ -69,7 +68,7 @@ has somebody who watches for it."""
 
 
 class RunningBatch(NamedTuple):
-    """A batch that has its turn."""
+    """A batch that runs."""
 
     batch: Batch
     share: Share
@@ -80,17 +79,15 @@ class RunningBatch(NamedTuple):
 
 
 class BatchProgress(NamedTuple):
-    """How a batch that runs stands."""
+    """How far a running batch is."""
 
     number: int
     model: str
     version: int
-    seconds: float
-    """Since it began."""
+    seconds: float  # Since it began.
     expected: float
     """What it takes as a rule; 0 if none of this model was ever done."""
-    wanted: bool
-    """Whether somebody still waits for it."""
+    wanted: bool  # Whether somebody still waits for it.
     holds_up: float
     """Seconds for which nothing else could begin because of it, though others have asked."""
 
@@ -110,14 +107,11 @@ class FairQueue:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.running = 0
-        self.begun = 0
-        """Batches, since the beginning."""
+        self.begun = 0  # Batches, since the beginning.
         self.queues: dict[Key, ModelQueue] = {}
-        self._waiting: dict[Key, ModelQueue] = {}
-        """Those that are not empty."""
+        self._waiting: dict[Key, ModelQueue] = {}  # Queues that are not empty.
         self._shares = FairShares()
-        self._began = 0.0
-        """When the last batch did."""
+        self._began = 0.0  # When the last batch began.
         self._runs: dict[int, RunningBatch] = {}
         """The batches that run, by their numbers."""
         self._asked: dict[str, float] = {}
@@ -214,7 +208,6 @@ class FairQueue:
         return min(times, default=None)
 
     def progress(self, now: float) -> list[BatchProgress]:
-        """How each batch that runs stands."""
         found = []
         for run in self._runs.values():
             batch, queue = run.batch, run.batch.queue

@@ -15,12 +15,11 @@ from sublet.channel import segments
 _SIZE = 4096
 PLACES = _SIZE // 2
 """Threads that can note what they run."""
-LARGEST = 0xFFFF
-"""Number of a model."""
+LARGEST = 0xFFFF  # The largest number of a model.
 
 
 def blank() -> memoryview:
-    """Notes that nobody reads."""
+    """A recorder that nobody reads."""
     return memoryview(bytearray(_SIZE)).cast("H")
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.codes import Code
-from sublet.engine import failures
+from sublet.channel.codes import Code, invalid_argument
+from sublet.engine import compute_threads, failures
 from sublet.engine.model_opening import Opened
 from sublet.engine.model_sources import FUNCTION
 from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
@@ -46,20 +46,18 @@ def stow(thing: Any, directory: str) -> tuple[str, dict[str, Any]]:
         import tensorflow as tf
 
         if getattr(thing, "input_signature", None) is None:
-            raise ServingError(
+            raise invalid_argument(
                 "This tf.function takes whatever it is given, so its inputs are not known. Give it "
-                "an input_signature: @tf.function(input_signature=[tf.TensorSpec(…)]).",
-                Code.INVALID_ARGUMENT,
+                "an input_signature: @tf.function(input_signature=[tf.TensorSpec(…)])."
             )
         module = tf.Module()
         module.function = thing
         tf.saved_model.save(module, path, signatures=thing.get_concrete_function())
         return path, {}
     if not callable(thing):
-        raise ServingError(
+        raise invalid_argument(
             f"{type(thing).__name__} cannot be served. "
-            "Give a path, a function, a tf.function or a Keras model.",
-            Code.INVALID_ARGUMENT,
+            "Give a path, a function, a tf.function or a Keras model."
         )
     import cloudpickle
 
@@ -82,6 +80,7 @@ class FunctionOpening:
     def open(self) -> Opened:
         import cloudpickle
 
+        compute_threads.start_eager()  # The function may run anything of TensorFlow.
         try:
             with open(self._path, "rb") as file:
                 function = cloudpickle.loads(file.read())
@@ -98,8 +97,6 @@ class FunctionOpening:
 
 
 class _Function:
-    """A function in memory."""
-
     def __init__(self, function: Callable[..., Any], batchable: bool) -> None:
         names = _parameters(function)
         signature = SignatureInfo(
@@ -133,10 +130,12 @@ class _Call(Bound):
             try:
                 result = self._function(**{name: inputs[name] for name in self._names})
             except (Exception, SystemExit) as error:
-                told = failures.explained(error)
-                if told is error or hasattr(error, "error_code"):
+                answer = failures.explained(error)
+                if answer is error or hasattr(error, "error_code"):
                     raise  # It says by itself what it is: ours, or TensorFlow's.
-                raise ServingError(f"{type(error).__name__}: {told.message}", told.code) from error
+                raise ServingError(
+                    f"{type(error).__name__}: {answer.message}", answer.code
+                ) from error
         if not isinstance(result, Mapping):
             several = result if isinstance(result, (tuple, list)) else (result,)
             result = {f"output_{number}": one for number, one in enumerate(several)}
@@ -149,10 +148,9 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = [one.name for one in parameters if one.kind in named and one.default is one.empty]
     if not names or any(one.kind is one.POSITIONAL_ONLY for one in parameters):
-        raise ServingError(
+        raise invalid_argument(
             "A function that is served takes its inputs by name. Give each a parameter, "
-            "as in `def predict(x): …`.",
-            Code.INVALID_ARGUMENT,
+            "as in `def predict(x): …`."
         )
     return names
 

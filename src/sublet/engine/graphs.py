@@ -21,8 +21,6 @@ class Node(Protocol):
 
 
 class Graph:
-    """A GraphDef, by names."""
-
     def __init__(self, definition: Any) -> None:
         self._definition = definition
         self._nodes: dict[str, Node] = {node.name: node for node in definition.node}
@@ -93,7 +91,6 @@ class Graph:
         return self._known[name]
 
     def _called(self, node: Node) -> list[str]:
-        """The functions that a node calls."""
         called = [node.op] if node.op in self._functions else []
         for value in node.attr.values():
             if value.HasField("func"):

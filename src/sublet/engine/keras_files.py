@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
+from sublet.engine import compute_threads
 from sublet.engine.model_opening import Opened
 from sublet.engine.savedmodel_loading import SavedModelOpening
 from sublet.errors import ServingError
@@ -68,6 +69,7 @@ def _loaded(path: str) -> Any:
         )
     import keras
 
+    compute_threads.start_eager()
     try:
         return keras.saving.load_model(path, compile=False)
     except Exception as wrong:

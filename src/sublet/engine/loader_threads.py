@@ -38,7 +38,6 @@ class Loader:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin to work."""
         for number in range(_THREADS):
             name = f"loader-{number}"
             threading.Thread(target=self._run, args=(not number,), name=name, daemon=True).start()

@@ -19,7 +19,7 @@ _PAUSE = 0.001
 
 
 class Meter:
-    """The pool of this process."""
+    """The memory pool of this process."""
 
     def __init__(self) -> None:
         self._lease = current_lease.current()
@@ -29,7 +29,6 @@ class Meter:
         return None if self._lease is None else allocator.limit(self._lease)
 
     def now(self) -> int | None:
-        """Bytes in use at this moment."""
         used = None if self._lease is None else allocator.usage(self._lease)
         return None if used is None else used[0]
 
@@ -80,7 +79,7 @@ class Need:
         self.forget()
 
     def forget(self) -> None:
-        """It is another model now."""
+        """Start anew, for another model."""
         self.bounded = False
         """Whether there is anything that would be too large."""
         self._seen = self._before = (0, 0)

@@ -30,10 +30,8 @@ class Loaded:
     name: str
     version: int
     opened: Opened
-    seconds: float
-    """That loading took, warm-up included."""
-    bytes: int
-    """Of TensorFlow's pool."""
+    seconds: float  # Loading took, warm-up included.
+    bytes: int  # Of TensorFlow's pool.
     stopped: threading.Event = dataclasses.field(default_factory=threading.Event, compare=False)
     """Set when its calls were interrupted."""
 
@@ -57,8 +55,7 @@ class Statistics:
     """That the last load took, 0 before the first."""
     loads: int
     uses: int
-    idle: float | None
-    """Seconds since the last use."""
+    idle: float | None  # Seconds since the last use.
     pinned: bool
     error: str
 

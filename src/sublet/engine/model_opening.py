@@ -63,7 +63,7 @@ class Attempt:
         threading.Thread(target=self._run, name=f"load {path}", daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended by then."""
+        """Whether it has ended within so many seconds."""
         return self._done.wait(max(0.0, seconds))
 
     def stop(self) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import invalid_argument
 from sublet.errors import ServingError
 
 LARGEST = 64
@@ -34,8 +34,7 @@ class Options:
     """Seconds that a batch waits to be full; 0 takes what is there."""
     sizes: tuple[int, ...] = ()
     """Rows that a batch may have: it is filled up to the next. None: any number."""
-    enqueued: int = ENQUEUED
-    """Batches that may wait."""
+    enqueued: int = ENQUEUED  # Batches that may wait.
     weight: float = 1.0
     """Its share of the device where models compete."""
     priority: int = 0
@@ -50,36 +49,36 @@ class Options:
     """Whether each request is a batch of its own."""
 
     @classmethod
-    def read(cls, told: Mapping[str, Any], few_shapes: bool = False) -> Options:
+    def read(cls, options: Mapping[str, Any], few_shapes: bool = False) -> Options:
         """From the options of a model; names that are not ours are left to others.
 
         `few_shapes`: where nothing is said, batches are filled up to powers of two. A GPU's
         libraries look for the best algorithm anew for every shape; a processor gains nothing.
         """
-        largest = _whole(told, "max_batch_size", LARGEST)
-        sizes = told.get("allowed_batch_sizes") or ()
+        largest = _whole(options, "max_batch_size", LARGEST)
+        sizes = options.get("allowed_batch_sizes") or ()
         listed = isinstance(sizes, (list, tuple))
         if not listed or not all(isinstance(size, int) and size > 0 for size in sizes):
             raise _wrong("allowed_batch_sizes", "is a list of whole numbers above 0")
         if sizes:
             if list(sizes) != sorted(set(sizes)):
                 raise _wrong("allowed_batch_sizes", "must be in rising order")
-            if "max_batch_size" in told and sizes[-1] != largest:
+            if "max_batch_size" in options and sizes[-1] != largest:
                 raise _wrong("allowed_batch_sizes", "must end with max_batch_size")
             largest = sizes[-1]
-        _check_others(told)
-        target = told.get("latency_target_ms")
+        _check_others(options)
+        target = options.get("latency_target_ms")
         return cls(
             largest,
-            _number(told, "batch_timeout_micros", 0.0, zero=True) * 1e-6,
+            _number(options, "batch_timeout_micros", 0.0, zero=True) * 1e-6,
             tuple(sizes) or (powers(largest) if few_shapes else ()),
-            _whole(told, "max_enqueued_batches", ENQUEUED),
-            _number(told, "weight", 1.0),
-            told.get("priority", 0),
-            bool(told.get("pad_variable_length_inputs", False)),
-            None if target is None else _number(told, "latency_target_ms", 0.0) * 1e-3,
-            bool(sizes) or "max_batch_size" in told,
-            bool(told.get("alone", False)) or largest == 1,
+            _whole(options, "max_enqueued_batches", ENQUEUED),
+            _number(options, "weight", 1.0),
+            options.get("priority", 0),
+            bool(options.get("pad_variable_length_inputs", False)),
+            None if target is None else _number(options, "latency_target_ms", 0.0) * 1e-3,
+            bool(sizes) or "max_batch_size" in options,
+            bool(options.get("alone", False)) or largest == 1,
         )
 
     def padded(self, rows: int) -> int:
@@ -92,33 +91,33 @@ def powers(largest: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*(1 << n for n in range(largest.bit_length())), largest]))
 
 
-def _check_others(told: Mapping[str, Any]) -> None:
+def _check_others(options: Mapping[str, Any]) -> None:
     """What the store takes as it is."""
     for name in ("hold_seconds", "idle_seconds", "load_timeout"):
-        _number(told, name, 0.0, zero=True)
+        _number(options, name, 0.0, zero=True)
     for name in ("alone", "batchable", "follow_links", "pad_variable_length_inputs", "pin",
                  "stateful", "warm_up"):  # fmt: skip
-        if told.get(name) not in (None, True, False):
+        if options.get(name) not in (None, True, False):
             raise _wrong(name, "is True or False")
-    if type(told.get("priority", 0)) is not int:
+    if type(options.get("priority", 0)) is not int:
         raise _wrong("priority", "is a whole number")
-    tags = told.get("tags") or ()
+    tags = options.get("tags") or ()
     if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
         raise _wrong("tags", "is a list of names")
-    rows = told.get("warm_up_rows") or ()
+    rows = options.get("warm_up_rows") or ()
     if not isinstance(rows, (list, tuple)) or not all(type(n) is int and n > 0 for n in rows):
         raise _wrong("warm_up_rows", "is a list of whole numbers above 0")
 
 
-def _whole(told: Mapping[str, Any], name: str, default: int) -> int:
-    value = told.get(name, default)
+def _whole(options: Mapping[str, Any], name: str, default: int) -> int:
+    value = options.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise _wrong(name, "is a whole number above 0")
     return value
 
 
-def _number(told: Mapping[str, Any], name: str, default: float, zero: bool = False) -> float:
-    value = told.get(name, default)
+def _number(options: Mapping[str, Any], name: str, default: float, zero: bool = False) -> float:
+    value = options.get(name, default)
     if (
         not isinstance(value, (int, float))
         or isinstance(value, bool)
@@ -129,4 +128,4 @@ def _number(told: Mapping[str, Any], name: str, default: float, zero: bool = Fal
 
 
 def _wrong(name: str, rule: str) -> ServingError:
-    return ServingError(f"The option {name} {rule}.", Code.INVALID_ARGUMENT)
+    return invalid_argument(f"The option {name} {rule}.")

@@ -9,14 +9,12 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import QueueFull
 from sublet.errors import ServingError
 
 from .memory import Need
 from .model_options import Options
 
-FULL = "The batch scheduling queue to which this task was submitted is full"
-"""How the refusal begins that concerns all requests for a model, not one."""
 _MERGED = 4 << 20
 """Bytes up to which requests are merged: beyond it the copy costs more than the batch saves."""
 _WHILE_LOADING = 16
@@ -49,8 +47,7 @@ class Kind:
         """Whether it was seen to give a row for each row; until then none is split."""
         self.error: ServingError | None = None
         """Why none of its requests can be run."""
-        self.bound: Any = None
-        """What it was last checked against."""
+        self.bound: Any = None  # What it was last checked against.
         self.need = Need()
         """Shared by all kinds of a signature."""
 
@@ -101,8 +98,7 @@ class Request:
         self.client = client
         self.call = call
         self.route = route
-        self.taken = 0
-        """Rows that are in batches already."""
+        self.taken = 0  # Rows that are in batches already.
         self.waits = 0
         """What it counts for in its queue."""
         self.done = False
@@ -128,13 +124,12 @@ class Part(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of their inputs."""
         request = self.request
         return request.nbytes * (self.stop - self.start) // (request.rows or 1)
 
 
 class Batch(NamedTuple):
-    """What is run at once."""
+    """Requests, or parts of one, that run at once."""
 
     queue: ModelQueue
     kind: Kind
@@ -164,10 +159,8 @@ class ModelQueue:
         self.options = options
         self.limit = options.largest
         """Rows of the next batch at most; below `largest` while a latency target asks for it."""
-        self.rows = 0
-        """That wait."""
-        self.running = 0
-        """Batches that run."""
+        self.rows = 0  # Rows that wait.
+        self.running = 0  # Batches that run.
         self.present = False
         """Whether the model is in memory; if not, nothing is due."""
         self.proven = False
@@ -185,15 +178,11 @@ class ModelQueue:
         the same time."""
         self.loading = False
         self.kinds: dict[Hashable, Kind] = {}
-        self.needs: dict[str, Need] = {}
-        """By signature."""
-        self.seconds = 0.0
-        """Expected of a batch."""
+        self.needs: dict[str, Need] = {}  # By signature.
+        self.seconds = 0.0  # Expected of a batch.
         self.per_row = 0.0
-        self.asked = 0.0
-        """When the last request came."""
-        self.requests = 0
-        """That were taken, since the beginning."""
+        self.asked = 0.0  # When the last request came.
+        self.requests = 0  # Taken into batches so far.
         self.batches = 0
         self._waiting: dict[int, dict[Kind, deque[Request]]] = {}
         self._order: list[int] = []
@@ -214,7 +203,12 @@ class ModelQueue:
         if not self.present:
             bound *= _WHILE_LOADING
         if self.rows and self.rows + rows > bound:
-            return full(-(-self.rows // self.options.largest), self.options.enqueued)
+            enqueued = -(-self.rows // self.options.largest)
+            # As TensorFlow Serving says it.
+            return QueueFull(
+                "The batch scheduling queue to which this task was submitted is full; currently "
+                f"{enqueued} batches enqueued and max_enqueued_batches is {self.options.enqueued}"
+            )
         self.rows += rows
         request.waits = rows
         by_kind = self._waiting.get(request.priority)
@@ -299,7 +293,7 @@ class ModelQueue:
             kind.bound = kind.error = None
 
     def drain(self) -> list[Request]:
-        """All that wait, taken out."""
+        """Take out all that wait."""
         found = [request for request in self if not request.done]
         self._waiting.clear()
         self._order.clear()
@@ -412,11 +406,3 @@ class ModelQueue:
             self.limit = max(1, min(self.limit, rows) * 3 // 4)
         elif rows >= self.limit and oldest < 0.8 * target:
             self.limit = min(self.options.largest, self.limit + 1)
-
-
-def full(batches: int, most: int) -> ServingError:
-    """As TensorFlow Serving says it."""
-    return ServingError(
-        f"{FULL}; currently {batches} batches enqueued and max_enqueued_batches is {most}",
-        Code.UNAVAILABLE,
-    )

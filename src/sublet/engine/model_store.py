@@ -39,11 +39,10 @@ T = TypeVar("T")
 
 
 class Taken(NamedTuple):
-    """Bytes of the pool."""
+    """Bytes of the pool that a call took."""
 
     bytes: int
-    room: int
-    """That there were for it."""
+    room: int  # Bytes that there were for it.
 
 
 class ModelStore:
@@ -211,7 +210,6 @@ class ModelStore:
         return self._residents.memory()
 
     def close(self) -> None:
-        """Unload everything."""
         for key in list(self._entries):
             self.forget(*key)
         if self._cache:

@@ -31,10 +31,8 @@ class Habit:
     """How a model has been used so far, in memory or not: so many uses in so much time, of which
     older ones count less."""
 
-    known: float
-    """Since when it could have been."""
-    used: float | None = None
-    """When it was last."""
+    known: float  # Since when it is known.
+    used: float | None = None  # When it was used last.
     seconds: float = 0.0
     uses: float = 0.0
 
@@ -52,23 +50,20 @@ class Habit:
         return max((self.seconds + self.quiet(now)) / max(self.uses, 1.0), _SHORTEST)
 
     def quiet(self, now: float) -> float:
-        """Seconds since the last use."""
         return now - (self.known if self.used is None else self.used)
 
 
 @dataclasses.dataclass(frozen=True)
 class Residency:
-    """A model in memory."""
+    """A model in memory, as the choice sees it."""
 
     key: Hashable
     bytes: int
     seconds: float
     """What it costs to load it again."""
-    loaded: float
-    """When it came."""
+    loaded: float  # When it was loaded.
     habit: Habit
-    busy: bool = False
-    """It has requests, queued or running."""
+    busy: bool = False  # It has requests, queued or running.
     pinned: bool = False
     hold: float = 0.0
     """Seconds that it stays at least, if there is another way."""

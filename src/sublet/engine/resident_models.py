@@ -128,7 +128,6 @@ class Residents:
         return max(0, (self._meter.limit or 0) - kept)
 
     def sweep(self) -> list[Key]:
-        """As `Store.sweep`."""
         self.take_peak()
         with self._lock:
             keys = paging.expired(self._all(), self._clock())
@@ -136,7 +135,6 @@ class Residents:
         return cast("list[Key]", keys)
 
     def memory(self) -> dict[str, int | None]:
-        """As `Store.memory`."""
         with self._lock:
             held = sum(resident.bytes for resident in self._all())
         return {"limit": self._meter.limit, "models": held, "reserve": self._reserve.bytes}
@@ -191,7 +189,6 @@ class Residents:
                 self.drop(entry)
 
     def _all(self) -> list[paging.Residency]:
-        """All that takes memory."""
         return [
             entry.residency(self._busy(*entry.key))
             for entry in self._entries.values()

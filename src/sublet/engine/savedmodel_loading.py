@@ -55,7 +55,6 @@ class _Session:
         self.signatures: dict[str, Bound] = {}
 
     def prepare(self, feed: list[str], fetch: list[str], target: list[str]) -> Run:
-        """Arrays in, arrays out."""
         try:
             return self._short(feed, fetch, target)
         except (ImportError, AttributeError):
@@ -104,8 +103,6 @@ class _Session:
 
 
 class SavedModelOpening:
-    """The opening of a SavedModel."""
-
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
         self._path = path
         self._tags = frozenset(options.get("tags") or ("serve",))
@@ -240,7 +237,6 @@ def _preparing(session: _Session, signature: SignatureInfo) -> Any:
 
 
 def _imported(definition: Any, producer: Any) -> Any:
-    """A graph with these nodes."""
     try:
         return _imported_short(definition, producer)
     except (ImportError, AttributeError):

@@ -46,11 +46,9 @@ class MetaGraph:
     """One graph of a SavedModel; nearly always there is one."""
 
     tags: frozenset[str]
-    version: str
-    """Of the TensorFlow that wrote it."""
+    version: str  # Of the TensorFlow that wrote it.
     signatures: dict[str, SignatureInfo]
-    variables: bool
-    """Whether it has any to restore."""
+    variables: bool  # Whether it has any to restore.
 
 
 class Malformed(ValueError):
@@ -68,7 +66,6 @@ def read(directory: str) -> list[MetaGraph]:
 
 
 def parse(data: memoryview) -> list[MetaGraph]:
-    """The same, of bytes."""
     graphs = [_meta_graph(value) for value in messages(data, 2)]
     if not graphs:
         raise Malformed("it has no graph")

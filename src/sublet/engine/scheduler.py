@@ -39,8 +39,7 @@ class Scheduler:
         held = current_lease.current()
         self._few_shapes = held is not None and held.on_gpu
         self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
-        """OnEvent when a batch is done."""
+        self._idle = threading.Condition(self._lock)  # Notified when a batch is done.
 
     def add(
         self,
@@ -152,7 +151,6 @@ class Scheduler:
             request.abandoned = True
 
     def progress(self) -> list[BatchProgress]:
-        """How each batch that runs stands."""
         with self._lock:
             return self._queue.progress(time.monotonic())
 
@@ -244,7 +242,6 @@ class Scheduler:
         return lost
 
     def models(self) -> list[dict[str, Any]]:
-        """What is known of each version."""
         stored = {(one.name, one.version): one for one in self.store.statistics()}
         with self._lock:
             queues = list(self._queue.queues.values())

@@ -6,5 +6,5 @@ _SOCKET, _FILES = ".sock", ".files"
 
 
 def files_of(socket: str) -> str:
-    """Its path."""
+    """The directory of this socket."""
     return socket.removesuffix(_SOCKET) + _FILES

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import invalid_argument
 from sublet.engine.savedmodel_proto import fields, messages
 from sublet.engine.signatures import Array, Bound
 from sublet.errors import ServingError
@@ -111,7 +111,6 @@ def read(path: str) -> Iterator[WarmupRequest]:
 
 
 def parse(log: memoryview) -> Iterator[WarmupRequest]:
-    """The requests of one PredictionLog."""
     for kind, body in fields(log):
         if not isinstance(body, memoryview):
             continue
@@ -157,9 +156,8 @@ def _examples(request: memoryview) -> Array:
 
 
 def _bad(path: str, why: str) -> ServingError:
-    return ServingError(
+    return invalid_argument(
         f"The warm-up requests of {path} cannot be used: {why}. "
         "Record them again, or leave them out: `sublet serve --enable_model_warmup=false`, or "
-        "warm_up=False for an Engine.",
-        Code.INVALID_ARGUMENT,
+        "warm_up=False for an Engine."
     )

@@ -25,7 +25,7 @@ _BEARER = b"bearer "
 
 
 class Right(IntEnum):
-    """What a request needs."""
+    """What a client needs for a request, from less to more."""
 
     OPEN = 0
     CALL = 1
@@ -39,8 +39,7 @@ class Access(Struct, frozen=True):
     """Of those who may call models; everybody may if there are none."""
     reloaders: tuple[bytes, ...] = ()
     """Of those who may reload; they may call models, too."""
-    reload: bool = False
-    """Whether clients may reload at all."""
+    reload: bool = False  # Whether clients may reload at all.
 
     def refusal(self, right: Right, owner: bool, authorization: bytes) -> ServingError | None:
         """Why this is refused, if it is. `owner`: it comes from the server's own user, over a Unix
@@ -69,7 +68,7 @@ class Access(Struct, frozen=True):
 
 
 def digests(tokens: Iterable[bytes]) -> tuple[bytes, ...]:
-    """As they are kept."""
+    """Tokens as `Access` keeps them."""
     return tuple(sha256(token).digest() for token in tokens)
 
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from msgspec import Struct, field
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 
 
@@ -27,8 +27,7 @@ class TensorSpec(Struct, frozen=True):
 
     name: str
     """Of the tensor in the graph, as `x:0`."""
-    dtype: int
-    """As in TensorFlow's DataType."""
+    dtype: int  # As in TensorFlow's DataType.
     shape: tuple[int, ...] | None = None
     """-1 for a dimension of any size; None for any rank."""
 
@@ -56,6 +55,10 @@ class Version(Struct, frozen=True):
     signatures: Mapping[str, Signature] | None = None
     """None while nobody has looked into the model."""
 
+    def answers(self, silent: Collection[str]) -> bool:
+        """Whether some engine that has this version answers."""
+        return any(engine not in silent for engine in self.engines)
+
 
 class Model(Struct, frozen=True):
     """All versions of a model that are known, and its labels."""
@@ -66,8 +69,6 @@ class Model(Struct, frozen=True):
 
 
 class Catalogue(Struct, frozen=True):
-    """All models."""
-
     models: Mapping[str, Model] = field(default_factory=dict)
 
     def find(self, name: str, version: int | None = None, label: str | None = None) -> Version:
@@ -94,9 +95,7 @@ class Catalogue(Struct, frozen=True):
         model = self.models.get(name)
         number = None if model is None else model.labels.get(label)
         if number is None:
-            raise ServingError(
-                f"Unrecognized servable version label: {label}", Code.INVALID_ARGUMENT
-            )
+            raise invalid_argument(f"Unrecognized servable version label: {label}")
         return number
 
     def known(
@@ -117,20 +116,14 @@ class Catalogue(Struct, frozen=True):
             raise ServingError(f"Could not find any versions of model {name}", Code.NOT_FOUND)
         return [versions[number] for number in sorted(versions, reverse=True)]
 
-
-def unready(catalogue: Catalogue, silent: Collection[str]) -> str:
-    """Why not all models can be called, empty if they can. Models that failed do not count: others
-    are served without them. `silent` are the sockets of engines that give no answers."""
-    for model in catalogue.models.values():
-        there = [one for one in model.versions.values() if one.state is State.AVAILABLE]
-        if any(not answers(one, silent) for one in there):
-            return "An engine does not answer, or is being started again."
-        coming = {State.START, State.LOADING}
-        if not there and any(one.state in coming for one in model.versions.values()):
-            return "A model is not loaded yet."
-    return ""
-
-
-def answers(version: Version, silent: Collection[str]) -> bool:
-    """Whether some engine that has this version gives answers."""
-    return any(engine not in silent for engine in version.engines)
+    def unready(self, silent: Collection[str]) -> str:
+        """Why not all models can be called, empty if they can. Models that failed do not count:
+        others are served without them. `silent` are the sockets of engines that do not answer."""
+        for model in self.models.values():
+            there = [one for one in model.versions.values() if one.state is State.AVAILABLE]
+            if any(not one.answers(silent) for one in there):
+                return "An engine does not answer, or is being started again."
+            coming = {State.START, State.LOADING}
+            if not there and any(one.state in coming for one in model.versions.values()):
+                return "A model is not loaded yet."
+        return ""

@@ -11,12 +11,8 @@ HALF = 19
 
 
 class Kind(NamedTuple):
-    """One type of a tensor."""
-
-    number: int
-    """As in TensorFlow's DataType."""
-    word: str
-    """As TensorFlow's errors say it."""
+    number: int  # As in TensorFlow's DataType.
+    word: str  # As TensorFlow's errors say it.
     array: np.dtype[Any] | None
     """As NumPy has it; None if it takes a package that is not installed."""
     triton: str = ""

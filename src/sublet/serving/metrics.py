@@ -15,8 +15,7 @@ from sublet.serving.statistics import Inferences
 
 REQUEST_BOUNDS = tuple(10 * 1.8**power for power in range(33))
 """In microseconds, to about 20 minutes."""
-QUEUE_BOUNDS = tuple(100 * 1.2**power for power in range(52))
-"""In microseconds, to about a second."""
+QUEUE_BOUNDS = tuple(100 * 1.2**power for power in range(52))  # In microseconds, to about a second.
 
 
 class Spread(Struct):
@@ -27,11 +26,9 @@ class Spread(Struct):
 
     @classmethod
     def of(cls, bounds: tuple[float, ...]) -> "Spread":
-        """An empty one."""
         return cls([0] * (len(bounds) + 1))
 
     def add(self, bounds: tuple[float, ...], amount: float) -> None:
-        """Count one."""
         self.buckets[bisect_left(bounds, amount)] += 1
         self.total += amount
 
@@ -44,8 +41,7 @@ _STATES = {"known": "unloaded", "ready": "loaded"}
 class Tally(Struct):
     """All that one front end has counted."""
 
-    requests: dict[tuple[str, int], int] = field(default_factory=dict)
-    """By model and code."""
+    requests: dict[tuple[str, int], int] = field(default_factory=dict)  # By model and code.
     latencies: dict[Key, Spread] = field(default_factory=dict)
     """By model, API and entry point; microseconds."""
     runs: dict[tuple[str, str], Spread] = field(default_factory=dict)
@@ -56,7 +52,6 @@ class Tally(Struct):
     """By model and version."""
 
     def request(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
-        """Count a finished request."""
         counted = (model, code)
         self.requests[counted] = self.requests.get(counted, 0) + 1
         if code == Code.OK:
@@ -65,8 +60,8 @@ class Tally(Struct):
                 spread = self.latencies[key] = Spread.of(REQUEST_BOUNDS)
             spread.add(REQUEST_BOUNDS, seconds * 1e6)
 
-    def run(self, model: str, api: str, queued: float, computed: float) -> None:
-        """Count what the engine said about an answer."""
+    def batch(self, model: str, api: str, queued: float, computed: float) -> None:
+        """Count the times of the batch that an answer was in."""
         if (spread := self.runs.get((model, api))) is None:
             spread = self.runs[(model, api)] = Spread.of(REQUEST_BOUNDS)
             self.waits.setdefault(model, Spread.of(QUEUE_BOUNDS))
@@ -93,15 +88,11 @@ class Row(Struct, frozen=True):
     loads: int = 0
     evictions: int = 0
     requests: int = 0
-    waiting: int = 0
-    """Rows in its queue."""
-    idle: float | None = None
-    """Seconds since its last use."""
+    waiting: int = 0  # Rows in its queue.
+    idle: float | None = None  # Seconds since its last use.
     pinned: bool = False
-    error: str = ""
-    """Why it is not served."""
-    device: str = ""
-    """Where the engine is."""
+    error: str = ""  # Why it is not served.
+    device: str = ""  # Where the engine is.
 
     @classmethod
     def read(cls, report: Mapping[str, Any], engine: str, device: str) -> "Row":
@@ -126,7 +117,6 @@ class Row(Struct, frozen=True):
 
 
 def add(tallies: Iterable[Tally]) -> Tally:
-    """The sum of them."""
     whole = Tally()
     for tally in tallies:
         for counted, number in tally.requests.items():

@@ -14,8 +14,7 @@ from collections.abc import Callable
 
 from sublet.text import plain
 
-_BURST = 1000
-"""Lines that may come at once."""
+_BURST = 1000  # Lines that may come at once.
 _RATE = 20.0
 """Lines in a second, in the long run."""
 _LONGEST = 4000

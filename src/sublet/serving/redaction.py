@@ -48,7 +48,6 @@ def redacted(catalogue: Catalogue, names: Names) -> Catalogue:
 
 
 def names_of(configs: Mapping[str, ModelConfig]) -> dict[str, str]:
-    """The directories of these models."""
     return {config.base_path: name for name, config in configs.items()}
 
 

@@ -37,7 +37,7 @@ class Inferences(Struct):
         self.computed_seconds += computed
 
     def fail(self, seconds: float) -> None:
-        """Count a call that was not."""
+        """Count a call that failed."""
         self.failed += 1
         self.failed_seconds += seconds
 
@@ -48,11 +48,12 @@ class Inferences(Struct):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-Counts = Mapping[tuple[str, int], Inferences]
-"""By model and version."""
+Counts = Mapping[tuple[str, int], Inferences]  # By model and version.
 
 
-def told(catalogue: Catalogue, counts: Counts, name: str, number: int | None) -> dict[str, Any]:
+def model_statistics(
+    catalogue: Catalogue, counts: Counts, name: str, number: int | None
+) -> dict[str, Any]:
     """The statistics of a version, of all versions of a model, or of all models if it is empty.
 
     Raises ServingError if there are none.

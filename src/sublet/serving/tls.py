@@ -18,8 +18,7 @@ class Tls(Struct, frozen=True):
     server_cert: str
     custom_ca: str = ""
     """Whose certificates clients show; the system's authorities if it is empty."""
-    client_verify: bool = False
-    """Whether clients must show one."""
+    client_verify: bool = False  # Whether clients must show one.
 
 
 def context(tls: Tls, protocol: str = GRPC) -> ssl.SSLContext:

@@ -127,10 +127,10 @@ def test_ports_to_engines_that_nobody_names_any_more_are_closed(engine: NumpyEng
     async def story() -> None:
         router = EngineRouter()
         version = served(engine)
-        await router.news(put(Catalogue(), version))
+        await router.update(put(Catalogue(), version))
         await call(router, router.catalogue.find("double"))
         (client,) = router._clients.values()
-        await router.news(Catalogue())
+        await router.update(Catalogue())
         assert client.closed
 
     asyncio.run(story())
@@ -147,7 +147,7 @@ def test_requests_for_names_that_no_model_has_are_counted_as_one() -> None:
 def test_a_call_is_let_through_for_each_that_a_full_queue_has_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sublet.serving.frontend.backpressure._MOMENT", 3600.0)
+    monkeypatch.setattr("sublet.serving.frontend.backpressure._BELIEVED", 3600.0)
 
     async def story(own: NumpyEngine) -> None:
         router = EngineRouter()
@@ -211,12 +211,12 @@ def test_a_call_in_flight_is_answered_by_an_engine_that_nobody_names_any_more(
     async def story(own: NumpyEngine) -> None:
         router = EngineRouter()
         version = Version("held", 1, State.AVAILABLE, engines=(own.path,))
-        await router.news(put(Catalogue(), version))
+        await router.update(put(Catalogue(), version))
         running = asyncio.ensure_future(call(router, version))
         while not (tmp_path / "begun").exists():
             await asyncio.sleep(0.001)
         (client,) = router._clients.values()
-        await router.news(Catalogue())
+        await router.update(Catalogue())
         assert not client.closed
         own.touch("go")
         await running

@@ -8,7 +8,7 @@ from msgspec import Struct, convert
 
 from sublet.channel import tensors
 from sublet.channel.client_protocol import Answer
-from sublet.channel.codes import Code
+from sublet.channel.codes import invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, TensorSpec
 
@@ -24,9 +24,9 @@ class Signatures(Struct, frozen=True):
     all: Mapping[str, Signature]
 
     @classmethod
-    def read(cls, told: Any) -> "Signatures":
-        """As an engine tells them."""
-        return cls(convert(told, dict[str, Signature]))
+    def read(cls, described: Any) -> "Signatures":
+        """From an engine's answer."""
+        return cls(convert(described, dict[str, Signature]))
 
     def find(self, name: str | None) -> str:
         """The signature that is meant: the default one, or the only one."""
@@ -37,9 +37,8 @@ class Signatures(Struct, frozen=True):
                 return next(iter(self.all))
             name = DEFAULT
         if name not in self.all:
-            raise ServingError(
-                f"The model has no signature {name!r}, only: {', '.join(sorted(self.all))}.",
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
+                f"The model has no signature {name!r}, only: {', '.join(sorted(self.all))}."
             )
         return name
 
@@ -55,17 +54,15 @@ def arrange(
     specs = signatures.all[name].inputs
     if args:
         if len(args) > 1 or named or len(specs) != 1:
-            raise ServingError(
-                f"Name the inputs of this model: {', '.join(f'{one}=…' for one in specs)}.",
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
+                f"Name the inputs of this model: {', '.join(f'{one}=…' for one in specs)}."
             )
         ((only, spec),) = specs.items()
         return name, {only: fit(only, args[0], spec)}
     if named.keys() != specs.keys():
-        raise ServingError(
+        raise invalid_argument(
             f"The inputs of this model are {', '.join(specs)}; given were "
-            f"{', '.join(named) or 'none'}.",
-            Code.INVALID_ARGUMENT,
+            f"{', '.join(named) or 'none'}."
         )
     return name, {one: fit(one, named[one], spec) for one, spec in specs.items()}
 
@@ -101,16 +98,14 @@ def _array(name: str, value: Any) -> Array:
     try:
         return np.asarray(value)
     except ValueError:
-        raise ServingError(
+        raise invalid_argument(
             f"The input {name!r} has rows of different lengths, which is no array. "
-            "Fill up the shorter ones.",
-            Code.INVALID_ARGUMENT,
+            "Fill up the shorter ones."
         ) from None
 
 
 def _unfit(name: str, array: Array, spec: TensorSpec) -> ServingError:
-    return ServingError(
+    return invalid_argument(
         f"The input {name!r} has to be {tensors.NAMES.get(spec.dtype, spec.dtype)}; {array.dtype} "
-        "cannot be made that without loss. Convert it before.",
-        Code.INVALID_ARGUMENT,
+        "cannot be made that without loss. Convert it before."
     )

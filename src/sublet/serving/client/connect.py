@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.client_protocol import Answer
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, NotServed
 from sublet.channel.sync_client import SyncClient, Unsent
 from sublet.errors import ServingError
 from sublet.serving.client import engine_directory, notices
@@ -25,8 +25,6 @@ _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
 
 _PATIENCE = 10.0
 """Seconds for an engine to say what it has: one that was stopped is passed over."""
-_NOT_HERE = "Servable not found for request:"
-"""How an engine begins that does not have the model: nothing has run."""
 
 
 def connect(name: str, version: int | None = None) -> "Model":
@@ -59,7 +57,7 @@ class Model:
 
     @property
     def signatures(self) -> Signatures:
-        """How it can be called."""
+        """How the model can be called."""
         self._connect()
         return self._signatures
 
@@ -106,7 +104,6 @@ class Model:
         return self._connect().buffer(whole, dtype)
 
     def close(self) -> None:
-        """Hang up."""
         with self._lock:
             if self._client is not None and self._pid == os.getpid():
                 self._client.close()
@@ -148,7 +145,7 @@ class Model:
 
     def _once_more(self, error: ServingError, client: SyncClient, known: Signatures) -> bool:
         """Whether a call that was refused like this is to be made again."""
-        if error.code == Code.NOT_FOUND and error.message.startswith(_NOT_HERE):
+        if isinstance(error, NotServed):
             return self._moved(client)
         return error.code in _MISFITS and self._changed(client, known)
 
@@ -201,9 +198,9 @@ def _find(
     refused: ServingError | None = None
     for path, client in engine_directory.open_all(but):
         try:
-            told = client.ask({"ask": "models"}, _PATIENCE)
+            rows = client.ask({"ask": "models"}, _PATIENCE)
             # A list of rows, as the engine answers this question; others are answered by objects.
-            served |= {one["model"] for one in told}  # type: ignore[index]
+            served |= {one["model"] for one in rows}  # type: ignore[index]
             if name in served:
                 found = client.ask({"ask": "describe", "model": name, "version": version})
                 return client, path, int(found["version"]), Signatures.read(found["signatures"])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from sublet.channel.client_protocol import Answer
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.sync_client import SyncClient
 from sublet.client import job_request
 from sublet.client.job_follower import JobFollower
@@ -68,8 +68,7 @@ class EngineProcess:
     ) -> None:
         home = Home.find()
         self._directory = EngineDirectory(home)
-        self.path = self._directory.socket
-        """Where the engine listens."""
+        self.path = self._directory.socket  # Where the engine listens.
         self.files = self._directory.files
         """A directory for what is made for it; goes with it."""
         self.lease: Lease | None = None
@@ -112,7 +111,6 @@ class EngineProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it may still answer."""
         return not self._over
 
     def wait(self, timeout: float | None = None) -> None:
@@ -172,7 +170,6 @@ class EngineProcess:
             self._on_wait("")
 
     def started(self, message: "Started") -> None:
-        """From the broker: it runs."""
         self.pid, self.warm = message.pid, message.how
         self._forget_process()  # Another broker may say it once more.
         with self._state, contextlib.suppress(OSError):  # It has ended already.
@@ -361,7 +358,6 @@ class Engine:
         return self.worker.client
 
     def _find(self, name: str) -> tuple[int, Signatures]:
-        """The newest version of a model."""
         found = self._models.get(name)
         if not found:
             known = ", ".join(sorted(self._models)) or "none"
@@ -376,23 +372,20 @@ class Engine:
 def _load(
     client: SyncClient, name: str, version: int, path: str, options: dict[str, Any]
 ) -> "_Loaded":
-    told = {"model": name, "version": version}
-    client.ask({"ask": "add", **told, "path": path, "options": options})
-    found = client.ask({"ask": "load", **told})
+    key = {"model": name, "version": version}
+    client.ask({"ask": "add", **key, "path": path, "options": options})
+    found = client.ask({"ask": "load", **key})
     return _Loaded(path, options, Signatures.read(found["signatures"]))
 
 
 def _check(name: str, version: int, options: dict[str, Any]) -> None:
     if not isinstance(name, str) or not name:
-        raise ServingError(f"{name!r} is no name of a model.", Code.INVALID_ARGUMENT)
+        raise invalid_argument(f"{name!r} is no name of a model.")
     if type(version) is not int or version < 0:
-        raise ServingError(
-            f"The version {version!r} is no whole number from 0 on.", Code.INVALID_ARGUMENT
-        )
+        raise invalid_argument(f"The version {version!r} is no whole number from 0 on.")
     for unknown in options.keys() - OPTIONS:
-        raise ServingError(
-            f"There is no option {unknown!r}; there are: {', '.join(sorted(OPTIONS))}.",
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
+            f"There is no option {unknown!r}; there are: {', '.join(sorted(OPTIONS))}."
         )
 
 

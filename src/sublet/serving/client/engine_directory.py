@@ -41,8 +41,7 @@ class EngineDirectory:
                 f"The path {self.socket} is too long for a socket.",
                 "Set SUBLET_HOME to a shorter one.",
             )
-        self.files = files_of(self.socket)
-        """A directory."""
+        self.files = files_of(self.socket)  # The engine's own directory.
         draft = f"{self.files}.part"
         os.mkdir(draft, mode=0o700)
         self._lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -102,8 +101,7 @@ def _engines() -> list[Path]:
     return [path for own in owners for _, path in random.sample(own, len(own))]
 
 
-_PATIENCE = 5.0
-"""Seconds for an engine to answer."""
+_PATIENCE = 5.0  # Seconds for an engine to answer.
 
 
 def list_models() -> list[Row]:
@@ -112,8 +110,8 @@ def list_models() -> list[Row]:
     rows: list[Row] = []
     for path, client in open_all():
         try:
-            told: Any = client.ask({"ask": "models"}, _PATIENCE)
-            rows += [Row.read(one, path.stem, str(one.get("device") or "")) for one in told]
+            reports: Any = client.ask({"ask": "models"}, _PATIENCE)
+            rows += [Row.read(one, path.stem, str(one.get("device") or "")) for one in reports]
         except ServingError:
             continue
         finally:

@@ -31,36 +31,35 @@ class Notice(Struct, frozen=True):
 
 
 class Notices:
-    """A server's."""
+    """The notices of one server, in a file that it owns."""
 
     def __init__(self) -> None:
         directory = Home.find().path / "engines"
         self._path = directory / _NAME.replace("*", f"{os.getpid()}-{os.urandom(4).hex()}")
-        self._told: list[Notice] = []
+        self._notices: list[Notice] = []
         self._lock = -1
 
     def tell(self, catalogue: Catalogue) -> None:
         """Say what is wrong now. A disk that cannot take it keeps nothing from being served."""
-        told = [
+        notices = [
             Notice(version.model, version.number, version.code, version.error)
             for model in catalogue.models.values()
             for version in model.versions.values()
             if version.state is State.END and version.error
         ]
-        if told != self._told:
-            self._told = told
+        if notices != self._notices:
+            self._notices = notices
             with contextlib.suppress(OSError):
                 self._write()
 
     def close(self) -> None:
-        """The server ends."""
         self._path.unlink(missing_ok=True)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def _write(self) -> None:
-        if not self._told:
+        if not self._notices:
             self.close()
             return
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,7 +68,7 @@ class Notices:
         try:
             # Nobody sees it before it is locked.
             fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(lock, msgspec.json.encode(self._told))
+            os.write(lock, msgspec.json.encode(self._notices))
             os.rename(draft, self._path)
         except OSError:
             os.close(lock)

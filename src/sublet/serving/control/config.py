@@ -70,10 +70,8 @@ class Settings(Struct, frozen=True):
     metrics_path: str | None = METRICS_PATH
     cors: bool = False
     """Whether pages of any site may call the REST API."""
-    tls: Tls | None = None
-    """Of the gRPC port."""
-    rest_tls: Tls | None = None
-    """Of the REST port."""
+    tls: Tls | None = None  # Of the gRPC port.
+    rest_tls: Tls | None = None  # Of the REST port.
     access: Access = Access()
     reload_roots: tuple[str, ...] = ()
     """Where clients may have models loaded from; none for beside those of the beginning."""
@@ -163,28 +161,28 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
     """What an engine is told about one version. Raises ServingError if it may not be served."""
     if not settings.follow_links:
         model_directories.check_link(config.base_path, path)
-    told = dict(settings.batching)
+    options = dict(settings.batching)
     if settings.per_model_batching:
         own = os.path.join(path, PER_MODEL)
         if os.path.isfile(own):
-            told = batching(read_batching(read(own, PER_MODEL), own))
-    told.pop("num_batch_threads", None)  # They are the engine's, not a model's.
-    told |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
-    told["warm_up"] = settings.warmup
+            options = batching(read_batching(read(own, PER_MODEL), own))
+    options.pop("num_batch_threads", None)  # They are the engine's, not a model's.
+    options |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
+    options["warm_up"] = settings.warmup
     if settings.idle is not None:
-        told["idle_seconds"] = settings.idle
+        options["idle_seconds"] = settings.idle
     if settings.tags:
-        told["tags"] = list(settings.tags)
+        options["tags"] = list(settings.tags)
     if timeout := config.load_timeout or settings.load_timeout:
-        told["load_timeout"] = timeout
+        options["load_timeout"] = timeout
     if settings.follow_links:
-        told["follow_links"] = True
-    return told
+        options["follow_links"] = True
+    return options
 
 
 def batching(parameters: BatchingParameters) -> dict[str, Any]:
     """Batching parameters as options of a model; what the file leaves open is left out."""
-    told = {
+    options = {
         name: getattr(parameters, name)
         for name in (
             "max_batch_size",
@@ -195,16 +193,15 @@ def batching(parameters: BatchingParameters) -> dict[str, Any]:
         if getattr(parameters, name) is not None
     }
     if parameters.allowed_batch_sizes:
-        told["allowed_batch_sizes"] = list(parameters.allowed_batch_sizes)
+        options["allowed_batch_sizes"] = list(parameters.allowed_batch_sizes)
     if parameters.pad_variable_length_inputs:
-        told["pad_variable_length_inputs"] = True
+        options["pad_variable_length_inputs"] = True
     if parameters.enable_large_batch_splitting and parameters.max_execution_batch_size:
-        told["max_batch_size"] = parameters.max_execution_batch_size
-    return told
+        options["max_batch_size"] = parameters.max_execution_batch_size
+    return options
 
 
 def read(path: str, flag: str) -> str:
-    """The text of a file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -50,18 +50,14 @@ class ModelConfig(Struct, frozen=True):
     labels: Mapping[str, int] = field(default_factory=dict)
     isolate: bool = False
     """Give it an engine of its own."""
-    pin: bool = False
-    """Keep it in memory."""
-    weight: float = 1.0
-    """Its share of turns."""
-    priority: int = 0
-    """Of calls that name none."""
+    pin: bool = False  # Keep it in memory.
+    weight: float = 1.0  # Its share of the device.
+    priority: int = 0  # Of calls that name none.
     load_timeout: float = 0.0
     """Seconds after which loading it is given up; 0 for the server's."""
     device: str = ""
     """Where it is to be; empty for any device of the server."""
-    replicas: int = 1
-    """On how many devices."""
+    replicas: int = 1  # On how many devices.
 
 
 class BatchingParameters(Struct, frozen=True):
@@ -79,19 +75,15 @@ class BatchingParameters(Struct, frozen=True):
 
 
 class Monitoring(Struct, frozen=True):
-    """Whether metrics are shown, and where."""
-
     enable: bool = False
     path: str = METRICS_PATH
 
 
 def read_models(text: str, source: str = "model config") -> tuple[ModelConfig, ...]:
-    """The models of a --model_config_file."""
     return _models(_parse("ModelServerConfig", text, source), source)
 
 
 def decode_models(data: bytes, source: str = "model config") -> tuple[ModelConfig, ...]:
-    """The models of a serialized ModelServerConfig."""
     config = serving("ModelServerConfig")()
     try:
         config.ParseFromString(data)
@@ -103,7 +95,6 @@ def decode_models(data: bytes, source: str = "model config") -> tuple[ModelConfi
 
 
 def read_batching(text: str, source: str = "batching parameters") -> BatchingParameters:
-    """The parameters of a --batching_parameters_file."""
     given = _parse("BatchingParameters", text, source)
     values: dict[str, Any] = {
         name: getattr(given, name).value
@@ -120,13 +111,11 @@ def read_batching(text: str, source: str = "batching parameters") -> BatchingPar
 
 
 def read_tls(text: str, source: str = "TLS config") -> Tls:
-    """What an --ssl_config_file says."""
     given = _parse("SSLConfig", text, source)
     return Tls(**{name: getattr(given, name) for name in Tls.__struct_fields__})
 
 
 def read_monitoring(text: str, source: str = "monitoring config") -> Monitoring:
-    """What a --monitoring_config_file says."""
     given = _parse("MonitoringConfig", text, source).prometheus_config
     path = given.path or METRICS_PATH
     if not path.startswith("/"):
@@ -249,18 +238,18 @@ def _parse(name: str, text: str, source: str) -> Any:
     try:
         return text_format.Parse(text, message, descriptor_pool=pool())
     except text_format.ParseError as wrong:
-        told = re.sub(r"^\d+:\d+ : ", "", str(wrong))
+        text = re.sub(r"^\d+:\d+ : ", "", str(wrong))
         line = wrong.GetLine()
         where = source if line is None else f"{source}, line {line}"
-        raise BadRequest(f"{where}: {told[:300]}", _hint(told)) from None
+        raise BadRequest(f"{where}: {text[:300]}", _hint(text)) from None
     except (UnicodeError, RecursionError) as wrong:
         raise BadRequest(
             f"{source}: this is no text of a {name}.", "Write it as in TensorFlow Serving."
         ) from wrong
 
 
-def _hint(told: str) -> str:
-    unknown = re.search(r'Message type "([\w.]+)" has no field named', told)
+def _hint(text: str) -> str:
+    unknown = re.search(r'Message type "([\w.]+)" has no field named', text)
     if unknown is None:
         return "Values are written as `name: value`, groups of them as `name { … }`."
     fields = pool().FindMessageTypeByName(unknown[1]).fields

@@ -68,7 +68,6 @@ class EngineLife:
 
     @property
     def loading(self) -> tuple[Key, ...]:
-        """What it was just loading."""
         return tuple(self._loading)
 
     def number(self, key: Key) -> int:
@@ -78,7 +77,6 @@ class EngineLife:
         return self._numbers.get(key, 0)
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Note an event of the engine."""
         key = (str(event.get("model")), int(event.get("version") or 0))
         if event.get("event") == "loading":
             self._loading[key] = None
@@ -90,7 +88,6 @@ class EngineLife:
         self._condemned, self._hung = end, set(hung)
 
     def end(self, outcome: "Ended | None") -> None:
-        """Its process is gone."""
         end = self._condemned
         if end is None and outcome is not None:
             end = judge(outcome.outcome, self._oom_kills, oom_kills())

@@ -57,8 +57,7 @@ class EngineSupervisor:
     ) -> None:
         self.device = device_name
         self.path = ""
-        self.silent = False
-        """Whether its engine does not answer."""
+        self.silent = False  # Whether its engine does not answer.
         self.load_lock = asyncio.Lock()
         self.restarts = 0
         self._name = name

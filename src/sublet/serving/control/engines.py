@@ -23,8 +23,7 @@ from sublet.serving.metrics import Row
 from sublet.units import MiB
 
 _LEAST = 512 * MiB
-_SCRATCH = 256 * MiB
-"""For what models compute with."""
+_SCRATCH = 256 * MiB  # For what models compute with.
 
 _EngineKey = tuple[str, str | None]
 """The name of a device, and the model that has an engine of its own there."""

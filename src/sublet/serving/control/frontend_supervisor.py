@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from sublet.errors import WorldError
-from sublet.serving import link as say
+from sublet.serving import frontend_link as messages
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.control.watchdog import Patience
 from sublet.serving.metrics import Tally, add
@@ -40,7 +40,7 @@ class FrontEnds:
 
     def __init__(
         self,
-        openings: list[say.Opening],
+        openings: list[messages.Opening],
         reload: Reload,
         exposition: Exposition,
         patience: Patience,
@@ -95,7 +95,7 @@ class FrontEnds:
         """Let each answer what it has; whether all did in that time."""
         self._ending = True
         for one in self._live.values():
-            one.link.send(say.Drain(seconds))
+            one.link.send(messages.Drain(seconds))
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(one.process.wait() for one in self._live.values()))
@@ -164,29 +164,29 @@ class FrontEnds:
             raise
         return one
 
-    def _news(self) -> say.News:
-        return say.News(self._number, self._catalogue, self._names, self._silent)
+    def _news(self) -> messages.News:
+        return messages.News(self._number, self._catalogue, self._names, self._silent)
 
-    async def _asked(self, one: "_FrontEnd", message: say.Asked) -> None:
-        if isinstance(message, say.Reload):
+    async def _asked(self, one: "_FrontEnd", message: messages.Asked) -> None:
+        if isinstance(message, messages.Reload):
             code, error = await self._reload(message.config)
-            one.link.send(say.Reloaded(message.number, code, error))
-        elif isinstance(message, say.AskExposition):
-            one.link.send(say.Exposition(message.number, await self._exposition()))
+            one.link.send(messages.Reloaded(message.number, code, error))
+        elif isinstance(message, messages.AskExposition):
+            one.link.send(messages.Exposition(message.number, await self._exposition()))
         else:
-            one.link.send(say.Statistics(message.number, (await self.tally()).inferences))
+            one.link.send(messages.Statistics(message.number, (await self.tally()).inferences))
 
 
 class _FrontEnd:
     """One process, and what was heard from it."""
 
-    link: say.Link
+    link: messages.Link
 
     def __init__(
         self,
         place: int,
         process: asyncio.subprocess.Process,
-        asked: Callable[["_FrontEnd", say.Asked], Awaitable[None]],
+        asked: Callable[["_FrontEnd", messages.Asked], Awaitable[None]],
     ) -> None:
         self.place = place
         self.process = process
@@ -207,8 +207,8 @@ class _FrontEnd:
     async def start(
         cls,
         place: int,
-        opening: say.Opening,
-        asked: Callable[["_FrontEnd", say.Asked], Awaitable[None]],
+        opening: messages.Opening,
+        asked: Callable[["_FrontEnd", messages.Asked], Awaitable[None]],
     ) -> "_FrontEnd":
         ours, theirs = socket.socketpair()
         with theirs:
@@ -224,7 +224,7 @@ class _FrontEnd:
                 env=_MALLOC | os.environ,
             )
         one = cls(place, process, asked)
-        one.link = await say.Link.over(ours, say.FromFrontEnd, one._heard, one._lost)
+        one.link = await messages.Link.over(ours, messages.FromFrontEnd, one._heard, one._lost)
         one.link.send(opening)
         return one
 
@@ -249,7 +249,7 @@ class _FrontEnd:
         """Whether it gives a sign of life in that time, or has gone."""
         if not self._pinged:
             self._pinged = True
-            self.link.send(say.Ping())
+            self.link.send(messages.Ping())
         try:
             await asyncio.wait_for(self._until(lambda: not self._pinged), seconds)
         except TimeoutError:
@@ -258,14 +258,13 @@ class _FrontEnd:
 
     async def count(self, number: int) -> None:
         """Until its tally is fresh, has not come for a while, or it has gone."""
-        self.link.send(say.AskTally(number))
+        self.link.send(messages.AskTally(number))
         try:
             await asyncio.wait_for(self._until(lambda: self._counted >= number), _TALLY_WAIT)
         except TimeoutError:
             return
 
     def kill(self) -> None:
-        """End it at once."""
         # `Process.kill` may reap what has just ended, and asyncio then complains of a lost child.
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -276,26 +275,26 @@ class _FrontEnd:
             self._changed.clear()
             await self._changed.wait()
 
-    def _heard(self, message: say.FromFrontEnd) -> None:
+    def _heard(self, message: messages.FromFrontEnd) -> None:
         match message:
-            case say.Ready():
+            case messages.Ready():
                 self._ready = True
-            case say.Failed(error):
+            case messages.Failed(error):
                 self._error = error
-            case say.Pong():
+            case messages.Pong():
                 self._pinged = False
-            case say.Heard(number):
+            case messages.Heard(number):
                 self._number = max(self._number, number)
-            case say.Counted(number, tally):
+            case messages.Counted(number, tally):
                 self.tally = tally
                 self._counted = max(self._counted, number)
-            case say.Reload() | say.AskExposition() | say.AskStatistics():
+            case messages.Reload() | messages.AskExposition() | messages.AskStatistics():
                 task = asyncio.create_task(self._answer(message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         self._changed.set()
 
-    async def _answer(self, message: say.Asked) -> None:
+    async def _answer(self, message: messages.Asked) -> None:
         await self._asked(self, message)
 
     def _lost(self) -> None:

@@ -28,8 +28,7 @@ class Listeners:
         self._sockets: dict[str, list[list[socket.socket]]] = {}
         """By protocol: for each address, one socket for all or one for each front end."""
         self._paths: list[str] = []
-        self.public: list[str] = []
-        """Protocols that other machines can reach."""
+        self.public: list[str] = []  # Protocols that other machines can reach.
 
     def open_tcp(self, protocol: str, host: str, port: int, flag: str) -> int:
         """Take a port, 0 for any free one; the port."""

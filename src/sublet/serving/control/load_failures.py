@@ -42,11 +42,9 @@ class Failures:
         return self._crashes.get(key, 0)
 
     def crashed(self, key: Key) -> None:
-        """It has ended engines once more."""
         self._crashes[key] = self.crashes(key) + 1
 
     def failed(self, key: Key, mark: str, now: float, again: bool = True) -> None:
-        """It could not be loaded."""
         before = self._failures.get(key)
         tries = before.tries + 1 if before is not None and before.mark == mark else 0
         self._failures[key] = _Failure(mark, tries, self._due(tries, now) if again else None)
@@ -60,7 +58,6 @@ class Failures:
         return due is not None
 
     def worked(self, key: Key) -> None:
-        """It could be loaded."""
         self._failures.pop(key, None)
 
     def dropped(self, key: Key) -> None:

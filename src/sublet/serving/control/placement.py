@@ -21,8 +21,7 @@ class EngineDevice(Struct, frozen=True):
 
     name: str
     """For people: the device's, with a number if it is named more than once."""
-    asked: str | None
-    """What the broker is asked for."""
+    asked: str | None  # What the broker is asked for.
     device: Device | None = None
     """None where only the broker knows: within a lease."""
 

@@ -111,13 +111,11 @@ class Reconciler(Replicas):
             self._reconcile_soon(name)
 
     def engine_started_soon(self, engine: SupervisedEngine) -> None:
-        """Begin with `engine_started`."""
         task = asyncio.create_task(self.engine_started(engine))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
     def close(self) -> None:
-        """Do nothing more."""
         for task in (*self._reconciling.values(), *self._returning):
             task.cancel()
 

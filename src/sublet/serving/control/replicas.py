@@ -330,7 +330,7 @@ class Replicas:
     def _fail(
         self, key: Key, directory: ModelDirectory, error: SubletError, again: bool = True
     ) -> None:
-        """No engine can have it."""
+        """No engine can have this version."""
         self._replicas.pop(key, None)
         code = Code(error.code) if isinstance(error, ServingError) else Code.UNAVAILABLE
         self._failures.failed(key, directory.mark, time.monotonic(), again)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
 from sublet.home import Home
-from sublet.serving import link as say
+from sublet.serving import frontend_link as messages
 from sublet.serving import metrics, redaction
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.client.notices import Notices
@@ -38,7 +38,7 @@ _LOOK = 1.0
 
 
 class Addresses(Struct, frozen=True):
-    """Where it listens."""
+    """The addresses that the server listens on."""
 
     rest: str | None = None
     grpc: str | None = None
@@ -112,44 +112,43 @@ class Server:
         return self._frontends.publish(catalogue, names, self._engines.silent)
 
     def _publish_again(self) -> None:
-        """Others are silent now."""
         self.publish(self.reconciler.catalogue)
 
     async def acknowledged(self, number: int) -> None:
         await self._frontends.acknowledged(number)
 
-    def _open(self) -> tuple[Addresses, list[say.Opening]]:
+    def _open(self) -> tuple[Addresses, list[messages.Opening]]:
         """Take all addresses before anything is started."""
-        told, listeners = self.settings, self._listeners
+        settings, listeners = self.settings, self._listeners
         rest = grpc = None
-        if told.rest_port is not None:
-            port = listeners.open_tcp("rest", told.host, told.rest_port, "--rest_api_port")
-            rest = _address(told.host, port)
-        if told.grpc_port is not None:
-            port = listeners.open_tcp("grpc", told.host, told.grpc_port, "--port")
-            grpc = _address(told.host, port)
-        if told.rest_socket_path is not None:
-            listeners.open_unix("rest", told.rest_socket_path, "--unix")
-        if told.grpc_socket_path is not None:
-            listeners.open_unix("grpc", told.grpc_socket_path, "--grpc_socket_path")
+        if settings.rest_port is not None:
+            port = listeners.open_tcp("rest", settings.host, settings.rest_port, "--rest_api_port")
+            rest = _address(settings.host, port)
+        if settings.grpc_port is not None:
+            port = listeners.open_tcp("grpc", settings.host, settings.grpc_port, "--port")
+            grpc = _address(settings.host, port)
+        if settings.rest_socket_path is not None:
+            listeners.open_unix("rest", settings.rest_socket_path, "--unix")
+        if settings.grpc_socket_path is not None:
+            listeners.open_unix("grpc", settings.grpc_socket_path, "--grpc_socket_path")
         openings = [
-            say.Opening(
+            messages.Opening(
                 listeners.numbers("rest", place),
                 listeners.numbers("grpc", place),
-                told.rest_timeout,
-                told.metrics_path,
-                told.max_request,
-                told.frontends,
-                told.cors,
-                told.tls,
-                told.rest_tls,
-                told.access,
+                settings.rest_timeout,
+                settings.metrics_path,
+                settings.max_request,
+                settings.frontends,
+                settings.cors,
+                settings.tls,
+                settings.rest_tls,
+                settings.access,
             )
-            for place in range(told.frontends)
+            for place in range(settings.frontends)
         ]
-        for warning in config.exposure_warnings(told, listeners.public):
+        for warning in config.exposure_warnings(settings, listeners.public):
             self._tell(warning)
-        return Addresses(rest, grpc, told.rest_socket_path, told.grpc_socket_path), openings
+        return Addresses(rest, grpc, settings.rest_socket_path, settings.grpc_socket_path), openings
 
     async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
         configs = config.models(self.settings)
@@ -190,7 +189,7 @@ class Server:
 
     async def _watch_config(self, last: tuple[ModelConfig, ...]) -> None:
         """Serve what the config file says whenever it says something else than before."""
-        told = ""
+        last_error = ""
         while self.settings.model_config_file is not None and self.settings.config_poll > 0:
             await asyncio.sleep(self.settings.config_poll)
             wrong = ""
@@ -201,9 +200,9 @@ class Server:
                     last = configs
             except SubletError as error:
                 wrong = str(error)
-            if wrong and wrong != told:
+            if wrong and wrong != last_error:
                 self._tell(wrong)
-            told = wrong
+            last_error = wrong
 
     async def _reload(self, data: bytes) -> tuple[int, str]:
         """What a client's HandleReloadConfigRequest asks for; its answer."""

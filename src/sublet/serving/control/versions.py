@@ -76,7 +76,7 @@ def put(catalogue: Catalogue, version: Version) -> Catalogue:
 
 
 def forget(catalogue: Catalogue, name: str, number: int) -> Catalogue:
-    """The same without this version."""
+    """The catalogue without this version."""
     model = catalogue.models.get(name)
     if model is None or number not in model.versions:
         return catalogue
@@ -90,7 +90,7 @@ def with_model(catalogue: Catalogue, model: Model) -> Catalogue:
 
 
 def without_model(catalogue: Catalogue, name: str) -> Catalogue:
-    """The same without this model."""
+    """The catalogue without this model."""
     return Catalogue({n: one for n, one in catalogue.models.items() if n != name})
 
 

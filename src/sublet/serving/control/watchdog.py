@@ -42,7 +42,7 @@ class WatchedBatch(Struct, frozen=True):
 
 
 class Verdict(NamedTuple):
-    """What to do about them."""
+    """What to do about the batches of an engine."""
 
     interrupt: tuple[WatchedBatch, ...]
     hung: tuple[WatchedBatch, ...]

@@ -56,7 +56,6 @@ class Acceptor:
             self._watch(each, None if each.family == socket.AF_UNIX else secure)
 
     def close(self) -> None:
-        """Take in nobody any more."""
         for each in self._listeners:
             self._loop.remove_reader(each.fileno())
             each.close()

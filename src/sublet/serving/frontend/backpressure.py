@@ -1,20 +1,54 @@
-"""Which queues are full, as far as a front end knows: no call is sent to hear just that.
+"""Refuses calls of models whose queue is full, without asking the engine, and not all at once.
 
 A queue that has refused a call is believed to be full for a moment. Meanwhile one call is let
 through for each that is done, so that the queue stays as full as it was, and what a flooded model
-costs its engine does not grow with the flood. Pure.
+costs its engine does not grow with the flood.
+
+A client that is refused and comes back at once would keep the processors busy with refusals, which
+its model needs: 24 connections where 20 have room were refused 25,000 times a second, and the model
+ran half as many rows. So refusals are delayed, and sent together.
 """
 
 import asyncio
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, QueueFull
 from sublet.errors import ServingError
 
 _BELIEVED = 0.02
 """Seconds. Others may have left the queue of whom this front end knows nothing."""
+_DELAY = 0.01
+"""Seconds. Whoever is refused has to hear it soon."""
 
-Key = tuple[str, int]
-"""A model and its version."""
+Key = tuple[str, int]  # A model and its version.
+
+
+class DelayedRefusal(ServingError):
+    """The error of a call that is refused; it is sent when `due` is done."""
+
+    def __init__(self, message: str, code: int, due: "asyncio.Future[None]") -> None:
+        super().__init__(message, code)
+        self.due = due
+
+
+class DelayedRefusals:
+    """For one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def refusal(self, message: str) -> DelayedRefusal:
+        """A refusal that is due together with those of the same moment."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_later(_DELAY, self._release)
+        self._waiting.append(loop.create_future())
+        return DelayedRefusal(message, Code.UNAVAILABLE, self._waiting[-1])
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
 
 class _FullQueue:
@@ -28,7 +62,7 @@ class _FullQueue:
 
 
 class Backpressure:
-    """Times are seconds of one clock, given by the caller."""
+    """Which queues are full, as far as a front end knows. Pure: the caller gives the time."""
 
     def __init__(self) -> None:
         self._full: dict[Key, _FullQueue] = {}
@@ -38,12 +72,11 @@ class Backpressure:
         self._full[key] = _FullQueue(text, now + _BELIEVED)
 
     def done(self, key: Key) -> None:
-        """A call has left its queue."""
         if self._full and (queue := self._full.get(key)) is not None:
             queue.free_places += 1
 
     def check(self, key: Key, now: float) -> None:
-        """Raises what a call would hear; one that may go takes a place."""
+        """Raises QueueFull if the queue is; a call that may go takes a place."""
         if not self._full or (queue := self._full.get(key)) is None:
             return
         if now >= queue.until:
@@ -51,38 +84,4 @@ class Backpressure:
         elif queue.free_places:
             queue.free_places -= 1
         else:
-            raise ServingError(queue.text, Code.UNAVAILABLE)
-
-
-_DELAY = 0.01
-"""Seconds. Who is refused has to hear it soon."""
-
-
-class Later(ServingError):
-    """What a call is refused with; it is told when `when` is done."""
-
-    def __init__(self, error: ServingError, when: "asyncio.Future[None]") -> None:
-        super().__init__(error.message, error.code)
-        self.when = when
-
-
-class DelayedRefusals:
-    """For one event loop."""
-
-    def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def next(self) -> "asyncio.Future[None]":
-        """Done when those are that were asked for just before."""
-        loop = asyncio.get_running_loop()
-        if not self._waiting:
-            loop.call_later(_DELAY, self._come)
-        future = loop.create_future()
-        self._waiting.append(future)
-        return future
-
-    def _come(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            raise QueueFull(queue.text)

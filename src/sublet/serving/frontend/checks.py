@@ -6,7 +6,7 @@ REST and gRPC share these checks. The texts are those of TensorFlow Serving wher
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature
 from sublet.serving.dtypes import ARRAYS, word
@@ -24,9 +24,7 @@ def check_signature(
     if signature is not None:
         return name, signature
     if rest:
-        raise ServingError(
-            f'Serving signature name: "{name}" not found in signature def', Code.INVALID_ARGUMENT
-        )
+        raise invalid_argument(f'Serving signature name: "{name}" not found in signature def')
     raise ServingError(f'Serving signature key "{name}" not found.', Code.FAILED_PRECONDITION)
 
 
@@ -40,13 +38,13 @@ def check_inputs(signature: Signature, inputs: Arrays) -> None:
         kind = ARRAYS.get(array.dtype)
         if kind is None or kind.number != spec.dtype:
             given = str(array.dtype) if kind is None else kind.word
-            raise _refused(
+            raise invalid_argument(
                 f"Expects arg[{index}] to be {word(spec.dtype)} but {given} is provided"
                 f' (input "{name}")'
             )
         shape = array.shape
         if spec.shape is not None and shape[1:] != spec.shape[1:] and not _fits(shape, spec.shape):
-            raise _refused(
+            raise invalid_argument(
                 f'Input "{name}" has shape {_text(shape)}, but the signature takes '
                 f"{_text(spec.shape)}. Send rows of that shape."
             )
@@ -56,13 +54,13 @@ def check_names(signature: Signature, names: Collection[str]) -> None:
     """Refuse a set of inputs that is not the signature's."""
     sent, wanted = set(names), set(signature.inputs)
     if len(sent) != len(wanted):
-        raise _refused(
+        raise invalid_argument(
             f"input size does not match signature: {len(sent)}!={len(wanted)} "
             f"len({_set(sent)}) != len({_set(wanted)}). Sent extra: {_set(sent - wanted)}. "
             f"Missing but required: {_set(wanted - sent)}."
         )
     for alias in sorted(wanted - sent):
-        raise _refused(
+        raise invalid_argument(
             f"Signature input alias: {alias}(feed name: {signature.inputs[alias].name}) not found "
             f"in request and no default value provided. Inputs expected to be in the request "
             f"{_set(sent)}, or default input alias set: "
@@ -74,12 +72,12 @@ def check_outputs(signature: Signature, wanted: Sequence[str]) -> tuple[str, ...
     seen: set[str] = set()
     for alias in wanted:
         if alias not in signature.outputs:
-            raise _refused(
+            raise invalid_argument(
                 f"output tensor alias not found in signature: {alias} Outputs expected to be in "
                 f"the set {_set(signature.outputs)}."
             )
         if alias in seen:
-            raise _refused(f"duplicate output tensor alias: {alias}")
+            raise invalid_argument(f"duplicate output tensor alias: {alias}")
         seen.add(alias)
     return tuple(wanted)
 
@@ -103,7 +101,3 @@ def _set(names: Collection[str]) -> str:
 
 def _text(shape: Sequence[int]) -> str:
     return "[" + ",".join(map(str, shape)) + "]"
-
-
-def _refused(message: str) -> ServingError:
-    return ServingError(message, Code.INVALID_ARGUMENT)

@@ -1,4 +1,4 @@
-"""Who sits behind a front end's backend: knows what is served, and takes calls to the engines."""
+"""Routes calls to engines: knows what is served, and has a client for each engine."""
 
 import asyncio
 import itertools
@@ -11,14 +11,12 @@ import numpy as np
 
 from sublet.channel.async_client import AsyncClient
 from sublet.channel.client_protocol import Answer
-from sublet.channel.codes import Code
-from sublet.engine.model_queue import FULL
+from sublet.channel.codes import Code, QueueFull
 from sublet.errors import ServingError
-from sublet.serving import catalogue
-from sublet.serving import link as say
+from sublet.serving import frontend_link as messages
 from sublet.serving.catalogue import Catalogue, Signature, Version
-from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals, Later
-from sublet.serving.frontend.limits import MemoryBudget, short
+from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals
+from sublet.serving.frontend.limits import MemoryBudget, exhausted
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.metrics import Tally
 from sublet.serving.redaction import Names, redact
@@ -29,15 +27,12 @@ _UNKNOWN = "(unknown)"
 _MOST_LENT = 128
 """Large requests that come in directly to where the engine reads them."""
 _GONE = 1 << 30
-"""More than ever wait: an engine that has ended is the last to be asked."""
+"""More calls than ever wait: an engine that has ended is the last to be chosen."""
 _APIS = {"tensorflow/serving/classify": "Classify", "tensorflow/serving/regress": "Regress"}
 
 
 class EngineRouter:
-    """A `ModelBackend`. One per front end; everything happens in its event loop.
-
-    There is one client to each engine. The server's news come through `heard`.
-    """
+    """The `ModelBackend` of a front end. Everything happens in its event loop."""
 
     def __init__(self) -> None:
         self.catalogue = Catalogue()
@@ -45,15 +40,15 @@ class EngineRouter:
         self.names: Names = {}
         """Directories of the server, for what engines say of them."""
         self.silent: frozenset[str] = frozenset()
-        """The sockets of engines that give no answers."""
-        self.link: say.Link | None = None
+        """The sockets of engines that do not answer."""
+        self.link: messages.Link | None = None
         self.budget = MemoryBudget()
         """For tensors of calls that are not answered."""
         self._backpressure = Backpressure()
         self._refusals = DelayedRefusals()
         self._clients: dict[str, AsyncClient] = {}
         self._retired: list[AsyncClient] = []
-        """Ports that no new call goes through; each has calls to finish."""
+        """Clients that get no new calls; each has some to finish."""
         self._questions: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -66,17 +61,16 @@ class EngineRouter:
         deadline: float | None = None,
         priority: int = 0,
     ) -> Awaitable[Answer]:
-        """As `ModelBackend.run`; a future, as a rule: a task for each call would cost too much."""
+        # A future, as a rule: a task for each call would cost too much.
         client = self._clients.get(self._engine(version))
         if client is None or client.closed or client.stale:
-            return self._infer_later(version, signature, inputs, outputs, deadline, priority)
+            return self._connect_and_call(version, signature, inputs, outputs, deadline, priority)
         return self._call(client, version, signature, inputs, outputs, deadline, priority)
 
     def unready(self, version: Version | None = None) -> str:
-        """As `ModelBackend.unready`."""
         if version is None:
-            return catalogue.unready(self.catalogue, self.silent)
-        if catalogue.answers(version, self.silent):
+            return self.catalogue.unready(self.silent)
+        if version.answers(self.silent):
             return ""
         return f"The engine of {version.model} does not answer, or is being started again."
 
@@ -90,14 +84,13 @@ class EngineRouter:
         return np.empty(size, np.uint8).data
 
     def admit(self, version: Version) -> None:
-        """As `ModelBackend.admit`."""
         try:
             self._backpressure.check((version.model, version.number), time.monotonic())
-        except ServingError as full:
-            raise Later(full, self._refusals.next()) from None
+        except QueueFull as full:
+            raise self._refusals.refusal(full.message) from None
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
-        """As `ModelBackend.describe`. The server has looked into all that it offers."""
+        # The server has looked into all that it offers.
         if version.signatures is None:
             raise ServingError(
                 f"The signatures of {version.model} version {version.number} are not known yet.",
@@ -106,30 +99,23 @@ class EngineRouter:
         return version.signatures
 
     async def reload(self, config: bytes) -> None:
-        """As `ModelBackend.reload`."""
-        number = next(self._numbers)
-        reply = await self._ask(number, say.Reload(number, config))
+        reply = await self._ask(lambda number: messages.Reload(number, config))
         if reply.code:
             raise ServingError(reply.error, reply.code)
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
-        """As `ModelBackend.count`."""
         name = model if model in self.catalogue.models else _UNKNOWN
         self.tally.request(name, api, entrypoint, code, seconds)
 
     async def exposition(self) -> str:
-        """As `ModelBackend.exposition`."""
-        number = next(self._numbers)
-        text: str = (await self._ask(number, say.AskExposition(number))).text
+        text: str = (await self._ask(messages.AskExposition)).text
         return text
 
     async def statistics(self) -> Counts:
-        """As `ModelBackend.statistics`."""
-        number = next(self._numbers)
-        counts: Counts = (await self._ask(number, say.AskStatistics(number))).inferences
+        counts: Counts = (await self._ask(messages.AskStatistics)).inferences
         return counts
 
-    async def news(self, catalogue: Catalogue) -> None:
+    async def update(self, catalogue: Catalogue) -> None:
         """Serve this from now on; returns when no call goes to what was before."""
         self.catalogue = catalogue
         engines = {
@@ -141,18 +127,18 @@ class EngineRouter:
         for path in self._clients.keys() - engines:
             self._retired.append(self._clients.pop(path))
         self.tidy()
-        # Whoever found a version before this has, two turns later, put its call on the channel.
+        # Whoever found a version before this has sent its call two turns of the loop later.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     def tidy(self) -> None:
-        """Close what nobody uses any more."""
+        """Close clients that no call uses any more."""
         for client in [client for client in self._retired if not len(client)]:
             self._retired.remove(client)
             client.close()
 
-    def answered(self, message: say.Answered) -> None:
-        """The server's answer to something that was asked."""
+    def answered(self, message: messages.Answered) -> None:
+        """The server's answer to a question."""
         future = self._questions.pop(message.number, None)
         if future is not None and not future.done():
             future.set_result(message)
@@ -168,8 +154,7 @@ class EngineRouter:
         self._questions.clear()
 
     def _engine(self, version: Version) -> str:
-        """The engine for a call; of several the one that has the fewest of ours to answer, and that
-        gives answers at all."""
+        """The engine for a call: of several, one that answers and has the fewest of our calls."""
         if len(version.engines) < 2:
             return version.engines[0] if version.engines else ""
         return min(version.engines, key=lambda path: (path in self.silent, self._waiting(path)))
@@ -180,9 +165,8 @@ class EngineRouter:
             return 0
         return _GONE if client.closed else len(client)
 
-    async def _infer_later(self, version: Version, *call: Any) -> Answer:
-        """The same, once there is a client."""
-        return await self._call(await self._client_for(version), version, *call)
+    async def _connect_and_call(self, version: Version, *call: Any) -> Answer:
+        return await self._call(await self._connected(version), version, *call)
 
     def _call(
         self, client: AsyncClient, version: Version, signature: str, inputs: Arrays, *rest: Any
@@ -194,11 +178,10 @@ class EngineRouter:
         self.budget.take(size, client.abandoned)
         try:
             future = client.call(version.model, version.number, signature, inputs, *rest)
-        except (OSError, MemoryError):
+        except BaseException as error:
             self.budget.give(size)
-            raise short() from None
-        except BaseException:
-            self.budget.give(size)
+            if isinstance(error, OSError | MemoryError):
+                raise exhausted() from None
             raise
         began = time.monotonic()
         future.add_done_callback(partial(self._finished, version, signature, size, rows, began))
@@ -218,7 +201,7 @@ class EngineRouter:
         key = version.model, version.number
         calls = self.tally.inference(*key)
         error = None if done.cancelled() else done.exception()
-        if isinstance(error, ServingError) and error.message.startswith(FULL):
+        if isinstance(error, QueueFull):
             self._backpressure.full(key, error.message, now)
         else:
             self._backpressure.done(key)
@@ -232,40 +215,38 @@ class EngineRouter:
         if version.signatures is not None and (one := version.signatures.get(signature)):
             api = _APIS.get(one.method, api)
         answer = done.result()
-        self.tally.run(version.model, api, answer.queued, answer.computed)
+        self.tally.batch(version.model, api, answer.queued, answer.computed)
         calls.answer(rows, answer.rows, now - began, answer.queued, answer.computed)
 
-    async def _ask(self, number: int, message: say.Asked) -> Any:
+    async def _ask(self, make: Any) -> Any:
+        """Ask the server; `make` makes the question of its number."""
         if self.link is None:
             raise ServingError("The server is ending.", Code.UNAVAILABLE)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._questions[number] = future
-        self.link.send(message)
+        number = next(self._numbers)
+        future = self._questions[number] = asyncio.get_running_loop().create_future()
+        self.link.send(make(number))
         try:
             return await future
         finally:
             self._questions.pop(number, None)
 
-    async def _client_for(self, version: Version) -> AsyncClient:
-        """The client to a version's engine; opened if there is none that works."""
+    async def _connected(self, version: Version) -> AsyncClient:
+        """The client of a version's engine; connected if there is none that works."""
         path = self._engine(version)
         known = self._clients.get(path)
         if known is not None and not known.closed:
             if not known.stale:
                 return known
             self._retired.append(self._clients.pop(path))
+        away = ServingError(
+            f"The engine of {version.model} has ended and is being started again. Try again.",
+            Code.UNAVAILABLE,
+        )
         if not path:
-            raise _away(version)
+            raise away
         try:
             # Connecting to a Unix socket takes no turn of the loop, so nobody else does it too.
             client = self._clients[path] = await AsyncClient.open(path)
         except (OSError, ServingError) as error:
-            raise _away(version) from error
+            raise away from error
         return client
-
-
-def _away(version: Version) -> ServingError:
-    return ServingError(
-        f"The engine of {version.model} has ended and is being started again. Try again.",
-        Code.UNAVAILABLE,
-    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature
 from sublet.serving.dtypes import ARRAYS
@@ -44,11 +44,11 @@ def serialize(features: Mapping[str, Values]) -> bytes:
             try:
                 feature.int64_list.value.extend(values)
             except ValueError as wrong:
-                raise _refused(f'Feature "{name}" has a number beyond 64 bits.') from wrong
+                raise invalid_argument(f'Feature "{name}" has a number beyond 64 bits.') from wrong
         elif kinds <= {float, int}:
             feature.float_list.value.extend(values)
         else:
-            raise _refused(
+            raise invalid_argument(
                 f'Feature "{name}" mixes types. Give only numbers, or only strings of bytes.'
             )
     return bytes(example.SerializeToString())
@@ -64,7 +64,7 @@ def from_input(given: Any) -> list[bytes]:
         rows = given.example_list_with_context
         examples = with_context(rows.context, rows.examples)
     if not examples:
-        raise _refused("Input is empty.")
+        raise invalid_argument("Input is empty.")
     return examples
 
 
@@ -72,7 +72,7 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
     """Each example with the features of the context, too. Bounded: it is repeated for each."""
     size = len(context) * len(examples)
     if size > _LARGEST_CONTEXTS:
-        raise _refused(
+        raise invalid_argument(
             f"A context of {len(context)} bytes for each of {len(examples)} examples makes {size} "
             f"bytes; at most {_LARGEST_CONTEXTS} are taken. Send fewer examples in a request."
         )
@@ -105,9 +105,9 @@ def check_classifying(signature: Signature) -> None:
     """Refuse a signature that cannot classify examples."""
     outputs = signature.outputs
     if len(signature.inputs) != 1:
-        raise _refused("Expected one input Tensor.")
+        raise invalid_argument("Expected one input Tensor.")
     if len(outputs) not in (1, 2):
-        raise _refused(f"Expected one or two output Tensors, found {len(outputs)}")
+        raise invalid_argument(f"Expected one or two output Tensors, found {len(outputs)}")
     if INPUTS not in signature.inputs:
         raise _unfit("No classification inputs found in SignatureDef: ", signature)
     if CLASSES not in outputs and SCORES not in outputs:
@@ -121,9 +121,9 @@ def check_classifying(signature: Signature) -> None:
 def check_regressing(signature: Signature) -> None:
     """Refuse a signature that cannot give a number for each example."""
     if len(signature.inputs) != 1:
-        raise _refused("Expected one input Tensor.")
+        raise invalid_argument("Expected one input Tensor.")
     if len(signature.outputs) != 1:
-        raise _refused("Expected one output Tensor.")
+        raise invalid_argument("Expected one output Tensor.")
     if INPUTS not in signature.inputs:
         raise _unfit("No regression inputs found in SignatureDef: ", signature)
     if OUTPUTS not in signature.outputs:
@@ -140,21 +140,23 @@ def classifications(outputs: Arrays, rows: int | None = None) -> list[list[tuple
         if array is None:
             continue
         if array.ndim != 2:
-            raise _refused(
+            raise invalid_argument(
                 f"Expected Tensor shape: [batch_size num_classes] but got {_text(array)}"
             )
         if _kind(array) != kind:
-            raise _refused(f"Expected {name} Tensor of {kind}. Got: {_kind(array)}")
+            raise invalid_argument(f"Expected {name} Tensor of {kind}. Got: {_kind(array)}")
         if rows is not None and array.shape[0] != rows:
-            raise _refused(f"Expected {name} output batch size of {rows}. Got: {array.shape[0]}")
+            raise invalid_argument(
+                f"Expected {name} output batch size of {rows}. Got: {array.shape[0]}"
+            )
     if classes is None and scores is None:
-        raise _refused(f'The model gave neither "{CLASSES}" nor "{SCORES}".')
+        raise invalid_argument(f'The model gave neither "{CLASSES}" nor "{SCORES}".')
     if classes is None:
         return [[("", score) for score in row] for row in _floats(scores)]
     if scores is None:
         return [[(_label(label), 0.0) for label in row] for row in classes.tolist()]
     if classes.shape[1] != scores.shape[1]:
-        raise _refused(
+        raise invalid_argument(
             "Tensors class and score should match in dim_size(1). Got "
             f"{classes.shape[1]} vs. {scores.shape[1]}"
         )
@@ -168,18 +170,18 @@ def regressions(outputs: Arrays, rows: int | None = None) -> list[float]:
     """One number for each example. `rows` is as for `classifications`."""
     array = outputs.get(OUTPUTS)
     if array is None:
-        raise _refused(f"Could not find output tensor '{OUTPUTS}'")
+        raise invalid_argument(f"Could not find output tensor '{OUTPUTS}'")
     if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
-        raise _refused(
+        raise invalid_argument(
             "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
             + _text(array)
         )
     if rows is not None and array.shape[0] != rows:
-        raise _refused(
+        raise invalid_argument(
             f"Input batch size did not match output batch size: {rows} vs. {array.shape[0]}"
         )
     if _kind(array) != "DT_FLOAT":
-        raise _refused(f"Expected output Tensor of DT_FLOAT.  Got: {_kind(array)}")
+        raise invalid_argument(f"Expected output Tensor of DT_FLOAT.  Got: {_kind(array)}")
     values: list[float] = array.reshape(-1).tolist()
     return values
 
@@ -188,7 +190,7 @@ def _find(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signatur
     name = name or DEFAULT_SIGNATURE
     signature = signatures.get(name)
     if signature is None:
-        raise _refused(f"No signature was found with the name: {name}")
+        raise invalid_argument(f"No signature was found with the name: {name}")
     return name, signature
 
 
@@ -213,7 +215,3 @@ def _text(array: np.ndarray[Any, Any]) -> str:
 
 def _unfit(text: str, signature: Signature) -> ServingError:
     return ServingError(f"{text}{signature_def(signature)}", Code.FAILED_PRECONDITION)
-
-
-def _refused(text: str) -> ServingError:
-    return ServingError(text, Code.INVALID_ARGUMENT)

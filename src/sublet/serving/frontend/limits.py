@@ -21,8 +21,7 @@ class Limits(Struct, frozen=True):
     """Of a REST request, also after it was unpacked."""
     bodies: int = 512 * _MiB
     """Of all REST requests together that are still coming in."""
-    connections: int = 4096
-    """Of each protocol."""
+    connections: int = 4096  # Of each protocol.
     head: int = 64 * 1024
     """Of the request line and all headers together."""
     headers: int = 100
@@ -92,7 +91,7 @@ class MemoryBudget:
     def take(self, size: int, beside: int = 0) -> None:
         """Raises if there is not so much left; `beside` is held, too, and not counted here."""
         if self.taken + beside + size > self._size:
-            raise short()
+            raise exhausted()
         self.taken += size
 
     def give(self, size: int) -> None:
@@ -100,7 +99,7 @@ class MemoryBudget:
         self.taken -= size
 
 
-def short() -> ServingError:
+def exhausted() -> ServingError:
     """For a request for which there is no memory, or no descriptor for that."""
     return ServingError(
         "The server holds too many large requests at the moment. Try again later.",

@@ -1,4 +1,4 @@
-"""What a front end can ask: the one door behind which models, engines and the server are."""
+"""What a front end can ask of those behind it: models, engines and the server."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
@@ -40,19 +40,18 @@ class ModelBackend(Protocol):
         """Why not all models can be called now, or this version cannot; empty if they can."""
 
     def memory(self, size: int) -> memoryview:
-        """Memory for a large request: tensors that lie in it go to an engine without a copy, as a
-        rule, if they lie as TensorFlow wants them (`channel.tensors.ALIGNED`)."""
+        """Memory for a large request. Tensors that lie in it, aligned to `channel.tensors.ALIGNED`,
+        go to an engine without a copy, as a rule."""
 
     def admit(self, version: Version) -> None:
-        """Raises what a call would be refused with at once, before anything of it was read: a
-        model that is flooded must not cost others the processor. If it is `Later`, the client is
-        to hear of it when that has come."""
+        """Raises what a call would be refused with, before its body is read: a model that is
+        flooded must not cost others the processor. A `DelayedRefusal` is sent when it is due."""
 
     async def reload(self, config: bytes) -> None:
         """Replace what is served by a ModelServerConfig (a serialized message)."""
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
-        """Note a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
+        """Count a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
 
     async def statistics(self) -> Counts:
         """What became of the calls of each version, in all front ends."""

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from sublet import descriptors
-from sublet.serving import link as say
+from sublet.serving import frontend_link as messages
 from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.frontend.engine_router import EngineRouter
@@ -40,37 +40,39 @@ class FrontEnd:
 
     def __init__(self) -> None:
         self._router = EngineRouter()
-        self._link: say.Link
+        self._link: messages.Link
         self._servers: list[ProtocolServer] = []
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._counted = 0
 
-    async def run(self, sock: socket.socket) -> None:
+    async def serve(self, sock: socket.socket) -> None:
         """Until the server has it drained, or has gone."""
-        self._link = await say.Link.over(sock, say.ToFrontEnd, self._heard, self._ended.set)
+        self._link = await messages.Link.over(
+            sock, messages.ToFrontEnd, self._heard, self._ended.set
+        )
         self._router.link = self._link
         self._do(self._report())
         await self._ended.wait()
         self._router.close()
 
-    def _heard(self, message: say.ToFrontEnd) -> None:
+    def _heard(self, message: messages.ToFrontEnd) -> None:
         match message:
-            case say.Opening():
+            case messages.Opening():
                 self._do(self._open(message))
-            case say.News(number, catalogue, names, silent):
+            case messages.News(number, catalogue, names, silent):
                 self._router.names, self._router.silent = names, frozenset(silent)
                 self._do(self._news(number, catalogue))
-            case say.Ping():
-                self._link.send(say.Pong())
-            case say.Drain(seconds):
+            case messages.Ping():
+                self._link.send(messages.Pong())
+            case messages.Drain(seconds):
                 self._do(self._drain(seconds))
-            case say.AskTally(number):
-                self._link.send(say.Counted(number, self._router.tally))
-            case say.Reloaded() | say.Exposition() | say.Statistics():
+            case messages.AskTally(number):
+                self._link.send(messages.Counted(number, self._router.tally))
+            case messages.Reloaded() | messages.Exposition() | messages.Statistics():
                 self._router.answered(message)
 
-    async def _open(self, opening: say.Opening) -> None:
+    async def _open(self, opening: messages.Opening) -> None:
         self._router.budget = MemoryBudget(share(opening.frontends))
         limits = _limits(opening)
         try:
@@ -79,26 +81,26 @@ class FrontEnd:
             if opening.grpc:
                 self._servers.append(await _grpc(self._router, opening, limits))
         except Exception as error:
-            self._link.send(say.Failed(f"{type(error).__name__}: {error}"))
+            self._link.send(messages.Failed(f"{type(error).__name__}: {error}"))
             return
-        self._say_whether_ready()
+        self._announce_readiness()
         # What was loaded to get here stays: collections need not look at it again.
         gc.collect()
         gc.freeze()
-        self._link.send(say.Ready())
+        self._link.send(messages.Ready())
 
     async def _news(self, number: int, catalogue: Catalogue) -> None:
-        await self._router.news(catalogue)
-        self._say_whether_ready()
-        self._link.send(say.Heard(number))
+        await self._router.update(catalogue)
+        self._announce_readiness()
+        self._link.send(messages.Heard(number))
 
-    def _say_whether_ready(self) -> None:
+    def _announce_readiness(self) -> None:
         for server in self._servers:
             server.change(not self._router.unready())
 
     async def _drain(self, seconds: float) -> None:
         await asyncio.gather(*(server.drain(seconds) for server in self._servers))
-        self._link.send(say.Counted(0, self._router.tally))
+        self._link.send(messages.Counted(0, self._router.tally))
         self._link.close()
 
     async def _report(self) -> None:
@@ -108,7 +110,7 @@ class FrontEnd:
             counted = sum(self._router.tally.requests.values())
             if counted != self._counted:
                 self._counted = counted
-                self._link.send(say.Counted(0, self._router.tally))
+                self._link.send(messages.Counted(0, self._router.tally))
 
     def _do(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
@@ -116,7 +118,7 @@ class FrontEnd:
         task.add_done_callback(self._tasks.discard)
 
 
-def _limits(opening: say.Opening) -> Limits:
+def _limits(opening: messages.Opening) -> Limits:
     usual = Limits()
     body = opening.max_request or usual.body
     protocols = bool(opening.rest) + bool(opening.grpc)
@@ -128,7 +130,7 @@ def _limits(opening: say.Opening) -> Limits:
     )
 
 
-async def _rest(router: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
+async def _rest(router: EngineRouter, opening: messages.Opening, limits: Limits) -> ProtocolServer:
     from sublet.serving.frontend.rest.router import Router
     from sublet.serving.frontend.rest.server import Server
 
@@ -139,7 +141,7 @@ async def _rest(router: EngineRouter, opening: say.Opening, limits: Limits) -> P
     return server
 
 
-async def _grpc(router: EngineRouter, opening: say.Opening, limits: Limits) -> ProtocolServer:
+async def _grpc(router: EngineRouter, opening: messages.Opening, limits: Limits) -> ProtocolServer:
     from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
     from sublet.serving.frontend.grpc.server import GrpcServer
 
@@ -174,7 +176,7 @@ def main() -> None:
         from uvloop import run
     except ImportError:
         from asyncio import run
-    run(FrontEnd().run(sock))
+    run(FrontEnd().serve(sock))
 
 
 if __name__ == "__main__":

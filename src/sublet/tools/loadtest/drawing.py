@@ -20,7 +20,6 @@ _LATENCIES: dict[str, tuple[str, Callable[[Figures], float]]] = {
 
 
 def draw(figures: Sequence[Figures], title: str) -> str:
-    """The whole plot."""
     parts = [svg.text(_LEFT, 30, title, size=14, weight="bold")]
     parts.append(svg.text(_LEFT, 62, "Requests per second, by calls at once", weight="bold"))
     top = 74.0

@@ -12,15 +12,12 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-AGREEING = 3
-"""Windows that have to agree."""
+AGREEING = 3  # Windows that have to agree.
 NEAR = 0.05
 """How far each of them may be from their mean."""
 
 
 class Call(NamedTuple):
-    """One answered call."""
-
     latency: float
     queued: float = 0.0
     computed: float = 0.0
@@ -36,11 +33,9 @@ class Window(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Answers in a second."""
         return len(self.calls) / self.seconds
 
     def quantile(self, share: float) -> float:
-        """Of the latencies."""
         return quantile(sorted(call.latency for call in self.calls), share)
 
 
@@ -48,16 +43,13 @@ class Figures(Struct, frozen=True):
     """One step: so many calls at once."""
 
     concurrency: int
-    requests: int
-    """That were answered."""
+    requests: int  # Answered.
     failed: int
     seconds: float
     stable: bool
     """Whether its last windows agreed, or its time was over."""
-    rate: float
-    """Requests in a second."""
-    rows: float
-    """Rows in a second."""
+    rate: float  # Requests in a second.
+    rows: float  # Rows in a second.
     mean: float
     p50: float
     p95: float
@@ -66,8 +58,7 @@ class Figures(Struct, frozen=True):
     """Mean until the batch of a call began; None if the server does not tell."""
     computed: float | None
     """Mean that the batch of a call took."""
-    batch: float | None
-    """Mean rows of a batch."""
+    batch: float | None  # Mean rows of a batch.
     error: str = ""
     """What the last call that failed was told."""
 
@@ -93,7 +84,7 @@ def figures(
         raise ValueError("no call was answered")
     seconds = sum(window.seconds for window in windows)
     ordered = sorted(call.latency for call in calls)
-    told = all(call.batch for call in calls)
+    split = all(call.batch for call in calls)
     return Figures(
         concurrency=concurrency,
         requests=len(calls),
@@ -106,10 +97,10 @@ def figures(
         p50=quantile(ordered, 0.5),
         p95=quantile(ordered, 0.95),
         p99=quantile(ordered, 0.99),
-        queued=statistics.fmean(call.queued for call in calls) if told else None,
-        computed=statistics.fmean(call.computed for call in calls) if told else None,
+        queued=statistics.fmean(call.queued for call in calls) if split else None,
+        computed=statistics.fmean(call.computed for call in calls) if split else None,
         # Each call is a part of its batch; the parts add up to the number of batches.
-        batch=len(calls) / math.fsum(1 / call.batch for call in calls) if told else None,
+        batch=len(calls) / math.fsum(1 / call.batch for call in calls) if split else None,
         error=error,
     )
 

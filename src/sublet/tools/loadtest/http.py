@@ -49,7 +49,6 @@ class HttpTarget:
             self._head += f"Authorization: Bearer {token}\r\n"
 
     async def connect(self) -> "Connection":
-        """A new connection."""
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(Connection, self.host, self.port)
@@ -66,8 +65,8 @@ class HttpTarget:
         try:
             ask = f"GET {self._path}/metadata HTTP/1.1\r\n{self._head}\r\n"
             body = await connection.send(ask.encode())
-            told = json.loads(body)["metadata"]["signature_def"]["signature_def"]
-            return Signatures({name: _signature(one) for name, one in told.items()})
+            given = json.loads(body)["metadata"]["signature_def"]["signature_def"]
+            return Signatures({name: _signature(one) for name, one in given.items()})
         except (ValueError, KeyError, TypeError, AttributeError):
             raise WorldError(
                 f"{self.url} does not speak TensorFlow Serving's REST API.",
@@ -77,7 +76,6 @@ class HttpTarget:
             connection.close()
 
     def request(self, name: str, signature: Signature, inputs: Arrays) -> bytes:
-        """A call, as bytes."""
         plain = {key: _plain(array) for key, array in inputs.items()}
         document: dict[str, Any] = {} if name == DEFAULT else {"signature_name": name}
         if not batchable(signature):
@@ -96,7 +94,7 @@ class HttpTarget:
 
 
 class Rest:
-    """The way."""
+    """Calls a model through REST."""
 
     def __init__(
         self,
@@ -151,7 +149,6 @@ class Connection(asyncio.Protocol):
         """Whether the one who waits wants the body."""
 
     def send(self, request: bytes) -> "asyncio.Future[bytes]":
-        """The body of the reply."""
         return self._begin(request, True)
 
     def call(self, request: bytes) -> "asyncio.Future[Answer]":
@@ -159,7 +156,6 @@ class Connection(asyncio.Protocol):
         return self._begin(request, False)
 
     def close(self) -> None:
-        """Hang up."""
         self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -222,16 +218,16 @@ def _error(status: int, body: bytes) -> str:
         return f"The server answers with status {status}."
 
 
-def _signature(told: Mapping[str, Any]) -> Signature:
+def _signature(given: Mapping[str, Any]) -> Signature:
     return Signature(
-        told.get("method_name", ""),
-        {name: _spec(one) for name, one in told["inputs"].items()},
-        {name: _spec(one) for name, one in told["outputs"].items()},
+        given.get("method_name", ""),
+        {name: _spec(one) for name, one in given["inputs"].items()},
+        {name: _spec(one) for name, one in given["outputs"].items()},
     )
 
 
-def _spec(told: Mapping[str, Any]) -> TensorSpec:
-    shape = told["tensor_shape"]
+def _spec(given: Mapping[str, Any]) -> TensorSpec:
+    shape = given["tensor_shape"]
     sizes = tuple(int(dim["size"]) for dim in shape.get("dim", ()))
-    dtype = _NUMBERS.get(told["dtype"], 0)
-    return TensorSpec(told.get("name", ""), dtype, None if shape.get("unknown_rank") else sizes)
+    dtype = _NUMBERS.get(given["dtype"], 0)
+    return TensorSpec(given.get("name", ""), dtype, None if shape.get("unknown_rank") else sizes)

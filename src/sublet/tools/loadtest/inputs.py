@@ -91,9 +91,9 @@ def read(path: Path, signature: Signature, rows: int | None = None) -> list[Arra
     counts = {name: len(array) for name, array in arrays.items()}
     count, size = min(counts.values()), rows or 1
     if len(set(counts.values())) > 1 or count < size:
-        told = ", ".join(f"{name} {number}" for name, number in counts.items())
+        listed = ", ".join(f"{name} {number}" for name, number in counts.items())
         raise BadRequest(
-            f"{path}: the arrays have these rows: {told}.",
+            f"{path}: the arrays have these rows: {listed}.",
             f"All need the same number, and at least {size}.",
         )
     return [
@@ -145,9 +145,9 @@ def _fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 def _check_rows(shapes: Mapping[str, tuple[int, ...]], together: bool) -> None:
     rows = {name: shape[0] for name, shape in shapes.items() if shape}
     if together and len(set(rows.values())) > 1:
-        told = ", ".join(f"{name} has {number}" for name, number in rows.items())
+        listed = ", ".join(f"{name} has {number}" for name, number in rows.items())
         raise BadRequest(
-            f"The inputs have different rows: {told}.", "Give each --shape the same first number."
+            f"The inputs have different rows: {listed}.", "Give each --shape the same first number."
         )
 
 

@@ -27,8 +27,7 @@ _LEAST = 20
 class Way(Protocol):
     """How calls get to a model."""
 
-    rows: int
-    """Of each call."""
+    rows: int  # Of each call.
 
     async def ready(self, concurrency: int) -> None:
         """Before so many calls are made at once."""
@@ -123,14 +122,11 @@ class _Step:
         self._least = max(_LEAST, concurrency)
         self.windows: list[Window] = []
         self._calls: list[Call] = []
-        self._began = 0.0
-        """The window."""
-        self._last = 0.0
-        """When it ends at the latest."""
+        self._began = 0.0  # When the window began.
+        self._last = 0.0  # When the step ends at the latest.
         self._failed = 0
         self._error = ""
-        self._unheard = 0
-        """Failures since the last answer."""
+        self._unheard = 0  # Failures since the last answer.
         self._flying = 0
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

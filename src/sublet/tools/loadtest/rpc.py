@@ -49,11 +49,10 @@ class GrpcTarget:
         self._name(request.model_spec)
         data = await self.ask("GetModelMetadata", request.SerializeToString())
         reply = serving("GetModelMetadataResponse").FromString(data)
-        told = serving("SignatureDefMap").FromString(reply.metadata["signature_def"].value)
-        return Signatures({name: _signature(one) for name, one in told.signature_def.items()})
+        given = serving("SignatureDefMap").FromString(reply.metadata["signature_def"].value)
+        return Signatures({name: _signature(one) for name, one in given.signature_def.items()})
 
     def request(self, name: str, inputs: Arrays) -> bytes:
-        """A call, as bytes."""
         request = serving("PredictRequest")()
         self._name(request.model_spec)
         request.model_spec.signature_name = name
@@ -70,7 +69,6 @@ class GrpcTarget:
         return data
 
     async def ask(self, method: str, data: bytes) -> bytes:
-        """The reply's bytes. Raises ServingError."""
         try:
             reply: bytes = await self.method(method)(data)
         except grpc.aio.AioRpcError as error:
@@ -82,7 +80,6 @@ class GrpcTarget:
         return partial(self._channel.unary_unary(f"{_SERVICE}/{name}"), metadata=self._metadata)
 
     async def close(self) -> None:
-        """Hang up."""
         await self._channel.close()
 
     def _name(self, spec: Any) -> None:
@@ -92,7 +89,7 @@ class GrpcTarget:
 
 
 class Rpc:
-    """The way."""
+    """Calls a model through gRPC."""
 
     def __init__(self, target: GrpcTarget, name: str, inputs: Sequence[Arrays], rows: int) -> None:
         self.rows = rows
@@ -118,11 +115,11 @@ class Rpc:
         return _ANSWERED
 
 
-def _signature(told: Any) -> Signature:
-    return Signature(told.method_name, _specs(told.inputs), _specs(told.outputs))
+def _signature(given: Any) -> Signature:
+    return Signature(given.method_name, _specs(given.inputs), _specs(given.outputs))
 
 
-def _specs(told: Mapping[str, Any]) -> dict[str, TensorSpec]:
+def _specs(given: Mapping[str, Any]) -> dict[str, TensorSpec]:
     return {
         name: TensorSpec(
             one.name,
@@ -131,5 +128,5 @@ def _specs(told: Mapping[str, Any]) -> dict[str, TensorSpec]:
             if one.tensor_shape.unknown_rank
             else tuple(dim.size for dim in one.tensor_shape.dim),
         )
-        for name, one in told.items()
+        for name, one in given.items()
     }

@@ -12,8 +12,7 @@ from sublet.engine.model_options import powers
 from sublet.tools.loadtest.figures import Figures, both
 from sublet.tools.loadtest.setting import Setting
 
-WAITS = (0, 100, 500, 2_000, 10_000)
-"""Microseconds."""
+WAITS = (0, 100, 500, 2_000, 10_000)  # Microseconds.
 _LARGEST = 1024
 _MARGIN = 1.03
 """How much better a setting has to be to be gone on from."""
@@ -28,7 +27,7 @@ class Trial(Struct, frozen=True):
 
     @property
     def gain(self) -> float | None:
-        """In requests per second."""
+        """The change in requests per second, as a share."""
         return None if self.before is None else self.figures.rate / self.before.rate - 1
 
 
@@ -70,7 +69,7 @@ class Search:
         self._on_trial = on_trial
 
     async def run(self) -> Setting:
-        """The best that was found."""
+        """Find the best setting."""
         best = Setting()
         self._note(Trial(best, await self._measure(best)))
         sizes = powers(min(self._at_once, _LARGEST))

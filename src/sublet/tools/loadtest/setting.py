@@ -15,12 +15,10 @@ FILE = "batching_params.pbtxt"
 
 
 class Setting(Struct, frozen=True):
-    """The defaults are the engine's."""
+    """How batches are made; the defaults are the engine's."""
 
-    largest: int = LARGEST
-    """max_batch_size."""
-    micros: int = 0
-    """batch_timeout_micros."""
+    largest: int = LARGEST  # max_batch_size.
+    micros: int = 0  # batch_timeout_micros.
     padded: bool = False
     """Whether batches are filled up to a power of two: allowed_batch_sizes."""
 
@@ -37,12 +35,12 @@ class Setting(Struct, frozen=True):
         """As an engine reads them."""
         if self == Setting():
             return {}
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "max_batch_size": self.largest,
             "batch_timeout_micros": self.micros,
             "max_enqueued_batches": self.enqueued,
         }
-        return told | ({"allowed_batch_sizes": list(self.sizes)} if self.padded else {})
+        return options | ({"allowed_batch_sizes": list(self.sizes)} if self.padded else {})
 
     def text(self, notes: Sequence[str] = ()) -> str:
         """As TensorFlow Serving's text proto."""
@@ -57,8 +55,8 @@ class Setting(Struct, frozen=True):
     def __str__(self) -> str:
         wait = f"wait {self.micros / 1000:g} ms" if self.micros else "no wait"
         rows = "1 row" if self.largest == 1 else f"{self.largest} rows"
-        told = f"{rows}, {wait}{', padded' if self.padded else ''}"
-        return f"{told} (defaults)" if self == Setting() else told
+        text = f"{rows}, {wait}{', padded' if self.padded else ''}"
+        return f"{text} (defaults)" if self == Setting() else text
 
 
 def check(path: Path, force: bool) -> None:

@@ -67,8 +67,8 @@ async def served(name: str, version: int | None) -> tuple[AsyncClient, int, Sign
     for path in (Home.find().path / "engines").glob("*.sock"):
         with contextlib.suppress(ServingError):
             client = await AsyncClient.open(str(path))
-            told: Any = await client.ask({"ask": "models"})
-            if any((one["model"], one["version"]) == (name, number) for one in told):
+            answer: Any = await client.ask({"ask": "models"})
+            if any((one["model"], one["version"]) == (name, number) for one in answer):
                 return client, number, found
             client.close()
     raise ServingError(f"The engine that served {name!r} has just ended.", Code.UNAVAILABLE)
@@ -79,7 +79,7 @@ NAME = "sublet-bench"
 
 
 class Wanted(Struct, frozen=True):
-    """What the user says about calls."""
+    """What the user says about the calls."""
 
     signature: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -103,8 +103,7 @@ class Target(Struct, frozen=True):
 class Subject(Struct, frozen=True):
     """A model, ready to be called."""
 
-    about: str
-    """In one line, for people."""
+    about: str  # In one line, for people.
     model: str
     version: int | None
     signature: str
@@ -141,8 +140,8 @@ def locate(model: str, version: int | None) -> Target | None:
 async def own(engine: Engine, place: Target, wanted: Wanted) -> Subject:
     """A model in an engine of its own."""
     client = await AsyncClient.open(engine.worker.path)
-    told = await client.ask({"ask": "describe", "model": NAME, "version": place.version})
-    found = Signatures.read(told["signatures"])
+    answer = await client.ask({"ask": "describe", "model": NAME, "version": place.version})
+    found = Signatures.read(answer["signatures"])
     about = f"{place.name}, version {place.version}, in an engine of its own"
     return _through_channel(client, NAME, place.version, found, wanted, about)
 
@@ -169,7 +168,6 @@ async def over_rest(
 async def over_grpc(
     target: "GrpcTarget", name: str, version: int | None, wanted: Wanted
 ) -> Subject:
-    """The same through gRPC."""
     from sublet.tools.loadtest.rpc import Rpc
 
     try:

@@ -17,13 +17,11 @@ _CSV = (
 
 
 def head() -> str:
-    """The names of the columns, underlined."""
     line = _line(_HEAD)
     return f"{line}\n{'─' * len(line)}"
 
 
 def row(one: Figures) -> str:
-    """One step."""
     return _line(
         (
             f"{one.concurrency}{'' if one.stable else '~'}",

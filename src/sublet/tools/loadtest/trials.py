@@ -38,7 +38,7 @@ class Change(Struct, frozen=True):
 
 
 class TrialVerdict(Struct, frozen=True):
-    """What came out."""
+    """The outcome of the comparison."""
 
     suggested: bool
     reason: str
@@ -90,17 +90,16 @@ class Trials:
         self._most = most
 
     async def measure(self, setting: Setting) -> Figures:
-        """What a setting gives."""
         self._apply(setting)
         return await self._load.step(self._concurrency, self._most / 4)
 
     async def compare(
-        self, setting: Setting, told: Callable[[int], None] = lambda pair: None
+        self, setting: Setting, on_pair: Callable[[int], None] = lambda pair: None
     ) -> list[tuple[Figures, Figures]]:
         """Rounds of the defaults and of this setting, one after the other, in turns."""
         pairs = []
         for pair in range(PAIRS):
-            told(pair)
+            on_pair(pair)
             order = [Setting(), setting]
             found = {}
             for one in order if pair % 2 == 0 else order[::-1]:

@@ -50,26 +50,22 @@ class Method(NamedTuple):
     streaming: Streaming | None = None
     memory: Memory | None = None
     """Where large requests are to lie, if anywhere."""
-    right: Right = Right.CALL
-    """What a client needs for it."""
+    right: Right = Right.CALL  # What a client needs for it.
 
 
-Methods = Mapping[bytes, Method]
-"""By path."""
+Methods = Mapping[bytes, Method]  # By path.
 
 
 class Head(NamedTuple):
     """What the headers of a request say."""
 
     path: bytes = b""
-    timeout: float | None = None
-    """Seconds."""
+    timeout: float | None = None  # Seconds.
     encoding: bytes = b"identity"
     authorization: bytes = b""
     refusal: bytes = b""
     """The HTTP status for what is no gRPC."""
-    malformed: bool = False
-    """Not even HTTP."""
+    malformed: bool = False  # Not even HTTP.
 
 
 @lru_cache(256)
@@ -136,14 +132,13 @@ def unpack(flag: int, message: bytes, encoding: bytes, limit: int) -> bytes:
 
 
 def too_large(size: int, limit: int) -> ServingError:
-    """For a message beyond the limit."""
+    """The error for a message beyond the limit."""
     return ServingError(
         f"Received message larger than max ({size} vs. {limit})", Code.RESOURCE_EXHAUSTED
     )
 
 
-OPENING = hpack.encode(((b":status", b"200"), _CONTENT, _ACCEPTED))
-"""The headers of every answer."""
+OPENING = hpack.encode(((b":status", b"200"), _CONTENT, _ACCEPTED))  # The headers of every answer.
 ENDING = hpack.encode(((b"grpc-status", b"0"),))
 """The trailers of a call that went well."""
 
@@ -159,7 +154,7 @@ def failure(code: int, text: str) -> bytes:
 
 
 def refusal(status: bytes) -> bytes:
-    """Headers for what is no gRPC."""
+    """The headers of an answer to what is no gRPC."""
     text = f"HTTP status {status.decode()}: this port speaks gRPC."
     return hpack.encode(((b":status", status), *_status(Code.UNKNOWN, text)))
 

@@ -43,8 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._direct = False
         """Whether what is read next goes to where it stays."""
-        self._broken = False
-        """Whether nothing more is heard."""
+        self._broken = False  # Whether nothing more is heard.
         self._since = time.monotonic()
         """When what a sweep waits for began."""
         self._waits_for: object = None
@@ -170,7 +169,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End at once."""
         self._transport.abort()
 
     def _fail(self, wrong: ConnectionFault) -> None:

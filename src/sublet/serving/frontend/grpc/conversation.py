@@ -28,15 +28,13 @@ class ServerContext(Protocol):
 
     methods: Methods
     budget: MemoryBudget
-    largest: int
-    """Bytes of a message at most."""
+    largest: int  # Bytes of a message at most.
     buffer: memoryview
     """Where bytes come in, for all of a loop: they are looked at at once."""
     limits: Limits
     access: Access
     connections: "set[Connection]"
-    streams: int
-    """Calls under way, of all connections."""
+    streams: int  # Calls under way, of all connections.
     draining: bool
 
     def left(self) -> None:
@@ -66,8 +64,7 @@ class Conversation:
         """Whether the client has said what it takes."""
         self.draining = False
         """Whether it was told that no more calls are taken."""
-        self.calls = 0
-        """That the client has begun."""
+        self.calls = 0  # Begun by the client.
         self._transport = transport
         self._loop = loop
         self._context = context
@@ -102,7 +99,6 @@ class Conversation:
 
     @property
     def busy(self) -> bool:
-        """Whether calls are under way."""
         return bool(self._streams)
 
     def sweep(self, now: float) -> None:
@@ -141,7 +137,6 @@ class Conversation:
     # Frames
 
     def frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """Take a frame, whole."""
         if not self.settled and kind != frames.SETTINGS:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "SETTINGS must come first")
         if self._blocks.begun is not None and kind != frames.CONTINUATION:
@@ -210,10 +205,10 @@ class Conversation:
                 raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
             return
         self.settled = True
-        told = frames.read_settings(payload)
-        if (window := told.get(Setting.INITIAL_WINDOW_SIZE)) is not None:
+        settings = frames.read_settings(payload)
+        if (window := settings.get(Setting.INITIAL_WINDOW_SIZE)) is not None:
             self.sender.set_initial(window, [stream.out for stream in self._streams.values()])
-        if (size := told.get(Setting.MAX_FRAME_SIZE)) is not None:
+        if (size := settings.get(Setting.MAX_FRAME_SIZE)) is not None:
             self.sender.set_frame(size)
         self.sender.put(frames.frame(frames.SETTINGS, frames.ACK, 0))
 

@@ -73,13 +73,11 @@ class StreamFault(Exception):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame, complete."""
     size = len(payload)
     return HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
 def settings(values: dict[Setting, int]) -> bytes:
-    """A SETTINGS frame."""
     payload = b"".join(
         key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values.items()
     )
@@ -92,12 +90,10 @@ def window_update(stream: int, size: int) -> bytes:
 
 
 def reset(stream: int, fault: Fault) -> bytes:
-    """A RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream, fault.to_bytes(4, "big"))
 
 
 def goaway(last: int, fault: Fault, text: str = "") -> bytes:
-    """A GOAWAY frame."""
     return frame(GOAWAY, 0, 0, last.to_bytes(4, "big") + fault.to_bytes(4, "big") + text.encode())
 
 
@@ -105,17 +101,17 @@ def read_settings(payload: bytes) -> dict[int, int]:
     """What a SETTINGS frame says. Raises ConnectionFault for what a client must not say."""
     if len(payload) % 6:
         raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
-    told = {}
+    values = {}
     for at in range(0, len(payload), 6):
         key = int.from_bytes(payload[at : at + 2], "big")
-        value = told[key] = int.from_bytes(payload[at + 2 : at + 6], "big")
+        value = values[key] = int.from_bytes(payload[at + 2 : at + 6], "big")
         if key == Setting.INITIAL_WINDOW_SIZE and value > LARGEST_WINDOW:
             raise ConnectionFault(Fault.FLOW_CONTROL_ERROR, "window too large")
         if key == Setting.MAX_FRAME_SIZE and not 16384 <= value < 1 << 24:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
         if key == Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "ENABLE_PUSH is no truth value")
-    return told
+    return values
 
 
 def unpadded(payload: bytes, skipped: int = 0) -> bytes:

@@ -28,8 +28,6 @@ _RESPONSE = message("grpc.health.v1.HealthCheckResponse")
 
 
 class Health:
-    """Ready until it is told otherwise."""
-
     def __init__(self) -> None:
         self.ready = True
         self._changed = asyncio.Event()
@@ -42,7 +40,6 @@ class Health:
             self._changed = asyncio.Event()
 
     def methods(self) -> Methods:
-        """By path."""
         path = b"/grpc.health.v1.Health/"
         return {
             path + b"Check": Method(self.check, right=Right.OPEN),
@@ -50,7 +47,6 @@ class Health:
         }
 
     async def check(self, data: Data, deadline: float | None) -> bytes:
-        """The state of a service now."""
         if parse(_REQUEST, data).service not in SERVICES:
             raise ServingError("unknown service", Code.NOT_FOUND)
         return _bytes(self._status())

@@ -115,7 +115,6 @@ class Decoder:
         self._known: dict[bytes, Headers] = {}
 
     def decode(self, block: bytes) -> Headers:
-        """The headers of a block."""
         known = self._known.get(block)
         if known is not None:
             return known

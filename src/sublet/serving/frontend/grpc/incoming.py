@@ -38,17 +38,15 @@ class Incoming:
 
     @property
     def cut_off(self) -> bool:
-        """Whether a message is not complete."""
         return bool(self._begun) or self._large is not None
 
     @property
     def held(self) -> int:
-        """Bytes that are here."""
         return len(self._begun) + self._came + sum(map(len, self.messages))
 
     @property
     def cost(self) -> int:
-        """Bytes that this counts for."""
+        """Bytes that this counts for in the memory budget."""
         if self._large is None:
             return self.held
         return self.held - self._came + max(self._came, min(_LEAST, len(self._large)))

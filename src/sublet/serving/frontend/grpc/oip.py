@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sublet
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving import statistics
 from sublet.serving.access import Right
@@ -31,14 +31,13 @@ _EXTENSIONS = ("model_configuration", "statistics")
 
 
 class Inference:
-    """Answers from a model backend."""
+    """inference.GRPCInferenceService."""
 
     def __init__(self, backend: ModelBackend, health: Health) -> None:
         self._backend = backend
         self._health = health
 
     def methods(self) -> Methods:
-        """By path."""
         path = b"/inference.GRPCInferenceService/"
         place = memory(self._backend, INFER)
         return {
@@ -112,8 +111,8 @@ class Inference:
         request = parse(inference("ModelStatisticsRequest"), data)
         number = _number(request.version)
         counts = await self._backend.statistics()
-        told = statistics.told(self._backend.catalogue, counts, request.name, number)
-        return _bytes(inference("ModelStatisticsResponse")(**told))
+        counted = statistics.model_statistics(self._backend.catalogue, counts, request.name, number)
+        return _bytes(inference("ModelStatisticsResponse")(**counted))
 
     async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)
@@ -166,15 +165,13 @@ def _number(version: str) -> int | None:
     if not version:
         return None
     if not (version.isascii() and version.isdigit() and len(version) < 20):
-        raise ServingError(
-            f"The version {version!r} is not a number. Leave it out for the newest one.",
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
+            f"The version {version!r} is not a number. Leave it out for the newest one."
         )
     return int(version)
 
 
 def _parse(data: Data) -> tuple[Any, Sequence[bytes | memoryview]]:
-    """A ModelInferRequest, and its raw contents."""
     if len(data) < LARGE:
         request = parse(_REQUEST, data)
         return request, request.raw_input_contents

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.dtypes import ARRAYS, STRING, TRITON, Kind
 from sublet.serving.frontend.proto.tensors import (
@@ -40,17 +40,19 @@ _PACKED = (1, 2)
 def inputs(request: Any, raw: Sequence[Data]) -> dict[str, Array]:
     """The inputs of a ModelInferRequest; `raw` are its raw contents."""
     if raw and len(raw) != len(request.inputs):
-        raise _refused(f"There are {len(request.inputs)} inputs, but {len(raw)} raw contents.")
+        raise invalid_argument(
+            f"There are {len(request.inputs)} inputs, but {len(raw)} raw contents."
+        )
     arrays: dict[str, Array] = {}
     for index, given in enumerate(request.inputs):
         if given.name in arrays:
-            raise _refused(f"Input {given.name} is given twice.")
+            raise invalid_argument(f"Input {given.name} is given twice.")
         if SHARED_MEMORY in given.parameters:
             raise _shared_memory()
         try:
             arrays[given.name] = _read(given, raw[index] if raw else None)
         except (Unreadable, OverflowError) as wrong:
-            raise _refused(f"Input {given.name} cannot be read: {wrong}.") from None
+            raise invalid_argument(f"Input {given.name} cannot be read: {wrong}.") from None
     return arrays
 
 
@@ -115,10 +117,9 @@ def fill(response: Any, outputs: Mapping[str, Array], raw: bool) -> None:
     for name, array in outputs.items():
         kind = ARRAYS[array.dtype]
         if not kind.triton:
-            raise ServingError(
+            raise invalid_argument(
                 f"Output {name} is {kind.word}, which this protocol does not know. "
-                "Ask for other outputs, or use Predict.",
-                Code.INVALID_ARGUMENT,
+                "Ask for other outputs, or use Predict."
             )
         filled = response.outputs.add(name=name, datatype=kind.triton, shape=array.shape)
         if raw:
@@ -139,7 +140,3 @@ def _shared_memory() -> ServingError:
         "Shared memory regions are not taken. Send the tensor, or use sublet.connect.",
         Code.UNIMPLEMENTED,
     )
-
-
-def _refused(text: str) -> ServingError:
-    return ServingError(text, Code.INVALID_ARGUMENT)

@@ -23,12 +23,10 @@ of the window, whether it is the last."""
 
 
 class NotHttp2(Exception):
-    """The client speaks something else."""
+    """The client speaks another protocol."""
 
 
 class Reader:
-    """One per connection."""
-
     def __init__(self, greeted: Callable[[], None], whole: Whole, piece: Piece) -> None:
         self._greeted: Callable[[], None] | None = greeted
         self._whole = whole
@@ -38,8 +36,7 @@ class Reader:
         """Bytes without which there is nothing to do."""
         self._inside: tuple[int, int, bool] | None = None
         """Stream, bytes to come and whether they are the last, within a frame of data."""
-        self._frames = 0
-        """That were handed on whole."""
+        self._frames = 0  # Handed on whole.
 
     @property
     def begun(self) -> int | None:
@@ -133,8 +130,7 @@ class Block(NamedTuple):
     stream: int
     ended: bool
     """Whether they are the last that the client sends in this stream."""
-    headers: hpack.Headers | None
-    """None if they are too many."""
+    headers: hpack.Headers | None  # None if they are too many.
 
 
 class Blocks:

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.tensors import ALIGNED
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, Version
@@ -19,7 +19,6 @@ from sublet.serving.frontend.proto.wire import content_at
 
 
 def parse(kind: Any, data: Data) -> Any:
-    """A message of a class."""
     try:
         # Protobuf 4 takes no bytearray.
         return kind.FromString(memoryview(data))
@@ -31,13 +30,12 @@ def parse(kind: Any, data: Data) -> Any:
 def has_spec(request: Any) -> None:
     """Refuse a request that says nothing about a model."""
     if not request.HasField("model_spec"):
-        raise ServingError("Missing ModelSpec", Code.INVALID_ARGUMENT)
+        raise invalid_argument("Missing ModelSpec")
 
 
 def find(backend: ModelBackend, spec: Any) -> Version:
-    """The version that a ModelSpec means."""
     if not spec.name:
-        raise ServingError("ModelSpec has no name specified.", Code.INVALID_ARGUMENT)
+        raise invalid_argument("ModelSpec has no name specified.")
     return backend.catalogue.find(spec.name, *choice(spec))
 
 
@@ -70,7 +68,6 @@ async def signatures_of(backend: ModelBackend, version: Version) -> Mapping[str,
 
 @lru_cache(4096)
 def model_spec(name: str, version: int, signature: str = "") -> bytes:
-    """The ModelSpec of an answer, serialized."""
     spec = serving("ModelSpec")(name=name, signature_name=signature)
     spec.version.value = version
     data: bytes = spec.SerializeToString()

@@ -59,14 +59,13 @@ class Sender:
         self.initial = 65535
 
     def put(self, data: bytes) -> None:
-        """Send frames that no window concerns."""
+        """Send frames that need no window."""
         self._out.append(data)
         if not self._flushing:
             self._flushing = True
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send now what has been put."""
         self._flushing = False
         if self._out:
             out, self._out = self._out, []
@@ -120,7 +119,6 @@ class Sender:
         self._pump(stream)
 
     def forget(self, stream: Outgoing) -> None:
-        """Send no more of a stream."""
         self._blocked.pop(stream.number, None)
         stream.queue.clear()
         self._wake(stream)

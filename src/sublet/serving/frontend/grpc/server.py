@@ -89,7 +89,6 @@ class GrpcServer:
         self.health.change(ready and not self.draining)
 
     def left(self) -> None:
-        """A connection has ended."""
         if not self.connections:
             self._empty.set()
 

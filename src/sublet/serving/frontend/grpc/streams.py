@@ -5,13 +5,13 @@ import logging
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.frontend.backpressure import Later
+from sublet.serving.frontend.backpressure import DelayedRefusal
 from sublet.serving.frontend.grpc import calls, frames
 from sublet.serving.frontend.grpc.calls import Data, Head, Method
 from sublet.serving.frontend.grpc.frames import Fault, StreamFault
 from sublet.serving.frontend.grpc.incoming import Incoming
 from sublet.serving.frontend.grpc.sending import Outgoing, Sender
-from sublet.serving.frontend.limits import Limits, MemoryBudget, Pace, short
+from sublet.serving.frontend.limits import Limits, MemoryBudget, Pace, exhausted
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""
@@ -68,8 +68,7 @@ class Stream:
         """Bytes that the client may still send."""
         self._held = 0
         """Bytes that are taken of the room."""
-        self._received = 0
-        """Bytes that have come in all."""
+        self._received = 0  # Bytes that have come in all.
         self._pace: Pace | None = None
         """Of a message that is not complete."""
         self._stuck: tuple[int, float] = (0, 0.0)
@@ -110,8 +109,8 @@ class Stream:
             self.end(wrong.code, wrong.message)
         except (MemoryError, OSError):
             # That is no fault of the others on this connection.
-            none = short()
-            self.end(none.code, none.message)
+            refusal = exhausted()
+            self.end(refusal.code, refusal.message)
         else:
             self._refill()
 
@@ -193,8 +192,8 @@ class Stream:
         assert self.method.unary is not None
         try:
             answer = await self.method.unary(message, self.deadline)
-        except Later as refused:
-            await refused.when
+        except DelayedRefusal as refused:
+            await refused.due
             self.end(refused.code, refused.message)
         except ServingError as wrong:
             self.end(wrong.code, wrong.message)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import BadRequest, ServingError
 from sublet.serving.access import Right
 from sublet.serving.catalogue import Signature, Version
@@ -34,13 +34,12 @@ _PREDICT = serving("PredictRequest")
 
 
 class Prediction:
-    """Answers from a model backend."""
+    """tensorflow.serving.PredictionService."""
 
     def __init__(self, backend: ModelBackend) -> None:
         self._backend = backend
 
     def methods(self) -> Methods:
-        """By path."""
         path = b"/tensorflow.serving.PredictionService/"
         return {
             path + b"Predict": Method(self.predict, memory=memory(self._backend, PREDICT)),
@@ -51,7 +50,6 @@ class Prediction:
         }
 
     async def predict(self, data: Data, deadline: float | None) -> bytes:
-        """Tensors in, tensors out."""
         request, contents = _parse_predict(data)
         spec = request.model_spec
         with Counted(self._backend, spec.name, "Predict"):
@@ -78,7 +76,6 @@ class Prediction:
             return b"".join(parts)
 
     async def classify(self, data: Data, deadline: float | None) -> bytes:
-        """Examples in, classes and scores out."""
         return await self._by_example(
             data, deadline, "Classify", "Classification", examples.classifying, _fill_classes
         )
@@ -123,15 +120,15 @@ class Prediction:
         name = task.model_spec.signature_name or checks.DEFAULT_SIGNATURE
         signature = signatures.get(name)
         if not task.model_spec.name:
-            raise _refused("Found ModelSpec with an empty model name.")
+            raise invalid_argument("Found ModelSpec with an empty model name.")
         if task.model_spec.name != model:
-            raise _refused(
+            raise invalid_argument(
                 "All ModelSpecs in a MultiInferenceRequest must access the same model name."
             )
         if name in picked:
-            raise _refused(f"Duplicate evaluation of signature: {name}")
+            raise invalid_argument(f"Duplicate evaluation of signature: {name}")
         if signature is None:
-            raise _refused(f"Requested signature not found in model graph: {name}")
+            raise invalid_argument(f"Requested signature not found in model graph: {name}")
         if task.method_name == examples.CLASSIFY:
             examples.check_classifying(signature)
         elif task.method_name == examples.REGRESS:
@@ -143,14 +140,15 @@ class Prediction:
         picked[name] = task.method_name
 
     async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
-        """The signatures of a model."""
         request = parse(serving("GetModelMetadataRequest"), data)
         has_spec(request)
         if not request.metadata_field:
-            raise _refused("GetModelMetadataRequest must specify at least one metadata_field")
+            raise invalid_argument(
+                "GetModelMetadataRequest must specify at least one metadata_field"
+            )
         for field in request.metadata_field:
             if field != _SIGNATURE_DEF:
-                raise _refused(f"Metadata field {field} is not supported")
+                raise invalid_argument(f"Metadata field {field} is not supported")
         version = find(self._backend, request.model_spec)
         response = serving("GetModelMetadataResponse")()
         response.model_spec.ParseFromString(model_spec(version.model, version.number))
@@ -227,18 +225,13 @@ def _bytes(response: Any) -> bytes:
     return data
 
 
-def _refused(text: str) -> ServingError:
-    return ServingError(text, Code.INVALID_ARGUMENT)
-
-
 class Models:
-    """Answers from a model backend."""
+    """tensorflow.serving.ModelService."""
 
     def __init__(self, backend: ModelBackend) -> None:
         self._backend = backend
 
     def methods(self) -> Methods:
-        """By path."""
         path = b"/tensorflow.serving.ModelService/"
         return {
             path + b"GetModelStatus": Method(self.get_model_status),
@@ -262,18 +255,16 @@ class Models:
         return answer
 
     async def handle_reload_config_request(self, data: Data, deadline: float | None) -> bytes:
-        """Replace the set of models."""
         config = parse(serving("ReloadConfigRequest"), data).config
         if config.WhichOneof("config") != "model_config_list":
-            raise ServingError(
+            raise invalid_argument(
                 "ServerModelConfig type not supported by HandleReloadConfigRequest."
-                " Only ModelConfigList is currently supported",
-                Code.INVALID_ARGUMENT,
+                " Only ModelConfigList is currently supported"
             )
         try:
             await self._backend.reload(config.SerializeToString())
         except BadRequest as wrong:
-            raise ServingError(str(wrong), Code.INVALID_ARGUMENT) from None
+            raise invalid_argument(str(wrong)) from None
         response = serving("ReloadConfigResponse")()
         response.status.SetInParent()
         answer: bytes = response.SerializeToString()

@@ -18,7 +18,6 @@ FILES = ("google", "tensorflow", "serving", "health", "inference")
 
 @cache
 def pool() -> Any:
-    """The private pool."""
     pool = DescriptorPool()
     for name in FILES:
         file = f"{name}.proto"

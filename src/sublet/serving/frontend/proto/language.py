@@ -23,7 +23,6 @@ _SCALARS = {
 
 
 def read(name: str, text: str) -> Any:
-    """The FileDescriptorProto of a file's text."""
     return _Reader(name, text).file()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.tensors import MOST_DIMENSIONS
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, TensorSpec
@@ -58,9 +58,7 @@ def read(name: str, given: Any, content: Data | None = None) -> Array:
     try:
         return _read(given, given.tensor_content if content is None else content)
     except (Unreadable, OverflowError) as wrong:
-        raise ServingError(
-            f"tensor parsing error: {name} ({wrong})", Code.INVALID_ARGUMENT
-        ) from None
+        raise invalid_argument(f"tensor parsing error: {name} ({wrong})") from None
 
 
 def _read(given: Any, content: Data) -> Array:
@@ -82,7 +80,6 @@ def _read(given: Any, content: Data) -> Array:
 
 
 def shaped(array: Array, shape: tuple[int, ...]) -> Array:
-    """A flat array in its shape."""
     if len(shape) > MOST_DIMENSIONS:
         raise Unreadable(f"{len(shape)} dimensions are too many")
     try:
@@ -104,7 +101,7 @@ def from_bytes(kind: Kind, data: Data, count: int) -> Array:
 
 
 def from_list(kind: Kind, values: list[Any]) -> Array:
-    """Values one by one."""
+    """An array of values that come one by one."""
     if kind.number == STRING:
         array = np.empty(len(values), object)
         array[:] = values
@@ -208,7 +205,6 @@ def _strings(content: bytes, count: int) -> list[bytes]:
 
 
 def write(array: Array) -> bytes:
-    """The serialized TensorProto of a tensor."""
     return b"".join(parts(array))
 
 
@@ -242,12 +238,10 @@ def _begin(number: int, shape: tuple[int, ...]) -> bytes:
 
 
 def signature_def(signature: Signature) -> Any:
-    """The SignatureDef of one signature."""
     return _fill(message("tensorflow.SignatureDef")(), signature)
 
 
 def signature_defs(signatures: Mapping[str, Signature]) -> Any:
-    """The SignatureDefMap of a model."""
     filled = serving("SignatureDefMap")()
     for name, signature in signatures.items():
         _fill(filled.signature_def[name], signature)

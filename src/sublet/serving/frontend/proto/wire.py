@@ -48,8 +48,7 @@ _CONTENT = 4 << 3 | 2
 _RAW = 7 << 3 | 2
 PREDICT = (_INPUTS, _VALUE, _CONTENT)
 """The way to the content of a tensor in a PredictRequest."""
-INFER = (_RAW,)
-"""In a ModelInferRequest."""
+INFER = (_RAW,)  # In a ModelInferRequest.
 
 Data = bytes | bytearray | memoryview
 
@@ -62,8 +61,7 @@ class Lifted(NamedTuple):
     """A request without the contents of its large tensors."""
 
     request: bytes | memoryview
-    contents: dict[str, memoryview]
-    """By input."""
+    contents: dict[str, memoryview]  # By input.
     inputs: int
     """How often an input is given; one that is given twice is unusual, too."""
 

@@ -18,12 +18,11 @@ from sublet.serving.access import Access, Right
 from sublet.serving.frontend.limits import Limits, Pace
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
-from sublet.serving.frontend.rest.exchange import Exchange, ours
+from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
 from sublet.serving.frontend.rest.heads import Heads, check_beginning
 from sublet.serving.frontend.rest.messages import (
     Body,
     Head,
-    Pending,
     Refused,
     Reply,
     Request,
@@ -45,14 +44,13 @@ class Handler(Protocol):
 
 
 class ServerContext(Protocol):
-    """What connections share: their server."""
+    """What the connections of a server share."""
 
     limits: Limits
     access: Access
     heads: Heads
     handler: Handler
-    lines: bytes
-    """Header lines of every reply."""
+    lines: bytes  # Header lines of every reply.
     connections: "set[Connection]"
     draining: bool
     coming: int
@@ -76,8 +74,7 @@ class Connection(asyncio.Protocol):
         self._begun = False
         """A part of a head is there."""
         self._body = bytearray()
-        self._pace: Pace
-        """Of that body."""
+        self._pace: Pace  # Of the body that is being read.
         self._chunks: Chunks | None = None
         self._closing = False
         """Nothing more is read; the connection ends when all replies are out."""
@@ -219,7 +216,7 @@ class Connection(asyncio.Protocol):
         self._body = bytearray()
 
     def _take(self, head: Head, body: Body) -> None:
-        """A request is there."""
+        """Handle a request that is complete."""
         if head.gzip:
             body = unpack(body, self._limits.body)
         now = time.monotonic()
@@ -235,7 +232,7 @@ class Connection(asyncio.Protocol):
             else:
                 reply = self._context.handler.handle(Request(head, body, now))
         except Exception as failed:
-            reply = ours(failed)
+            reply = server_error(failed)
         if isinstance(reply, Pending):
             exchange.wait(reply)
         else:
@@ -328,7 +325,6 @@ class Connection(asyncio.Protocol):
         self._since = max(self._since, time.monotonic())
 
     def abort(self) -> None:
-        """End now."""
         self._transport.abort()
 
     def _at_rest(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.frontend.rest.messages import Body
 
@@ -51,7 +51,7 @@ def parse(body: Body) -> dict[str, Any]:
     except orjson.JSONDecodeError as failed:
         document = _parse_again(body, failed)
     if type(document) is not dict:
-        raise wrong(f"JSON Value: {show(document)} Is not object")
+        raise invalid_argument(f"JSON Value: {show(document)} Is not object")
     if len(document) > 1:
         for key, quoted in _KEYS.items():
             if key in document and body.count(quoted) > 1:
@@ -59,15 +59,10 @@ def parse(body: Body) -> dict[str, Any]:
     return document
 
 
-def wrong(text: str) -> ServingError:
-    """The error for a request that is wrong."""
-    return ServingError(text, Code.INVALID_ARGUMENT)
-
-
 def _parse_again(body: Body, failed: orjson.JSONDecodeError) -> Any:
     if not body.strip():
         if not body:
-            raise wrong("JSON Parse error: The document is empty")
+            raise invalid_argument("JSON Parse error: The document is empty")
         raise _broken("The document is empty.", len(body))
     if "depth" in failed.msg:
         raise _broken("The document is nested too deeply.", failed.pos)
@@ -120,7 +115,7 @@ def _fits(number: int) -> bool:
 
 
 def _broken(text: str, offset: int) -> ServingError:
-    return wrong(f"JSON Parse error: {text} at offset: {offset}")
+    return invalid_argument(f"JSON Parse error: {text} at offset: {offset}")
 
 
 def _text(failed: json.JSONDecodeError) -> str:

@@ -1,10 +1,10 @@
-"""A request that was read, until its reply is there."""
+"""A request that was read, until its reply is there, and the calls of models that it needs."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
@@ -13,13 +13,23 @@ from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.model_backend import Arrays, ModelBackend
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.messages import Head, Pending, Reply, Request
+from sublet.serving.frontend.rest.messages import Head, Reply, Request
 
 log = logging.getLogger(__name__)
 
+_REMEMBERED = 4096
+
+
+class Pending(NamedTuple):
+    """A reply that waits for somebody else's answer."""
+
+    future: "asyncio.Future[Any]"
+    finish: "Callable[[asyncio.Future[Any]], Reply]"
+    """Called once, when the future is done. May raise ServingError."""
+
 
 class Exchange:
-    """A request that was read, and its reply once there is one."""
+    """A request that was read, and its reply once there is one; `send` is called then."""
 
     __slots__ = ("_pending", "_send", "head", "reply", "until")
 
@@ -31,7 +41,6 @@ class Exchange:
         self._pending: Pending | None = None
 
     def wait(self, pending: Pending) -> None:
-        """The reply comes when a future is done."""
         self._pending = pending
         pending.future.add_done_callback(self._done)
 
@@ -56,24 +65,21 @@ class Exchange:
         except asyncio.CancelledError:
             reply = messages.failure(ServingError("The call was cancelled.", Code.CANCELLED))
         except Exception as failed:
-            reply = ours(failed)
+            reply = server_error(failed)
         if self.reply is None:
             self.reply = reply
             self._send()
 
 
-def ours(failed: Exception) -> Reply:
-    """The reply when something failed that should not have. How is for the server's log: it may
-    name anything."""
+def server_error(failed: Exception) -> Reply:
+    """The reply when something failed that should not have. The cause is for the server's log
+    only: it may name anything."""
     log.error("a request failed; this is a bug, please report it", exc_info=failed)
     return messages.error(500, "The server failed. Its log says how.")
 
 
-_REMEMBERED = 4096
-
-
-class Calls:
-    """One per site."""
+class ModelCalls:
+    """Finds models and starts their calls, for all APIs of a server."""
 
     def __init__(self, backend: ModelBackend, limits: Limits) -> None:
         self._backend = backend
@@ -90,10 +96,6 @@ class Calls:
         if version is None:
             version = self._found[target] = self._backend.catalogue.find(*target)
         return version
-
-    def admit(self, version: Version) -> None:
-        """Raises ServingError if a call of it would be refused, whatever its body is."""
-        self._backend.admit(version)
 
     def start(
         self,
@@ -114,17 +116,16 @@ class Calls:
         )
 
         def finish(done: "asyncio.Future[Answer]") -> Reply:
-            code = Code.OK
+            code = Code.INTERNAL
             try:
-                return write(done.result())
+                reply = write(done.result())
+                code = Code.OK
+                return reply
             except ServingError as failed:
                 code = Code(failed.code)
                 raise
             except asyncio.CancelledError:
                 code = Code.CANCELLED
-                raise
-            except BaseException:
-                code = Code.INTERNAL
                 raise
             finally:
                 self.count(version.model, api, received, code)
@@ -132,18 +133,18 @@ class Calls:
         return Pending(future, finish)
 
     def count(self, model: str, api: str, received: float, code: int) -> None:
-        """Note how a request ended, and how long it has taken."""
+        """Count a request that has ended, and how long it has taken."""
         self._backend.count(model, api, "REST", code, time.monotonic() - received)
 
-    def described(
+    def with_signatures(
         self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
     ) -> Reply | Pending:
         """Go on with the signatures of a version, at once if they are known."""
         if version.signatures is not None:
             return then(version.signatures)
-        return self.task(self._look(version, then))
+        return background(self._describe(version, then))
 
-    async def _look(
+    async def _describe(
         self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
     ) -> Reply:
         outcome = then(await self._backend.describe(version))
@@ -155,6 +156,7 @@ class Calls:
             outcome.future.cancel()
         return outcome.finish(outcome.future)
 
-    def task(self, work: Coroutine[Any, Any, Reply]) -> Pending:
-        """Something that has to wait for more than one answer."""
-        return Pending(asyncio.ensure_future(work), lambda done: done.result())
+
+def background(work: Coroutine[Any, Any, Reply]) -> Pending:
+    """A reply that a task makes: it has to wait for more than one answer."""
+    return Pending(asyncio.ensure_future(work), lambda done: done.result())

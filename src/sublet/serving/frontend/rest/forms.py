@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import TensorSpec
 from sublet.serving.frontend import examples
-from sublet.serving.frontend.rest.documents import kind, show, wrong
+from sublet.serving.frontend.rest.documents import kind, show
 from sublet.serving.frontend.rest.values import (
     BLOCK,
     Array,
@@ -34,7 +34,7 @@ def rows(instances: list[Any], specs: Specs, truths: bool = True) -> dict[str, A
     first = instances[0]
     names = sorted(specs)
     if type(first) is not dict and len(names) > 1:
-        raise wrong(
+        raise invalid_argument(
             "instances is a plain list, but expecting list of objects as multiple input tensors "
             "required as per tensorinfo_map"
         )
@@ -48,7 +48,7 @@ def columns(inputs: Any, specs: Specs, truths: bool = True) -> dict[str, Array]:
     """The inputs of a request in column form: one tensor, or an object of named tensors."""
     if not _is_named(inputs):
         if len(specs) > 1:
-            raise wrong(
+            raise invalid_argument(
                 "inputs is a plain value/list, but expecting an object as multiple input tensors "
                 "required as per tensorinfo_map"
             )
@@ -57,7 +57,7 @@ def columns(inputs: Any, specs: Specs, truths: bool = True) -> dict[str, Array]:
     found = {}
     for name, spec in specs.items():
         if name not in inputs:
-            raise wrong(f"Missing named input: {name} in 'inputs' object.")
+            raise invalid_argument(f"Missing named input: {name} in 'inputs' object.")
         found[name] = tensor(inputs[name], spec.dtype, truths)
     return found
 
@@ -92,16 +92,16 @@ def _named_row(
     shapes: dict[str, Shape],
 ) -> None:
     if not _is_named(row):
-        raise wrong(f"Expecting object but got list at item {index} of input list")
+        raise invalid_argument(f"Expecting object but got list at item {index} of input list")
     for name, value in row.items():
         try:
             if name not in specs:
-                raise wrong(f"JSON object: does not have named input: {name}")
+                raise invalid_argument(f"JSON object: does not have named input: {name}")
             values[name] += _row(value, name, specs[name].dtype, shapes)
         except ServingError as failed:
             raise _at(f"element: {index} key: {name}", failed) from None
     if row.keys() != specs.keys():
-        raise wrong(
+        raise invalid_argument(
             f"Failed to process element: {index} of 'instances' list. JSON object: "
             f"{show(row)} keys must be equal to: {','.join(names)}"
         )
@@ -131,7 +131,9 @@ def _plain_rows(instances: list[Any], name: str, specs: Specs) -> Array:
             continue
         for index, row in enumerate(block, start):
             if _is_named(row):
-                raise wrong(f"Expecting value/list but got object at item {index} of input list")
+                raise invalid_argument(
+                    f"Expecting value/list but got object at item {index} of input list"
+                )
             try:
                 values += _row(row, name, dtype, shapes)
             except ServingError as failed:
@@ -145,17 +147,18 @@ def _row(value: Any, name: str, dtype: int, shapes: dict[str, Shape]) -> list[An
     values = exactly(value, shape, dtype)
     first = shapes.setdefault(name, shape)
     if prod(first) != len(values):
-        raise wrong(f"Expecting tensor size: {prod(first)} but got: {len(values)}")
+        raise invalid_argument(f"Expecting tensor size: {prod(first)} but got: {len(values)}")
     if first != shape:
-        raise wrong(f"Expecting shape {_shape_text(first)} but got: {_shape_text(shape)}")
+        raise invalid_argument(
+            f"Expecting shape {_shape_text(first)} but got: {_shape_text(shape)}"
+        )
     return values
 
 
 def _at(where: str, failed: ServingError) -> ServingError:
-    return ServingError(
+    return invalid_argument(
         f"Failed to process {where} of 'instances' list. "
-        f"Error: {Code(failed.code).name}: {failed.message}",
-        Code.INVALID_ARGUMENT,
+        f"Error: {Code(failed.code).name}: {failed.message}"
     )
 
 
@@ -173,21 +176,23 @@ def examples_of(document: dict[str, Any]) -> list[bytes]:
     if "context" in document:
         context = _example(document["context"])
     if "examples" not in document:
-        raise wrong(
+        raise invalid_argument(
             f"JSON Value: {show(document)} When method is classify, key 'examples' is expected and "
             "was not found"
         )
     given = document["examples"]
     if type(given) is not list:
-        raise wrong(f"JSON Value: {show(document)} Expecting 'examples' value to be an list/array")
+        raise invalid_argument(
+            f"JSON Value: {show(document)} Expecting 'examples' value to be an list/array"
+        )
     if not given:
-        raise wrong(f"JSON Value: {show(document)} 'examples' value is an empty array")
+        raise invalid_argument(f"JSON Value: {show(document)} 'examples' value is an empty array")
     return examples.with_context(context, [_example(each) for each in given])
 
 
 def _example(value: Any) -> bytes:
     if type(value) is not dict:
-        raise wrong(f"Example must be JSON object but got JSON {kind(value)}")
+        raise invalid_argument(f"Example must be JSON object but got JSON {kind(value)}")
     return examples.serialize({name: _feature(name, content) for name, content in value.items()})
 
 
@@ -197,7 +202,9 @@ def _feature(name: str, content: Any) -> list[Any]:
         item = _item(name, value)
         if found and type(found[0]) is not type(item):
             expected = {bytes: "bytes", float: "float", int: "int64"}[type(found[0])]
-            raise wrong(f"Unexpected element type in feature: {name} expecting type: {expected}")
+            raise invalid_argument(
+                f"Unexpected element type in feature: {name} expecting type: {expected}"
+            )
         found.append(item)
     return found
 
@@ -209,14 +216,14 @@ def _item(name: str, value: Any) -> bytes | int | float:
         return value.encode("utf-8", "replace")
     if type(value) is int:
         if value >= 2**63:
-            raise wrong(f"Feature: {name} has uint64 element. Only int64 is supported.")
+            raise invalid_argument(f"Feature: {name} has uint64 element. Only int64 is supported.")
         return value
     if type(value) is float:
         if not is_lossless(value):
-            raise wrong(
+            raise invalid_argument(
                 f"Cannot convert JSON value: {show(value)} to float without loss of precision."
             )
         return value
     if is_b64(value):
         return bytes_of(value)
-    raise wrong(f"Feature: {name} has element with unexpected JSON type: {kind(value)}")
+    raise invalid_argument(f"Feature: {name} has element with unexpected JSON type: {kind(value)}")

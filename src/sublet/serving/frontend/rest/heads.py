@@ -22,8 +22,6 @@ _LARGEST_REMEMBERED = 4096
 
 
 class Heads:
-    """The heads of one server."""
-
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._known: dict[bytes, Head] = {}

@@ -1,11 +1,10 @@
 """Requests and replies as plain records, and a reply as the bytes that go out."""
 
 import time
-from asyncio import Future
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -41,47 +40,33 @@ class Head(NamedTuple):
     """What the framing of a request and the APIs need of its first lines."""
 
     method: str
-    path: str
-    """Still percent-encoded, without the query."""
+    path: str  # Still percent-encoded, without the query.
     length: int = 0
     """Of the body in bytes; -1: it comes in chunks."""
     keep_alive: bool = True
-    minor: int = 1
-    """Of the HTTP version."""
+    minor: int = 1  # Of the HTTP version.
     expects: bool = False
     """The client waits for leave to send the body."""
     gzip: bool = False
     split: int | None = None
     """Where the JSON of a request ends and raw tensors begin (Open Inference Protocol)."""
-    authorization: bytes = b""
-    """As the client wrote it."""
+    authorization: bytes = b""  # As the client wrote it.
 
 
 class Request(NamedTuple):
-    """One request, whole."""
+    """A request that is complete."""
 
     head: Head
     body: Body
-    received: float
-    """By time.monotonic."""
+    received: float  # By time.monotonic.
 
 
 class Reply(NamedTuple):
-    """What is sent back."""
-
     status: int
     body: bytes
     kind: bytes = JSON
     headers: bytes = b""
     """More header lines, each with its line end."""
-
-
-class Pending(NamedTuple):
-    """A reply that somebody else's answer is needed for."""
-
-    future: "Future[Any]"
-    finish: "Callable[[Future[Any]], Reply]"
-    """Called once, when the future is done. May raise ServingError."""
 
 
 class Refused(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import sublet
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving import statistics
 from sublet.serving.catalogue import Signature, State, Version
@@ -19,9 +19,8 @@ from sublet.serving.frontend import checks
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.repository_index import fixed, index
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
-from sublet.serving.frontend.rest.documents import wrong
-from sublet.serving.frontend.rest.exchange import Calls
-from sublet.serving.frontend.rest.messages import Pending, Reply, Request
+from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
+from sublet.serving.frontend.rest.messages import Reply, Request
 
 Answerer = Callable[[Request], Reply | Pending]
 
@@ -32,9 +31,7 @@ _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "s
 
 
 class Inference:
-    """The API."""
-
-    def __init__(self, backend: ModelBackend, calls: Calls) -> None:
+    def __init__(self, backend: ModelBackend, calls: ModelCalls) -> None:
         self._backend = backend
         self._calls = calls
 
@@ -81,12 +78,12 @@ class Inference:
 
     def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(self._described, version))
+        return self._calls.with_signatures(version, partial(self._described, version))
 
     def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
         model = self._backend.catalogue.models[version.model]
         _, signature = checks.check_signature(signatures, "", rest=True)
-        told = {
+        document = {
             "name": version.model,
             "versions": [
                 str(each.number)
@@ -97,11 +94,11 @@ class Inference:
             "inputs": _specs(signature.inputs),
             "outputs": _specs(signature.outputs),
         }
-        return Reply(200, writing.encode(told))
+        return Reply(200, writing.encode(document))
 
     def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(_configured, version))
+        return self._calls.with_signatures(version, partial(_configured, version))
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
@@ -110,23 +107,23 @@ class Inference:
         )
 
     def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
-        return self._calls.task(self._count(*target[:2]))
+        return background(self._count(*target[:2]))
 
     async def _count(self, name: str, number: int | None) -> Reply:
         counts = await self._backend.statistics()
-        told = statistics.told(self._backend.catalogue, counts, name, number)
-        return Reply(200, writing.encode(told))
+        document = statistics.model_statistics(self._backend.catalogue, counts, name, number)
+        return Reply(200, writing.encode(document))
 
     def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
         split = request.head.split
         body = request.body
         if split is not None and split > len(body):
-            raise wrong("Inference-Header-Content-Length is larger than the body.")
+            raise invalid_argument("Inference-Header-Content-Length is larger than the body.")
         version = self._calls.find(target)
-        self._calls.admit(version)
+        self._backend.admit(version)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
-        return self._calls.described(
+        return self._calls.with_signatures(
             version, partial(self._call_signature, version, document, raw, request)
         )
 
@@ -141,7 +138,7 @@ class Inference:
         parameters = oip_tensors.one_object(document, "parameters")
         chosen = parameters.get("signature_name", "")
         if type(chosen) is not str:
-            raise wrong("The parameter signature_name is a string.")
+            raise invalid_argument("The parameter signature_name is a string.")
         name, signature = checks.check_signature(signatures, chosen, rest=True)
         inputs = oip_tensors.inputs(document, raw)
         checks.check_inputs(signature, inputs)
@@ -184,21 +181,21 @@ def _configured(version: Version, signatures: Mapping[str, Signature]) -> Reply:
     sides = {
         side: [
             {
-                "name": told["name"],
-                "data_type": f"TYPE_{told['datatype'].replace('BYTES', 'STRING')}",
-                "dims": told["shape"],
+                "name": spec["name"],
+                "data_type": f"TYPE_{spec['datatype'].replace('BYTES', 'STRING')}",
+                "dims": spec["shape"],
             }
-            for told in _specs(specs)
+            for spec in _specs(specs)
         ]
         for side, specs in (("input", signature.inputs), ("output", signature.outputs))
     }
-    told = {"name": version.model, "platform": _PLATFORM, "max_batch_size": 0, **sides}
-    return Reply(200, writing.encode(told))
+    document = {"name": version.model, "platform": _PLATFORM, "max_batch_size": 0, **sides}
+    return Reply(200, writing.encode(document))
 
 
 def _server(request: Request) -> Reply:
-    told = {"name": "sublet", "version": sublet.__version__, "extensions": _EXTENSIONS}
-    return Reply(200, writing.encode(told))
+    document = {"name": "sublet", "version": sublet.__version__, "extensions": _EXTENSIONS}
+    return Reply(200, writing.encode(document))
 
 
 def _healthy(request: Request) -> Reply:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.client_protocol import Answer
+from sublet.channel.codes import invalid_argument
 from sublet.serving.catalogue import Version
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON
 from sublet.serving.frontend.rest import values, writing
-from sublet.serving.frontend.rest.documents import wrong
 from sublet.serving.frontend.rest.messages import Reply
 from sublet.serving.frontend.rest.values import Array
 
@@ -25,38 +25,42 @@ def inputs(document: dict[str, Any], raw: memoryview) -> dict[str, Array]:
         name = text(given, "name", "an input")
         kind = TRITON.get(text(given, "datatype", f'input "{name}"'))
         if kind is None or kind.array is None:
-            raise wrong(f'Input "{name}" has a datatype that is not known: {given["datatype"]}')
+            raise invalid_argument(
+                f'Input "{name}" has a datatype that is not known: {given["datatype"]}'
+            )
         shape = given.get("shape")
         if type(shape) is not list or not all(
             type(size) is int and 0 <= size < 2**40 for size in shape
         ):
-            raise wrong(f'Input "{name}" has no shape: a list of sizes.')
+            raise invalid_argument(f'Input "{name}" has no shape: a list of sizes.')
         if len(shape) > 32:
-            raise wrong(f'Input "{name}" has more than 32 dimensions.')
+            raise invalid_argument(f'Input "{name}" has more than 32 dimensions.')
         size = one_object(given, "parameters").get("binary_data_size")
         if name in found:
-            raise wrong(f'Input "{name}" is given twice.')
+            raise invalid_argument(f'Input "{name}" is given twice.')
         if size is None:
             found[name] = _shaped(name, given.get("data"), kind.number, shape)
             continue
         if type(size) is not int or not 0 <= size <= len(raw) - at:
-            raise wrong(f'Input "{name}" has fewer bytes in the request than it says.')
+            raise invalid_argument(f'Input "{name}" has fewer bytes in the request than it says.')
         found[name] = _binary(name, raw[at : at + size], kind.number, shape)
         at += size
     if at != len(raw):
-        raise wrong(f"{len(raw) - at} bytes of the request belong to no input.")
+        raise invalid_argument(f"{len(raw) - at} bytes of the request belong to no input.")
     return found
 
 
 def _shaped(name: str, data: Any, dtype: int, shape: list[int]) -> Array:
     """Data of JSON, flat or nested: the protocol allows both."""
     if type(data) is not list:
-        raise wrong(f'Input "{name}" has no data: a list of values.')
+        raise invalid_argument(f'Input "{name}" has no data: a list of values.')
     if dtype in (HALF, BFLOAT16):
-        raise wrong(f'Input "{name}": {KINDS[dtype].triton} can only be sent as raw bytes.')
+        raise invalid_argument(
+            f'Input "{name}": {KINDS[dtype].triton} can only be sent as raw bytes.'
+        )
     array = values.tensor(data, dtype)
     if array.size != prod(shape):
-        raise wrong(
+        raise invalid_argument(
             f'Input "{name}" has {array.size} values, but its shape {shape} has {prod(shape)}.'
         )
     return array.reshape(shape)
@@ -68,7 +72,7 @@ def _binary(name: str, raw: memoryview, dtype: int, shape: list[int]) -> Array:
     array = KINDS[dtype].array
     assert array is not None
     if prod(shape) * array.itemsize != len(raw):
-        raise wrong(
+        raise invalid_argument(
             f'Input "{name}" has {len(raw)} bytes, but its shape {shape} and datatype '
             f"need {prod(shape) * array.itemsize}."
         )
@@ -84,11 +88,11 @@ def _strings(name: str, raw: memoryview, shape: list[int]) -> Array:
     while at < len(raw):
         end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
         if at + 4 > len(raw) or end > len(raw):
-            raise wrong(f'Input "{name}" has a string that is longer than its bytes.')
+            raise invalid_argument(f'Input "{name}" has a string that is longer than its bytes.')
         found.append(bytes(raw[at + 4 : end]))
         at = end
     if len(found) != prod(shape):
-        raise wrong(
+        raise invalid_argument(
             f'Input "{name}" has {len(found)} strings, but its shape {shape} has {prod(shape)}.'
         )
     array = np.empty(len(found), object)
@@ -100,7 +104,7 @@ def objects(document: Mapping[str, Any], name: str) -> Sequence[dict[str, Any]]:
     """A list of objects under a key; empty if it is not there."""
     value = document.get(name, [])
     if type(value) is not list or not all(type(each) is dict for each in value):
-        raise wrong(f"'{name}' is a list of objects.")
+        raise invalid_argument(f"'{name}' is a list of objects.")
     return value
 
 
@@ -108,15 +112,14 @@ def one_object(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """An object under a key; empty if it is not there."""
     value = document.get(name, {})
     if type(value) is not dict:
-        raise wrong(f"'{name}' is an object.")
+        raise invalid_argument(f"'{name}' is an object.")
     return value
 
 
 def text(document: Mapping[str, Any], key: str, what: str) -> str:
-    """A string under a key."""
     value = document.get(key)
     if type(value) is not str:
-        raise wrong(f"'{key}' of {what} is a string.")
+        raise invalid_argument(f"'{key}' of {what} is a string.")
     return value
 
 
@@ -133,22 +136,24 @@ def outcome(
     for name, array in answer.outputs.items():
         kind = ARRAYS.get(array.dtype)
         if kind is None or not kind.triton:
-            raise wrong(f'Output "{name}" is of type {array.dtype}, which the protocol cannot say.')
+            raise invalid_argument(
+                f'Output "{name}" is of type {array.dtype}, which the protocol cannot say.'
+            )
         asked = wanted.get(name, {})
         classes = asked.get("classification", 0)
         if type(classes) is int and classes > 0 and array.dtype.kind != "O":
             array, kind = _best(array, classes), KINDS[STRING]
-        told: dict[str, Any] = {
+        output: dict[str, Any] = {
             "name": name,
             "datatype": kind.triton,
             "shape": list(array.shape),
         }
         if asked.get("binary_data", all_raw) is True:
             parts.append(_raw(array))
-            told["parameters"] = {"binary_data_size": len(parts[-1])}
+            output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
-            told["data"] = writing.flat(array)
-        outputs.append(told)
+            output["data"] = writing.flat(array)
+        outputs.append(output)
     document: dict[str, Any] = {
         "model_name": version.model,
         "model_version": str(version.number),

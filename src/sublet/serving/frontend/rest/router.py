@@ -2,12 +2,12 @@
 
 from sublet.errors import ServingError
 from sublet.serving.access import Right
-from sublet.serving.frontend.backpressure import Later
+from sublet.serving.frontend.backpressure import DelayedRefusal
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.exchange import Calls
-from sublet.serving.frontend.rest.messages import Head, Pending, Reply, Request
+from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
+from sublet.serving.frontend.rest.messages import Head, Reply, Request
 from sublet.serving.frontend.rest.oip import Inference
 from sublet.serving.frontend.rest.tfserving import Answerer, TfServing
 
@@ -28,13 +28,12 @@ class Router:
     ) -> None:
         self._backend = backend
         self._metrics_path = metrics
-        self._calls = Calls(backend, limits)
+        self._calls = ModelCalls(backend, limits)
         self._tfserving = TfServing(backend, self._calls)
         self._oip = Inference(backend, self._calls)
         self._routes: dict[tuple[str, str], Answerer] = {}
 
     def handle(self, request: Request) -> Reply | Pending:
-        """Answer a request."""
         place = request.head.method, request.head.path
         try:
             answerer = self._routes.get(place)
@@ -45,9 +44,9 @@ class Router:
                 if len(request.head.path) <= _LONGEST_REMEMBERED:
                     self._routes[place] = answerer
             return answerer(request)
-        except Later as refused:
+        except DelayedRefusal as refused:
             reply = messages.failure(refused)
-            return Pending(refused.when, lambda _: reply)
+            return Pending(refused.due, lambda _: reply)
         except ServingError as failed:
             return messages.failure(failed)
 
@@ -69,7 +68,7 @@ class Router:
         return _nothing
 
     def _metrics(self, request: Request) -> Pending:
-        return self._calls.task(self._expose())
+        return background(self._expose())
 
     async def _expose(self) -> Reply:
         text = await self._backend.exposition()

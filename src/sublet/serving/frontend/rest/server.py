@@ -71,7 +71,6 @@ class Server:
         """Nobody watches: whoever wants to know asks."""
 
     async def close(self) -> None:
-        """End now, whatever runs."""
         self._shut()
         for connection in list(self.connections):
             connection.abort()

@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from sublet.channel.client_protocol import Answer
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Signature, State, TensorSpec, Version
 from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, forms, writing
-from sublet.serving.frontend.rest.documents import wrong
-from sublet.serving.frontend.rest.exchange import Calls
-from sublet.serving.frontend.rest.messages import Body, Pending, Reply, Request
+from sublet.serving.frontend.rest.exchange import ModelCalls, Pending
+from sublet.serving.frontend.rest.messages import Body, Reply, Request
 from sublet.serving.frontend.rest.values import Array
 
 _CALL = re.compile(
@@ -32,7 +31,7 @@ Answerer = Callable[[Request], Reply | Pending]
 
 
 class Target(NamedTuple):
-    """Which model a path means."""
+    """The model that a path names."""
 
     name: str
     version: int | None = None
@@ -42,7 +41,7 @@ class Target(NamedTuple):
 class TfServing:
     """The API. What is wrong with a request is said in TensorFlow Serving's words."""
 
-    def __init__(self, backend: ModelBackend, calls: Calls) -> None:
+    def __init__(self, backend: ModelBackend, calls: ModelCalls) -> None:
         self._backend = backend
         self._calls = calls
 
@@ -59,10 +58,10 @@ class TfServing:
                 return partial(self._counted, "Regress", target, partial(self._by_example, False))
         elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
             if match[1] is None:
-                raise wrong("Missing model name in request.")
+                raise invalid_argument("Missing model name in request.")
             target = _target(*match.groups()[:3])
             return partial(self._metadata if match[4] == "metadata" else self._status, target)
-        raise wrong(f"Malformed request: {method} {path}")
+        raise invalid_argument(f"Malformed request: {method} {path}")
 
     def _counted(
         self,
@@ -71,7 +70,7 @@ class TfServing:
         answer: Callable[[Target, Request], Reply | Pending],
         request: Request,
     ) -> Reply | Pending:
-        """Calls are counted when they are done; this one may not even begin."""
+        """ModelCalls are counted when they are done; this one may not even begin."""
         try:
             return answer(target, request)
         except ServingError as failed:
@@ -87,10 +86,10 @@ class TfServing:
             # A body that is no JSON is complained about before a model that is not there.
             _signature_name(documents.parse(request.body))
             raise
-        self._calls.admit(version)
+        self._backend.admit(version)
         document = documents.parse(request.body)
         name = _signature_name(document)
-        return self._calls.described(
+        return self._calls.with_signatures(
             version, partial(self._call_signature, version, name, document, request)
         )
 
@@ -106,7 +105,7 @@ class TfServing:
         name, signature = checks.check_signature(signatures, name, rest=True)
         specs = signature.inputs
         if not specs:
-            raise wrong(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
+            raise invalid_argument(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
         tensors, write = _tensors(document, specs, _has_truths(request.body))
         checks.check_inputs(signature, tensors)
         return self._calls.start(
@@ -122,9 +121,9 @@ class TfServing:
             # As in predict, what is wrong with the body is said first.
             _examples_of(request.body)
             raise
-        self._calls.admit(version)
+        self._backend.admit(version)
         name, rows = _examples_of(request.body)
-        return self._calls.described(
+        return self._calls.with_signatures(
             version, partial(self._call_examples, version, classify, name, rows, request)
         )
 
@@ -151,7 +150,7 @@ class TfServing:
 
     def _metadata(self, target: Target, request: Request) -> Reply | Pending:
         version = self._calls.find(target)
-        return self._calls.described(version, partial(metadata, version))
+        return self._calls.with_signatures(version, partial(metadata, version))
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
@@ -160,7 +159,7 @@ def _target(name: str, version: str | None, label: str | None) -> Target:
         # A signed 64-bit number, however many zeros it begins with.
         number = int(version) if len(version.lstrip("0")) < 20 else 2**63
         if number >= 2**63:
-            raise wrong(f"Failed to convert version: {version[:40]} to numeric.")
+            raise invalid_argument(f"Failed to convert version: {version[:40]} to numeric.")
     return Target(_decoded(name), number, None if label is None else _decoded(label))
 
 
@@ -175,20 +174,22 @@ def _tensors(
     """The inputs of a request, and what writes its outputs: in the form of the inputs."""
     if "instances" not in document:
         if "inputs" not in document:
-            raise wrong("Missing 'inputs' or 'instances' key")
+            raise invalid_argument("Missing 'inputs' or 'instances' key")
         return forms.columns(document["inputs"], specs, truths), writing.columns
     instances = document["instances"]
     if "inputs" in document:
-        raise wrong(
+        raise invalid_argument(
             f"JSON Value: {documents.show(document)} Not formatted correctly expecting only one "
             "of 'inputs' or 'instances' keys to exist "
         )
     if type(instances) is not list:
-        raise wrong(
+        raise invalid_argument(
             f"JSON Value: {documents.show(document)} Excepting 'instances' to be an list/array"
         )
     if not instances:
-        raise wrong(f"JSON Value: {documents.show(document)} No values in 'instances' array")
+        raise invalid_argument(
+            f"JSON Value: {documents.show(document)} No values in 'instances' array"
+        )
     return forms.rows(instances, specs, truths), writing.predictions
 
 
@@ -200,7 +201,7 @@ def _has_truths(body: Body) -> bool:
 def _signature_name(document: dict[str, Any]) -> str:
     name = document.get("signature_name", "")
     if type(name) is not str:
-        raise wrong(
+        raise invalid_argument(
             f"JSON Value: {documents.show(document)} not formatted correctly. "
             "'signature_name' key must be a string value."
         )
@@ -216,7 +217,7 @@ def _examples_of(body: Body) -> tuple[str, list[bytes]]:
 def _classified(rows: int, answer: Answer) -> Reply:
     found = examples.classifications(answer.outputs, rows)
     if not found:
-        raise wrong("Cannot convert empty ClassificationResults to JSON")
+        raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
     results = [[list(pair) for pair in zip(*_unzipped(row), strict=True)] for row in found]
     return Reply(200, writing.encode({"results": results}))
 
@@ -228,21 +229,20 @@ def _unzipped(row: list[tuple[str, float]]) -> tuple[list[str], Any]:
 def _regressed(rows: int, answer: Answer) -> Reply:
     found = examples.regressions(answer.outputs, rows)
     if not found:
-        raise wrong("Cannot convert empty RegressionResults to JSON")
+        raise invalid_argument("Cannot convert empty RegressionResults to JSON")
     return Reply(200, writing.encode({"results": writing.numbers(found)}))
 
 
 def status(catalogue: Catalogue, name: str, number: int | None, label: str | None) -> Reply:
     """The state of one version, or of all, the newest first."""
-    told = [_version_status(version) for version in catalogue.known(name, number, label)]
-    return Reply(200, writing.encode({"model_version_status": told}))
+    statuses = [_version_status(version) for version in catalogue.known(name, number, label)]
+    return Reply(200, writing.encode({"model_version_status": statuses}))
 
 
 def metadata(version: Version, signatures: Mapping[str, Signature]) -> Reply:
-    """The signatures of a version."""
     spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
-    told = {name: _signature(signature) for name, signature in signatures.items()}
-    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": told}}}
+    described = {name: _signature(signature) for name, signature in signatures.items()}
+    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
     return Reply(200, writing.encode(body))
 
 

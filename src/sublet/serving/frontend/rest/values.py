@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.dtypes import BFLOAT16, KINDS, STRING, word
-from sublet.serving.frontend.rest.documents import kind, show, wrong
+from sublet.serving.frontend.rest.documents import kind, show
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -48,7 +48,6 @@ _LARGEST = {number: float(np.finfo(KINDS[number].array).max) for number in _WHOL
 
 
 def tensor(value: Any, dtype: int, truths: bool = True) -> Array:
-    """One tensor, whole."""
     found = quick(value, dtype, truths)
     if found is not None:
         return found
@@ -59,16 +58,16 @@ def tensor(value: Any, dtype: int, truths: bool = True) -> Array:
 def bytes_of(value: Mapping[str, Any]) -> bytes:
     """What a {"b64": …} stands for; both alphabets, with or without padding."""
     if not is_b64(value):
-        raise wrong(f"JSON Value: {show(value)} not formatted correctly for base64 data")
+        raise invalid_argument(f"JSON Value: {show(value)} not formatted correctly for base64 data")
     text: str = value["b64"]
     try:
         packed = text.encode("ascii").translate(_URL_SAFE, b" \t\n\v\f\r")
         bare = packed.rstrip(b"=")
         if len(packed) - len(bare) not in (0, -len(bare) % 4):
-            raise wrong("Unable to base64 decode")
+            raise invalid_argument("Unable to base64 decode")
         return base64.b64decode(bare + b"=" * (-len(bare) % 4), validate=True)
     except (UnicodeEncodeError, binascii.Error):
-        raise wrong("Unable to base64 decode") from None
+        raise invalid_argument("Unable to base64 decode") from None
 
 
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
@@ -149,16 +148,18 @@ def exactly(value: Any, shape: Shape, dtype: int) -> list[Any]:
 def _fill(value: Any, level: int, shape: Shape, dtype: int, found: list[Any]) -> None:
     if type(value) is not list:
         if level != len(shape):
-            raise wrong(
+            raise invalid_argument(
                 f"JSON Value: {show(value)} found at incorrect level: {level + 1} in the JSON DOM. "
                 f"Expected at level: {len(shape)}"
             )
         found.append(_item(value, dtype))
         return
     if level >= len(shape):
-        raise wrong(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
+        raise invalid_argument(
+            f"Encountered list at unexpected level: {level} expected < {len(shape)}"
+        )
     if len(value) != shape[level]:
-        raise wrong(
+        raise invalid_argument(
             f"Encountered list at unexpected size: {len(value)} at level: {level} "
             f"expected size: {shape[level]}"
         )
@@ -185,7 +186,7 @@ def _item(value: Any, dtype: int) -> Any:
         if type(value) not in (int, float):
             raise _mistyped(value, dtype)
         if not is_lossless(value, dtype):
-            raise wrong(
+            raise invalid_argument(
                 f"Cannot convert JSON value: {show(value)} to {word(dtype)} "
                 "without loss of precision."
             )
@@ -202,7 +203,9 @@ def _item(value: Any, dtype: int) -> Any:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise wrong("JSON Parse error: The surrogate pair in string is invalid.") from None
+            raise invalid_argument(
+                "JSON Parse error: The surrogate pair in string is invalid."
+            ) from None
     else:
         raise ServingError(
             f"Conversion of JSON Value: {show(value)} to type: {word(dtype)}", Code.UNIMPLEMENTED
@@ -211,7 +214,7 @@ def _item(value: Any, dtype: int) -> Any:
 
 
 def _mistyped(value: Any, dtype: int) -> ServingError:
-    return wrong(
+    return invalid_argument(
         f"JSON Value: {show(value)} Type: {kind(value)} is not of expected type: {word(dtype)}"
     )
 
@@ -241,7 +244,7 @@ def shape_of(value: Any) -> Shape:
             break
         value = value[0]
         if len(shape) > _MOST_DIMENSIONS:
-            raise wrong(f"A tensor has at most {_MOST_DIMENSIONS} dimensions.")
+            raise invalid_argument(f"A tensor has at most {_MOST_DIMENSIONS} dimensions.")
     return tuple(shape)
 
 

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sublet.channel.codes import Code
-from sublet.errors import ServingError
+from sublet.channel.codes import invalid_argument
 from sublet.serving.dtypes import ARRAYS, BFLOAT16
-from sublet.serving.frontend.rest.documents import wrong
 
 Array = np.ndarray[Any, Any]
 
@@ -28,19 +26,19 @@ def predictions(outputs: Mapping[str, Array]) -> bytes:
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
         if array.ndim == 0:
-            raise wrong(f"Tensor name: {name} has no shape information ")
+            raise invalid_argument(f"Tensor name: {name} has no shape information ")
         return b'{"predictions": %b}' % values(name, array)
     size = -1
     for name, array in outputs.items():
         if array.ndim == 0:
-            raise wrong(f"Tensor name: {name} has no shape information ")
+            raise invalid_argument(f"Tensor name: {name} has no shape information ")
         if size >= 0 and size != len(array):
-            raise wrong(
+            raise invalid_argument(
                 f"Tensor name: {name} has inconsistent batch size: {len(array)} expecting: {size}"
             )
         size = len(array)
     if not outputs:
-        raise wrong("Cannot convert empty tensor map to JSON")
+        raise invalid_argument("Cannot convert empty tensor map to JSON")
     plain = {name: _plain(name, array) for name, array in outputs.items()}
     rows = [{name: array[index] for name, array in plain.items()} for index in range(size)]
     return b'{"predictions": %b}' % _encode(rows)
@@ -52,13 +50,12 @@ def columns(outputs: Mapping[str, Array]) -> bytes:
         ((name, array),) = outputs.items()
         return b'{"outputs": %b}' % values(name, array)
     if not outputs:
-        raise wrong("Cannot convert empty tensor map to JSON")
+        raise invalid_argument("Cannot convert empty tensor map to JSON")
     plain = {name: _plain(name, array) for name, array in outputs.items()}
     return b'{"outputs": %b}' % _encode(plain)
 
 
 def values(name: str, array: Array) -> bytes:
-    """One tensor."""
     return _encode(_plain(name, array))
 
 
@@ -82,9 +79,7 @@ def _plain(name: str, array: Array) -> Any:
     kind = ARRAYS.get(array.dtype)
     if kind is None or array.dtype.kind == "c":
         word = str(array.dtype) if kind is None else kind.word
-        raise ServingError(
-            f"Failed to write JSON value for tensor type: {word}", Code.INVALID_ARGUMENT
-        )
+        raise invalid_argument(f"Failed to write JSON value for tensor type: {word}")
     if kind.number == BFLOAT16:
         array = array.astype(np.float32)
     if array.dtype.kind == "O":

@@ -34,8 +34,7 @@ class Opening(Struct, frozen=True, tag="opening"):
     frontends: int = 1
     """How many share what all clients together may take."""
     cors: bool = False
-    tls: Tls | None = None
-    """Of gRPC."""
+    tls: Tls | None = None  # For gRPC.
     rest_tls: Tls | None = None
     access: Access = Access()
 
@@ -58,7 +57,7 @@ class Drain(Struct, frozen=True, tag="drain"):
 
 
 class Ping(Struct, frozen=True, tag="ping"):
-    """To a front end: say something."""
+    """To a front end: give a sign of life."""
 
 
 class AskTally(Struct, frozen=True, tag="ask tally"):
@@ -109,7 +108,7 @@ class Heard(Struct, frozen=True, tag="heard"):
 
 
 class Pong(Struct, frozen=True, tag="pong"):
-    """From a front end: it lives."""
+    """From a front end: a sign of life."""
 
 
 class Counted(Struct, frozen=True, tag="counted"):
@@ -139,8 +138,7 @@ class AskStatistics(Struct, frozen=True, tag="ask statistics"):
 
 
 FromFrontEnd = Ready | Failed | Heard | Pong | Counted | Reload | AskExposition | AskStatistics
-Asked = Reload | AskExposition | AskStatistics
-"""What only the server can answer."""
+Asked = Reload | AskExposition | AskStatistics  # What only the server can answer.
 Answered = Reloaded | Exposition | Statistics
 
 
@@ -178,7 +176,6 @@ class Link(asyncio.Protocol):
         self._transport.write(_LENGTH.pack(len(data)) + data)
 
     def close(self) -> None:
-        """Hang up when all is said."""
         if self._transport is not None:
             self._transport.close()
 
