@@ -43,8 +43,7 @@ PYTHON = _names(
     XDG_CONFIG_HOME XDG_DATA_HOME
     """
 )
-"""Variables that Python code reads when it is imported. A nursery reports which others there
-are."""
+"""Variables that Python code reads when it is imported. A nursery reports further ones."""
 AGAIN = _names(
     """
     GOTO_NUM_THREADS KERAS_MAX_EPOCHS KERAS_MAX_STEPS_PER_EPOCH MPLBACKEND OMP_NUM_THREADS

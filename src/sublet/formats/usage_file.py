@@ -20,8 +20,7 @@ _LAYOUT = struct.Struct("<10q")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The contents of a usage file. Times are CLOCK_MONOTONIC in ns, sizes bytes; 0 means not
-    yet."""
+    """The contents of a usage file. Times are CLOCK_MONOTONIC in ns, sizes bytes; 0 is unknown."""
 
     pid: int
     main_started_ns: int

@@ -141,8 +141,7 @@ def _chain_hooks() -> None:
 
 
 def note_uncaught(error: BaseException | None) -> bool:
-    """Note an error that nobody has caught, if it is an out-of-memory or was caused by one; whether
-    it was."""
+    """Note an uncaught error if it is an out-of-memory or was caused by one; whether it was."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

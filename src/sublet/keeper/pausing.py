@@ -32,8 +32,7 @@ class Pause:
         self._group = group
         self._frozen = False
         self._held: dict[int, int] = {}
-        """Processes that we have stopped, with their start times; others that are stopped stay
-        so."""
+        """Processes that we have stopped, with their start times; others stay stopped."""
 
     def pause(self, on: bool) -> None:
         """Stop the tree, or let it go on."""

@@ -1,5 +1,4 @@
-"""Processes as the kernel shows them in /proc: identity, descendants, memory; and signals to
-them."""
+"""Processes as /proc shows them: identity, descendants, memory; and signals to them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Measures now and then what a tree of processes holds and does, and finds those without the
-lease."""
+"""Measures what a tree of processes holds and does, and finds those that run without the lease."""
 
 from __future__ import annotations
 

@@ -146,8 +146,7 @@ def _patch_seed(context_class: Any) -> None:
 
 
 def _per_call(name: str, kind: str, first: Callable[[Any, CallContext], Any]) -> property:
-    """An attribute of the context that each call can set for itself; `first` is its value
-    before."""
+    """An attribute of the context that each call can set for itself; `first` is its first value."""
 
     def get(self: Any) -> Any:
         call = call_context.current()

@@ -66,8 +66,7 @@ def openblas_libraries() -> list[str]:
 
 
 def set_log_level(environ: Mapping[str, str]) -> None:
-    """Set the least level of TensorFlow's C++ log to TF_CPP_MIN_LOG_LEVEL, if this TensorFlow
-    can."""
+    """Set the least level of TensorFlow's C++ log to TF_CPP_MIN_LOG_LEVEL, if possible."""
     level = environ.get("TF_CPP_MIN_LOG_LEVEL", "")
     if not (level.isascii() and level.isdigit()):
         return

@@ -56,8 +56,7 @@ def _point_to(words: bytes, fields: list[int]) -> bool:
 
 
 def _write_over(words: bytes, fields: list[int]) -> None:
-    """Overwrite the old words, cut to fit. The last byte is not zero, so the kernel shows one
-    string."""
+    """Overwrite the old words, cut to fit, as one string: its last byte is not zero."""
     begin, end = fields[_FIRST_OF_DATA + 3 : _FIRST_OF_DATA + 5]
     if end - begin < len(ROOM):
         return
