@@ -7,7 +7,7 @@ EXTRA := dev
 # A process that ends in a test is replaced once, and not for ever: its successor runs that test anew.
 TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
-.PHONY: demo test check fuzz chaos bench likeness compat clean
+.PHONY: demo quick test check fuzz chaos bench likeness compat clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,6 +22,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What can be known in a minute: no test that starts TensorFlow or other processes that take a while.
+quick: check
+	$(BIN)/python -m pytest $(TWO) -q -m 'not slow' --durations 5 --durations-min 2
 
 # All tests on this Python; on the others that are on the PATH, those that depend on it.
 test: check

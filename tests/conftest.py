@@ -20,6 +20,32 @@ settings.register_profile("sublet", deadline=None, derandomize="CI" in os.enviro
 settings.load_profile("sublet")
 
 
+_REAL = frozenset({"process", "journeys", "faults"})
+"""Folders in which every test has real processes."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m "not slow"` does not import files that are slow as a whole: some load TensorFlow."""
+    if config.option.markexpr != "not slow":
+        return None
+    if collection_path.is_dir():
+        return collection_path.name in _REAL or None
+    return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text("latin-1") or None
+
+
+@pytest.hookimpl(tryfirst=True)  # Before pytest chooses by markers.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if "real_processes" in names or _REAL.intersection(item.path.parts):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def real_processes() -> None:
+    """Asked for by fixtures that start a broker, keepers or TensorFlow: their tests are slow."""
+
+
 @contextmanager
 def _home() -> Iterator[Path]:
     """A state directory to be. Its path is short: the sockets in it have 108 bytes for theirs, and
@@ -29,7 +55,7 @@ def _home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def shared_box(real_processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """One warm home for all tests that leave it as they found it."""
     work = tmp_path_factory.mktemp("shared") / "work"
     with _home() as home, closing(Box(home, work, SUBLET_CPU_MEMORY="4GiB")) as box:
@@ -46,7 +72,7 @@ def box(shared_box: Box, tmp_path: Path) -> Box:
 
 
 @pytest.fixture
-def new_box(tmp_path: Path) -> Iterator[Callable[..., Box]]:
+def new_box(real_processes: None, tmp_path: Path) -> Iterator[Callable[..., Box]]:
     """Homes of the test's own, for tests that break them."""
     numbers = itertools.count()
     with ExitStack() as made:

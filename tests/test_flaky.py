@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import support
+
+pytestmark = pytest.mark.slow
 
 TESTS = str(Path(support.__file__).parents[1])
 FLAKY = """

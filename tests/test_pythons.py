@@ -45,6 +45,7 @@ def test_readme_names_the_pythons_that_are_run() -> None:
     assert all(f"| {version} | 2.21 |" in compatibility for version in pythons.VERSIONS)
 
 
+@pytest.mark.slow
 def test_the_run_of_all_tests_knows_its_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_an_open_loop_sends_what_is_due_whether_answers_come_or_not(http: int) -
     assert 60 < first.answered < 140
 
 
+@pytest.mark.slow
 def test_a_closed_loop_over_grpc_speaks_to_a_real_server(grpcs: int) -> None:
     """Its messages come back whole."""
     heard = callers.call(_brief(servers.predict_call(grpcs, ["m"], ROW)))
@@ -105,6 +106,7 @@ def test_a_closed_loop_over_grpc_speaks_to_a_real_server(grpcs: int) -> None:
     assert heard.body == wire.predict_message("m", "x", (1, 3), wire.floats(ROW))
 
 
+@pytest.mark.slow
 def test_a_grpc_call_that_fails_is_a_refusal(grpcs: int) -> None:
     """It ends without a message."""
     heard = callers.call(_brief(servers.predict_call(grpcs, ["refused"], ROW)))

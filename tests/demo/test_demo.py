@@ -19,6 +19,8 @@ from demo.race import Entry, Race
 from sublet.domain.memory import parse_memory
 from sublet.units import GiB, MiB
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def mark() -> Iterator[Mark]:

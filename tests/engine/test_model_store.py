@@ -24,7 +24,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leased]:
+def child(real_processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leased]:
     child = Leased(tmp_path_factory.mktemp("records"), 64)
     yield child
     child.close()

@@ -34,7 +34,7 @@ def without_private_calls() -> None:
 
 
 @pytest.fixture(scope="module")
-def child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leased]:
+def child(real_processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leased]:
     child = Leased(tmp_path_factory.mktemp("records"), 64)
     child.run(without_private_calls)
     yield child

@@ -59,7 +59,9 @@ class Program:
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Program]]:
+def start(
+    real_processes: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Program]]:
     """`start(script, **changes of the environment)` under a lease of 64 MiB on the CPU."""
     started: list[subprocess.Popen[str]] = []
 

@@ -10,6 +10,8 @@ import pytest
 from sublet.formats.lease import LeaseTerms
 from sublet.inside.config import bound
 
+pytestmark = pytest.mark.slow
+
 config_pb2 = pytest.importorskip("tensorflow.core.protobuf.config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
 

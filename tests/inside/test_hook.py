@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sublet.formats.lease import MIB, LeaseTerms
 from sublet.formats.lease_environment import SITE, leased_environment
 
@@ -76,6 +78,7 @@ def test_an_import_that_fails_has_the_traceback_it_would_have_without_us(tmp_pat
     assert python("import tensorflow", environ).stderr == plain
 
 
+@pytest.mark.slow
 def test_without_a_lease_the_patches_do_nothing() -> None:
     """The same ConfigProto, no usage file, no thread, nothing primed, nothing said."""
     code = """
@@ -96,6 +99,7 @@ def test_without_a_lease_the_patches_do_nothing() -> None:
     assert "sublet" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_programs_own_gpu_settings_are_answered_within_its_lease(
     tmp_path: Path, on_gpu: Callable[..., LeaseTerms]
 ) -> None:
@@ -181,6 +185,7 @@ def test_a_programs_own_gpu_settings_are_answered_within_its_lease(
     ]
 
 
+@pytest.mark.slow
 def test_a_lease_given_after_the_fork_holds_in_the_child(
     tmp_path: Path, on_cpu: Callable[..., LeaseTerms]
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_usage_file_that_cannot_be_written_is_nothing_to_the_program(
     UsageWriter(on_cpu(tmp_path / "gone"), os.getpid()).note(main_started_ns=5)
 
 
+@pytest.mark.slow
 def test_a_look_that_fails_is_nothing_to_the_program(
     tmp_path: Path, on_cpu: Callable[..., LeaseTerms], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 START_UNPREPARED = """
 import json
 from sublet.nursery import nursery, onednn, preload

@@ -15,6 +15,8 @@ import pytest
 
 from sublet.nursery import onednn
 
+pytestmark = pytest.mark.slow
+
 LOOK = """
 import json, os, random, sys, threading, warnings
 import keras, numpy as np, tensorflow as tf

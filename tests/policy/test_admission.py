@@ -283,6 +283,7 @@ def stream(rules: Rules, until: float) -> tuple[World, float | None, float | Non
 LARGE = 30
 
 
+@pytest.mark.slow
 def test_a_stream_of_small_jobs_never_keeps_a_large_one_out_past_its_bound() -> None:
     """It starts when those end that ran at its limit; without a bound it would still wait."""
     world, led, start = stream(RULES, until=300.0)

@@ -277,7 +277,7 @@ def main() -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
+def shop(real_processes: None, tmp_path: Path) -> Iterator[Workshop]:
     """A launcher in a process of its own."""
     made = Workshop(tmp_path)
     yield made
@@ -286,7 +286,10 @@ def shop(tmp_path: Path) -> Iterator[Workshop]:
 
 @pytest.fixture(params=["with a control group", "without one"])
 def any_shop(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    real_processes: None,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Workshop]:
     """The same, in both ways in which a tree can be held together."""
     if request.param == "without one":

@@ -21,6 +21,7 @@ def _body(*messages: bytes) -> bytes:
     return b"".join(b"\0" + len(one).to_bytes(4, "big") + one for one in messages)
 
 
+@pytest.mark.slow
 @given(st.lists(SIZES, max_size=4), st.data())
 @settings(deadline=None)
 def test_messages_are_the_same_in_any_pieces(sizes: list[int], draw: st.DataObject) -> None:

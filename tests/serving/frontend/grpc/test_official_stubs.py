@@ -15,6 +15,8 @@ from sublet.serving.frontend import proto
 from sublet.serving.frontend.proto import tensors
 from support.grpc_server import Served, served
 
+pytestmark = pytest.mark.slow
+
 AS_BYTES = {
     # Declared as bytes here, with the same form on the wire; see the files' first lines.
     "float_val",
