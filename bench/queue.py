@@ -16,6 +16,7 @@ import sublet
 from bench import figures, processes
 from bench.household import SUBLET, Household, household
 from bench.report import Bar, Result, Table
+from sublet.backends.local.backend import LocalBackend
 from sublet.broker.__main__ import collect_rarely
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
@@ -31,13 +32,6 @@ _CAPACITY = 2 * GiB
 _HOLDER = "1200MiB"
 _WAITING = "800MiB"
 """Less than the device has, more than the holder leaves."""
-
-
-class _Still(Broker):
-    """A broker on a copy of a ledger: it plans, and does nothing about anybody's processes."""
-
-    def _boot(self, ledger: Ledger) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,9 @@ def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]
     copy.make()
     shutil.copyfile(Path(home.env["SUBLET_HOME"]) / copy.ledger.name, copy.ledger)
     ledger = Ledger.open(copy.ledger)
-    broker = _Still(Reactor(), copy, ledger, Probe.open(_CAPACITY), SystemClock())
+    reactor = Reactor()
+    backend = LocalBackend(reactor, copy)
+    broker = Broker(reactor, copy, ledger, Probe.open(_CAPACITY), SystemClock(), backend)
     before = gc.get_threshold()
     collect_rarely()
     try:
@@ -198,7 +194,7 @@ def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]
 
 def _timed(broker: Broker) -> float:
     began = time.perf_counter()
-    plan = broker.plan()
+    plan = broker.planner.plan()
     took = time.perf_counter() - began
     if plan.grants:
         raise processes.Failed("somebody could start: the holder does not hold the device")

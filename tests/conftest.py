@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
-from support.box import Box
+from support.sandbox import Sandbox
 
 pytest_plugins = ["support.flaky"]
 
@@ -55,32 +55,34 @@ def _home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def shared_box(real_processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def shared_sandbox(
+    real_processes: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sandbox]:
     """One warm home for all tests that leave it as they found it."""
     work = tmp_path_factory.mktemp("shared") / "work"
-    with _home() as home, closing(Box(home, work, SUBLET_CPU_MEMORY="4GiB")) as box:
-        box.warm()
-        yield box
+    with _home() as home, closing(Sandbox(home, work, SUBLET_CPU_MEMORY="4GiB")) as sandbox:
+        sandbox.warm()
+        yield sandbox
 
 
 @pytest.fixture
-def box(shared_box: Box, tmp_path: Path) -> Box:
+def sandbox(shared_sandbox: Sandbox, tmp_path: Path) -> Sandbox:
     """The shared home with a working directory of the test's own."""
-    mine = Box(shared_box.home, tmp_path / "work")
-    mine.environ = dict(shared_box.environ)
+    mine = Sandbox(shared_sandbox.home, tmp_path / "work")
+    mine.environ = dict(shared_sandbox.environ)
     return mine
 
 
 @pytest.fixture
-def new_box(real_processes: None, tmp_path: Path) -> Iterator[Callable[..., Box]]:
+def new_sandbox(real_processes: None, tmp_path: Path) -> Iterator[Callable[..., Sandbox]]:
     """Homes of the test's own, for tests that break them."""
     numbers = itertools.count()
     with ExitStack() as made:
 
-        def make(**environ: str) -> Box:
-            root = tmp_path / f"box{next(numbers)}"
+        def make(**environ: str) -> Sandbox:
+            root = tmp_path / f"sandbox{next(numbers)}"
             root.mkdir()
             home = made.enter_context(_home())
-            return made.enter_context(closing(Box(home, root / "work", **environ)))
+            return made.enter_context(closing(Sandbox(home, root / "work", **environ)))
 
         yield make

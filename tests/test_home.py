@@ -13,11 +13,11 @@ from sublet.broker.ledger import Ledger
 from sublet.client.connection import connect
 from sublet.errors import WorldError
 from sublet.home import Home
-from support.box import Box
 from support.jobs import job
+from support.sandbox import Sandbox
 from support.strangers import GID, UID, needs_root
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 
 def mode(path: Path) -> int:
@@ -51,13 +51,15 @@ def test_a_directory_that_others_can_write_to_is_refused_and_stays_as_it_is(
     assert list(home.path.iterdir()) == []
 
 
-def test_a_directory_that_others_can_only_read_is_used_and_stays_as_it_is(new_box: NewBox) -> None:
-    box = new_box()
-    box.home.mkdir(exist_ok=True)
-    box.home.chmod(0o755)
-    box.sublet("status", check=True, umask=0)
-    assert mode(box.home) == 0o755
-    readable = [path for path in box.home.iterdir() if mode(path) & 0o077]
+def test_a_directory_that_others_can_only_read_is_used_and_stays_as_it_is(
+    new_sandbox: NewSandbox,
+) -> None:
+    sandbox = new_sandbox()
+    sandbox.home.mkdir(exist_ok=True)
+    sandbox.home.chmod(0o755)
+    sandbox.sublet("status", check=True, umask=0)
+    assert mode(sandbox.home) == 0o755
+    readable = [path for path in sandbox.home.iterdir() if mode(path) & 0o077]
     assert readable == []
 
 
@@ -86,9 +88,9 @@ def test_another_users_link_to_a_directory_of_ours_is_no_home(tmp_path: Path) ->
 
 
 @needs_root
-def test_jobs_of_another_users_ledger_do_not_run(new_box: NewBox) -> None:
-    box = new_box()
-    home = Home(box.home)
+def test_jobs_of_another_users_ledger_do_not_run(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox()
+    home = Home(sandbox.home)
     home.path.mkdir(exist_ok=True)
     ledger = Ledger.open(home.ledger)
     ledger.save(job(1))
@@ -98,7 +100,7 @@ def test_jobs_of_another_users_ledger_do_not_run(new_box: NewBox) -> None:
     before = home.ledger.read_bytes()
     for shared, said in ((0o777, "can write to"), (0o700, "belongs to another user")):
         home.path.chmod(shared)
-        answer = box.sublet("ps")
+        answer = sandbox.sublet("ps")
         assert answer.returncode
         assert said in answer.stderr
     assert home.ledger.read_bytes() == before

@@ -1,4 +1,4 @@
-"""Where the broker of this user lives on disk."""
+"""The state directory of this user's broker, and what is where in it."""
 
 import os
 import stat
@@ -45,7 +45,7 @@ class Home:
 
     @property
     def path(self) -> "Path":
-        """The directory itself."""
+        """The state directory as a path."""
         from pathlib import Path
 
         return Path(self.name)
@@ -57,12 +57,12 @@ class Home:
 
     @property
     def log(self) -> "Path":
-        """The broker's own words."""
+        """The broker's log."""
         return self.path / "broker.log"
 
     @property
     def ledger(self) -> "Path":
-        """The broker's only store."""
+        """The broker's SQLite file."""
         return self.path / "ledger.sqlite"
 
     @property
@@ -72,7 +72,7 @@ class Home:
 
     @property
     def logs(self) -> "Path":
-        """What jobs without a terminal have said."""
+        """The output of jobs that run without a client."""
         return self.path / "logs"
 
     def make(self) -> None:

@@ -1,4 +1,4 @@
-"""One thread's eye on many sockets and deadlines. It calls back; it decides nothing."""
+"""Callbacks for one thread: when a descriptor can be read or written, and when time has passed."""
 
 import heapq
 import itertools
@@ -17,6 +17,7 @@ class Reactor:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count(1)
+        self._once: set[Callback] = set()
 
     def watch(self, source: Any, callback: Callback) -> None:
         """Call `act` whenever `source` can be read."""
@@ -39,6 +40,18 @@ class Reactor:
         """Call `act` once, after so many seconds."""
         entry = (time.monotonic() + seconds, next(self._numbers), callback)
         heapq.heappush(self._timers, entry)
+
+    def call_once(self, seconds: float, callback: Callback) -> None:
+        """The same, unless this callback is to be called anyway."""
+        if callback in self._once:
+            return
+        self._once.add(callback)
+
+        def call() -> None:
+            self._once.discard(callback)
+            callback()
+
+        self.call_later(seconds, call)
 
     def run_once(self) -> None:
         """Wait for the next thing to happen, and call back for all that has.
@@ -63,5 +76,5 @@ class Reactor:
         return now is not None and now.data[0] is key.data[0]
 
     def close(self) -> None:
-        """Forget everything."""
+        """Watch nothing any more."""
         self._selector.close()

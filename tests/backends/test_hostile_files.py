@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sublet.backends.local.reports import read_ending
+from sublet.backends.local.endings import read_ending
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Shift, Workshop
 
 WAIT = """

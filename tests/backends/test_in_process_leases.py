@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sublet.backends.backend import Ending
 from sublet.backends.local.in_process_leases import InProcessLeases
-from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree

@@ -12,8 +12,8 @@ import pytest
 from sublet.backends.local import leftovers
 from sublet.keeper import process_tree
 from sublet.keeper.cgroup import Cgroup, all_groups
-from support.box import Box, wait_for
 from support.queue import reached, shell
+from support.sandbox import Sandbox, wait_for
 
 ME = {"pid": os.getpid(), "start": process_tree.start_time(os.getpid())}
 GONE = {"pid": os.getpid(), "start": 1}
@@ -68,19 +68,21 @@ def test_groups_of_killed_keepers_go_and_others_stay(tmp_path: Path) -> None:
                 group.close()
 
 
-def test_what_a_killed_broker_has_left_is_gone_with_the_next(new_box: Callable[..., Box]) -> None:
-    box = new_box()
-    number = shell(box, "sleep 600")
-    reached(box, number, "running")
-    pid = box.status()["pid"]
-    left = box.home / "runs" / "99.1"
+def test_what_a_killed_broker_has_left_is_gone_with_the_next(
+    new_sandbox: Callable[..., Sandbox],
+) -> None:
+    sandbox = new_sandbox()
+    number = shell(sandbox, "sleep 600")
+    reached(sandbox, number, "running")
+    pid = sandbox.status()["pid"]
+    left = sandbox.home / "runs" / "99.1"
     left.mkdir()
     (left / "spec.json").write_text('{"environ": {"API_KEY": "x"}}')
     os.kill(pid, 9)
-    wait_for(lambda: pid not in box.processes(), "the broker is gone")
-    reached(box, number, "running")
+    wait_for(lambda: pid not in sandbox.processes(), "the broker is gone")
+    reached(sandbox, number, "running")
     assert not left.exists()
-    assert (box.home / "runs" / "1.1").exists()
+    assert (sandbox.home / "runs" / "1.1").exists()
 
 
 def test_a_group_goes_with_the_empty_groups_below_it() -> None:

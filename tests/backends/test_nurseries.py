@@ -9,7 +9,7 @@ import pytest
 from sublet.backends.local import nurseries
 from sublet.backends.local.nurseries import Nurseries, Nursery, NurseryKey
 from sublet.reactor import Reactor
-from support.box import wait_for
+from support.sandbox import wait_for
 
 WARM = """
 import json, os, socket, sys

@@ -13,7 +13,7 @@ from sublet.backends.local.orphan import Orphan
 from sublet.domain.job import Process
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Shift, Workshop
 
 DETACHED = """

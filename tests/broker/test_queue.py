@@ -27,7 +27,7 @@ from sublet.broker.events import (
 from sublet.broker.ledger import Ledger
 from sublet.broker.queue import Queue
 from sublet.broker.size_estimates import SizeEstimator
-from sublet.broker.unit_of_work import UnitOfWork
+from sublet.broker.unit_of_work import Committed, UnitOfWork
 from sublet.domain.job import Again, Finished, Job, Outcome, Paused, Starting, Task, Waiting
 from sublet.domain.memory import Exactly
 from sublet.errors import BadRequest
@@ -157,11 +157,11 @@ def test_a_job_that_needs_another_to_end_well_never_starts_after_its_failure(
     desk.submit(after_ok=(1,))
     desk.submit(after_ok=(2,))
     desk.settle()
-    desk.work.write()
+    desk.work.commit()
     desk.run(1)
     desk.end(1, BADLY)
     if written:
-        desk.work.write()
+        desk.work.commit()
     assert desk.held() == {}
     assert desk.outcome(2).message == "#1 has not ended well (exit code 3)"
     assert desk.outcome(3).message == "#2 has not ended well (not started)"
@@ -391,7 +391,7 @@ class Line(RuleBasedStateMachine):
 
     @rule()
     def write(self) -> None:
-        assert self.desk.work.write() == ([], None)
+        assert isinstance(self.desk.work.commit(), Committed)
 
     @invariant()
     def the_line_is_what_a_look_at_everything_gives(self) -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sublet.backends.local.reports import Ending
+from sublet.backends.backend import Ending
 from sublet.broker.broker import Broker
 from sublet.broker.events import AttemptEnded, Granted, Submitted, Withdrawn, WorkerStarted
 from sublet.broker.ledger import Ledger
-from sublet.broker.requests import Requests
 from sublet.broker.state import State
-from sublet.broker.worker_spec import mark
 from sublet.devices import Probe
 from sublet.domain.job import (
     POOL_PROGRAM,
@@ -35,22 +33,9 @@ from sublet.units import GiB, MiB
 from sublet.wire import messages
 from support.client import Client
 from support.jobs import KEEPER, WORKER, job, lease
+from support.puppet import HandClock, PuppetBackend
 
 DAY = 86400.0
-
-
-class HandClock:
-    """Both clocks, moved by hand."""
-
-    def __init__(self) -> None:
-        self.tick = 1000.0
-        self.at = 2e9
-
-    def now(self) -> float:
-        return self.tick
-
-    def wall(self) -> float:
-        return self.at
 
 
 class Office:
@@ -61,10 +46,9 @@ class Office:
         home.make()
         self.clock = clock
         self.reactor = Reactor()
-        self.broker = Broker(
-            self.reactor, home, Ledger.open(home.ledger), Probe.open(2 * GiB), clock
-        )
-        self.desk = Requests(self.broker)
+        ledger, probe = Ledger.open(home.ledger), Probe.open(2 * GiB)
+        self.broker = Broker(self.reactor, home, ledger, probe, clock, PuppetBackend())
+        self.desk = self.broker.requests
         self.client = Client(self.reactor)
         self.opportunistic: list[Client] = []
 
@@ -73,13 +57,13 @@ class Office:
         for request in requests:
             self.desk.handle(self.client.connection, request)
         # As after each turn, without following the plan: nothing is to be started here.
-        self.broker.plan()
-        self.broker.work.write()
+        self.broker.planner.plan()
+        self.broker.commit()
         return self.client.heard()
 
     def submit(self, spec: JobSpec | None = None, **options: object) -> tuple[int, ...]:
         request = messages.Submit(spec or wanted(), "a token", **options)  # type: ignore[arg-type]
-        (reply,) = self.ask(msgspec.structs.replace(request, token=f"{self.broker.next_id}"))
+        (reply,) = self.ask(msgspec.structs.replace(request, token=f"{self.broker.work.next_id}"))
         assert isinstance(reply, messages.Queued), reply
         return reply.jobs
 
@@ -89,9 +73,11 @@ class Office:
         self.opportunistic.append(client)
         client.connection.frames.descriptors = [os.dup(0) for _ in range(3)]
         spec = wanted(client=Process(os.getpid(), 1), **fields)
-        self.desk.handle(client.connection, messages.Run(spec, f"{self.broker.next_id}", under))
-        self.broker.plan()
-        self.broker.work.write()
+        self.desk.handle(
+            client.connection, messages.Run(spec, f"{self.broker.work.next_id}", under)
+        )
+        self.broker.planner.plan()
+        self.broker.commit()
         first, *_ = client.heard()
         return first
 
@@ -119,8 +105,14 @@ class Office:
         )
         self.broker.work.happened(event)
 
+    def larger(self, ceiling: int, outcome: Outcome) -> int | None:
+        """The ceiling that is suggested for job 1 after this end."""
+        estimator, usage = self.broker.estimator, self.broker.usage
+        one = self.broker.work.job(1)
+        return estimator.suggest(one, lease(ceiling=ceiling), outcome, usage.capacities)
+
     def state(self, number: int) -> object:
-        return self.broker.job(number).state
+        return self.broker.work.job(number).state
 
     def close(self) -> None:
         for client in (self.client, *self.opportunistic):
@@ -172,10 +164,10 @@ def test_two_who_cancel_the_same_job_both_hear_that_it_is(office: Office) -> Non
     office.submit()
     office.submit()
     office.run(2)
-    replies = office.ask(*[messages.Act("cancel", (1, 2))] * 2)
+    replies = office.ask(*[messages.JobAction("cancel", (1, 2))] * 2)
     assert [type(reply) for reply in replies] == [messages.Done] * 2
     office.end(2, Outcome("cancelled", 143))
-    (done,) = office.ask(messages.Act("cancel", (2, 1)))
+    (done,) = office.ask(messages.JobAction("cancel", (2, 1)))
     assert done == messages.Done(("#2 train.py was cancelled", "#1 train.py was cancelled"))
 
 
@@ -183,16 +175,16 @@ def test_a_job_that_has_ended_of_itself_was_not_cancelled(office: Office) -> Non
     office.submit()
     office.run(1)
     office.end(1, Outcome("exited", 0))
-    assert "has finished already" in refusal(office.ask(messages.Act("cancel", (1,)))).message
+    assert "has finished already" in refusal(office.ask(messages.JobAction("cancel", (1,)))).message
 
 
 def test_an_act_is_done_to_all_or_to_none(office: Office) -> None:
     office.submit()
     office.submit()
-    office.ask(messages.Act("pause", (2,)))
-    assert "paused already" in refusal(office.ask(messages.Act("pause", (1, 2)))).message
+    office.ask(messages.JobAction("pause", (2,)))
+    assert "paused already" in refusal(office.ask(messages.JobAction("pause", (1, 2)))).message
     assert isinstance(office.state(1), Waiting)
-    assert "no job 9" in refusal(office.ask(messages.Act("cancel", (1, 9)))).message
+    assert "no job 9" in refusal(office.ask(messages.JobAction("cancel", (1, 9)))).message
     assert isinstance(office.state(1), Waiting)
 
 
@@ -204,7 +196,7 @@ def test_those_of_an_array_that_have_finished_do_not_keep_the_others_from_being_
         office.submit()
     office.run(1)
     office.end(1, Outcome("exited", 0))
-    (done,) = office.ask(messages.Act(verb, (1, 2, 3)))
+    (done,) = office.ask(messages.JobAction(verb, (1, 2, 3)))
     assert isinstance(done, messages.Done)
     assert done.said[0] == "#1 train.py had finished already"
     assert not any(isinstance(office.state(number), Waiting) for number in (2, 3))
@@ -231,7 +223,7 @@ def test_what_was_too_small_again_is_doubled(office: Office) -> None:
     for _ in range(4):
         office.run(1, ceiling)
         told = Outcome("lease exceeded", 1, peak=ceiling)
-        larger = office.broker.suggest(office.broker.job(1), lease(ceiling=ceiling), told)
+        larger = office.larger(ceiling, told)
         assert larger is not None
         office.end(1, told, Again("ran out of memory", 0.0, larger, forgiven=True))
         tried.append(larger // MiB)
@@ -246,7 +238,7 @@ def test_those_that_ended_last_are_shown_and_not_those_that_came_last(office: Of
     for number in (3, 2, 4, 1):
         office.run(number)
         office.end(number, Outcome("exited", 0))
-        office.broker.close_job(office.broker.job(number))
+        office.broker.control.close_job(office.broker.work.job(number))
     (shown,) = office.ask(messages.AskJobs(finished=2))
     assert isinstance(shown, messages.Jobs)
     assert [row.id for row in shown.rows] == [4, 1]
@@ -259,7 +251,7 @@ def test_calls_of_a_pool_do_not_hide_what_else_has_ended(office: Office) -> None
     for number in range(1, 22):
         office.run(number)
         office.end(number, Outcome("exited", 0))
-        office.broker.close_job(office.broker.job(number))
+        office.broker.control.close_job(office.broker.work.job(number))
     office.ask()  # It is on disk by then.
     few, all_of_them = office.ask(messages.AskJobs(finished=5), messages.AskJobs(finished=1000))
     assert isinstance(few, messages.Jobs)
@@ -284,9 +276,9 @@ def test_a_retry_is_of_all_or_of_none_and_takes_dependencies_along(office: Offic
         office.end(number, Outcome("exited", 3))
     office.ask()
     assert isinstance(office.state(2), Finished)
-    assert "would wait for ever" in refusal(office.ask(messages.Act("retry", (3, 2)))).message
+    assert "would wait for ever" in refusal(office.ask(messages.JobAction("retry", (3, 2)))).message
     assert isinstance(office.state(3), Finished)
-    (done,) = office.ask(messages.Act("retry", (1, 2)))
+    (done,) = office.ask(messages.JobAction("retry", (1, 2)))
     assert isinstance(done, messages.Done)
     assert office.broker.queue.wait_queue.get(2) is not None
     assert (office.broker.state[2].attempt, office.broker.state[2].past) == (2, ())
@@ -296,8 +288,8 @@ def test_a_foreground_job_cannot_be_done_again(office: Office) -> None:
     work = office.broker.work
     work.decided(None, Submitted(job(1)))
     work.happened(Withdrawn(1, 2.0, Outcome("stopped", 143)))
-    work.write()
-    assert "foreground" in refusal(office.ask(messages.Act("retry", (1,)))).message
+    work.commit()
+    assert "foreground" in refusal(office.ask(messages.JobAction("retry", (1,)))).message
 
 
 def test_an_environment_that_no_program_can_have_is_refused(office: Office) -> None:
@@ -305,9 +297,12 @@ def test_an_environment_that_no_program_can_have_is_refused(office: Office) -> N
     office.run(1)
     office.end(1, Outcome("exited", 3))
     office.ask()
-    assert "null byte" in refusal(office.ask(messages.Act("retry", (1,), {b"A": b"\0"}))).message
     assert (
-        "MiB" in refusal(office.ask(messages.Act("retry", (1,), {b"A": b"x" * (7 << 20)}))).message
+        "null byte" in refusal(office.ask(messages.JobAction("retry", (1,), {b"A": b"\0"}))).message
+    )
+    assert (
+        "MiB"
+        in refusal(office.ask(messages.JobAction("retry", (1,), {b"A": b"x" * (7 << 20)}))).message
     )
     assert isinstance(office.state(1), Finished)
 
@@ -354,11 +349,11 @@ def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: Ha
 def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: HandClock) -> None:
     office = Office(tmp_path / "home", clock)
     office.submit()
-    office.ask(messages.Act("pause", (1,)))
+    office.ask(messages.JobAction("pause", (1,)))
     office.close()
     later = Office(tmp_path / "home", clock)
     assert isinstance(later.state(1), Paused)
-    (reply,) = later.ask(messages.Act("resume", (1,)))
+    (reply,) = later.ask(messages.JobAction("resume", (1,)))
     assert isinstance(reply, messages.Done)
     assert isinstance(later.state(1), Waiting)
     later.close()
@@ -390,7 +385,7 @@ def test_what_was_asked_of_a_job_that_was_being_started_is_known_to_the_next_bro
     office.submit()
     office.grant(1)
     office.grant(2)
-    replies = office.ask(messages.Act("pause", (1,)), messages.Act("cancel", (2,)))
+    replies = office.ask(messages.JobAction("pause", (1,)), messages.JobAction("cancel", (2,)))
     assert [type(reply) for reply in replies] == [messages.Done] * 2
     office.close()
     later = Office(tmp_path / "home", clock)
@@ -414,7 +409,7 @@ def test_a_job_whose_client_hung_up_while_it_was_started_does_not_wait_again(
     office.grant(1)
     office.desk.disconnected(client.connection)
     office.broker.attempts.never_ran(office.broker.state[1].attempt_id, "its keeper never came")
-    office.broker.work.write()
+    office.broker.commit()
     assert isinstance(office.state(1), Finished)
 
 
@@ -439,7 +434,7 @@ def outer(office: Office) -> messages.Under:
     office.submit(wanted(memory=Exactly(GiB), priority="low", service="opportunistic"))
     office.run(1, ceiling=GiB)
     (office.broker.home.runs / "1.1").mkdir(parents=True)
-    return messages.Under(1, mark(office.broker.state[1]))
+    return messages.Under(1, office.broker.state[1].lease_token)
 
 
 def test_what_a_program_under_a_lease_starts_comes_out_of_that_lease(
@@ -471,7 +466,7 @@ def test_every_way_to_ask_for_memory_works_within_a_lease(
     office: Office, outer: messages.Under, memory: MemoryAsk
 ) -> None:
     assert office.start(outer, memory=memory) == messages.Accepted(2)
-    (grant,) = office.broker.plan().grants
+    (grant,) = office.broker.planner.plan().grants
     assert (grant.job, grant.device) == (2, "the lease of #1")
     assert grant.size.ceiling == (640 if memory == Grow() else 256) * MiB
 
@@ -523,7 +518,7 @@ def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
     one, lent = broker.state[1], broker.state[2].lease
     assert lent is not None
     broker.attempts.ended("1.1", Ending(0, system_peak=50 * MiB))
-    broker.work.write()
+    broker.commit()
     known = broker.work.ledger.measurements.evidence(one, "cpu")
     assert (known.peak, known.outside) == (lent.charge, 50 * MiB)
 
@@ -532,7 +527,7 @@ def test_the_next_broker_knows_who_is_within_whom(
     office: Office, outer: messages.Under, clock: HandClock, tmp_path: Path
 ) -> None:
     office.start(outer)
-    office.broker.work.write()
+    office.broker.commit()
     known = State(office.broker.work.ledger.live())
     assert [one.id for one in known.within(1)] == [2]
     assert [one.id for one in known.outer()] == [1]

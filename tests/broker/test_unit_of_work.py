@@ -1,20 +1,44 @@
 """State and ledger in step, on a disk that says no."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sublet.broker.effects import Confirmation, ForgetAttempt, Launch, SettleNested
 from sublet.broker.events import Granted, Held, Released, Submitted, Withdrawn
 from sublet.broker.ledger import Ledger
-from sublet.broker.unit_of_work import UnitOfWork
+from sublet.broker.unit_of_work import CommitFailed, Committed, UnitOfWork
 from sublet.domain.job import Finished, Outcome, Paused, Waiting
+from sublet.reactor import Reactor
+from sublet.wire.messages import Done
+from support.client import Client
 from support.jobs import job, kept, lease
+
+NOTHING = Committed([], [])
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> UnitOfWork:
     return UnitOfWork(Ledger.open(tmp_path / "ledger.sqlite"))
+
+
+@pytest.fixture
+def confirmation() -> Iterator[Confirmation]:
+    """An answer for somebody who waits."""
+    reactor = Reactor()
+    client = Client(reactor)
+    yield Confirmation(client.connection, Done(("done",)))
+    client.close()
+    reactor.close()
+
+
+def _failure(work: UnitOfWork) -> CommitFailed:
+    """Commit, which must fail; how it did."""
+    result = work.commit()
+    assert isinstance(result, CommitFailed)
+    return result
 
 
 def _break(work: UnitOfWork) -> None:
@@ -27,34 +51,25 @@ def _mend(work: UnitOfWork) -> None:
 
 
 def test_effects_of_a_decision_come_after_it_is_on_disk(work: UnitOfWork, tmp_path: Path) -> None:
-    """Another reader of the file already sees what they rest on."""
-    seen: list[int] = []
-
-    def look() -> None:
-        other = Ledger.open(tmp_path / "ledger.sqlite")
-        seen.extend(one.id for one in other.live())
-        other.close()
-
-    work.decided(None, Submitted(job(1)), look)
-    assert seen == []
-    assert work.write() == ([], None)
-    assert seen == [1]
+    """They are handed out when another reader of the file already sees what they rest on."""
+    work.decided(None, Submitted(job(1)), Launch(1))
+    assert work.commit() == Committed([Launch(1)], [])
+    other = Ledger.open(tmp_path / "ledger.sqlite")
+    assert [one.id for one in other.live()] == [1]
+    other.close()
+    assert work.commit() == NOTHING
 
 
 def test_decisions_that_cannot_be_written_are_undone_and_have_no_effect(work: UnitOfWork) -> None:
     """Also two about the same job in one turn."""
     one = job(1)
-    effects: list[str] = []
     _break(work)
-    work.decided(None, Submitted(one), lambda: effects.append("accepted"))
-    work.decided(one, Granted(1, 1.0, 1.0, lease()), lambda: effects.append("started"))
-    undone, error = work.write()
-    assert error is not None
-    assert [before for before, _ in undone] == [one, None]
+    work.decided(None, Submitted(one), SettleNested(None))
+    work.decided(one, Granted(1, 1.0, 1.0, lease()), Launch(1))
+    assert [before for before, _ in _failure(work).undone] == [one, None]
     assert work.state.jobs() == []
     _mend(work)
-    work.write()
-    assert effects == []
+    assert work.commit() == NOTHING
     assert work.ledger.live() == []
 
 
@@ -63,19 +78,15 @@ def test_what_has_happened_stays_true_and_is_written_when_the_disk_is_back(
 ) -> None:
     """What waits for it waits as long."""
     work.decided(None, Submitted(job(1)))
-    work.write()
-    forgotten: list[str] = []
+    work.commit()
     _break(work)
-    work.happened(Withdrawn(1, 2.0, Outcome("stopped", 143)))
-    work.when_written(lambda: forgotten.append("run"))
-    assert work.write()[1] is not None
+    work.happened(Withdrawn(1, 2.0, Outcome("stopped", 143)), ForgetAttempt("1.1"))
+    assert _failure(work).undone == []
     assert work.state.jobs() == []
-    assert forgotten == []
     assert len(work.ledger.live()) == 1
     _mend(work)
-    assert work.write() == ([], None)
+    assert work.commit() == Committed([ForgetAttempt("1.1")], [])
     assert work.ledger.live() == []
-    assert forgotten == ["run"]
 
 
 def test_what_has_happened_to_a_job_is_written_though_a_decision_about_it_was_undone(
@@ -84,68 +95,66 @@ def test_what_has_happened_to_a_job_is_written_though_a_decision_about_it_was_un
     """Both in one turn, on a full disk."""
     work.decided(None, Submitted(job(1)))
     work.happened(Held(1, 2.0))
-    work.write()
+    work.commit()
     _break(work)
     released = work.happened(Released(1, 3.0, 3.0))
     work.decided(released, Granted(1, 4.0, 4.0, lease()))
-    undone, error = work.write()
-    assert error is not None
-    assert [before for before, _ in undone] == [released]
+    assert [before for before, _ in _failure(work).undone] == [released]
     _mend(work)
-    assert work.write() == ([], None)
+    assert work.commit() == NOTHING
     (written,) = work.ledger.live()
     assert written.state == Waiting(1.0, 3.0)
 
 
 def test_a_job_is_found_as_it_is_now_and_not_as_it_was_written(work: UnitOfWork) -> None:
     work.decided(None, Submitted(job(1)))
-    work.write()
+    work.commit()
     work.happened(Withdrawn(1, 2.0, Outcome("cancelled", 143)))
     found = work.find(1)
     assert found is not None
     assert isinstance(found.state, Finished)
-    work.write()
+    work.commit()
     assert work.find(1) == kept(found)
     assert work.find(2) is None
 
 
-def test_what_is_left_by_an_exception_was_never_taken_in(work: UnitOfWork) -> None:
+def test_what_is_left_by_an_exception_was_never_taken_in(
+    work: UnitOfWork, confirmation: Confirmation
+) -> None:
     """Of a unit, nothing stays: not in the state, not for the disk, and no effect."""
     work.decided(None, Submitted(job(1)))
     work.decided(None, Submitted(job(2)))
-    work.write()
+    work.commit()
     before = work.state.jobs()
-    effects: list[str] = []
     work.happened(Held(1, 2.0))
-    with contextlib.suppress(ZeroDivisionError), work.unit():
-        work.decided(None, Submitted(job(3)), lambda: effects.append("accepted"))
+    with contextlib.suppress(ZeroDivisionError), work.atomic():
+        work.decided(None, Submitted(job(3)), Launch(3))
         work.happened(Released(1, 3.0, 3.0))
         work.happened(Withdrawn(2, 2.0, Outcome("cancelled", 143)))
-        work.when_written(lambda: effects.append("forgotten"))
-        work.answer(lambda: effects.append("done"), lambda error: effects.append("failed"))
+        work.after_commit(ForgetAttempt("2.1"))
+        work.confirm(confirmation)
         raise ZeroDivisionError
     (one, two) = work.state.jobs()
     assert isinstance(one.state, Paused)
     assert two == before[1]
-    assert work.write() == ([], None)
+    assert work.commit() == NOTHING
     assert work.ledger.live() == [one, two]
-    assert effects == []
 
 
-def test_who_waits_for_an_answer_gets_one_from_a_disk_that_is_full(work: UnitOfWork) -> None:
+def test_who_waits_for_an_answer_gets_one_from_a_disk_that_is_full(
+    work: UnitOfWork, confirmation: Confirmation
+) -> None:
+    """Once: either that it failed, or that it is done."""
     work.decided(None, Submitted(job(1)))
-    work.write()
-    told: list[str] = []
+    work.commit()
     _break(work)
     work.happened(Held(1, 2.0))
-    work.answer(lambda: told.append("done"), lambda error: told.append(str(error)))
-    assert work.write()[1] is not None
-    assert len(told) == 1
-    assert "readonly" in told[0]
+    work.confirm(confirmation)
+    failed = _failure(work)
+    assert "readonly" in str(failed.error)
+    assert failed.confirmations == [confirmation]
     _mend(work)
-    assert work.write() == ([], None)
-    assert len(told) == 1
-    work.answer(lambda: told.append("done"), lambda error: told.append(str(error)))
-    assert work.news
-    work.write()
-    assert told[1:] == ["done"]
+    assert work.commit() == NOTHING
+    work.confirm(confirmation)
+    assert work.pending
+    assert work.commit() == Committed([], [confirmation])

@@ -20,8 +20,8 @@ from sublet.channel.packets import Outbox, Outgoing, Packet
 from sublet.channel.segments import Segments
 from sublet.channel.sync_client import SyncClient, Unsent
 from sublet.errors import ServingError
-from support.box import PATIENCE, wait_for
 from support.numpy_engine import NumpyEngine, floats, numpy_engine
+from support.sandbox import PATIENCE, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -187,7 +187,7 @@ class Faults:
         found: dict[str, list[int]] = {kind: [] for kind in VICTIMS}
         found["client"] = [*self._load.clients()]
         started = self._started()
-        for pid, words in self._load.box.processes().items():
+        for pid, words in self._load.sandbox.processes().items():
             name = process_tree.name(pid)
             if name == "sublet-witness":
                 found["witness"].append(pid)

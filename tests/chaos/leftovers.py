@@ -6,15 +6,15 @@ from pathlib import Path
 from chaos.history import Event
 from sublet.keeper import process_tree
 from sublet.keeper.cgroup import _own
-from support.box import Box
+from support.sandbox import Sandbox
 
 _EARLIER = 60.0
 """Seconds between the first keeper's start and the first line of a program."""
 
 
-def after(box: Box, events: list[Event], keepers: set[int]) -> list[str]:
+def after(sandbox: Sandbox, events: list[Event], keepers: set[int]) -> list[str]:
     """Processes, control groups, directories and sockets of a home that was shut down."""
-    found = [f"process {pid}: {words}" for pid, words in box.processes().items()]
+    found = [f"process {pid}: {words}" for pid, words in sandbox.processes().items()]
     for one in events:
         if one.kind == "child" and _is_child(one):
             found.append(f"a child of {one.name}: process {one.facts['child']}")
@@ -26,10 +26,10 @@ def after(box: Box, events: list[Event], keepers: set[int]) -> list[str]:
             inside = (path / "cgroup.procs").read_text().split()
             found.append(f"control group {path} with processes {inside}")
     for place in ("runs", "engines"):
-        found += [f"{path}" for path in sorted((box.home / place).glob("*"))]
-    if (box.home / "broker.sock").exists():
+        found += [f"{path}" for path in sorted((sandbox.home / place).glob("*"))]
+    if (sandbox.home / "broker.sock").exists():
         found.append("the broker's socket")
-    found += [f"partial file {path}" for path in box.home.rglob(".*.*") if path.is_file()]
+    found += [f"partial file {path}" for path in sandbox.home.rglob(".*.*") if path.is_file()]
     return found
 
 

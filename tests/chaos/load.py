@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from chaos.history import Asked
-from support.box import Box
+from support.sandbox import Sandbox
 from support.servers import HALF, Server, place
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -26,8 +26,8 @@ _TAIL = 2000
 class Load:
     """Threads that ask for one thing after the other, until `stop`."""
 
-    def __init__(self, box: Box, models: Path, seed: int) -> None:
-        self.box = box
+    def __init__(self, sandbox: Sandbox, models: Path, seed: int) -> None:
+        self.sandbox = sandbox
         self.asked: list[Asked] = []
         self.answers: Counter[str] = Counter()
         """What REST callers were told."""
@@ -111,8 +111,8 @@ class Load:
         ):
             process = subprocess.Popen(
                 [sys.executable, *words],
-                cwd=self.box.work,
-                env=self.box.environ,
+                cwd=self.sandbox.work,
+                env=self.sandbox.environ,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=said_to,
@@ -216,7 +216,7 @@ class Load:
             self._note_end(self.server, "it served")
             self.server = None
         fresh = Server(
-            self.box, str(self._models), "--memory", "256MiB", "--frontends", "2", ready=False
+            self.sandbox, str(self._models), "--memory", "256MiB", "--frontends", "2", ready=False
         )
         self.servers += 1
         assert fresh.process.stdout is not None

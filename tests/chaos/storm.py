@@ -21,7 +21,7 @@ from chaos.history import Holder, Sample
 from chaos.load import Load
 from sublet.broker.ledger import Ledger
 from sublet.domain.job import Job
-from support.box import Box
+from support.sandbox import Sandbox
 
 CAPACITY = "3GiB"
 _DRAIN = 120.0
@@ -44,7 +44,7 @@ class Storm:
         locks, models = self.root / "locks", self.root / "models"
         for directory in (locks, models):
             directory.mkdir()
-        self.box = Box(
+        self.sandbox = Sandbox(
             self.disk.path,
             self.root / "work",
             SUBLET_CPU_MEMORY=CAPACITY,
@@ -53,7 +53,7 @@ class Storm:
             TF_CPP_MIN_LOG_LEVEL="3",
             **self.clock.environ,
         )
-        self.load = Load(self.box, models, seed)
+        self.load = Load(self.sandbox, models, seed)
         self.faults = Faults(self.load, self.history, self.disk, self.clock, seed, acts)
         self.samples: list[Sample] = []
         self.broken: list[str] = []
@@ -63,7 +63,7 @@ class Storm:
     def run(self, seconds: float, every: float = 1.0) -> list[str]:
         """Hurt the load for so long, let it come to its end, and look."""
         began = time.monotonic()
-        self.box.warm()
+        self.sandbox.warm()
         self.faults.loading = time.monotonic() - began
         watching = [
             threading.Thread(target=self._sample_ledger, daemon=True),
@@ -100,7 +100,7 @@ class Storm:
 
     def close(self) -> str:
         """Take it all away; if a promise was broken, say where everything is kept."""
-        for pid in self.box.processes():
+        for pid in self.sandbox.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         kept = ""
@@ -129,7 +129,7 @@ class Storm:
                 self.samples.append(Sample("ledger", {"cpu": 3 << 30}, found))
 
     def _holders(self) -> tuple[Holder, ...]:
-        path = self.box.home / "ledger.sqlite"
+        path = self.sandbox.home / "ledger.sqlite"
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as ledger:
             rows = ledger.execute("SELECT record FROM jobs WHERE live").fetchall()
         found = []
@@ -147,7 +147,7 @@ class Storm:
     def _sample_status(self) -> None:
         while not self._over.wait(1.0):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                answer = self.box.sublet("status", "--json", timeout=30)
+                answer = self.sandbox.sublet("status", "--json", timeout=30)
                 if answer.returncode == 0:
                     self.samples.append(_sample(json.loads(answer.stdout)))
 
@@ -166,7 +166,7 @@ class Storm:
     # Afterwards.
 
     def _rows(self) -> list[dict[str, Any]]:
-        answer = self.box.sublet("ps", "--all", "--json")
+        answer = self.sandbox.sublet("ps", "--all", "--json")
         if answer.returncode:
             self.broken.append(f"`sublet ps` ended with {answer.returncode}: {answer.stderr}")
             return []
@@ -176,7 +176,7 @@ class Storm:
         """The queue runs empty, but for the server's engine."""
         # A `resume` may have been refused, for a full disk.
         if paused := [str(row["id"]) for row in self._rows() if row["state"] == "paused"]:
-            self.box.sublet("resume", *paused)
+            self.sandbox.sublet("resume", *paused)
         until = time.monotonic() + _DRAIN
         while time.monotonic() < until:
             live = [row for row in self._rows() if row["state"] != "finished"]
@@ -214,13 +214,13 @@ class Storm:
 
     def _down(self) -> None:
         try:
-            down = self.box.sublet("down", "--stop")
+            down = self.sandbox.sublet("down", "--stop")
             if down.returncode:
                 self.broken.append(f"`sublet down --stop`: {down.stderr}")
         except subprocess.TimeoutExpired:
             self.broken.append("`sublet down --stop` does not end")
         until = time.monotonic() + 30.0
-        while self.box.processes() and time.monotonic() < until:
+        while self.sandbox.processes() and time.monotonic() < until:
             time.sleep(0.1)
 
     def _check(self, reasons: dict[int, str]) -> None:
@@ -238,7 +238,7 @@ class Storm:
         self.broken += codes.of_jobs()
         self.broken += codes.of_commands(asked)
         self.broken += checker.calls_wrong(events, faults)
-        self.broken += leftovers.after(self.box, events, self.faults.keepers)
+        self.broken += leftovers.after(self.sandbox, events, self.faults.keepers)
         self.broken += self._log_words()
         calls = [one for one in events if one.kind == "answer"]
         models = [one.facts["counts"] for one in events if one.kind == "calls"]
@@ -261,7 +261,7 @@ class Storm:
         ]
 
     def _jobs(self) -> dict[int, Job]:
-        ledger = Ledger.open(self.box.home / "ledger.sqlite")
+        ledger = Ledger.open(self.sandbox.home / "ledger.sqlite")
         try:
             found = (ledger.find(number) for number in sorted(ledger.numbers()))
             return {job.id: job for job in found if job is not None}
@@ -271,7 +271,7 @@ class Storm:
     def _log_words(self) -> list[str]:
         """Nobody of ours ended with a traceback, unless a full disk or a kill made it."""
         found: Counter[str] = Counter()
-        for path in self.box.home.glob("broker.log*"):
+        for path in self.sandbox.home.glob("broker.log*"):
             text = path.read_text(errors="replace")
             found.update(text.split("Traceback (most recent call last)")[1:])
         return [f"the broker's log, {n} times: Traceback{text[:1500]}" for text, n in found.items()]

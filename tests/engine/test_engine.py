@@ -17,8 +17,8 @@ from sublet.channel.codes import Code
 from sublet.channel.sync_client import SyncClient
 from sublet.engine.flight_recorder import FlightRecorder
 from sublet.errors import ServingError
-from support.box import PATIENCE, wait_for
 from support.numpy_engine import NumpyEngine, floats, in_thread, numpy_engine
+from support.sandbox import PATIENCE, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 from sublet.engine.fair_queue import FairQueue, RunningBatch
 from sublet.engine.model_options import Options
 from sublet.engine.model_queue import Kind, Request
-from support.box import wait_for
 from support.numpy_engine import NumpyEngine, floats, numpy_engine
+from support.sandbox import wait_for
 
 KIND = Kind("rows")
 CLIENT = SimpleNamespace(dead=False)

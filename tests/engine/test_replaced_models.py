@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from sublet.errors import ServingError
-from support.box import wait_for
 from support.numpy_engine import NumpyEngine, floats, numpy_engine
+from support.sandbox import wait_for
 
 
 @pytest.fixture

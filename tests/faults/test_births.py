@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 FAKE = """
 import os
@@ -21,36 +21,36 @@ os.register_at_fork(after_in_child=end)
 
 @pytest.mark.every_python
 def test_programs_start_cold_where_every_fork_dies_and_say_why(
-    new_box: Callable[..., Box], tmp_path: Path
+    new_sandbox: Callable[..., Sandbox], tmp_path: Path
 ) -> None:
     """A few tries, and no loop of them. Other interpreters keep their nurseries."""
-    box = new_box(SUBLET_CPU_MEMORY="4GiB")
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
     venv, mark = tmp_path / "venv", tmp_path / "forks-die"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
     (site / "tensorflow.py").write_text(FAKE.format(mark=str(mark)))
-    box.write("train.py", "print('ran')")
+    sandbox.write("train.py", "print('ran')")
     python = str(venv / "bin/python")
-    before = box.sublet("run", "--python", python, "train.py", check=True)
+    before = sandbox.sublet("run", "--python", python, "train.py", check=True)
     assert "started warm" in before.stderr
     mark.touch()
     # The pair for the next program may have been forked before that.
-    box.sublet("run", "--python", python, "train.py", check=True)
+    sandbox.sublet("run", "--python", python, "train.py", check=True)
     for _ in range(2):
-        ran = box.sublet("run", "--python", python, "train.py", check=True)
+        ran = sandbox.sublet("run", "--python", python, "train.py", check=True)
         assert ran.stdout == "ran\n"
         assert "started cold: 3 workers in a row ended before they began" in ran.stderr
-    (row,) = box.status()["nurseries"]
+    (row,) = sandbox.status()["nurseries"]
     assert row["python"] == python
     assert row["state"].startswith("off: 3 workers in a row")
-    assert box.processes().keys() == {box.status()["pid"]}
+    assert sandbox.processes().keys() == {sandbox.status()["pid"]}
 
 
 def test_programs_start_cold_where_every_nursery_dies_and_say_why(
-    new_box: Callable[..., Box], tmp_path: Path
+    new_sandbox: Callable[..., Sandbox], tmp_path: Path
 ) -> None:
     """Each of them as soon as it is warm, as if the kernel were short of memory."""
-    box = new_box(SUBLET_CPU_MEMORY="4GiB")
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
@@ -58,14 +58,14 @@ def test_programs_start_cold_where_every_nursery_dies_and_say_why(
         "import os, signal\n__version__ = '0.0'\n"
         "os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGKILL))\n"
     )
-    box.write("train.py", "print('ran')")
+    sandbox.write("train.py", "print('ran')")
 
     def why() -> str:
-        ran = box.sublet("run", "--python", str(venv / "bin/python"), "train.py", check=True)
+        ran = sandbox.sublet("run", "--python", str(venv / "bin/python"), "train.py", check=True)
         assert ran.stdout == "ran\n"
         assert "started cold: " in ran.stderr
         return str(ran.stderr)
 
     wait_for(lambda: "came from it, again and again" in why(), "its nursery is done without")
-    (row,) = box.status()["nurseries"]
+    (row,) = sandbox.status()["nurseries"]
     assert row["state"].startswith("off: the nursery ended before a worker came from it")

@@ -4,9 +4,9 @@ import json
 import resource
 from collections.abc import Callable
 
-from support.box import Box
+from support.sandbox import Sandbox
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 _FEW = 256
 
 POOLS = """
@@ -30,20 +30,20 @@ print(sublet.run(["true"], memory="64MiB").code)
 """
 
 
-def test_two_pools_have_more_workers_than_the_soft_limit_allows(new_box: NewBox) -> None:
+def test_two_pools_have_more_workers_than_the_soft_limit_allows(new_sandbox: NewSandbox) -> None:
     """Five descriptors for each of them, here and in the broker."""
-    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    script = box.write("pools.py", POOLS)
+    script = sandbox.write("pools.py", POOLS)
 
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_FEW, hard))
 
-    answer = box.python(script, preexec_fn=few)
+    answer = sandbox.python(script, preexec_fn=few)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout) == [[_FEW, hard]] * 80
 
 
-def test_a_program_is_run_from_a_process_with_a_thousand_open_files(box: Box) -> None:
-    answer = box.python(box.write("many.py", MANY_FILES))
+def test_a_program_is_run_from_a_process_with_a_thousand_open_files(sandbox: Sandbox) -> None:
+    answer = sandbox.python(sandbox.write("many.py", MANY_FILES))
     assert answer.stdout == "0\n", answer.stderr

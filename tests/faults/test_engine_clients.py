@@ -14,8 +14,8 @@ import pytest
 
 from sublet.channel import records, segments, tensors
 from sublet.errors import ServingError
-from support.box import PATIENCE, wait_for
 from support.numpy_engine import FLOAT, NumpyEngine, floats, numpy_engine
+from support.sandbox import PATIENCE, wait_for
 
 OPEN = {"model": "double", "version": 1, "signature": "serving_default", "outputs": []}
 

@@ -8,9 +8,9 @@ import pytest
 
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 FORGES = """
 import json, os, sys, time
@@ -24,45 +24,45 @@ sys.exit(7)
 
 @pytest.mark.parametrize("record", ['{"foo": 1}', '{"status": 0}', "no record"])
 def test_a_forged_exit_record_neither_bricks_the_home_nor_ends_a_lease(
-    new_box: NewBox, record: str
+    new_sandbox: NewSandbox, record: str
 ) -> None:
-    box = new_box()
-    box.write("forges.py", FORGES)
-    client = box.start("run", "--cold", "forges.py", record)
-    wait_for((box.work / "forged").exists, "it has forged its record")
+    sandbox = new_sandbox()
+    sandbox.write("forges.py", FORGES)
+    client = sandbox.start("run", "--cold", "forges.py", record)
+    wait_for((sandbox.work / "forged").exists, "it has forged its record")
     client.send_signal(signal.SIGSTOP)  # So that it starts no broker meanwhile.
-    before = box.status()
+    before = sandbox.status()
     process_tree.send([before["pid"]], signal.SIGKILL)
     wait_for(lambda: process_tree.start_time(before["pid"]) is None, "the broker is dead")
-    sound = box.sublet("recover", check=True)
+    sound = sandbox.sublet("recover", check=True)
     assert "the ledger is sound" in sound.stdout
-    after = box.status()
+    after = sandbox.status()
     assert [row["pid"] for row in after["leases"]] == [row["pid"] for row in before["leases"]]
     client.send_signal(signal.SIGCONT)
-    box.write("go", "")
+    sandbox.write("go", "")
     _, said = client.communicate(timeout=60)
     assert client.returncode == 7, said
-    assert box.status()["leases"] == []
+    assert sandbox.status()["leases"] == []
 
 
 def test_a_job_that_ended_well_is_not_done_again_when_nobody_is_left_who_saw_it(
-    new_box: NewBox,
+    new_sandbox: NewSandbox,
 ) -> None:
     """Broker, keeper and witness are killed, and the program ends after them."""
-    box = new_box()
+    sandbox = new_sandbox()
     script = "echo x >> began; while [ ! -e go ]; do sleep 0.02; done; echo x >> ended"
-    box.sublet("submit", "-m", "64MiB", "sh", "-c", script, check=True)
-    wait_for((box.work / "began").exists, "it has begun")
-    status = box.status()
+    sandbox.sublet("submit", "-m", "64MiB", "sh", "-c", script, check=True)
+    wait_for((sandbox.work / "began").exists, "it has begun")
+    status = sandbox.status()
     (lease,) = status["leases"]
-    kept = attempt_files.read(str(box.home / "runs" / "1.1"), "worker.json")
+    kept = attempt_files.read(str(sandbox.home / "runs" / "1.1"), "worker.json")
     assert kept is not None
     process_tree.send(
         [status["pid"], kept["witness"]["pid"], kept["keeper"]["pid"]], signal.SIGKILL
     )
-    box.write("go", "")
+    sandbox.write("go", "")
     wait_for(lambda: process_tree.start_time(lease["pid"]) is None, "the program has ended")
-    waited = box.sublet("wait", "--json", "1")
+    waited = sandbox.sublet("wait", "--json", "1")
     assert '"lost"' in waited.stdout
     assert "it may have done its work" in waited.stdout
-    assert Path(box.work / "began").read_text() == "x\n"
+    assert Path(sandbox.work / "began").read_text() == "x\n"

@@ -12,10 +12,10 @@ from sublet.client import connection, jobs
 from sublet.errors import BrokerGone
 from sublet.formats import packets
 from sublet.keeper import process_tree
-from support.box import PATIENCE, Box, wait_for
 from support.queue import HOLD, ended, reached, shell, submit
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 
 @contextmanager
@@ -29,8 +29,8 @@ def stopped(pid: int) -> Iterator[None]:
         process_tree.send([pid], signal.SIGCONT)
 
 
-def nursery(box: Box) -> int:
-    (found,) = box.status()["nurseries"]
+def nursery(sandbox: Sandbox) -> int:
+    (found,) = sandbox.status()["nurseries"]
     return int(found["pid"])
 
 
@@ -41,83 +41,83 @@ def _parent(pid: int) -> int:
 HOLD_IT = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
 
 
-def _holds(box: Box) -> bool:
+def _holds(sandbox: Sandbox) -> bool:
     """Whether a lease was granted; its program cannot run as long as the nursery stands still."""
-    return bool(box.status()["leases"])
+    return bool(sandbox.status()["leases"])
 
 
-def test_a_stopped_nursery_is_replaced_and_programs_start(new_box: NewBox) -> None:
-    box = new_box()
-    box.warm()
-    box.write("hello.py", "print('hello')")
-    before = nursery(box)
+def test_a_stopped_nursery_is_replaced_and_programs_start(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox()
+    sandbox.warm()
+    sandbox.write("hello.py", "print('hello')")
+    before = nursery(sandbox)
     with stopped(before):
-        ran = box.sublet("run", "hello.py", check=True)
+        ran = sandbox.sublet("run", "hello.py", check=True)
         assert ran.stdout == "hello\n"
-        assert nursery(box) != before
+        assert nursery(sandbox) != before
         wait_for(lambda: process_tree.start_time(before) is None, "the old one has gone")
-    assert box.status()["leases"] == []
+    assert sandbox.status()["leases"] == []
 
 
 @pytest.mark.every_python
-def test_a_start_that_hangs_is_ended_by_its_user(new_box: NewBox) -> None:
+def test_a_start_that_hangs_is_ended_by_its_user(new_sandbox: NewSandbox) -> None:
     """By Ctrl-C, Ctrl-\\, `kill` and a closed terminal. And the lease is free."""
-    box = new_box()
-    box.write("hold.py", HOLD_IT)
+    sandbox = new_sandbox()
+    sandbox.write("hold.py", HOLD_IT)
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-        box.warm()
-        with stopped(nursery(box)):
-            client = box.start("run", "hold.py")
-            wait_for(lambda: _holds(box), "it is being started")
+        sandbox.warm()
+        with stopped(nursery(sandbox)):
+            client = sandbox.start("run", "hold.py")
+            wait_for(lambda: _holds(sandbox), "it is being started")
             client.send_signal(number)
             _, said = client.communicate(timeout=PATIENCE)
             assert client.returncode == -number, said
-            wait_for(lambda: not _holds(box), "the lease has ended")
+            wait_for(lambda: not _holds(sandbox), "the lease has ended")
 
 
-def test_a_job_whose_start_hangs_can_be_cancelled(new_box: NewBox) -> None:
-    box = new_box()
-    box.warm()
-    box.write("hold.py", HOLD_IT)
-    with stopped(nursery(box)):
-        number = submit(box, "hold.py")
-        wait_for(lambda: _holds(box), "it is being started")
-        box.sublet("cancel", str(number), check=True)
-        assert ended(box, number)[0]["cause"] == "cancelled"
-        assert not _holds(box)
+def test_a_job_whose_start_hangs_can_be_cancelled(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox()
+    sandbox.warm()
+    sandbox.write("hold.py", HOLD_IT)
+    with stopped(nursery(sandbox)):
+        number = submit(sandbox, "hold.py")
+        wait_for(lambda: _holds(sandbox), "it is being started")
+        sandbox.sublet("cancel", str(number), check=True)
+        assert ended(sandbox, number)[0]["cause"] == "cancelled"
+        assert not _holds(sandbox)
 
 
-def test_a_job_whose_keeper_is_stopped_can_be_cancelled(new_box: NewBox) -> None:
-    box = new_box()
-    number = shell(box, HOLD.format("go"))
-    with stopped(_parent(reached(box, number, "running")["pid"])):
-        box.sublet("cancel", str(number), check=True)
-        assert ended(box, number)[0]["cause"] == "cancelled"
+def test_a_job_whose_keeper_is_stopped_can_be_cancelled(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox()
+    number = shell(sandbox, HOLD.format("go"))
+    with stopped(_parent(reached(sandbox, number, "running")["pid"])):
+        sandbox.sublet("cancel", str(number), check=True)
+        assert ended(sandbox, number)[0]["cause"] == "cancelled"
 
 
 def test_a_stopped_keeper_hangs_nobody_else(
-    new_box: NewBox, monkeypatch: pytest.MonkeyPatch
+    new_sandbox: NewSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much it is told."""
-    box = new_box()
-    monkeypatch.setenv("SUBLET_HOME", str(box.home))
-    number = shell(box, f"{HOLD.format('go')}; exit 4")
-    with stopped(_parent(reached(box, number, "running")["pid"])):
+    sandbox = new_sandbox()
+    monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
+    number = shell(sandbox, f"{HOLD.format('go')}; exit 4")
+    with stopped(_parent(reached(sandbox, number, "running")["pid"])):
         for _ in range(300):
             jobs.act("pause", [number])
             jobs.act("resume", [number])
-        later = shell(box, "exit 5")
-        assert ended(box, later)[0]["code"] == 5
-    box.write("go", "")
-    assert ended(box, number)[0]["code"] == 4
+        later = shell(sandbox, "exit 5")
+        assert ended(sandbox, later)[0]["code"] == 5
+    sandbox.write("go", "")
+    assert ended(sandbox, number)[0]["code"] == 4
 
 
 def test_who_asks_a_stopped_broker_is_told_so(
-    new_box: NewBox, monkeypatch: pytest.MonkeyPatch
+    new_sandbox: NewSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box = new_box()
-    broker = box.status()["pid"]
-    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    sandbox = new_sandbox()
+    broker = sandbox.status()["pid"]
+    monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
     monkeypatch.setattr(connection, "ANSWERS_WITHIN", 0.5)
     with stopped(broker), pytest.raises(BrokerGone, match=f"process {broker}.* does not answer"):
         jobs.listing()

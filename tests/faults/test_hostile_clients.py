@@ -15,8 +15,8 @@ import pytest
 
 from sublet.serving.frontend.grpc import frames, hpack
 from sublet.serving.frontend.proto import serving, tensors
-from support.box import PATIENCE, Box, wait_for
 from support.h2client import POST, Client
+from support.sandbox import PATIENCE, Sandbox, wait_for
 from support.servers import HALF, Server, place
 
 MiB = 1 << 20
@@ -33,8 +33,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(shared_box: Box, models: Path) -> Iterator[Server]:
-    one = Server(shared_box, str(models))
+def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
+    one = Server(shared_sandbox, str(models))
     yield one
     assert one.close() == 0
 
@@ -188,8 +188,8 @@ def crowd(address: str, number: int, *say: bytes) -> Iterator[list[socket.socket
             one.close()
 
 
-def test_a_thousand_idle_clients_of_grpc_keep_no_client_out(box: Box, models: Path) -> None:
-    server = Server(box, str(models), "--host", "0.0.0.0", **limited(1024))
+def test_a_thousand_idle_clients_of_grpc_keep_no_client_out(sandbox: Sandbox, models: Path) -> None:
+    server = Server(sandbox, str(models), "--host", "0.0.0.0", **limited(1024))
     try:
         warned = [line for line in server.errors if "everybody who can reach this address" in line]
         assert len(warned) == 2
@@ -212,9 +212,9 @@ def answers(server: Server) -> bool:
 
 
 def test_a_front_end_without_descriptors_hangs_up_on_new_clients_and_serves_the_others(
-    box: Box, models: Path
+    sandbox: Sandbox, models: Path
 ) -> None:
-    server = Server(box, str(models))
+    server = Server(sandbox, str(models))
     try:
         (pid,) = server.children(_FRONT_END)
         connection = server.connection()

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 WAIT = """
 import os, sys, time
@@ -23,9 +23,9 @@ sys.exit(7)
 """
 
 
-def _running(box: Box) -> dict[str, Any]:
+def _running(sandbox: Sandbox) -> dict[str, Any]:
     rows = wait_for(
-        lambda: [row for row in box.status()["leases"] if row["state"] == "running"],
+        lambda: [row for row in sandbox.status()["leases"] if row["state"] == "running"],
         "the program runs",
     )
     return rows[0]  # type: ignore[no-any-return]
@@ -35,10 +35,10 @@ def _keeper_of(worker: int) -> int:
     return int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _go(box: Box, client: "subprocess.Popen[str]") -> tuple[int, str]:
+def _go(sandbox: Sandbox, client: "subprocess.Popen[str]") -> tuple[int, str]:
     """Let the program end; the command's code and what it said."""
-    wait_for((box.work / "began").exists, "the program has begun")
-    box.write("go", "")
+    wait_for((sandbox.work / "began").exists, "the program has begun")
+    sandbox.write("go", "")
     _, said = client.communicate(timeout=60)
     return client.returncode, said
 
@@ -56,144 +56,148 @@ def _zombie(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("option", [[], ["--cold"]], ids=["warm", "cold"])
-def test_a_program_outlives_its_broker(new_box: NewBox, option: list[str]) -> None:
+def test_a_program_outlives_its_broker(new_sandbox: NewSandbox, option: list[str]) -> None:
     """The next broker finds it again, and its exit code still reaches the terminal."""
-    box = new_box()
-    box.write("wait.py", WAIT)
-    client = box.start("run", *option, "--memory", "64MiB", "wait.py")
-    before = _running(box)
-    _kill(box.status()["pid"])
-    after = _running(box)
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", WAIT)
+    client = sandbox.start("run", *option, "--memory", "64MiB", "wait.py")
+    before = _running(sandbox)
+    _kill(sandbox.status()["pid"])
+    after = _running(sandbox)
     assert (after["job"], after["pid"], after["attempt"]) == (before["job"], before["pid"], 1)
     assert after["ceiling"] == before["ceiling"]
-    code, said = _go(box, client)
+    code, said = _go(sandbox, client)
     assert code == 7
     assert "lease 64.0 MiB" in said
-    assert (box.work / "began").read_text() == "x"
+    assert (sandbox.work / "began").read_text() == "x"
 
 
-def test_a_program_that_ends_while_no_broker_runs_is_accounted_for(new_box: NewBox) -> None:
+def test_a_program_that_ends_while_no_broker_runs_is_accounted_for(new_sandbox: NewSandbox) -> None:
     """Its keeper leaves a record; the lease ends when the next broker reads it."""
-    box = new_box()
-    box.write("wait.py", WAIT)
-    client = box.start("run", "wait.py")
-    row = _running(box)
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", WAIT)
+    client = sandbox.start("run", "wait.py")
+    row = _running(sandbox)
     client.send_signal(signal.SIGSTOP)  # So that it does not start another broker.
-    _kill(box.status()["pid"])
-    box.write("go", "")
+    _kill(sandbox.status()["pid"])
+    sandbox.write("go", "")
     wait_for(lambda: _zombie(row["pid"]), "the program has ended")
-    wait_for(lambda: (box.home / "runs" / "1.1" / "exit.json").exists(), "its record is there")
+    wait_for(lambda: (sandbox.home / "runs" / "1.1" / "exit.json").exists(), "its record is there")
     client.send_signal(signal.SIGCONT)
     client.communicate(timeout=60)
     assert client.returncode == 7
-    assert box.status()["leases"] == []
+    assert sandbox.status()["leases"] == []
 
 
 @pytest.mark.parametrize("option", [[], ["--cold"]], ids=["warm", "cold"])
-def test_a_program_outlives_its_keeper(new_box: NewBox, option: list[str]) -> None:
+def test_a_program_outlives_its_keeper(new_sandbox: NewSandbox, option: list[str]) -> None:
     """Its exit is still seen, with its code, and the lease holds until then."""
-    box = new_box()
-    box.write("wait.py", WAIT)
-    client = box.start("run", *option, "wait.py")
-    row = _running(box)
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", WAIT)
+    client = sandbox.start("run", *option, "wait.py")
+    row = _running(sandbox)
     _kill(_keeper_of(row["pid"]))
-    assert _running(box)["pid"] == row["pid"]
-    code, _ = _go(box, client)
+    assert _running(sandbox)["pid"] == row["pid"]
+    code, _ = _go(sandbox, client)
     assert code == 7
-    assert box.status()["leases"] == []
-    assert (box.work / "began").read_text() == "x"
+    assert sandbox.status()["leases"] == []
+    assert (sandbox.work / "began").read_text() == "x"
 
 
-def test_what_a_killed_keeper_leaves_is_ended_with_its_program(new_box: NewBox) -> None:
+def test_what_a_killed_keeper_leaves_is_ended_with_its_program(new_sandbox: NewSandbox) -> None:
     """Children of an orphaned program do not stay."""
-    box = new_box()
-    box.write("wait.py", "import subprocess; subprocess.Popen(['sleep', '1000'])\n" + WAIT)
-    client = box.start("run", "wait.py")
-    row = _running(box)
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", "import subprocess; subprocess.Popen(['sleep', '1000'])\n" + WAIT)
+    client = sandbox.start("run", "wait.py")
+    row = _running(sandbox)
     _kill(_keeper_of(row["pid"]))
-    code, _ = _go(box, client)
+    code, _ = _go(sandbox, client)
     assert code == 7
-    assert not [words for words in box.processes().values() if "sleep" in words]
+    assert not [words for words in sandbox.processes().values() if "sleep" in words]
 
 
 @pytest.mark.every_python
-def test_a_program_outlives_its_nursery_and_the_next_starts_warm(new_box: NewBox) -> None:
+def test_a_program_outlives_its_nursery_and_the_next_starts_warm(new_sandbox: NewSandbox) -> None:
     """The nursery comes back by itself."""
-    box = new_box()
-    box.write("wait.py", WAIT)
-    client = box.start("run", "wait.py")
-    row = _running(box)
-    (nursery,) = box.status()["nurseries"]
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", WAIT)
+    client = sandbox.start("run", "wait.py")
+    row = _running(sandbox)
+    (nursery,) = sandbox.status()["nurseries"]
     _kill(nursery["pid"])
-    box.write("next.py", "print('next')")
-    again = box.sublet("run", "next.py", check=True)
+    sandbox.write("next.py", "print('next')")
+    again = sandbox.sublet("run", "next.py", check=True)
     assert again.stdout == "next\n"
     assert "started warm" in again.stderr
-    assert _running(box)["pid"] == row["pid"]
-    code, _ = _go(box, client)
+    assert _running(sandbox)["pid"] == row["pid"]
+    code, _ = _go(sandbox, client)
     assert code == 7
 
 
-def test_broker_nursery_and_keeper_at_once(new_box: NewBox) -> None:
+def test_broker_nursery_and_keeper_at_once(new_sandbox: NewSandbox) -> None:
     """Nobody is left who could wait for the program: it says itself how it ended."""
-    box = new_box()
-    box.write("wait.py", WAIT)
-    client = box.start("run", "wait.py")
-    row = _running(box)
-    status = box.status()
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", WAIT)
+    client = sandbox.start("run", "wait.py")
+    row = _running(sandbox)
+    status = sandbox.status()
     client.send_signal(signal.SIGSTOP)
     victims = [_keeper_of(row["pid"]), status["nurseries"][0]["pid"], status["pid"]]
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     client.send_signal(signal.SIGCONT)
-    code, _ = _go(box, client)
+    code, _ = _go(sandbox, client)
     assert code == 7
-    assert box.status()["leases"] == []
+    assert sandbox.status()["leases"] == []
 
 
-def test_a_job_that_waits_outlives_the_broker(new_box: NewBox) -> None:
+def test_a_job_that_waits_outlives_the_broker(new_sandbox: NewSandbox) -> None:
     """It keeps its place and runs when there is room."""
-    box = new_box(SUBLET_CPU_MEMORY="2GiB")
-    box.write("wait.py", WAIT)
-    box.write("second.py", "print('second')")
-    first = box.start("run", "--memory", "1GiB", "wait.py")
-    _running(box)
-    second = box.start("run", "--memory", "1GiB", "second.py")
-    wait_for(lambda: box.status()["waiting"], "the second waits")
-    _kill(box.status()["pid"])
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
+    sandbox.write("wait.py", WAIT)
+    sandbox.write("second.py", "print('second')")
+    first = sandbox.start("run", "--memory", "1GiB", "wait.py")
+    _running(sandbox)
+    second = sandbox.start("run", "--memory", "1GiB", "second.py")
+    wait_for(lambda: sandbox.status()["waiting"], "the second waits")
+    _kill(sandbox.status()["pid"])
     wait_for(
-        lambda: [row for row in box.status()["waiting"] if "needs 1.0 GiB" in row["reason"]],
+        lambda: [row for row in sandbox.status()["waiting"] if "needs 1.0 GiB" in row["reason"]],
         "the second waits again, for room",
     )
-    code, _ = _go(box, first)
+    code, _ = _go(sandbox, first)
     assert code == 7
     out, said = second.communicate(timeout=60)
     assert (second.returncode, out) == (0, "second\n"), said
 
 
-def test_a_waiting_job_is_dropped_when_its_client_dies_with_the_broker(new_box: NewBox) -> None:
+def test_a_waiting_job_is_dropped_when_its_client_dies_with_the_broker(
+    new_sandbox: NewSandbox,
+) -> None:
     """Nobody wants it any more."""
-    box = new_box(SUBLET_CPU_MEMORY="2GiB")
-    box.write("wait.py", WAIT)
-    first = box.start("run", "--memory", "1GiB", "wait.py")
-    _running(box)
-    second = box.start("run", "--memory", "1GiB", "wait.py")
-    wait_for(lambda: box.status()["waiting"], "the second waits")
-    pid = box.status()["pid"]
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
+    sandbox.write("wait.py", WAIT)
+    first = sandbox.start("run", "--memory", "1GiB", "wait.py")
+    _running(sandbox)
+    second = sandbox.start("run", "--memory", "1GiB", "wait.py")
+    wait_for(lambda: sandbox.status()["waiting"], "the second waits")
+    pid = sandbox.status()["pid"]
     second.kill()
     _kill(pid)
     second.communicate()
-    wait_for(lambda: not box.status()["waiting"], "it waits no longer")
-    assert _go(box, first)[0] == 7
+    wait_for(lambda: not sandbox.status()["waiting"], "it waits no longer")
+    assert _go(sandbox, first)[0] == 7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_storm_of_kills_loses_no_run_and_runs_none_twice(new_box: NewBox, seed: int) -> None:
+def test_a_storm_of_kills_loses_no_run_and_runs_none_twice(
+    new_sandbox: NewSandbox, seed: int
+) -> None:
     """Broker, nursery and keepers die at random moments while twelve programs come and go."""
     dice = random.Random(seed)
-    box = new_box(SUBLET_CPU_MEMORY="2GiB")
-    box.write(
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
+    sandbox.write(
         "job.py",
         "import sys, time\n"
         "with open(f'began-{sys.argv[1]}', 'a') as file: file.write('x')\n"
@@ -203,32 +207,32 @@ def test_a_storm_of_kills_loses_no_run_and_runs_none_twice(new_box: NewBox, seed
         "with open(f'ended-{sys.argv[1]}', 'a') as file: file.write(str(float(x[0, 0])))\n"
         "sys.exit(40 + int(sys.argv[1]))\n",
     )
-    box.warm()
-    clients = [box.start("run", "--memory", "256MiB", "job.py", str(i)) for i in range(12)]
+    sandbox.warm()
+    clients = [sandbox.start("run", "--memory", "256MiB", "job.py", str(i)) for i in range(12)]
     kills = 0
     while any(client.poll() is None for client in clients):
         time.sleep(dice.uniform(0.02, 0.4))
-        if kills < 25 and (victim := _victim(box, dice)) is not None:
+        if kills < 25 and (victim := _victim(sandbox, dice)) is not None:
             os.kill(victim, signal.SIGKILL)
             kills += 1
     outputs = [client.communicate() for client in clients]
     assert kills >= 5
     for number, (client, (_, said)) in enumerate(zip(clients, outputs, strict=True)):
-        assert (box.work / f"began-{number}").read_text() == "x", (number, said)
-        assert (box.work / f"ended-{number}").read_text() == "10.0", (number, said)
+        assert (sandbox.work / f"began-{number}").read_text() == "x", (number, said)
+        assert (sandbox.work / f"ended-{number}").read_text() == "10.0", (number, said)
         # A program that had to start cold while its nursery was dead cannot say itself how it
         # ended: with its keeper and the broker killed too, only its code is lost, and that is said.
         unseen = client.returncode == 255 and "nobody saw its exit code" in said
         assert client.returncode == 40 + number or (unseen and "started cold" in said), said
-    status = box.status()
+    status = sandbox.status()
     assert (status["leases"], status["waiting"]) == ([], [])
     assert status["devices"][0]["leased"] == 0
 
 
-def _victim(box: Box, dice: random.Random) -> int | None:
+def _victim(sandbox: Sandbox, dice: random.Random) -> int | None:
     """A broker, a nursery or a keeper: never a program, never a client."""
     by_kind: dict[str, list[int]] = {"broker": [], "nursery": [], "keeper": []}
-    for pid, words in box.processes().items():
+    for pid, words in sandbox.processes().items():
         try:
             name = Path(f"/proc/{pid}/comm").read_text().strip()
         except OSError:

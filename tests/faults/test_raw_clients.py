@@ -18,18 +18,18 @@ from sublet.errors import BadRequest
 from sublet.wire import PROTOCOL
 from sublet.wire import messages as say
 from sublet.wire.frames import LARGEST, Frames
-from support.box import PATIENCE, Box, wait_for
 from support.queue import ended, row, shell
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 
 @contextlib.contextmanager
-def connected(box: Box) -> Iterator[Frames]:
+def connected(sandbox: Sandbox) -> Iterator[Frames]:
     """A connection to the broker that runs."""
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(PATIENCE)
-    directory = os.open(box.home, os.O_RDONLY)
+    directory = os.open(sandbox.home, os.O_RDONLY)
     try:
         sock.connect(f"/proc/self/fd/{directory}/broker.sock")
     finally:
@@ -49,9 +49,9 @@ def answer(frames: Frames) -> say.Reply | None:
     return say.decode_reply(data)
 
 
-def refused(box: Box, message: bytes, descriptors: list[int] | None = None) -> say.Refused:
+def refused(sandbox: Sandbox, message: bytes, descriptors: list[int] | None = None) -> say.Refused:
     """What the broker says to this."""
-    with connected(box) as frames:
+    with connected(sandbox) as frames:
         frames.send(message, descriptors)
         reply = answer(frames)
     assert isinstance(reply, say.Refused), reply
@@ -60,7 +60,7 @@ def refused(box: Box, message: bytes, descriptors: list[int] | None = None) -> s
 
 def submission(**changes: Any) -> bytes:
     """A job to be submitted, with something about it that no client of ours would send."""
-    spec = job_request.job_without_client(["true"], "64MiB")
+    spec: dict[str, Any] = {**job_request.job_without_client(["true"], "64MiB")}
     for name, value in changes.items():
         inner, _, field = name.rpartition("__")
         (spec[inner] if inner else spec)[field] = value
@@ -91,14 +91,16 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_job_that_cannot_be_is_refused_and_leaves_nothing(shared_box: Box, what: str) -> None:
-    pid = shared_box.status()["pid"]
-    before = shared_box.sublet("ps", "--json", check=True).stdout
-    told = refused(shared_box, submission(**WRONG[what]))
+def test_a_job_that_cannot_be_is_refused_and_leaves_nothing(
+    shared_sandbox: Sandbox, what: str
+) -> None:
+    pid = shared_sandbox.status()["pid"]
+    before = shared_sandbox.sublet("ps", "--json", check=True).stdout
+    told = refused(shared_sandbox, submission(**WRONG[what]))
     assert told.kind == "BadRequest"
     assert len(told.message) < 500
-    assert shared_box.status()["pid"] == pid
-    assert shared_box.sublet("ps", "--json", check=True).stdout == before
+    assert shared_sandbox.status()["pid"] == pid
+    assert shared_sandbox.sublet("ps", "--json", check=True).stdout == before
 
 
 FRAMES = {
@@ -114,22 +116,24 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("what", FRAMES)
-def test_a_message_that_is_none_ends_its_own_connection_only(shared_box: Box, what: str) -> None:
-    pid = shared_box.status()["pid"]
-    with connected(shared_box) as bystander:
-        assert refused(shared_box, FRAMES[what]).kind == "BadRequest"
+def test_a_message_that_is_none_ends_its_own_connection_only(
+    shared_sandbox: Sandbox, what: str
+) -> None:
+    pid = shared_sandbox.status()["pid"]
+    with connected(shared_sandbox) as bystander:
+        assert refused(shared_sandbox, FRAMES[what]).kind == "BadRequest"
         bystander.send(say.encode(say.AskStatus()))
         told = answer(bystander)
     assert isinstance(told, say.Snapshot)
     assert told.pid == pid
 
 
-def test_a_signal_that_there_is_not_reaches_no_program(box: Box) -> None:
+def test_a_signal_that_there_is_not_reaches_no_program(sandbox: Sandbox) -> None:
     spec = job_request.job(["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"], "64MiB")
-    spec["surroundings"]["cwd"] = os.fsencode(box.work)
+    spec["surroundings"]["cwd"] = os.fsencode(sandbox.work)
     run = {"type": "run", "spec": spec, "token": os.urandom(8).hex(), "protocol": PROTOCOL}
     null = os.open(os.devnull, os.O_RDWR)
-    with connected(box) as frames:
+    with connected(sandbox) as frames:
         frames.send(msgspec.msgpack.encode(run), [null, null, null])
         while not isinstance(answer(frames), say.Started):
             pass
@@ -138,58 +142,60 @@ def test_a_signal_that_there_is_not_reaches_no_program(box: Box) -> None:
     os.close(null)
     # It ends as that of any client that hangs up does.
     assert isinstance(told, say.Refused)
-    wait_for(lambda: not box.status()["leases"], "its program has ended")
+    wait_for(lambda: not sandbox.status()["leases"], "its program has ended")
 
 
-def test_more_descriptors_than_a_program_has_streams_are_closed(shared_box: Box) -> None:
-    pid = shared_box.status()["pid"]
+def test_more_descriptors_than_a_program_has_streams_are_closed(shared_sandbox: Sandbox) -> None:
+    pid = shared_sandbox.status()["pid"]
     before = len(os.listdir(f"/proc/{pid}/fd"))
     null = os.open(os.devnull, os.O_RDWR)
     for _ in range(3):
-        with connected(shared_box) as frames, contextlib.suppress(OSError):
+        with connected(shared_sandbox) as frames, contextlib.suppress(OSError):
             for _ in range(100):
                 socket.send_fds(frames.sock, [b"\0"], [null] * 8)
     os.close(null)
     wait_for(lambda: len(os.listdir(f"/proc/{pid}/fd")) <= before, "they are closed")
-    assert shared_box.status()["pid"] == pid
+    assert shared_sandbox.status()["pid"] == pid
 
 
 def test_a_request_that_is_too_large_is_refused_before_it_is_sent(
-    box: Box, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
     with pytest.raises(BadRequest, match="at most 16 MiB") as refusal:
         sublet.submit(["true", *["x" * (1 << 20)] * 20], memory="64MiB")
     assert "file" in refusal.value.hint
     # By the broker, too.
-    with connected(box) as frames:
+    with connected(sandbox) as frames:
         frames.sock.sendall((LARGEST + 1).to_bytes(4, "big"))
         told = answer(frames)
     assert isinstance(told, say.Refused)
 
 
-def test_silent_clients_make_room_and_those_that_wait_are_not_disturbed(new_box: NewBox) -> None:
+def test_silent_clients_make_room_and_those_that_wait_are_not_disturbed(
+    new_sandbox: NewSandbox,
+) -> None:
     """The broker may have few descriptors, and says so when there are none left to give."""
-    box = new_box(SUBLET_CPU_MEMORY="1GiB")
-    pid = box.status()["pid"]
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="1GiB")
+    pid = sandbox.status()["pid"]
     used = max(map(int, os.listdir(f"/proc/{pid}/fd")))
-    holder = shell(box, "while [ ! -e go ]; do sleep 0.02; done", memory="600MiB")
-    wait_for(lambda: row(box, holder)["state"] == "running", "it runs")
+    holder = shell(sandbox, "while [ ! -e go ]; do sleep 0.02; done", memory="600MiB")
+    wait_for(lambda: row(sandbox, holder)["state"] == "running", "it runs")
     limit = used + 64 + 60
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limit))
     waiting = [
-        box.start("run", "-q", "--memory", "600MiB", "sh", "-c", f"echo {number}")
+        sandbox.start("run", "-q", "--memory", "600MiB", "sh", "-c", f"echo {number}")
         for number in range(8)
     ]
-    wait_for(lambda: len(box.status()["waiting"]) == 8, "all wait")
+    wait_for(lambda: len(sandbox.status()["waiting"]) == 8, "all wait")
     with contextlib.ExitStack() as silent:
         for _ in range(200):
-            silent.enter_context(connected(box))
-        assert box.status()["pid"] == pid
+            silent.enter_context(connected(sandbox))
+        assert sandbox.status()["pid"] == pid
     with contextlib.ExitStack() as asking:
         told: say.Reply | None = None
         for _ in range(200):
-            frames = asking.enter_context(connected(box))
+            frames = asking.enter_context(connected(sandbox))
             # One that is refused may be hung up on before it has asked.
             with contextlib.suppress(ConnectionError):
                 frames.send(say.encode(say.AskStatus()))
@@ -198,13 +204,13 @@ def test_silent_clients_make_room_and_those_that_wait_are_not_disturbed(new_box:
                 break
         assert isinstance(told, say.Refused)
         assert "as many clients as it can have" in told.message
-        clear = box.sublet("status")
+        clear = sandbox.sublet("status")
         assert clear.returncode != 0
         assert "as many clients as it can have" in clear.stderr
         assert "Traceback" not in clear.stderr
-    assert box.status()["pid"] == pid
-    box.write("go", "")
-    assert ended(box, holder)[0]["code"] == 0
+    assert sandbox.status()["pid"] == pid
+    sandbox.write("go", "")
+    assert ended(sandbox, holder)[0]["code"] == 0
     for number, client in enumerate(waiting):
         assert client.communicate(timeout=PATIENCE)[0] == f"{number}\n"
         assert client.returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 from support.servers import HALF, MODELS, Server, place
 
 LOOPING = MODELS.parent / "models" / "looping" / "1"
@@ -34,8 +34,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(shared_box: Box, models: Path) -> Iterator[Server]:
-    one = Server(shared_box, str(models), *WORDS)
+def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
+    one = Server(shared_sandbox, str(models), *WORDS)
     yield one
     assert one.close() == 0
 
@@ -135,7 +135,9 @@ def test_a_stopped_front_end_is_replaced(server: Server) -> None:
     (before,) = server.children(_FRONT_END)
     os.kill(before, signal.SIGSTOP)
     wait_for(
-        lambda: {*server.children(_FRONT_END)} - {before} and before not in server.box.processes(),
+        lambda: (
+            {*server.children(_FRONT_END)} - {before} and before not in server.sandbox.processes()
+        ),
         "there is another one",
     )
     assert "a front end did not answer for" in said(server)
@@ -143,8 +145,10 @@ def test_a_stopped_front_end_is_replaced(server: Server) -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_server_whose_engine_is_stopped_ends(box: Box, models: Path, signals: int) -> None:
-    server = Server(box, str(models / "half"), "--drain", "1s" if signals == 1 else "60s")
+def test_a_server_whose_engine_is_stopped_ends(
+    sandbox: Sandbox, models: Path, signals: int
+) -> None:
+    server = Server(sandbox, str(models / "half"), "--drain", "1s" if signals == 1 else "60s")
     pid = engine(server)
     if signals == 1:
         # One that goes on soon is not replaced.

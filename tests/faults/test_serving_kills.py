@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 from support.servers import ABORTING, ENDLESS, FRAGILE, HALF, THREE, Load, Server, place
 
 POLL = ("--file_system_poll_wait_seconds", "0.1", "--load_retry_interval_micros", "3600000000")
@@ -23,16 +23,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(shared_box: Box, models: Path) -> Iterator[Server]:
+def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
     """Two engines and two front ends."""
-    one = Server(shared_box, str(models), "--isolate", "apart", "--frontends", "2", *POLL)
+    one = Server(shared_sandbox, str(models), "--isolate", "apart", "--frontends", "2", *POLL)
     yield one
     assert one.close() == 0
 
 
 def job(server: Server, name: str) -> int:
     """The process of the engine with this name."""
-    (lease,) = [one for one in server.box.status()["leases"] if one["name"] == name]
+    (lease,) = [one for one in server.sandbox.status()["leases"] if one["name"] == name]
     return int(lease["pid"])
 
 
@@ -107,9 +107,9 @@ def test_a_model_that_ends_the_engine_while_it_runs_is_put_away_and_others_are_s
     assert "ended while they ran fragile version 1" in answer[1]["error"]
     assert server.states("fragile") == {1: "END"}
     program = "import sublet; sublet.connect('fragile')"
-    connecting = server.box.python("-c", program).stderr
+    connecting = server.sandbox.python("-c", program).stderr
     assert f"ServingError: {answer[1]['error']}" in connecting
-    assert answer[1]["error"] in " ".join(server.box.sublet("models").stdout.split())
+    assert answer[1]["error"] in " ".join(server.sandbox.sublet("models").stdout.split())
     wait_for(lambda: said(server).count("while it ran fragile 1") == 2, "both ends were told")
     with Load(server, "half", [2.5], clients=2) as load:
         for _ in range(10):
@@ -121,31 +121,31 @@ def said(server: Server) -> str:
     return "".join(server.errors)
 
 
-def test_a_killed_server_takes_everything_with_it(box: Box, models: Path) -> None:
-    leases = len(box.status()["leases"])
-    one = Server(box, str(models / "half"))
-    assert len(box.status()["leases"]) == leases + 1
+def test_a_killed_server_takes_everything_with_it(sandbox: Sandbox, models: Path) -> None:
+    leases = len(sandbox.status()["leases"])
+    one = Server(sandbox, str(models / "half"))
+    assert len(sandbox.status()["leases"]) == leases + 1
     one.signal(signal.SIGKILL)
     assert one.close() == -signal.SIGKILL
-    wait_for(lambda: len(box.status()["leases"]) == leases, "its lease has ended")
+    wait_for(lambda: len(sandbox.status()["leases"]) == leases, "its lease has ended")
 
 
 def test_a_killed_broker_costs_no_request(server: Server) -> None:
     with Load(server, "half", [2.5], clients=2) as load:
-        os.kill(server.box.status()["pid"], signal.SIGKILL)
-        assert server.box.status()["leases"]
+        os.kill(server.sandbox.status()["pid"], signal.SIGKILL)
+        assert server.sandbox.status()["leases"]
         answered = load.calls
         wait_for(lambda: load.calls > answered, "requests are answered")
     assert not load.wrong
 
 
 def test_a_model_whose_loading_does_not_end_holds_a_server_up_for_so_long_and_no_longer(
-    box: Box, tmp_path: Path
+    sandbox: Sandbox, tmp_path: Path
 ) -> None:
     place(ENDLESS, tmp_path, "endless", 1)
     place(HALF, tmp_path, "half", 1)
     # Longer than a good model takes on a machine under any load.
-    server = Server(box, str(tmp_path), "--load_timeout", "8s")
+    server = Server(sandbox, str(tmp_path), "--load_timeout", "8s")
     try:
         assert answers(server, "half")
         (status,) = server.get("/v1/models/endless")[1]["model_version_status"]

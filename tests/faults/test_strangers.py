@@ -18,9 +18,9 @@ from sublet.channel import async_client, records
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.frontend.proto import inference, serving
-from support.box import Box, wait_for
 from support.h2client import POST, Client
 from support.queue import reached, row
+from support.sandbox import Sandbox, wait_for
 from support.servers import BAD, HALF, MODELS, Server, place
 from support.strangers import GID, UID, as_stranger, needs_root
 
@@ -38,8 +38,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(shared_box: Box, models: Path) -> Iterator[Server]:
-    one = Server(shared_box, str(models))
+def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
+    one = Server(shared_sandbox, str(models))
     yield one
     assert one.close() == 0
 
@@ -99,19 +99,19 @@ def test_a_stranger_cannot_have_its_own_model_run_nor_take_others_away(
 
 
 def test_a_stranger_reads_nothing_of_a_home_or_a_process(
-    new_box: Callable[..., Box], models: Path, tmp_path: Path
+    new_sandbox: Callable[..., Sandbox], models: Path, tmp_path: Path
 ) -> None:
     token, key = "a-token-of-the-owner", "a-key-of-the-owner"
     (tmp_path / "token").write_text(token)
     (tmp_path / "token").chmod(0o600)
-    box = new_box(API_KEY=key)
-    server = Server(box, str(models), "--auth_token_file", str(tmp_path / "token"))
+    sandbox = new_sandbox(API_KEY=key)
+    server = Server(sandbox, str(models), "--auth_token_file", str(tmp_path / "token"))
     try:
-        box.sublet("submit", "--", "sleep", "600", check=True)
-        reached(box, 1, "running")
-        box.home.parent.chmod(0o755)
-        files = [box.home, *box.home.rglob("*")]
-        pids = box.processes()
+        sandbox.sublet("submit", "--", "sleep", "600", check=True)
+        reached(sandbox, 1, "running")
+        sandbox.home.parent.chmod(0o755)
+        files = [sandbox.home, *sandbox.home.rglob("*")]
+        pids = sandbox.processes()
         assert len(pids) >= 5
         parts = ("environ", "mem", "maps", "fd", "cwd")
         secret = [*files, *(Path(f"/proc/{pid}/{part}") for pid in pids for part in parts)]
@@ -155,13 +155,13 @@ def test_a_stranger_learns_no_paths(server: Server, models: Path) -> None:
     assert "bad/1 holds a session bundle" in told[0]
     for text in told:
         assert str(models) not in text
-        assert str(server.box.home) not in text
+        assert str(server.sandbox.home) not in text
 
 
 def test_a_stranger_is_hung_up_on_by_engines_whatever_permissions_say(server: Server) -> None:
-    engines = server.box.home / "engines"
+    engines = server.sandbox.home / "engines"
     (path,) = engines.glob(f"{server.process.pid}-*.sock")
-    loosened = (server.box.home.parent, server.box.home, engines)
+    loosened = (server.sandbox.home.parent, server.sandbox.home, engines)
     before = [one.stat().st_mode for one in loosened]
 
     def reach() -> tuple[str, bytes]:
@@ -214,15 +214,15 @@ def test_a_strangers_socket_is_not_taken_for_an_engine() -> None:
 
 
 def test_a_stranger_is_hung_up_on_by_keepers_and_the_broker_whatever_permissions_say(
-    new_box: Callable[..., Box],
+    new_sandbox: Callable[..., Sandbox],
 ) -> None:
-    box = new_box()
-    box.sublet("submit", "--", "sleep", "600", check=True)
-    keeper = box.home / "runs" / "1.1" / "keeper.sock"
+    sandbox = new_sandbox()
+    sandbox.sublet("submit", "--", "sleep", "600", check=True)
+    keeper = sandbox.home / "runs" / "1.1" / "keeper.sock"
     wait_for(keeper.exists, "the keeper listens")
-    for one in (box.home.parent, box.home, keeper.parent.parent, keeper.parent):
+    for one in (sandbox.home.parent, sandbox.home, keeper.parent.parent, keeper.parent):
         one.chmod(0o755)
-    sockets = [(keeper, socket.SOCK_SEQPACKET), (box.home / "broker.sock", socket.SOCK_STREAM)]
+    sockets = [(keeper, socket.SOCK_SEQPACKET), (sandbox.home / "broker.sock", socket.SOCK_STREAM)]
     for path, _ in sockets:
         path.chmod(0o777)
 
@@ -240,4 +240,4 @@ def test_a_stranger_is_hung_up_on_by_keepers_and_the_broker_whatever_permissions
         return told
 
     assert as_stranger(reach) == [b"", b""]
-    assert row(box, 1)["state"] == "running"
+    assert row(sandbox, 1)["state"] == "running"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 
 @pytest.mark.parametrize(
@@ -36,29 +36,29 @@ NewBox = Callable[..., Box]
     ],
 )
 def test_a_request_that_cannot_be_met_is_refused_at_once(
-    box: Box, words: list[str], says: str
+    sandbox: Sandbox, words: list[str], says: str
 ) -> None:
     """With exit code 2, what is wrong, and no job."""
-    box.write("ok.py", "print('ran')")
-    (box.work / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-    answer = box.sublet(*words)
+    sandbox.write("ok.py", "print('ran')")
+    (sandbox.work / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    answer = sandbox.sublet(*words)
     assert answer.returncode == 2
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr
     assert answer.stdout == ""
 
 
-def test_a_script_that_cannot_be_read_is_refused(box: Box) -> None:
+def test_a_script_that_cannot_be_read_is_refused(sandbox: Sandbox) -> None:
     """Run as somebody who may not read it."""
     if os.getuid() != 0:
-        box.write("secret.py", "").chmod(0)
-        answer = box.sublet("run", "secret.py")
+        sandbox.write("secret.py", "").chmod(0)
+        answer = sandbox.sublet("run", "secret.py")
         assert "cannot be read: Permission denied" in answer.stderr
         return
     from sublet.client.program import read_command
     from sublet.errors import BadRequest
 
-    path = box.write("secret.py", "")
+    path = sandbox.write("secret.py", "")
     path.chmod(0)
     os.seteuid(65534)
     try:
@@ -68,81 +68,81 @@ def test_a_script_that_cannot_be_read_is_refused(box: Box) -> None:
         os.seteuid(0)
 
 
-def test_a_stale_socket_is_replaced(new_box: NewBox) -> None:
+def test_a_stale_socket_is_replaced(new_sandbox: NewSandbox) -> None:
     """Left by a broker that was killed."""
-    box = new_box()
-    box.home.mkdir(mode=0o700)
+    sandbox = new_sandbox()
+    sandbox.home.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(box.home / "broker.sock"))
-    assert box.status()["pid"]
-    assert (box.home / "broker.sock").stat().st_mode & 0o777 == 0o600
-    assert box.home.stat().st_mode & 0o777 == 0o700
+        stale.bind(str(sandbox.home / "broker.sock"))
+    assert sandbox.status()["pid"]
+    assert (sandbox.home / "broker.sock").stat().st_mode & 0o777 == 0o600
+    assert sandbox.home.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_second_broker_is_refused_with_the_pid_of_the_first(new_box: NewBox) -> None:
+def test_a_second_broker_is_refused_with_the_pid_of_the_first(new_sandbox: NewSandbox) -> None:
     """And does no harm."""
-    box = new_box()
-    pid = box.status()["pid"]
-    second = box.python("-m", "sublet.broker")
+    sandbox = new_sandbox()
+    pid = sandbox.status()["pid"]
+    second = sandbox.python("-m", "sublet.broker")
     assert second.returncode == 1
     assert f"process {pid}" in second.stderr
-    assert box.status()["pid"] == pid
+    assert sandbox.status()["pid"] == pid
 
 
-def _brokers(box: Box) -> list[str]:
-    return [words for words in box.processes().values() if "sublet.broker" in words]
+def _brokers(sandbox: Sandbox) -> list[str]:
+    return [words for words in sandbox.processes().values() if "sublet.broker" in words]
 
 
-def test_many_first_commands_at_once_start_one_broker(new_box: NewBox) -> None:
+def test_many_first_commands_at_once_start_one_broker(new_sandbox: NewSandbox) -> None:
     """All get their answer from the same one."""
-    box = new_box()
-    clients = [box.start("status", "--json") for _ in range(6)]
+    sandbox = new_sandbox()
+    clients = [sandbox.start("status", "--json") for _ in range(6)]
     outputs = [client.communicate(timeout=60) for client in clients]
     assert [client.returncode for client in clients] == [0] * 6, outputs
     # Those that came too late may still be on their way out.
-    wait_for(lambda: len(_brokers(box)) == 1, "one broker is left")
+    wait_for(lambda: len(_brokers(sandbox)) == 1, "one broker is left")
 
 
-def test_a_state_directory_that_cannot_be_written_is_said(new_box: NewBox) -> None:
+def test_a_state_directory_that_cannot_be_written_is_said(new_sandbox: NewSandbox) -> None:
     """A file in its place is the one obstacle that stops root, too."""
-    box = new_box()
-    blocked = box.work / "file"
+    sandbox = new_sandbox()
+    blocked = sandbox.work / "file"
     blocked.write_text("")
-    box.environ["SUBLET_HOME"] = str(blocked / "home")
-    box.write("ok.py", "print('ran')")
-    answer = box.sublet("run", "ok.py")
+    sandbox.environ["SUBLET_HOME"] = str(blocked / "home")
+    sandbox.write("ok.py", "print('ran')")
+    answer = sandbox.sublet("run", "ok.py")
     assert answer.returncode == 2
     assert "cannot be used: Not a directory" in answer.stderr
     assert "SUBLET_HOME" in answer.stderr
-    box.environ["SUBLET_HOME"] = str(box.home)
+    sandbox.environ["SUBLET_HOME"] = str(sandbox.home)
 
 
-def test_a_wrong_capacity_is_said(new_box: NewBox) -> None:
+def test_a_wrong_capacity_is_said(new_sandbox: NewSandbox) -> None:
     """Before anything is started."""
-    box = new_box(SUBLET_CPU_MEMORY="lots")
-    answer = box.sublet("status")
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="lots")
+    answer = sandbox.sublet("status")
     assert answer.returncode == 2
     assert "SUBLET_CPU_MEMORY='lots'" in answer.stderr
 
 
-def test_a_full_disk_refuses_jobs_and_recovers(new_box: NewBox) -> None:
+def test_a_full_disk_refuses_jobs_and_recovers(new_sandbox: NewSandbox) -> None:
     """Running programs live on, and submissions work again when there is room."""
-    box = new_box()
-    box.write("wait.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)")
-    box.write("ok.py", "print('ran')")
-    first = box.start("run", "wait.py")
-    wait_for(lambda: [r for r in box.status()["leases"] if r["state"] == "running"], "it runs")
-    pid = box.status()["pid"]
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)")
+    sandbox.write("ok.py", "print('ran')")
+    first = sandbox.start("run", "wait.py")
+    wait_for(lambda: [r for r in sandbox.status()["leases"] if r["state"] == "running"], "it runs")
+    pid = sandbox.status()["pid"]
     _limit_files(pid, 0)
-    refused = box.sublet("run", "ok.py")
+    refused = sandbox.sublet("run", "ok.py")
     assert refused.returncode == 2
     assert "The ledger cannot be written" in refused.stderr
     assert "ran" not in refused.stdout
-    assert box.status()["pid"] == pid
-    assert len(box.status()["leases"]) == 1
+    assert sandbox.status()["pid"] == pid
+    assert len(sandbox.status()["leases"]) == 1
     _limit_files(pid, None)
-    assert box.sublet("run", "-q", "ok.py", check=True).stdout == "ran\n"
-    box.write("go", "")
+    assert sandbox.sublet("run", "-q", "ok.py", check=True).stdout == "ran\n"
+    sandbox.write("go", "")
     first.communicate(timeout=60)
     assert first.returncode == 0
 
@@ -155,49 +155,49 @@ def _limit_files(pid: int, size: int | None) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
 
 
-def test_a_damaged_ledger_is_never_reset_and_can_be_recovered(new_box: NewBox) -> None:
+def test_a_damaged_ledger_is_never_reset_and_can_be_recovered(new_sandbox: NewSandbox) -> None:
     """The program that ran meanwhile keeps its lease."""
-    box = new_box()
-    box.write("wait.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)")
-    client = box.start("run", "--memory", "128MiB", "wait.py")
+    sandbox = new_sandbox()
+    sandbox.write("wait.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)")
+    client = sandbox.start("run", "--memory", "128MiB", "wait.py")
     (row,) = wait_for(
-        lambda: [r for r in box.status()["leases"] if r["state"] == "running"], "it runs"
+        lambda: [r for r in sandbox.status()["leases"] if r["state"] == "running"], "it runs"
     )
     client.send_signal(signal.SIGSTOP)
-    box.sublet("down", check=True)
-    ledger = box.home / "ledger.sqlite"
+    sandbox.sublet("down", check=True)
+    ledger = sandbox.home / "ledger.sqlite"
     for path in (ledger, Path(f"{ledger}-wal"), Path(f"{ledger}-shm")):
         path.unlink(missing_ok=True)
     ledger.write_bytes(b"SQLite format 3\0" + os.urandom(8176))
     damaged = ledger.read_bytes()
 
-    refused = box.sublet("status")
+    refused = sandbox.sublet("status")
     assert refused.returncode == 2
     assert "is damaged" in refused.stderr
     assert "sublet recover" in refused.stderr
     assert ledger.read_bytes() == damaged
 
-    answer = box.sublet("recover", check=True)
+    answer = sandbox.sublet("recover", check=True)
     assert "1 programs were running" in answer.stdout
-    (aside,) = box.home.glob("ledger.damaged-*.sqlite")
+    (aside,) = sandbox.home.glob("ledger.damaged-*.sqlite")
     assert aside.read_bytes() == damaged
     (again,) = wait_for(
-        lambda: [r for r in box.status()["leases"] if r["state"] == "running"], "it is found"
+        lambda: [r for r in sandbox.status()["leases"] if r["state"] == "running"], "it is found"
     )
     assert (again["pid"], again["ceiling"]) == (row["pid"], 128 << 20)
     client.send_signal(signal.SIGCONT)
-    box.write("go", "")
+    sandbox.write("go", "")
     client.communicate(timeout=60)
     assert client.returncode == 0
-    assert box.sublet("recover").returncode == 2  # A broker runs.
-    box.sublet("down", check=True)
-    assert "sound" in box.sublet("recover", check=True).stdout
+    assert sandbox.sublet("recover").returncode == 2  # A broker runs.
+    sandbox.sublet("down", check=True)
+    assert "sound" in sandbox.sublet("recover", check=True).stdout
 
 
-def test_rubbish_on_the_socket_is_refused_and_the_broker_lives(new_box: NewBox) -> None:
+def test_rubbish_on_the_socket_is_refused_and_the_broker_lives(new_sandbox: NewSandbox) -> None:
     """Too long, not msgpack, no streams, half a message."""
-    box = new_box()
-    pid = box.status()["pid"]
+    sandbox = new_sandbox()
+    pid = sandbox.status()["pid"]
     for data in (
         b"\xff\xff\xff\xff",
         b"\0\0\0\x04abcd",
@@ -206,8 +206,8 @@ def test_rubbish_on_the_socket_is_refused_and_the_broker_lives(new_box: NewBox) 
         b"\0\0",
     ):
         with socket.socket(socket.AF_UNIX) as sock:
-            directory = os.open(box.home, os.O_RDONLY)
+            directory = os.open(sandbox.home, os.O_RDONLY)
             sock.connect(f"/proc/self/fd/{directory}/broker.sock")
             os.close(directory)
             sock.sendall(data)
-    assert box.status()["pid"] == pid
+    assert sandbox.status()["pid"] == pid

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.box import Box
+from support.sandbox import Sandbox
 
 KERAS = """
 import numpy as np, keras
@@ -50,33 +50,33 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def too_large(shared_box: Box, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+def too_large(shared_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     """All at once: TensorFlow waits for ten seconds before it says that there is no memory."""
     half = GROWTH.replace("256", "128")
     started = {}
     for name, text in {**PROGRAMS, "numpy": NUMPY, "grow": half}.items():
-        box = Box(shared_box.home, tmp_path_factory.mktemp(name))
-        box.environ = dict(shared_box.environ)
-        box.write("train.py", text.replace("SIZE", "400000"))
+        sandbox = Sandbox(shared_sandbox.home, tmp_path_factory.mktemp(name))
+        sandbox.environ = dict(shared_sandbox.environ)
+        sandbox.write("train.py", text.replace("SIZE", "400000"))
         options = ["--on-oom", "grow"] if name == "grow" else []
         words = ["--memory", "128MiB", *options, "--report", "report.json", "train.py"]
-        started[name] = box, box.start("run", *words)
+        started[name] = sandbox, sandbox.start("run", *words)
     ran = {}
-    for name, (box, process) in started.items():
+    for name, (sandbox, process) in started.items():
         _, said = process.communicate(timeout=120)
-        report = json.loads((box.work / "report.json").read_text())
+        report = json.loads((sandbox.work / "report.json").read_text())
         ran[name] = Ran(process.returncode, said, report)
     return ran
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_program_that_fits_its_ceiling_runs_unmodified(box: Box, kind: str) -> None:
+def test_a_program_that_fits_its_ceiling_runs_unmodified(sandbox: Sandbox, kind: str) -> None:
     """And its peak is measured, below the ceiling."""
-    box.write("train.py", PROGRAMS[kind].replace("SIZE", "4000"))
-    answer = box.sublet("run", "--memory", "128MiB", "--report", "report.json", "train.py")
+    sandbox.write("train.py", PROGRAMS[kind].replace("SIZE", "4000"))
+    answer = sandbox.sublet("run", "--memory", "128MiB", "--report", "report.json", "train.py")
     assert answer.returncode == 0, answer.stderr
     assert "trained" in answer.stdout
-    report = json.loads((box.work / "report.json").read_text())
+    report = json.loads((sandbox.work / "report.json").read_text())
     assert 3 << 20 < report["peak"] <= 128 << 20
 
 
@@ -117,15 +117,15 @@ def test_a_numpy_array_that_is_too_large_counts_as_the_lease_exceeded(
     assert report["cause"] == "lease exceeded", said
 
 
-def test_children_are_held_to_the_lease(box: Box) -> None:
+def test_children_are_held_to_the_lease(sandbox: Sandbox) -> None:
     """Those of multiprocessing and of subprocess."""
-    box.write(
+    sandbox.write(
         "child.py",
         "import os\nimport tensorflow as tf\n"
         "tf.zeros([8])\nprint(tf.config.experimental.get_memory_info('CPU:0')['peak'] < 1 << 20,"
         " os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'], flush=True)\n",
     )
-    box.write(
+    sandbox.write(
         "parent.py",
         "import multiprocessing, runpy, subprocess, sys\n"
         "def work(): runpy.run_path('child.py')\n"
@@ -134,15 +134,15 @@ def test_children_are_held_to_the_lease(box: Box) -> None:
         "    child.start(); child.join()\n"
         "    subprocess.run([sys.executable, 'child.py'], check=True)\n",
     )
-    answer = box.sublet("run", "-q", "--memory", "128MiB", "parent.py", check=True)
+    answer = sandbox.sublet("run", "-q", "--memory", "128MiB", "parent.py", check=True)
     assert answer.stdout == "True 128\nTrue 128\n"
 
 
-def test_idle_threads_of_a_leased_program_do_not_spin(box: Box) -> None:
+def test_idle_threads_of_a_leased_program_do_not_spin(sandbox: Sandbox) -> None:
     """Neighbours need the processors."""
-    box.write(
+    sandbox.write(
         "config.py",
         "from tensorflow.python.eager import context\n"
         "print(context.context().config.experimental.disable_thread_spinning)\n",
     )
-    assert box.sublet("run", "-q", "config.py", check=True).stdout == "True\n"
+    assert sandbox.sublet("run", "-q", "config.py", check=True).stdout == "True\n"

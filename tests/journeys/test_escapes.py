@@ -2,8 +2,8 @@
 
 import pytest
 
-from support.box import Box, wait_for
 from support.queue import ended, said, submit
+from support.sandbox import Sandbox, wait_for
 
 BY_C = """
 import ctypes
@@ -30,19 +30,23 @@ subprocess.run([sys.executable, "-c", child], env={}, check=True)
 
 @pytest.mark.parametrize("way", [[], ["--cold"]], ids=["warm", "cold"])
 def test_an_environment_that_was_changed_behind_pythons_back_changes_no_ceiling(
-    box: Box, way: list[str]
+    sandbox: Sandbox, way: list[str]
 ) -> None:
-    box.write("train.py", BY_C)
-    ran = box.sublet("run", *way, "--memory", "128MiB", "train.py")
+    sandbox.write("train.py", BY_C)
+    ran = sandbox.sublet("run", *way, "--memory", "128MiB", "train.py")
     assert ran.stdout == "refused\n", ran.stderr
 
 
 @pytest.mark.parametrize("way", [[], ["--cold"]], ids=["warm", "cold"])
-def test_tensorflow_in_a_child_without_an_environment_is_named(box: Box, way: list[str]) -> None:
+def test_tensorflow_in_a_child_without_an_environment_is_named(
+    sandbox: Sandbox, way: list[str]
+) -> None:
     """It is not held to the ceiling, and its user is told so."""
-    box.write("train.py", OUTSIDE)
-    number = submit(box, *way, "train.py", memory="256MiB")
-    wait_for(lambda: "uses TensorFlow outside of this lease" in said(box, number), "it is named")
-    box.write("go", "")
-    assert ended(box, number)[0]["code"] == 0
-    assert said(box, number).count("outside of this lease") == 1
+    sandbox.write("train.py", OUTSIDE)
+    number = submit(sandbox, *way, "train.py", memory="256MiB")
+    wait_for(
+        lambda: "uses TensorFlow outside of this lease" in said(sandbox, number), "it is named"
+    )
+    sandbox.write("go", "")
+    assert ended(sandbox, number)[0]["code"] == 0
+    assert said(sandbox, number).count("outside of this lease") == 1

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import standin
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 from support.servers import HALF, Server, place
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 GIB = 1 << 30
 
 DUMP = """
@@ -28,7 +28,7 @@ print(json.dumps({name: os.environ.get(name) for name in names}))
 
 
 @pytest.fixture
-def gpu_box(new_box: NewBox, tmp_path: Path) -> Box:
+def gpu_sandbox(new_sandbox: NewSandbox, tmp_path: Path) -> Sandbox:
     """A home on a machine with two cards."""
     driver = standin.build(tmp_path)
     config = standin.write_config(
@@ -38,14 +38,16 @@ def gpu_box(new_box: NewBox, tmp_path: Path) -> Box:
             standin.Gpu(name="Card B", uuid="GPU-bbbb", total=8 * GIB),
         ],
     )
-    return new_box(**standin.environment(driver, config), GPUS=str(config))
+    return new_sandbox(**standin.environment(driver, config), GPUS=str(config))
 
 
-def test_a_program_is_given_one_card_by_its_uuid(gpu_box: Box) -> None:
+def test_a_program_is_given_one_card_by_its_uuid(gpu_sandbox: Sandbox) -> None:
     """The smaller one where it fits: the larger stays whole."""
-    gpu_box.write("dump.py", DUMP)
-    gpu_box.environ["TF_GPU_ALLOCATOR"] = "cuda_malloc_async"
-    answer = gpu_box.sublet("run", "--memory", "2GiB", "--report", "r.json", "dump.py", check=True)
+    gpu_sandbox.write("dump.py", DUMP)
+    gpu_sandbox.environ["TF_GPU_ALLOCATOR"] = "cuda_malloc_async"
+    answer = gpu_sandbox.sublet(
+        "run", "--memory", "2GiB", "--report", "r.json", "dump.py", check=True
+    )
     assert json.loads(answer.stdout) == {
         "CUDA_VISIBLE_DEVICES": "GPU-bbbb",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -53,15 +55,15 @@ def test_a_program_is_given_one_card_by_its_uuid(gpu_box: Box) -> None:
         "TF_GPU_ALLOCATOR": None,
         "TF_CPU_ALLOCATOR_USE_BFC": None,
     }
-    report = json.loads((gpu_box.work / "r.json").read_text())
+    report = json.loads((gpu_sandbox.work / "r.json").read_text())
     assert report["device"] == "gpu1"
     assert report["charge"] > report["lease"] == 2 * GIB
 
 
-def test_strangers_on_a_card_are_respected(gpu_box: Box) -> None:
+def test_strangers_on_a_card_are_respected(gpu_sandbox: Sandbox) -> None:
     """A job that fits only without them waits, and is told of them."""
-    gpu_box.write("dump.py", DUMP)
-    config = Path(gpu_box.environ["GPUS"])
+    gpu_sandbox.write("dump.py", DUMP)
+    config = Path(gpu_sandbox.environ["GPUS"])
 
     def cards(used: int) -> None:
         standin.write_config(
@@ -79,9 +81,9 @@ def test_strangers_on_a_card_are_respected(gpu_box: Box) -> None:
         )
 
     cards(12 * GIB)
-    client = gpu_box.start("run", "--memory", "10GiB", "dump.py")
+    client = gpu_sandbox.start("run", "--memory", "10GiB", "dump.py")
     (row,) = wait_for(
-        lambda: [row for row in gpu_box.status()["waiting"] if "on gpu0" in row["reason"]],
+        lambda: [row for row in gpu_sandbox.status()["waiting"] if "on gpu0" in row["reason"]],
         "it waits for room on the larger card",
     )
     assert "other programs 12.0 GiB" in row["reason"]
@@ -91,14 +93,14 @@ def test_strangers_on_a_card_are_respected(gpu_box: Box) -> None:
     assert "GPU-aaaa" in out
 
 
-def test_the_cpu_can_be_asked_for_beside_the_cards(gpu_box: Box) -> None:
+def test_the_cpu_can_be_asked_for_beside_the_cards(gpu_sandbox: Sandbox) -> None:
     """And then no card is visible."""
-    gpu_box.write("dump.py", DUMP)
-    answer = gpu_box.sublet("run", "-q", "--device", "cpu", "dump.py", check=True)
+    gpu_sandbox.write("dump.py", DUMP)
+    answer = gpu_sandbox.sublet("run", "-q", "--device", "cpu", "dump.py", check=True)
     found = json.loads(answer.stdout)
     assert found["CUDA_VISIBLE_DEVICES"] == "-1"
     assert found["TF_CPU_ALLOCATOR_USE_BFC"] == "1"
-    refused = gpu_box.sublet("run", "--memory", "20GiB", "dump.py")
+    refused = gpu_sandbox.sublet("run", "--memory", "20GiB", "dump.py")
     assert refused.returncode == 2
     assert "will never fit on gpu" in refused.stderr
 
@@ -132,38 +134,38 @@ if __name__ == "__main__":
 """
 
 
-def pooled(box: Box, expression: str) -> Any:
+def pooled(sandbox: Sandbox, expression: str) -> Any:
     """What this comes to in a program with a pool that runs without a lease itself."""
-    box.write("pool.py", POOL)
-    done = box.python("pool.py", expression)
+    sandbox.write("pool.py", POOL)
+    done = sandbox.python("pool.py", expression)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_the_calls_of_a_pool_go_to_the_cards_they_are_meant_for(gpu_box: Box) -> None:
+def test_the_calls_of_a_pool_go_to_the_cards_they_are_meant_for(gpu_sandbox: Sandbox) -> None:
     """By index, by UUID, or in balance over all of them."""
-    by = pooled(gpu_box, "[sees(gpu=which) for which in (1, '0', 'GPU-aaaa', 'gpu1')]")
+    by = pooled(gpu_sandbox, "[sees(gpu=which) for which in (1, '0', 'GPU-aaaa', 'gpu1')]")
     assert by == ["GPU-bbbb", "GPU-aaaa", "GPU-aaaa", "GPU-bbbb"]
-    nowhere = pooled(gpu_box, "[sees(gpu=which) for which in (2, -1, True)]")
+    nowhere = pooled(gpu_sandbox, "[sees(gpu=which) for which in (2, -1, True)]")
     assert nowhere == [
         "There is no device 'gpu2'. There are: gpu0 (Card A, GPU-aaaa), "
         "gpu1 (Card B, GPU-bbbb), cpu.",
         'gpu=-1 names no GPU. Write an index, a UUID, or "any"; `status` shows them.',
         'gpu=True names no GPU. Write an index, a UUID, or "any"; `status` shows them.',
     ]
-    for name in gpu_box.work.glob("here-*"):
+    for name in gpu_sandbox.work.glob("here-*"):
         name.unlink()
     four = pooled(
-        gpu_box,
+        gpu_sandbox,
         "[row['sees'] for row in sublet.Pool(4, '1GiB', gpu='any').map(look, range(4), [4] * 4)]",
     )
     assert sorted(four) == ["GPU-aaaa", "GPU-aaaa", "GPU-bbbb", "GPU-bbbb"]
 
 
-def test_a_worker_sees_its_card_before_tensorflow_could_look(gpu_box: Box) -> None:
+def test_a_worker_sees_its_card_before_tensorflow_could_look(gpu_sandbox: Sandbox) -> None:
     """A warm one before the runtime starts, a cold one before the import."""
     warm, cold = pooled(
-        gpu_box,
+        gpu_sandbox,
         "[sublet.Pool(1, '1GiB', gpu=1, cold=cold).submit(look).result() for cold in (0, 1)]",
     )
     assert warm["sees"] == cold["sees"] == cold["born with"] == "GPU-bbbb"
@@ -172,7 +174,7 @@ def test_a_worker_sees_its_card_before_tensorflow_could_look(gpu_box: Box) -> No
 
 
 def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
-    new_box: NewBox, tmp_path: Path
+    new_sandbox: NewSandbox, tmp_path: Path
 ) -> None:
     """An index without an instance means any of them."""
     driver = standin.build(tmp_path)
@@ -180,20 +182,20 @@ def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
     config = standin.write_config(
         tmp_path / "gpus.txt", [standin.Gpu(uuid="GPU-a", mig=True, instances=halves)]
     )
-    box = new_box(**standin.environment(driver, config))
-    by = pooled(box, "[sees(gpu=which) for which in ('0.1', 'MIG-a', 'GPU-a')]")
+    sandbox = new_sandbox(**standin.environment(driver, config))
+    by = pooled(sandbox, "[sees(gpu=which) for which in ('0.1', 'MIG-a', 'GPU-a')]")
     assert by[:2] == ["MIG-b", "MIG-a"]
     assert by[2].startswith("There is no device 'GPU-a'. There are: gpu0.0 (")
-    for name in box.work.glob("here-*"):
+    for name in sandbox.work.glob("here-*"):
         name.unlink()
     two = pooled(
-        box, "[row['sees'] for row in sublet.Pool(2, '1GiB', gpu=0).map(look, (0, 1), (2, 2))]"
+        sandbox, "[row['sees'] for row in sublet.Pool(2, '1GiB', gpu=0).map(look, (0, 1), (2, 2))]"
     )
     assert sorted(two) == ["MIG-a", "MIG-b"]
 
 
-def test_a_pool_that_wants_a_gpu_where_there_is_none_is_told_so(box: Box) -> None:
-    assert pooled(box, "sees(gpu='any')") == "There is no GPU here. There is: cpu."
+def test_a_pool_that_wants_a_gpu_where_there_is_none_is_told_so(sandbox: Sandbox) -> None:
+    assert pooled(sandbox, "sees(gpu='any')") == "There is no GPU here. There is: cpu."
 
 
 ENGINE = """
@@ -216,9 +218,9 @@ if __name__ == "__main__":
 """
 
 
-def test_an_engine_is_on_the_card_it_is_made_for(gpu_box: Box) -> None:
-    gpu_box.write("engine.py", ENGINE)
-    done = gpu_box.python("engine.py", "gpu0")
+def test_an_engine_is_on_the_card_it_is_made_for(gpu_sandbox: Sandbox) -> None:
+    gpu_sandbox.write("engine.py", ENGINE)
+    done = gpu_sandbox.python("engine.py", "gpu0")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [
         "gpu0",
@@ -233,7 +235,7 @@ def test_an_engine_is_on_the_card_it_is_made_for(gpu_box: Box) -> None:
 
 
 def test_a_server_has_an_engine_on_each_card_and_its_models_spread_over_them(
-    gpu_box: Box, tmp_path: Path
+    gpu_sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """The largest where the most room is; what says where it is to be is there."""
     models = tmp_path / "models"
@@ -241,7 +243,7 @@ def test_a_server_has_an_engine_on_each_card_and_its_models_spread_over_them(
         place(HALF, models, name, 1)
     with (models / "large" / "1" / "more").open("wb") as file:
         file.truncate(5 * GIB)
-    config = gpu_box.write(
+    config = gpu_sandbox.write(
         "models.config",
         f"""model_config_list {{
             config {{ name: "half" base_path: "{models}/half" sharing {{ device: "0" }} }}
@@ -249,17 +251,17 @@ def test_a_server_has_an_engine_on_each_card_and_its_models_spread_over_them(
             config {{ name: "small" base_path: "{models}/small" }}
         }}""",
     )
-    server = Server(gpu_box, "--model_config_file", str(config))
+    server = Server(gpu_sandbox, "--model_config_file", str(config))
     try:
         told = {one["model"]: one["devices"] for one in server.facts["models"]}
         assert told == {"half": ["gpu0"], "large": ["gpu0"], "small": ["gpu1"]}
-        leases = gpu_box.status()["leases"]
+        leases = gpu_sandbox.status()["leases"]
         assert {row["device"]: row["ceiling"] >> 20 for row in leases} == {
             "gpu0": 2 * 5 * 1024 + 257,
             "gpu1": 512,
         }
         assert server.predict("small", [1.0]) == (200, {"predictions": [2.5]})
-        table = gpu_box.sublet("models", check=True).stdout.splitlines()
+        table = gpu_sandbox.sublet("models", check=True).stdout.splitlines()
         assert {tuple(line.split()[:2]) for line in table[1:]} == {
             *(("half", "gpu0"), ("large", "gpu0"), ("small", "gpu1"))
         }

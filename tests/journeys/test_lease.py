@@ -10,43 +10,43 @@ from typing import Any
 import pytest
 
 import standin
-from support.box import Box, wait_for
 from support.queue import reached, row
 from support.resident import Resident, residents
+from support.sandbox import Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 MakeResident = Callable[..., Resident]
 
 LEASE = "import sublet; mine = sublet.lease({}); print(mine.job)"
 
 
 @pytest.fixture
-def own_box(new_box: NewBox) -> Box:
+def own_sandbox(new_sandbox: NewSandbox) -> Sandbox:
     """A device on which one lease of 1 GiB leaves no room for another."""
-    return new_box(SUBLET_CPU_MEMORY="2GiB")
+    return new_sandbox(SUBLET_CPU_MEMORY="2GiB")
 
 
 @pytest.fixture
-def resident(own_box: Box) -> Iterator[MakeResident]:
+def resident(own_sandbox: Sandbox) -> Iterator[MakeResident]:
     """Processes beside that device."""
-    with residents(own_box) as make:
+    with residents(own_sandbox) as make:
         yield make
 
 
-def held(box: Box) -> list[dict[str, Any]]:
-    return box.status()["leases"]  # type: ignore[no-any-return]
+def held(sandbox: Sandbox) -> list[dict[str, Any]]:
+    return sandbox.status()["leases"]  # type: ignore[no-any-return]
 
 
-def kill_broker(box: Box) -> int:
-    pid = int(box.status()["pid"])
+def kill_broker(sandbox: Sandbox) -> int:
+    pid = int(sandbox.status()["pid"])
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: pid not in box.processes(), "the broker is dead")
+    wait_for(lambda: pid not in sandbox.processes(), "the broker is dead")
     return pid
 
 
 @pytest.mark.every_python
 def test_tensorflow_is_held_to_the_lease_of_its_process(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     """Though it was imported before: what fits runs, what does not is refused by its allocator."""
     one = resident()
@@ -56,7 +56,7 @@ def test_tensorflow_is_held_to_the_lease_of_its_process(
     )
     one.do("x = tf.zeros([16, 1024, 1024])")
     (lease,) = wait_for(
-        lambda: [now for now in held(own_box) if (now["peak"] or 0) >= 64 << 20],
+        lambda: [now for now in held(own_sandbox) if (now["peak"] or 0) >= 64 << 20],
         "its peak has been measured",
     )
     assert (lease["name"], lease["pid"], lease["ceiling"]) == ("mine", one.pid, 256 << 20)
@@ -64,10 +64,10 @@ def test_tensorflow_is_held_to_the_lease_of_its_process(
     assert one.fails("y = tf.zeros([512, 1024, 1024])").startswith("ResourceExhaustedError")
     assert "before the process ends" in one.fails("sublet.lease().release()")
     one.end()
-    ended = reached(own_box, 1, "finished")
+    ended = reached(own_sandbox, 1, "finished")
     assert (ended["cause"], ended["code"]) == ("exited", 0)
     assert 64 << 20 <= ended["peak"] <= 256 << 20
-    assert held(own_box) == []
+    assert held(own_sandbox) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_tensorflow_is_held_to_the_lease_of_its_process(
     ids=["eager", "session"],
 )
 def test_a_runtime_that_has_started_is_refused_with_the_fix(
-    own_box: Box, resident: MakeResident, started: str
+    own_sandbox: Sandbox, resident: MakeResident, started: str
 ) -> None:
     """And nobody is asked for anything."""
     one = resident()
@@ -87,7 +87,7 @@ def test_a_runtime_that_has_started_is_refused_with_the_fix(
     said = one.fails("sublet.lease('64MiB')")
     assert "TensorFlow's runtime has started in this process" in said
     assert "Restart the kernel" in said
-    assert not own_box.home.exists()
+    assert not own_sandbox.home.exists()
 
 
 def test_gpus_that_were_looked_for_are_too_late_for_a_lease(resident: MakeResident) -> None:
@@ -104,29 +104,29 @@ def test_gpus_that_were_looked_for_are_too_late_for_a_lease(resident: MakeReside
 
 
 def test_a_lease_ends_with_its_process_however_that_ends(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     killed, done = resident(), resident()
     killed.do(LEASE.format("'64MiB'"))
     done.do(LEASE.format("'64MiB'"))
-    assert [now["pid"] for now in held(own_box)] == [killed.pid, done.pid]
+    assert [now["pid"] for now in held(own_sandbox)] == [killed.pid, done.pid]
     killed.kill()
-    assert reached(own_box, 1, "finished")["cause"] == "lost"
+    assert reached(own_sandbox, 1, "finished")["cause"] == "lost"
     done.end()
-    assert reached(own_box, 2, "finished")["cause"] == "exited"
-    assert own_box.status()["devices"][0]["leased"] == 0
+    assert reached(own_sandbox, 2, "finished")["cause"] == "exited"
+    assert own_sandbox.status()["devices"][0]["leased"] == 0
 
 
-def test_a_script_that_an_error_ends_has_failed(own_box: Box) -> None:
-    own_box.write("train.py", "import sublet; sublet.lease('64MiB'); raise ValueError('so')")
-    answer = own_box.python("train.py", "--lr", "1")
+def test_a_script_that_an_error_ends_has_failed(own_sandbox: Sandbox) -> None:
+    own_sandbox.write("train.py", "import sublet; sublet.lease('64MiB'); raise ValueError('so')")
+    answer = own_sandbox.python("train.py", "--lr", "1")
     assert "ValueError: so" in answer.stderr
-    ended = reached(own_box, 1, "finished")
+    ended = reached(own_sandbox, 1, "finished")
     assert (ended["name"], ended["cause"], ended["code"]) == ("train.py", "exited", 1)
 
 
 def test_a_second_call_gives_the_same_lease_and_no_other(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     one = resident()
     one.do(LEASE.format("'64MiB'"))
@@ -140,10 +140,10 @@ def test_a_second_call_gives_the_same_lease_and_no_other(
     said = one.fails("sublet.lease('65MiB')")
     assert "holds <sublet.Lease 64.0 MiB on cpu, #1 python> already" in said
     assert "Restart the kernel" in said
-    assert len(held(own_box)) == 1
+    assert len(held(own_sandbox)) == 1
 
 
-def test_a_forked_process_is_refused(own_box: Box, resident: MakeResident) -> None:
+def test_a_forked_process_is_refused(own_sandbox: Sandbox, resident: MakeResident) -> None:
     """It has the memory of the lease, and not the lease."""
     one = resident()
     one.do(LEASE.format("'64MiB'"))
@@ -160,7 +160,7 @@ def test_a_forked_process_is_refused(own_box: Box, resident: MakeResident) -> No
     assert "spawn" in said
 
 
-def test_leases_nest_and_do_not_add(own_box: Box) -> None:
+def test_leases_nest_and_do_not_add(own_sandbox: Sandbox) -> None:
     """In a program of Sublet's there is a lease already."""
     code = (
         "import sublet\n"
@@ -171,46 +171,50 @@ def test_leases_nest_and_do_not_add(own_box: Box) -> None:
         "    try: sublet.lease(**asked)\n"
         "    except sublet.SubletError as error: print(error)\n"
     )
-    own_box.write("nested.py", code)
-    answer = own_box.sublet("run", "--memory", "64MiB", "nested.py", check=True)
+    own_sandbox.write("nested.py", code)
+    answer = own_sandbox.sublet("run", "--memory", "64MiB", "nested.py", check=True)
     *same, large, elsewhere = answer.stdout.splitlines()
     assert same == [f"1 {64 << 20} cpu"] * 3
     assert "under the lease of job #1: 64.0 MiB on cpu" in large
     assert "sublet run --memory" in large
     assert "not gpu0" in elsewhere
-    assert own_box.status()["leases"] == []
+    assert own_sandbox.status()["leases"] == []
 
 
-def test_a_lease_that_has_ended_is_no_outer_lease(own_box: Box, resident: MakeResident) -> None:
+def test_a_lease_that_has_ended_is_no_outer_lease(
+    own_sandbox: Sandbox, resident: MakeResident
+) -> None:
     """A shell that outlives the notebook that started it may still name its lease."""
     first = resident()
     first.do(LEASE.format("'64MiB'"))
     variable = first.do("import os; print(os.environ['SUBLET_LEASE'])")
     first.end()
-    reached(own_box, 1, "finished")
-    wait_for(lambda: not (own_box.home / "runs" / "1.1").exists(), "its directory has gone")
+    reached(own_sandbox, 1, "finished")
+    wait_for(lambda: not (own_sandbox.home / "runs" / "1.1").exists(), "its directory has gone")
     second = resident(SUBLET_LEASE=variable)
     assert second.do(LEASE.format("'96MiB'")) == "2"
     environ = "import os; print(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])"
     assert second.do(environ) == "96"
 
 
-def test_one_that_waits_is_granted_when_there_is_room(own_box: Box, resident: MakeResident) -> None:
+def test_one_that_waits_is_granted_when_there_is_room(
+    own_sandbox: Sandbox, resident: MakeResident
+) -> None:
     first, second = resident(), resident()
     first.do(LEASE.format("'1GiB'"))
     second.begin(LEASE.format("'1GiB'"))
     (waiting,) = wait_for(
-        lambda: [now for now in own_box.status()["waiting"] if "held by #1" in now["reason"]],
+        lambda: [now for now in own_sandbox.status()["waiting"] if "held by #1" in now["reason"]],
         "the second waits for the first",
     )
     assert waiting["job"] == 2
     first.end()
     assert second.answer() == {"said": "2\n", "error": None}
-    assert [now["job"] for now in held(own_box)] == [2]
+    assert [now["job"] for now in held(own_sandbox)] == [2]
 
 
 def test_waiting_ends_with_the_time_for_it_or_with_ctrl_c(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     """Nothing is left of it, and the process may ask again."""
     first, second = resident(), resident()
@@ -221,15 +225,15 @@ def test_waiting_ends_with_the_time_for_it_or_with_ctrl_c(
     caught = "try: sublet.lease('1GiB', timeout=0.1)\nexcept TimeoutError: print('in vain')"
     assert second.do(caught) == "in vain"
     second.begin(LEASE.format("'1GiB'"))
-    wait_for(lambda: own_box.status()["waiting"], "it waits")
+    wait_for(lambda: own_sandbox.status()["waiting"], "it waits")
     second.interrupt()
     assert second.answer()["error"] == "KeyboardInterrupt"
-    wait_for(lambda: not own_box.status()["waiting"], "nobody waits")
+    wait_for(lambda: not own_sandbox.status()["waiting"], "nobody waits")
     assert second.do(LEASE.format("'64MiB'")) == "5"
 
 
 def test_one_that_dies_while_it_waits_is_dropped_though_its_child_has_its_socket(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     """So that the line goes on."""
     first, second, third = resident(), resident(), resident()
@@ -243,15 +247,15 @@ def test_one_that_dies_while_it_waits_is_dropped_though_its_child_has_its_socket
         "threading.Thread(target=fork).start()\n"
         "sublet.lease('1GiB')"
     )
-    child = wait_for(lambda: _words(own_box.work / "child"), "it has a child")
+    child = wait_for(lambda: _words(own_sandbox.work / "child"), "it has a child")
     try:
         second.process.kill()
         second.process.wait()
         third.begin(LEASE.format("'1GiB'"))
-        wait_for(lambda: len(own_box.status()["waiting"]) == 2, "the third waits, too")
+        wait_for(lambda: len(own_sandbox.status()["waiting"]) == 2, "the third waits, too")
         first.end()
         assert third.answer() == {"said": "3\n", "error": None}
-        assert row(own_box, 2)["state"] == "finished"
+        assert row(own_sandbox, 2)["state"] == "finished"
     finally:
         os.kill(int(child), signal.SIGKILL)
 
@@ -272,7 +276,7 @@ def test_what_can_never_be_granted_is_refused_at_once(resident: MakeResident) ->
 
 
 def test_a_lease_can_be_given_back_before_tensorflow_starts(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     """Then the process is as it was, and may have another."""
     one = resident(TF_CPU_BFC_MEM_LIMIT_IN_MB="999999")
@@ -282,72 +286,74 @@ def test_a_lease_can_be_given_back_before_tensorflow_starts(
     assert one.do(look) != before
     one.do("mine.release()")
     assert one.do(look) == before
-    assert held(own_box) == []
-    assert row(own_box, 1)["reason"] == "done: given back before TensorFlow started"
+    assert held(own_sandbox) == []
+    assert row(own_sandbox, 1)["reason"] == "done: given back before TensorFlow started"
     assert "not this process's own" in one.fails("mine.release()")
     assert one.do(LEASE.format("'96MiB'")) == "2"
-    kill_broker(own_box)
+    kill_broker(own_sandbox)
     one.do("mine.release()")
-    assert held(own_box) == []
+    assert held(own_sandbox) == []
 
 
 @pytest.mark.parametrize("verb", ["cancel", "pause"])
-def test_nobody_else_ends_or_pauses_it(own_box: Box, resident: MakeResident, verb: str) -> None:
+def test_nobody_else_ends_or_pauses_it(
+    own_sandbox: Sandbox, resident: MakeResident, verb: str
+) -> None:
     one = resident()
     one.do(LEASE.format("'64MiB'"))
-    answer = own_box.sublet(verb, "1")
+    answer = own_sandbox.sublet(verb, "1")
     assert answer.returncode == 2
     assert f"held by the process {one.pid} itself" in answer.stderr
-    assert held(own_box)[0]["state"] == "running"
-    answer = own_box.sublet("down", "--stop", check=True)
+    assert held(own_sandbox)[0]["state"] == "running"
+    answer = own_sandbox.sublet("down", "--stop", check=True)
     assert f"#1 python: goes on (pid {one.pid})" in answer.stdout
-    assert held(own_box)[0]["pid"] == one.pid
+    assert held(own_sandbox)[0]["pid"] == one.pid
 
 
-def test_one_that_waits_can_be_cancelled(own_box: Box, resident: MakeResident) -> None:
+def test_one_that_waits_can_be_cancelled(own_sandbox: Sandbox, resident: MakeResident) -> None:
     first, second = resident(), resident()
     first.do(LEASE.format("'1GiB'"))
     second.begin(LEASE.format("'1GiB'"))
-    wait_for(lambda: own_box.status()["waiting"], "it waits")
-    own_box.sublet("cancel", "2", check=True)
+    wait_for(lambda: own_sandbox.status()["waiting"], "it waits")
+    own_sandbox.sublet("cancel", "2", check=True)
     assert "not granted: `sublet cancel`" in second.answer()["error"]
 
 
-def test_a_lease_outlives_the_broker(own_box: Box, resident: MakeResident) -> None:
+def test_a_lease_outlives_the_broker(own_sandbox: Sandbox, resident: MakeResident) -> None:
     """The next one finds it by the process, and sees its end."""
     one = resident()
     one.do(LEASE.format("'64MiB'"))
-    before = held(own_box)
-    kill_broker(own_box)
-    (after,) = held(own_box)
+    before = held(own_sandbox)
+    kill_broker(own_sandbox)
+    (after,) = held(own_sandbox)
     assert after == before[0]
     one.end()
-    assert reached(own_box, 1, "finished")["cause"] == "exited"
+    assert reached(own_sandbox, 1, "finished")["cause"] == "exited"
 
 
 def test_a_process_that_ends_while_no_broker_runs_holds_nothing(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     ended, killed = resident(), resident()
     ended.do(LEASE.format("'64MiB'"))
     killed.do(LEASE.format("'64MiB'"))
-    kill_broker(own_box)
+    kill_broker(own_sandbox)
     ended.end()
     killed.kill()
-    assert held(own_box) == []
-    assert [row(own_box, number)["cause"] for number in (1, 2)] == ["exited", "lost"]
+    assert held(own_sandbox) == []
+    assert [row(own_sandbox, number)["cause"] for number in (1, 2)] == ["exited", "lost"]
 
 
 def test_one_that_waits_keeps_its_place_when_the_broker_dies(
-    own_box: Box, resident: MakeResident
+    own_sandbox: Sandbox, resident: MakeResident
 ) -> None:
     first, second = resident(), resident()
     first.do(LEASE.format("'1GiB'"))
     second.begin(LEASE.format("'1GiB'"))
-    wait_for(lambda: own_box.status()["waiting"], "it waits")
-    kill_broker(own_box)
+    wait_for(lambda: own_sandbox.status()["waiting"], "it waits")
+    kill_broker(own_sandbox)
     wait_for(
-        lambda: [now for now in own_box.status()["waiting"] if "held by #1" in now["reason"]],
+        lambda: [now for now in own_sandbox.status()["waiting"] if "held by #1" in now["reason"]],
         "it waits again, for room",
     )
     first.end()
@@ -356,12 +362,12 @@ def test_one_that_waits_keeps_its_place_when_the_broker_dies(
 
 @pytest.mark.parametrize("died", ["before", "after"])
 def test_an_offer_is_taken_or_given_up_though_the_broker_dies_over_it(
-    own_box: Box, resident: MakeResident, died: str
+    own_sandbox: Sandbox, resident: MakeResident, died: str
 ) -> None:
     """Before the process has taken it, it is made anew; afterwards it holds, without a word."""
     one = resident(DIED=died)
-    own_box.status()
-    broker = own_box.status()["pid"]
+    own_sandbox.status()
+    broker = own_sandbox.status()["pid"]
     one.do(
         "import os, signal, sublet\n"
         "from sublet.client import lease as module\n"
@@ -380,31 +386,33 @@ def test_an_offer_is_taken_or_given_up_though_the_broker_dies_over_it(
         "module.attempt_files.claim = claims\n"
     )
     assert one.do(LEASE.format("'64MiB'")) == "1"
-    (lease,) = held(own_box)
+    (lease,) = held(own_sandbox)
     assert (lease["pid"], lease["state"]) == (one.pid, "running")
     assert lease["attempt"] == (2 if died == "before" else 1)
 
 
-def test_what_a_process_really_holds_counts(own_box: Box, resident: MakeResident) -> None:
+def test_what_a_process_really_holds_counts(own_sandbox: Sandbox, resident: MakeResident) -> None:
     """A notebook's own data is charged to it, where that is more than its lease."""
     one = resident()
     one.do(LEASE.format("'64MiB'"))
     one.do("data = b'x' * (700 << 20)")
-    (lease,) = wait_for(lambda: [now for now in held(own_box) if now["over"]], "it is seen")
-    assert own_box.status()["devices"][0]["leased"] > lease["charge"]
+    (lease,) = wait_for(lambda: [now for now in held(own_sandbox) if now["over"]], "it is seen")
+    assert own_sandbox.status()["devices"][0]["leased"] > lease["charge"]
 
 
-def test_on_a_card_the_process_sees_the_one_of_its_lease(new_box: NewBox, tmp_path: Path) -> None:
+def test_on_a_card_the_process_sees_the_one_of_its_lease(
+    new_sandbox: NewSandbox, tmp_path: Path
+) -> None:
     config = standin.write_config(
         tmp_path / "gpus.txt",
         [standin.Gpu(uuid="GPU-aaaa", total=16 << 30), standin.Gpu(uuid="GPU-bbbb", total=8 << 30)],
     )
-    box = new_box(**standin.environment(standin.build(tmp_path), config))
-    with residents(box) as make:
+    sandbox = new_sandbox(**standin.environment(standin.build(tmp_path), config))
+    with residents(sandbox) as make:
         one = make(CUDA_VISIBLE_DEVICES="0,1")
         one.do(LEASE.format("'2GiB'"))
         names = ["CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_CPU_ALLOCATOR_USE_BFC"]
         seen = one.do(f"import os, json; print(json.dumps([os.environ.get(n) for n in {names}]))")
         assert json.loads(seen) == ["GPU-bbbb", "true", None]
-        assert held(box)[0]["device"] == "gpu1"
+        assert held(sandbox)[0]["device"] == "gpu1"
         assert "CUDA_VISIBLE_DEVICES=0,1 becomes GPU-bbbb" in one.end()

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from sublet.keeper import process_tree
 from sublet.units import MiB, format_bytes
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 POOL = """
 import json, os, sys, time
@@ -46,11 +46,11 @@ if __name__ == "__main__":
 """
 
 
-def rows(box: Box, running: int) -> list[dict[str, Any]]:
+def rows(sandbox: Sandbox, running: int) -> list[dict[str, Any]]:
     """The leases, once so many of them are in use."""
 
     def found() -> list[dict[str, Any]] | None:
-        leases = [row for row in box.status()["leases"] if row["state"] == "running"]
+        leases = [row for row in sandbox.status()["leases"] if row["state"] == "running"]
         return leases if len(leases) == running else None
 
     return wait_for(found, f"{running} programs run")  # type: ignore[no-any-return]
@@ -65,33 +65,33 @@ class Outer(NamedTuple):
     """MiB of the lease, and of a worker's: two fit, and beside the lease there is room for none."""
 
 
-def outer(box: Box) -> Outer:
+def outer(sandbox: Sandbox) -> Outer:
     """What is left of the device is found out first: a nursery that shares its pages with another
     one on the machine holds less than half of what it holds alone."""
-    box.write("pool.py", POOL)
-    box.warm()
-    lease = box.status()["devices"][0]["free"] // MiB - 250
+    sandbox.write("pool.py", POOL)
+    sandbox.warm()
+    lease = sandbox.status()["devices"][0]["free"] // MiB - 250
     worker = lease * 36 // 100
     words = ["pool.py", f"{worker}MiB", f"{lease + 1}MiB"]
-    return Outer(box.start("run", "--memory", f"{lease}MiB", *words), lease, worker)
+    return Outer(sandbox.start("run", "--memory", f"{lease}MiB", *words), lease, worker)
 
 
-def test_a_pool_in_a_leased_program_runs_within_its_lease(new_box: NewBox) -> None:
+def test_a_pool_in_a_leased_program_runs_within_its_lease(new_sandbox: NewSandbox) -> None:
     """Otherwise it would wait for ever for itself."""
-    box = new_box(SUBLET_CPU_MEMORY="2000MiB")
-    client, lease, worker = outer(box)
-    first, *inner = rows(box, 3)
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2000MiB")
+    client, lease, worker = outer(sandbox)
+    first, *inner = rows(sandbox, 3)
     job = first["job"]
     assert [row["within"] for row in (first, *inner)] == [None, job, job]
     assert sum(row["charge"] for row in inner) <= first["ceiling"]
     # Two more have asked, once the pool has come to it.
-    wait_for(lambda: len(box.status()["waiting"]) == 2, "two wait")
-    status = box.status()
+    wait_for(lambda: len(sandbox.status()["waiting"]) == 2, "two wait")
+    status = sandbox.status()
     assert status["devices"][0]["leased"] == first["charge"]
     held = f"{format_bytes(lease * MiB)} that #{job} holds"
     assert all(f"free of the {held}" in row["reason"] for row in status["waiting"])
-    assert f", in #{job}" in box.sublet("ps", check=True).stdout
-    box.write("go", "")
+    assert f", in #{job}" in sandbox.sublet("ps", check=True).stdout
+    sandbox.write("go", "")
     out, said = client.communicate(timeout=60)
     assert client.returncode == 0, said
     results, left = out.splitlines()
@@ -100,47 +100,47 @@ def test_a_pool_in_a_leased_program_runs_within_its_lease(new_box: NewBox) -> No
     assert left == str(lease)
     assert f"will never fit on the lease of #{job}" in said
     assert f"give #{job} a larger lease" in said
-    assert box.status()["leases"] == []
+    assert sandbox.status()["leases"] == []
 
 
-def test_what_a_killed_program_has_started_goes_with_it(new_box: NewBox) -> None:
+def test_what_a_killed_program_has_started_goes_with_it(new_sandbox: NewSandbox) -> None:
     """Workers and leases, those that wait too."""
-    box = new_box(SUBLET_CPU_MEMORY="2000MiB")
-    client = outer(box).client
-    leases = rows(box, 3)
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2000MiB")
+    client = outer(sandbox).client
+    leases = rows(sandbox, 3)
     os.kill(leases[0]["pid"], signal.SIGKILL)
     client.communicate(timeout=60)
     assert client.returncode == -signal.SIGKILL
-    wait_for(lambda: not box.status()["leases"], "no lease is left")
-    wait_for(lambda: not box.status()["waiting"], "nobody waits")
+    wait_for(lambda: not sandbox.status()["leases"], "no lease is left")
+    wait_for(lambda: not sandbox.status()["waiting"], "nobody waits")
     assert all(process_tree.start_time(row["pid"]) is None for row in leases)
 
 
-def test_leases_stay_within_each_other_when_the_broker_is_killed(new_box: NewBox) -> None:
+def test_leases_stay_within_each_other_when_the_broker_is_killed(new_sandbox: NewSandbox) -> None:
     """The next one counts them as the last one did, and all comes to its end."""
-    box = new_box(SUBLET_CPU_MEMORY="2000MiB")
-    client, lease, _ = outer(box)
-    before = rows(box, 3)
-    broker = box.status()["pid"]
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2000MiB")
+    client, lease, _ = outer(sandbox)
+    before = rows(sandbox, 3)
+    broker = sandbox.status()["pid"]
     os.kill(broker, signal.SIGKILL)
     wait_for(lambda: process_tree.start_time(broker) is None, "the broker is dead")
-    after = rows(box, 3)
+    after = rows(sandbox, 3)
     assert [(row["job"], row["within"]) for row in after] == [
         (row["job"], row["within"]) for row in before
     ]
-    assert box.status()["devices"][0]["leased"] == before[0]["charge"]
-    box.write("go", "")
+    assert sandbox.status()["devices"][0]["leased"] == before[0]["charge"]
+    sandbox.write("go", "")
     out, said = client.communicate(timeout=60)
     assert client.returncode == 0, said
     assert out.splitlines()[-1] == str(lease)
-    jobs = json.loads(box.sublet("ps", "--all", "--json", check=True).stdout)
+    jobs = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)
     assert {row["within"] for row in jobs["rows"]} >= {None, before[0]["job"]}
 
 
-def test_a_broker_that_a_leased_program_needs_outlives_it(new_box: NewBox) -> None:
+def test_a_broker_that_a_leased_program_needs_outlives_it(new_sandbox: NewSandbox) -> None:
     """It is no part of the program's tree, and neither are the workers of others."""
-    box = new_box(SUBLET_CPU_MEMORY="4GiB")
-    box.write(
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
+    sandbox.write(
         "needy.py",
         """
 import os, signal, sublet
@@ -151,29 +151,29 @@ with open("draft", "w") as file: file.write(f"{os.getpid()} {broker}")
 os.rename("draft", "told")
 """,
     )
-    box.write("other.py", "import time\nwhile True: time.sleep(0.1)\n")
-    box.sublet("submit", "--memory", "64MiB", "other.py", check=True)
-    rows(box, 1)
+    sandbox.write("other.py", "import time\nwhile True: time.sleep(0.1)\n")
+    sandbox.sublet("submit", "--memory", "64MiB", "other.py", check=True)
+    rows(sandbox, 1)
     # Submitted, so that no client of theirs is there to start the next broker.
-    box.sublet("submit", "--memory", "64MiB", "needy.py", check=True)
-    told = box.work / "told"
+    sandbox.sublet("submit", "--memory", "64MiB", "needy.py", check=True)
+    told = sandbox.work / "told"
     wait_for(told.exists, "the program has a new broker")
     program, broker = map(int, told.read_text().split())
     wait_for(lambda: process_tree.start_time(program) is None, "the program has ended")
     assert b"SUBLET_LEASE" not in Path(f"/proc/{broker}/environ").read_bytes()
-    (lease,) = rows(box, 1)
+    (lease,) = rows(sandbox, 1)
     assert lease["name"] == "other.py"
-    box.warm()
-    assert box.status()["pid"] == broker
+    sandbox.warm()
+    assert sandbox.status()["pid"] == broker
 
 
-def test_a_process_that_holds_a_lease_itself_lends_from_it_too(new_box: NewBox) -> None:
-    box = new_box(SUBLET_CPU_MEMORY="3GiB")
+def test_a_process_that_holds_a_lease_itself_lends_from_it_too(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="3GiB")
     lodge = "import sublet; sublet.lease('1GiB')\nimport"
-    box.write("lodger.py", POOL.replace("import sublet,", lodge))
-    box.write("go", "")
-    done = box.python("lodger.py", "360MiB", "1025MiB")
+    sandbox.write("lodger.py", POOL.replace("import sublet,", lodge))
+    sandbox.write("go", "")
+    done = sandbox.python("lodger.py", "360MiB", "1025MiB")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "1024"
-    jobs = json.loads(box.sublet("ps", "--all", "--json", check=True).stdout)
+    jobs = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)
     assert {row["within"] for row in jobs["rows"]} == {None, 1}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.box import Box
+from support.sandbox import Sandbox
 
 ONE = """
 import sys, tensorflow as tf
@@ -17,9 +17,9 @@ print(float(tf.reduce_sum(x[:10])), x[5:100].numpy().size)
     [(64, 58), (160, 100), (256, 130), (512, 390), (1024, 900), (1500, 1200), (1500, 1400)],
 )
 def test_a_large_piece_of_a_lease_leaves_room_for_what_comes_next(
-    box: Box, lease: int, piece: int
+    sandbox: Sandbox, lease: int, piece: int
 ) -> None:
     """TensorFlow with a limit of its own does it, too."""
-    box.write("train.py", ONE)
-    ran = box.sublet("run", "--memory", f"{lease}MiB", "train.py", str(piece), check=True)
+    sandbox.write("train.py", ONE)
+    ran = sandbox.sublet("run", "--memory", f"{lease}MiB", "train.py", str(piece), check=True)
     assert ran.stdout == "10.0 95\n"

@@ -17,36 +17,36 @@ import pytest
 
 import sublet
 from sublet.errors import BadRequest
-from support.box import SUBLET, Box, wait_for
 from support.queue import HOLD, ended, reached, row, rows, said, shell, stands, submit
+from support.sandbox import SUBLET, Sandbox, wait_for
 
-NewBox = Callable[..., Box]
+NewSandbox = Callable[..., Sandbox]
 
 
 @pytest.fixture(scope="module")
-def queue_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def queue_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """A home for jobs that are no Python programs: nothing has to be warm."""
     root = tmp_path_factory.mktemp("queue")
-    made = Box(root / "home", root / "work", SUBLET_CPU_MEMORY="4GiB")
+    made = Sandbox(root / "home", root / "work", SUBLET_CPU_MEMORY="4GiB")
     yield made
     made.close()
 
 
 @pytest.fixture
-def queue(queue_home: Box, tmp_path: Path) -> Box:
-    mine = Box(queue_home.home, tmp_path / "work")
+def queue(queue_home: Sandbox, tmp_path: Path) -> Sandbox:
+    mine = Sandbox(queue_home.home, tmp_path / "work")
     mine.environ = dict(queue_home.environ)
     return mine
 
 
-def go(box: Box, name: str = "go") -> None:
-    box.write(name, "")
+def go(sandbox: Sandbox, name: str = "go") -> None:
+    sandbox.write(name, "")
 
 
 # One job, from its submission to its end.
 
 
-def test_a_job_is_submitted_followed_and_waited_for(queue: Box) -> None:
+def test_a_job_is_submitted_followed_and_waited_for(queue: Sandbox) -> None:
     answer = queue.sublet("submit", "--name", "two words", "sh", "-c", "echo out; echo err >&2")
     number = int(answer.stdout.split()[0].removeprefix("#"))
     assert f"sublet logs -f {number}" in answer.stdout
@@ -62,15 +62,17 @@ def test_a_job_is_submitted_followed_and_waited_for(queue: Box) -> None:
 
 
 @pytest.mark.every_python
-def test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal(box: Box) -> None:
-    box.write("train.py", "import tensorflow as tf\nprint(float(tf.reduce_sum(tf.ones([2]))))")
-    number = submit(box, "train.py")
-    (last,) = ended(box, number)
+def test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.write("train.py", "import tensorflow as tf\nprint(float(tf.reduce_sum(tf.ones([2]))))")
+    number = submit(sandbox, "train.py")
+    (last,) = ended(sandbox, number)
     assert (last["code"], last["how"]) == (0, "warm")
-    assert said(box, number).endswith("2.0\n")
+    assert said(sandbox, number).endswith("2.0\n")
 
 
-def test_logs_follow_a_job_while_it_runs(queue: Box) -> None:
+def test_logs_follow_a_job_while_it_runs(queue: Sandbox) -> None:
     number = shell(queue, f"echo first; {HOLD.format('go')}; echo last")
     follower = queue.start("logs", "-f", str(number))
     assert follower.stdout is not None
@@ -81,7 +83,7 @@ def test_logs_follow_a_job_while_it_runs(queue: Box) -> None:
     assert follower.returncode == 0
 
 
-def test_wait_says_the_first_code_that_is_not_0(queue: Box) -> None:
+def test_wait_says_the_first_code_that_is_not_0(queue: Sandbox) -> None:
     well, badly = shell(queue, "exit 0"), shell(queue, "exit 7")
     killed = shell(queue, "kill -9 $$")
     assert queue.sublet("wait", str(well)).returncode == 0
@@ -91,7 +93,7 @@ def test_wait_says_the_first_code_that_is_not_0(queue: Box) -> None:
     assert "signal 9" in row(queue, killed)["reason"]
 
 
-def test_wait_gives_up_after_its_timeout_and_the_job_goes_on(queue: Box) -> None:
+def test_wait_gives_up_after_its_timeout_and_the_job_goes_on(queue: Sandbox) -> None:
     number = shell(queue, HOLD.format("go"))
     answer = queue.sublet("wait", "--timeout", "100ms", str(number))
     assert answer.returncode == 124
@@ -101,7 +103,7 @@ def test_wait_gives_up_after_its_timeout_and_the_job_goes_on(queue: Box) -> None
     assert queue.sublet("wait", str(number)).returncode == 0
 
 
-def test_cancel_ends_what_runs_and_what_waits(queue: Box) -> None:
+def test_cancel_ends_what_runs_and_what_waits(queue: Sandbox) -> None:
     running = shell(queue, HOLD.format("never"))
     waiting = shell(queue, "echo never", "--after", str(running))
     reached(queue, running, "running")
@@ -113,7 +115,7 @@ def test_cancel_ends_what_runs_and_what_waits(queue: Box) -> None:
     assert "cancelled" in queue.sublet("ps", str(running)).stdout
 
 
-def test_a_program_in_a_terminal_that_somebody_cancels_says_so(queue: Box) -> None:
+def test_a_program_in_a_terminal_that_somebody_cancels_says_so(queue: Sandbox) -> None:
     client = queue.start("run", "--name", "mine", "--memory", "64MiB", "sh", "-c", "sleep 100")
 
     def mine() -> list[int]:
@@ -127,7 +129,7 @@ def test_a_program_in_a_terminal_that_somebody_cancels_says_so(queue: Box) -> No
     assert "the program was ended: `sublet cancel`" in told
 
 
-def test_a_job_that_is_cancelled_at_once_never_runs_or_is_stopped(queue: Box) -> None:
+def test_a_job_that_is_cancelled_at_once_never_runs_or_is_stopped(queue: Sandbox) -> None:
     """Whatever it was doing at that moment."""
     for _ in range(4):
         number = shell(queue, f"echo x >> ran; {HOLD.format('never')}")
@@ -136,7 +138,7 @@ def test_a_job_that_is_cancelled_at_once_never_runs_or_is_stopped(queue: Box) ->
         assert last["cause"] == "cancelled"
 
 
-def test_a_job_that_runs_can_be_paused_and_goes_on_where_it_was(queue: Box) -> None:
+def test_a_job_that_runs_can_be_paused_and_goes_on_where_it_was(queue: Sandbox) -> None:
     number = shell(queue, "i=0; while [ ! -e go ]; do i=$((i+1)); echo $i > count; done")
     wait_for((queue.work / "count").exists, "it counts")
     assert "keeps its lease" in queue.sublet("pause", str(number), check=True).stdout
@@ -152,7 +154,7 @@ def test_a_job_that_runs_can_be_paused_and_goes_on_where_it_was(queue: Box) -> N
     assert (last["code"], last["attempt"]) == (0, 1)
 
 
-def test_a_job_that_waits_can_be_paused_and_starts_only_after_resume(queue: Box) -> None:
+def test_a_job_that_waits_can_be_paused_and_starts_only_after_resume(queue: Sandbox) -> None:
     first = shell(queue, HOLD.format("go"))
     second = shell(queue, "echo x >> ran", "--after", str(first))
     queue.sublet("pause", str(second), check=True)
@@ -165,7 +167,7 @@ def test_a_job_that_waits_can_be_paused_and_starts_only_after_resume(queue: Box)
     assert (queue.work / "ran").read_text() == "x\n"
 
 
-def test_a_finished_job_is_done_again_with_retry(queue: Box) -> None:
+def test_a_finished_job_is_done_again_with_retry(queue: Sandbox) -> None:
     number = shell(queue, "echo x >> ran; [ -e go ]")
     assert ended(queue, number)[0]["code"] == 1
     go(queue)
@@ -177,7 +179,7 @@ def test_a_finished_job_is_done_again_with_retry(queue: Box) -> None:
 
 
 def test_a_jobs_environment_is_forgotten_when_it_has_ended_and_retry_brings_another(
-    queue: Box,
+    queue: Sandbox,
 ) -> None:
     secret = "correct horse battery staple"
     mine = {**queue.environ, "API_KEY": secret, "RATE": "0.1"}
@@ -216,7 +218,7 @@ def _found(home: Path, secret: str) -> list[Path]:
 # Jobs that wait for others.
 
 
-def test_a_job_starts_after_those_it_names(queue: Box) -> None:
+def test_a_job_starts_after_those_it_names(queue: Sandbox) -> None:
     first = shell(queue, f"{HOLD.format('go')}; echo first >> order; exit 3")
     second = shell(queue, "echo second >> order", "--after", str(first))
     assert row(queue, second)["reason"] == f"after #{first}"
@@ -225,7 +227,7 @@ def test_a_job_starts_after_those_it_names(queue: Box) -> None:
     assert (queue.work / "order").read_text() == "first\nsecond\n"
 
 
-def test_a_dependent_of_a_failed_job_is_not_started_and_says_why(queue: Box) -> None:
+def test_a_dependent_of_a_failed_job_is_not_started_and_says_why(queue: Sandbox) -> None:
     first = shell(queue, f"{HOLD.format('go')}; exit 3")
     second = shell(queue, "echo x >> ran", "--after-ok", str(first))
     third = shell(queue, "echo x >> ran", "--after-ok", str(second))
@@ -245,7 +247,7 @@ def test_a_dependent_of_a_failed_job_is_not_started_and_says_why(queue: Box) -> 
     assert [one["code"] for one in ended(queue, first, second, third)] == [3, 143, 143]
 
 
-def test_an_array_is_one_job_for_each_index_some_at_a_time(queue: Box) -> None:
+def test_an_array_is_one_job_for_each_index_some_at_a_time(queue: Sandbox) -> None:
     script = f"echo {{index}}-$SUBLET_ARRAY_INDEX >> began; {HOLD.format('go')}; exit {{index}}"
     answer = queue.sublet("submit", "--json", "-m", "64MiB", "--array", "1-4%2", "sh", "-c", script)
     numbers = json.loads(answer.stdout)["ids"]
@@ -258,15 +260,15 @@ def test_an_array_is_one_job_for_each_index_some_at_a_time(queue: Box) -> None:
     assert _lines(queue, "began") == ["1-1", "2-2", "3-3", "4-4"]
 
 
-def _lines(box: Box, name: str) -> list[str]:
-    path = box.work / name
+def _lines(sandbox: Sandbox, name: str) -> list[str]:
+    path = sandbox.work / name
     return sorted(path.read_text().split()) if path.exists() else []
 
 
 # How jobs end, and what follows.
 
 
-def test_a_job_is_ended_at_its_time_limit_with_a_warning_first(queue: Box) -> None:
+def test_a_job_is_ended_at_its_time_limit_with_a_warning_first(queue: Sandbox) -> None:
     script = "trap 'echo warned' TERM; while :; do sleep 0.02; done"
     number = shell(queue, script, "--time", "4s", "--grace", "2s")
     (last,) = ended(queue, number)
@@ -276,7 +278,7 @@ def test_a_job_is_ended_at_its_time_limit_with_a_warning_first(queue: Box) -> No
     assert "time limit of 4.0 s\n" in queue.sublet("ps", str(number)).stdout
 
 
-def test_a_job_that_asks_for_it_is_started_again(queue: Box) -> None:
+def test_a_job_that_asks_for_it_is_started_again(queue: Sandbox) -> None:
     """By exit code 42, at once, without being asked for retries."""
     number = shell(queue, "echo x >> ran; [ $(wc -l < ran) -eq 2 ] || exit 42")
     (last,) = ended(queue, number)
@@ -285,7 +287,7 @@ def test_a_job_that_asks_for_it_is_started_again(queue: Box) -> None:
     assert ended(queue, once)[0]["code"] == 42
 
 
-def test_a_crash_loop_stops_and_says_so(queue: Box) -> None:
+def test_a_crash_loop_stops_and_says_so(queue: Sandbox) -> None:
     number = shell(queue, "echo x >> ran; exit 42")
     (last,) = ended(queue, number)
     assert (last["code"], last["attempt"]) == (42, 3)
@@ -293,7 +295,7 @@ def test_a_crash_loop_stops_and_says_so(queue: Box) -> None:
     assert (queue.work / "ran").read_text() == "x\n" * 3
 
 
-def test_a_failure_is_tried_again_after_a_while_as_often_as_was_asked_for(api: Box) -> None:
+def test_a_failure_is_tried_again_after_a_while_as_often_as_was_asked_for(api: Sandbox) -> None:
     number = shell(api, "echo x >> ran; [ $(wc -l < ran) -eq 2 ] || exit 3", "--retries", "2")
     job = sublet.Job(number)
     # Asked from here, as a command may take longer to start than the next attempt waits.
@@ -306,7 +308,7 @@ def test_a_failure_is_tried_again_after_a_while_as_often_as_was_asked_for(api: B
     assert (last["code"], last["attempt"]) == (0, 2)
 
 
-def test_what_a_program_leaves_running_ends_with_it(queue: Box) -> None:
+def test_what_a_program_leaves_running_ends_with_it(queue: Sandbox) -> None:
     """Also what has gone into a session of its own."""
     number = shell(queue, "setsid sleep 1000 & sleep 1000 & exit 0")
     (last,) = ended(queue, number)
@@ -314,7 +316,7 @@ def test_what_a_program_leaves_running_ends_with_it(queue: Box) -> None:
     assert not [words for words in queue.processes().values() if words.startswith("sleep 1000")]
 
 
-def test_a_broker_with_nothing_to_do_sleeps(queue: Box) -> None:
+def test_a_broker_with_nothing_to_do_sleeps(queue: Sandbox) -> None:
     """Also after it has learned from a run, with nobody waiting."""
     assert [one["code"] for one in ended(queue, shell(queue, "exit 0"))] == [0]
     process = psutil.Process(queue.status()["pid"])
@@ -328,11 +330,11 @@ def test_a_broker_with_nothing_to_do_sleeps(queue: Box) -> None:
     wait_for(asleep, "the broker sleeps")
 
 
-def test_a_job_that_waited_for_another_of_the_same_program_is_sized_by_it(box: Box) -> None:
-    box.write("same.py", "import tensorflow as tf; x = tf.zeros([1024, 1024])")
-    first = submit(box, "same.py", memory="auto")
-    second = submit(box, "--after", str(first), "same.py", memory="auto")
-    before, after = ended(box, first, second)
+def test_a_job_that_waited_for_another_of_the_same_program_is_sized_by_it(sandbox: Sandbox) -> None:
+    sandbox.write("same.py", "import tensorflow as tf; x = tf.zeros([1024, 1024])")
+    first = submit(sandbox, "same.py", memory="auto")
+    second = submit(sandbox, "--after", str(first), "same.py", memory="auto")
+    before, after = ended(sandbox, first, second)
     assert (before["code"], after["code"]) == (0, 0)
     assert "no earlier run" in before["basis"]
     assert before["peak"] <= after["ceiling"] <= 128 << 20
@@ -341,28 +343,28 @@ def test_a_job_that_waited_for_another_of_the_same_program_is_sized_by_it(box: B
 # Who goes first.
 
 
-def test_priority_decides_who_starts_first(new_box: NewBox) -> None:
-    box = new_box(SUBLET_CPU_MEMORY="1GiB")
-    holder = shell(box, HOLD.format("go"), memory="550MiB")
-    reached(box, holder, "running")
+def test_priority_decides_who_starts_first(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="1GiB")
+    holder = shell(sandbox, HOLD.format("go"), memory="550MiB")
+    reached(sandbox, holder, "running")
     numbers = [
-        shell(box, f"echo {priority} >> order", "-p", priority, memory="550MiB")
+        shell(sandbox, f"echo {priority} >> order", "-p", priority, memory="550MiB")
         for priority in ("low", "normal", "high")
     ]
-    assert "needs 550 MiB" in row(box, numbers[0])["reason"]
-    go(box)
-    assert [one["code"] for one in ended(box, *numbers)] == [0, 0, 0]
-    assert (box.work / "order").read_text().split() == ["high", "normal", "low"]
+    assert "needs 550 MiB" in row(sandbox, numbers[0])["reason"]
+    go(sandbox)
+    assert [one["code"] for one in ended(sandbox, *numbers)] == [0, 0, 0]
+    assert (sandbox.work / "order").read_text().split() == ["high", "normal", "low"]
 
 
 def test_of_many_that_a_broker_leaves_waiting_the_first_are_named_and_the_others_counted(
-    new_box: NewBox,
+    new_sandbox: NewSandbox,
 ) -> None:
-    box = new_box(SUBLET_CPU_MEMORY="1GiB")
-    holder = shell(box, HOLD.format("go"), memory="550MiB")
-    reached(box, holder, "running")
-    first = submit(box, "--array", "1-30", "true", memory="550MiB")
-    told = box.sublet("down", "--stop", check=True).stdout
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="1GiB")
+    holder = shell(sandbox, HOLD.format("go"), memory="550MiB")
+    reached(sandbox, holder, "running")
+    first = submit(sandbox, "--array", "1-30", "true", memory="550MiB")
+    told = sandbox.sublet("down", "--stop", check=True).stdout
     assert f"#{first + 9} true[10]: still waits in the queue" in told
     assert f"#{first + 10} " not in told
     assert "20 more still wait, for the next broker" in told
@@ -370,57 +372,59 @@ def test_of_many_that_a_broker_leaves_waiting_the_first_are_named_and_the_others
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part needs two processors")
 def test_an_opportunistic_job_leaves_processors_to_a_guaranteed_one_while_that_one_works(
-    new_box: NewBox,
+    new_sandbox: NewSandbox,
 ) -> None:
     """A pause is no work."""
-    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
     every = os.sched_getaffinity(0)
-    polite = shell(box, HOLD.format("go"), "--opportunistic")
-    pid = reached(box, polite, "running")["pid"]
-    os.mkfifo(box.work / "work")
-    worker = shell(box, "read word < work; while :; do :; done")
-    reached(box, worker, "running")
+    polite = shell(sandbox, HOLD.format("go"), "--opportunistic")
+    pid = reached(sandbox, polite, "running")["pid"]
+    os.mkfifo(sandbox.work / "work")
+    worker = shell(sandbox, "read word < work; while :; do :; done")
+    reached(sandbox, worker, "running")
     wait_for(lambda: os.sched_getaffinity(pid) == every, "a guaranteed one that idles leaves all")
-    box.write("work", "now\n")
+    sandbox.write("work", "now\n")
     wait_for(lambda: os.sched_getaffinity(pid) < every, "one that works does not")
-    box.sublet("pause", str(worker), check=True)
+    sandbox.sublet("pause", str(worker), check=True)
     wait_for(lambda: os.sched_getaffinity(pid) == every, "a pause leaves all")
-    box.sublet("resume", str(worker), check=True)
+    sandbox.sublet("resume", str(worker), check=True)
     wait_for(lambda: os.sched_getaffinity(pid) < every, "it works again")
-    box.sublet("cancel", str(worker), check=True)
+    sandbox.sublet("cancel", str(worker), check=True)
     wait_for(lambda: os.sched_getaffinity(pid) == every, "its end leaves all")
-    go(box)
-    assert ended(box, polite)[0]["code"] == 0
+    go(sandbox)
+    assert ended(sandbox, polite)[0]["code"] == 0
 
 
-def test_an_opportunistic_job_makes_room_and_comes_back(new_box: NewBox) -> None:
-    box = new_box(SUBLET_CPU_MEMORY="1GiB")
-    polite = shell(box, f"echo x >> ran; {HOLD.format('go')}", "--opportunistic", memory="600MiB")
-    wait_for((box.work / "ran").exists, "it has begun")
-    urgent = shell(box, HOLD.format("done"), memory="600MiB")
-    reached(box, urgent, "running")
-    waiting = row(box, polite)
+def test_an_opportunistic_job_makes_room_and_comes_back(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="1GiB")
+    polite = shell(
+        sandbox, f"echo x >> ran; {HOLD.format('go')}", "--opportunistic", memory="600MiB"
+    )
+    wait_for((sandbox.work / "ran").exists, "it has begun")
+    urgent = shell(sandbox, HOLD.format("done"), memory="600MiB")
+    reached(sandbox, urgent, "running")
+    waiting = row(sandbox, polite)
     assert (waiting["state"], waiting["attempt"]) == ("waiting", 2)
-    go(box, "done")
-    assert ended(box, urgent)[0]["code"] == 0
-    go(box)
-    (last,) = ended(box, polite)
+    go(sandbox, "done")
+    assert ended(sandbox, urgent)[0]["code"] == 0
+    go(sandbox)
+    (last,) = ended(sandbox, polite)
     assert (last["code"], last["attempt"]) == (0, 2)
-    assert (box.work / "ran").read_text() == "x\nx\n"
+    assert (sandbox.work / "ran").read_text() == "x\nx\n"
 
 
 # For programs.
 
 
 @pytest.fixture
-def api(queue: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
+def api(queue: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     """The Python API in this process, on the queue's home."""
     monkeypatch.setenv("SUBLET_HOME", str(queue.home))
     monkeypatch.chdir(queue.work)
     return queue
 
 
-def test_a_job_from_python(api: Box) -> None:
+def test_a_job_from_python(api: Sandbox) -> None:
     first = sublet.submit(["sh", "-c", HOLD.format("go")], memory="64MiB")
     second = sublet.submit(["sh", "-c", "exit 5"], memory="64MiB", after=[first])
     assert second.status().reason == f"after #{first.id}"
@@ -439,7 +443,7 @@ def test_a_job_from_python(api: Box) -> None:
 
 
 @pytest.mark.every_python
-def test_jobs_from_an_event_loop(api: Box) -> None:
+def test_jobs_from_an_event_loop(api: Sandbox) -> None:
     async def both() -> list[int | None]:
         jobs = sublet.submit_array(["sh", "-c", "exit {index}"], range(2), memory="64MiB")
         assert (await jobs[0].status_async()).index == 0
@@ -452,13 +456,13 @@ def test_jobs_from_an_event_loop(api: Box) -> None:
     "words", [["ps"], ["ps", "--all"], ["wait", "1"], ["cancel", "2"], ["retry", "1"]]
 )
 def test_what_programs_read_is_json_with_numbers(
-    new_box: NewBox, words: list[str], tmp_path: Path
+    new_sandbox: NewSandbox, words: list[str], tmp_path: Path
 ) -> None:
-    box = new_box()
-    first = shell(box, "exit 0")
-    second = shell(box, HOLD.format("never"))
-    ended(box, first)
-    answer = box.sublet(words[0], "--json", *words[1:], check=True)
+    sandbox = new_sandbox()
+    first = shell(sandbox, "exit 0")
+    second = shell(sandbox, HOLD.format("never"))
+    ended(sandbox, first)
+    answer = sandbox.sublet(words[0], "--json", *words[1:], check=True)
     told: Any = json.loads(answer.stdout)
     numbers = (
         [one["id"] for one in (told if isinstance(told, list) else told["rows"])]
@@ -468,7 +472,7 @@ def test_what_programs_read_is_json_with_numbers(
     assert numbers == {"ps": [first, second], "cancel": [second]}.get(words[0], [first])
 
 
-def test_a_shell_offers_the_numbers_of_jobs(queue: Box) -> None:
+def test_a_shell_offers_the_numbers_of_jobs(queue: Sandbox) -> None:
     number = shell(queue, HOLD.format("go"), "--name", "offered")
     offered = _complete(queue, f"sublet cancel {str(number)[:1]}")
     assert str(number) in offered
@@ -480,12 +484,14 @@ def test_a_shell_offers_the_numbers_of_jobs(queue: Box) -> None:
 
 
 @pytest.mark.parametrize("line", ["run tr", "submit tr", "run --python tr", "probe x.py tr"])
-def test_a_shell_offers_the_names_of_files_where_a_program_is_named(queue: Box, line: str) -> None:
+def test_a_shell_offers_the_names_of_files_where_a_program_is_named(
+    queue: Sandbox, line: str
+) -> None:
     """They are its own to offer: it is told that files are wanted."""
     assert _complete(queue, f"sublet {line}") == ["tr"]
 
 
-def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> list[str]:
+def _complete(sandbox: Sandbox, line: str, environ: dict[str, str] | None = None) -> list[str]:
     """What bash would offer for the last word of this line."""
     words = line.split()
     asked = {
@@ -495,7 +501,7 @@ def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> lis
     }
     answer = subprocess.run(
         SUBLET,
-        env={**(environ or box.environ), **asked},
+        env={**(environ or sandbox.environ), **asked},
         capture_output=True,
         text=True,
         timeout=60,
@@ -541,7 +547,7 @@ def _complete(box: Box, line: str, environ: dict[str, str] | None = None) -> lis
     ],
 )
 def test_what_cannot_be_done_is_refused_and_changes_nothing(
-    queue: Box, standing: dict[str, int], words: list[str], says: str
+    queue: Sandbox, standing: dict[str, int], words: list[str], says: str
 ) -> None:
     before = _all(queue)
     answer = queue.sublet(*(str(standing.get(word, word)) for word in words))
@@ -553,7 +559,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
 
 
 @pytest.fixture(scope="module")
-def standing(queue_home: Box) -> Iterator[dict[str, int]]:
+def standing(queue_home: Sandbox) -> Iterator[dict[str, int]]:
     """A job in each of some states."""
     finished, failed = shell(queue_home, "exit 0"), shell(queue_home, "exit 3")
     running = shell(queue_home, HOLD.format("standing"))
@@ -564,8 +570,8 @@ def standing(queue_home: Box) -> Iterator[dict[str, int]]:
     ended(queue_home, running)
 
 
-def _all(box: Box) -> list[tuple[Any, ...]]:
-    answer = box.sublet("ps", "--all", "--json", check=True)
+def _all(sandbox: Sandbox) -> list[tuple[Any, ...]]:
+    answer = sandbox.sublet("ps", "--all", "--json", check=True)
     return [
         (one["id"], one["state"], one["attempt"], one["code"])
         for one in json.loads(answer.stdout)["rows"]
@@ -574,7 +580,7 @@ def _all(box: Box) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("words", [["ps"], ["status", "--json"], ["wait", "FINISHED"]])
 def test_a_pipe_that_nobody_reads_any_more_ends_a_command_quietly(
-    queue: Box, standing: dict[str, int], words: list[str]
+    queue: Sandbox, standing: dict[str, int], words: list[str]
 ) -> None:
     """As `| head` does, with the code that other tools end with."""
     reading, writing = os.pipe()
@@ -587,7 +593,7 @@ def test_a_pipe_that_nobody_reads_any_more_ends_a_command_quietly(
     assert (answer.returncode, answer.stderr) == (141, "")
 
 
-def test_a_job_with_an_odd_name_does_not_break_the_table(queue: Box) -> None:
+def test_a_job_with_an_odd_name_does_not_break_the_table(queue: Sandbox) -> None:
     number = shell(queue, "exit 0", "--name", "a\nb\x1b[31m" + "long" * 20)
     ended(queue, number)
     table = queue.sublet("ps", str(number)).stdout

@@ -7,42 +7,42 @@ from typing import Any
 
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(box: Box, name: str) -> Any:
+def run(sandbox: Sandbox, name: str) -> Any:
     """Run an example to its end."""
-    return box.python(
-        EXAMPLES / name, env={**box.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, timeout=None
+    return sandbox.python(
+        EXAMPLES / name, env={**sandbox.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, timeout=None
     )
 
 
-def trainings(box: Box) -> list[int]:
+def trainings(sandbox: Sandbox) -> list[int]:
     """The jobs of all workers that have run `train`."""
-    rows = json.loads(box.sublet("ps", "-a", "--json", check=True).stdout)["rows"]
+    rows = json.loads(sandbox.sublet("ps", "-a", "--json", check=True).stdout)["rows"]
     return [row["id"] for row in rows if row["name"] == "train"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["recipes/optuna_trials.py", "recipes/keras_tuner_trials.py"])
-def test_trials_of_a_search_run_in_clean_workers(box: Box, name: str) -> None:
+def test_trials_of_a_search_run_in_clean_workers(sandbox: Sandbox, name: str) -> None:
     """Each under a lease of its own; none is left."""
-    before = trainings(box)
-    ran = run(box, name)
+    before = trainings(sandbox)
+    ran = run(sandbox, name)
     assert ran.returncode == 0, ran.stderr
     found = re.search(r"^4 trials, best loss (\d\.\d+) with \{.*\}$", ran.stdout, re.MULTILINE)
     assert found is not None, ran.stdout + ran.stderr
     assert float(found[1]) < 1
-    assert len(trainings(box)) == len(before) + 4
-    wait_for(lambda: not box.status()["leases"], "no worker is left")
+    assert len(trainings(sandbox)) == len(before) + 4
+    wait_for(lambda: not sandbox.status()["leases"], "no worker is left")
 
 
 @pytest.mark.slow
-def test_a_model_is_called_by_processes_without_tensorflow(box: Box) -> None:
-    ran = run(box, "serving/shared_model.py")
+def test_a_model_is_called_by_processes_without_tensorflow(sandbox: Sandbox) -> None:
+    ran = run(sandbox, "serving/shared_model.py")
     assert ran.returncode == 0, ran.stderr
     assert re.search(r"^process 2 got the classes \[\d(, \d){3}\]$", ran.stdout, re.MULTILINE)
     assert re.search(r"^3 requests in \d batches$", ran.stdout, re.MULTILINE)
-    wait_for(lambda: not box.status()["leases"], "no engine is left")
+    wait_for(lambda: not sandbox.status()["leases"], "no engine is left")

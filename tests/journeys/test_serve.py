@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 from support.servers import BAD, HALF, THREE, Load, Server, failed_to_start, place
 
 
@@ -23,10 +23,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(shared_box: Box, models: Path) -> Iterator[Server]:
+def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
     """One for all tests that leave it as they found it."""
     one = Server(
-        shared_box,
+        shared_sandbox,
         str(models),
         *("--frontends", "2"),
         *("--file_system_poll_wait_seconds", "0.1"),
@@ -134,22 +134,24 @@ def test_a_request_beyond_the_limit_is_refused_by_both_protocols(server: Server)
 
 
 def test_models_are_listed_with_their_memory_and_use(server: Server) -> None:
-    rows = json.loads(server.box.sublet("models", "--json", check=True).stdout)
+    rows = json.loads(server.sandbox.sublet("models", "--json", check=True).stdout)
     assert {(row["model"], row["version"]) for row in rows} >= {("half", 1), ("three", 7)}
-    table = server.box.sublet("models", check=True).stdout
+    table = server.sandbox.sublet("models", check=True).stdout
     assert "three" in table
     assert max(map(len, table.splitlines())) <= 80
 
 
 def test_the_engine_is_a_job_among_others(server: Server) -> None:
-    names = [row["name"] for row in server.box.status()["leases"]]
+    names = [row["name"] for row in server.sandbox.status()["leases"]]
     assert "serve: 4 models" in names
 
 
-def test_what_cannot_be_served_is_said_and_nothing_is_left(box: Box, server: Server) -> None:
+def test_what_cannot_be_served_is_said_and_nothing_is_left(
+    sandbox: Sandbox, server: Server
+) -> None:
     port = server.facts["rest"].rpartition(":")[2]
-    before = box.processes().keys()
-    wrong = box.write("wrong.config", "improperly formatted file")
+    before = sandbox.processes().keys()
+    wrong = sandbox.write("wrong.config", "improperly formatted file")
     half = str(HALF.parent)
     for words, said in (
         ([half, "--rest_api_port", port, "--port", "auto"], f"127.0.0.1:{port} is in use."),
@@ -158,5 +160,5 @@ def test_what_cannot_be_served_is_said_and_nothing_is_left(box: Box, server: Ser
         (["--model_config_file", str(wrong)], "wrong.config, line 1"),
         ([half, "--memory", "900GiB", "--port", "auto", "--rest_api_port", "0"], "900 GiB"),
     ):
-        assert said in failed_to_start(box, *words)
-    wait_for(lambda: not box.processes().keys() - before, "nothing is left")
+        assert said in failed_to_start(sandbox, *words)
+    wait_for(lambda: not sandbox.processes().keys() - before, "nothing is left")

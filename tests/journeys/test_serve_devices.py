@@ -16,7 +16,7 @@ import pytest
 
 from sublet.channel.async_client import connect
 from sublet.channel.sync_client import SyncClient
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 from support.servers import ENDLESS, HALF, THREE, Load, Server, failed_to_start, place
 
 TWO = ("--device", "cpu,cpu")
@@ -55,12 +55,12 @@ class Shelf:
 class Calling:
     """A program that calls `half` through shared memory until the dedent, or until a call fails."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self._lines: list[str] = []
-        program = box.write("client.py", CLIENT)
+        program = sandbox.write("client.py", CLIENT)
         self._process = subprocess.Popen(
             [sys.executable, str(program)],
-            env=box.environ,
+            env=sandbox.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -98,11 +98,11 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
 
 
 @pytest.fixture(scope="module")
-def running(shared_box: Box, shelf: Shelf) -> Iterator[Server]:
+def running(shared_sandbox: Sandbox, shelf: Shelf) -> Iterator[Server]:
     shelf.write(half="", three="", twice="replicas: 2")
     poll = ("--model_config_file_poll_wait_seconds", "0.1", "--file_system_poll_wait_seconds", "1")
     isolate = ("--isolate", "late=900GiB")
-    one = Server(shared_box, "--model_config_file", str(shelf.file), *TWO, *poll, *isolate)
+    one = Server(shared_sandbox, "--model_config_file", str(shelf.file), *TWO, *poll, *isolate)
     yield one
     assert one.close() == 0
 
@@ -123,9 +123,9 @@ def on(server: Server, *names: str) -> list[set[str]]:
 
 def engine(server: Server, name: str) -> int:
     """The process that has this model, and is the only one."""
-    rows = json.loads(server.box.sublet("models", "--json", check=True).stdout)
+    rows = json.loads(server.sandbox.sublet("models", "--json", check=True).stdout)
     (stem,) = [row["engine"] for row in rows if row["model"] == name]
-    client = SyncClient(connect(str(server.box.home / "engines" / f"{stem}.sock")))
+    client = SyncClient(connect(str(server.sandbox.home / "engines" / f"{stem}.sock")))
     try:
         return int(client.ask({"ask": "hello"})["pid"])
     finally:
@@ -141,12 +141,12 @@ def test_models_are_placed_over_the_devices_and_everybody_says_where(running: Se
     rows = [line for line in metrics if line.startswith("sublet_model_memory_bytes")]
     assert len([row for row in rows if 'model_name="twice"' in row]) == 2
     assert any(f'"half",version="1",device="{told["half"][0]}"' in row for row in rows)
-    leases = [row for row in running.box.status()["leases"] if row["name"] == "serve: 2 models"]
+    leases = [row for row in running.sandbox.status()["leases"] if row["name"] == "serve: 2 models"]
     assert len(leases) == 2
 
 
 def test_a_model_is_moved_without_a_failed_request(server: Server, shelf: Shelf) -> None:
-    with Load(server, "half", [2.5], clients=2) as load, Calling(server.box) as calling:
+    with Load(server, "half", [2.5], clients=2) as load, Calling(server.sandbox) as calling:
         for where in ("cpu#2", "cpu#1"):
             shelf.write(half=f'device: "{where}"', three="", twice="replicas: 2")
             wait_for(lambda w=where: on(server, "half") == [{w}], f"it is on {where}")  # type: ignore[misc]
@@ -173,7 +173,7 @@ def test_an_engine_that_no_model_is_placed_on_gives_its_lease_back(
     server: Server, shelf: Shelf
 ) -> None:
     def leases() -> int:
-        return len([row for row in server.box.status()["leases"] if "serve: " in row["name"]])
+        return len([row for row in server.sandbox.status()["leases"] if "serve: " in row["name"]])
 
     assert leases() == 2
     shelf.write(half='device: "cpu#2"', three='device: "cpu#2"')
@@ -210,50 +210,52 @@ def test_a_config_that_cannot_be_met_is_refused_and_changes_nothing(
 
 
 def test_models_that_are_larger_than_every_device_are_named_before_it_serves(
-    box: Box, tmp_path: Path
+    sandbox: Sandbox, tmp_path: Path
 ) -> None:
     for name in ("half", "large"):
         place(HALF, tmp_path, name, 1)
     with (tmp_path / "large" / "1" / "more").open("wb") as file:
         file.truncate(100 << 30)
-    said = " ".join(failed_to_start(box, str(tmp_path), *TWO).split())
+    said = " ".join(failed_to_start(sandbox, str(tmp_path), *TWO).split())
     assert "The models for cpu#1 need about 205057MiB." in said
     assert "Say --memory" in said
 
 
-def test_a_signal_ends_it_while_one_of_its_engines_still_loads(box: Box, tmp_path: Path) -> None:
+def test_a_signal_ends_it_while_one_of_its_engines_still_loads(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     place(ENDLESS, tmp_path, "endless", 1)
     place(HALF, tmp_path, "half", 1)
-    server = Server(box, str(tmp_path), *TWO, ready=False)
+    server = Server(sandbox, str(tmp_path), *TWO, ready=False)
     wait_for(
-        lambda: any("loading" in row["state"] for row in models(box)),
+        lambda: any("loading" in row["state"] for row in models(sandbox)),
         "one loads",
     )
     server.signal(signal.SIGTERM)
     assert server.close() == 128 + signal.SIGTERM
 
 
-def models(box: Box) -> list[dict[str, str]]:
-    return json.loads(box.sublet("models", "--json", check=True).stdout)  # type: ignore[no-any-return]
+def models(sandbox: Sandbox) -> list[dict[str, str]]:
+    return json.loads(sandbox.sublet("models", "--json", check=True).stdout)  # type: ignore[no-any-return]
 
 
 def test_a_model_that_waits_for_room_elsewhere_is_served_on_and_can_be_called_back(
-    new_box: Callable[..., Box], tmp_path: Path
+    new_sandbox: Callable[..., Sandbox], tmp_path: Path
 ) -> None:
     """One engine fills the device, so that there is no room for a second one."""
-    box = new_box(SUBLET_CPU_MEMORY="2GiB")
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
     shelf = Shelf(tmp_path)
     shelf.write(half='device: "cpu#1"')
     poll = ("--model_config_file_poll_wait_seconds", "0.1", "--file_system_poll_wait_seconds", "1")
     words = ("--model_config_file", str(shelf.file), *TWO, *poll, "--memory", "1GiB")
-    server = Server(box, *words)
+    server = Server(sandbox, *words)
     try:
         with Load(server, "half", [2.5], clients=1) as load:
             shelf.write(half='device: "cpu#2"')
-            wait_for(lambda: box.status()["waiting"], "another engine waits")
+            wait_for(lambda: sandbox.status()["waiting"], "another engine waits")
             shelf.write(half='device: "cpu#1"', three='device: "cpu#1"')
             wait_for(lambda: server.states("three") == {1: "AVAILABLE"}, "others are served")
-            wait_for(lambda: not box.status()["waiting"], "nobody waits any more")
+            wait_for(lambda: not sandbox.status()["waiting"], "nobody waits any more")
         assert on(server, "half", "three") == [{"cpu#1"}, {"cpu#1"}]
         assert load.calls
         assert not load.wrong

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from sublet.serving.client.engine_directory import list_models
-from support.box import PATIENCE, Box, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 from support.servers import ENDLESS, HALF, Load, Server
 
 
 @pytest.fixture
-def slow(box: Box) -> list[str]:
+def slow(sandbox: Sandbox) -> list[str]:
     """Words for a server whose batches wait half a minute to be full: of two requests."""
-    file = box.write("batching.config", _BATCHING.format(wait=30_000_000))
+    file = sandbox.write("batching.config", _BATCHING.format(wait=30_000_000))
     return [str(HALF.parent), "--enable_batching", "--batching_parameters_file", str(file)]
 
 
@@ -50,14 +50,14 @@ def waiting() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _same_home(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def _same_home(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that this process finds the engines, too."""
-    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
 
 
-def test_no_request_fails_when_it_is_ended_under_load(box: Box) -> None:
+def test_no_request_fails_when_it_is_ended_under_load(sandbox: Sandbox) -> None:
     name = HALF.parent.name
-    server = Server(box, str(HALF.parent), "--frontends", "2")
+    server = Server(sandbox, str(HALF.parent), "--frontends", "2")
     with Load(server, name, [2.5], clients=6) as load:
         wait_for(lambda: load.calls > 50, "there is load")
         server.signal(signal.SIGTERM)
@@ -66,9 +66,9 @@ def test_no_request_fails_when_it_is_ended_under_load(box: Box) -> None:
     assert server.close() == 0
 
 
-def test_a_request_that_waits_is_answered_before_it_ends(box: Box) -> None:
-    file = box.write("batching.config", _BATCHING.format(wait=8_000_000))
-    server = Server(box, str(HALF.parent), "--batching_parameters_file", str(file))
+def test_a_request_that_waits_is_answered_before_it_ends(sandbox: Sandbox) -> None:
+    file = sandbox.write("batching.config", _BATCHING.format(wait=8_000_000))
+    server = Server(sandbox, str(HALF.parent), "--batching_parameters_file", str(file))
     call = Call(server)
     wait_for(waiting, "the request waits for others")
     server.signal(signal.SIGTERM)
@@ -77,8 +77,8 @@ def test_a_request_that_waits_is_answered_before_it_ends(box: Box) -> None:
     assert server.close() == 0
 
 
-def test_a_second_signal_ends_it_at_once(box: Box, slow: list[str]) -> None:
-    server = Server(box, *slow)
+def test_a_second_signal_ends_it_at_once(sandbox: Sandbox, slow: list[str]) -> None:
+    server = Server(sandbox, *slow)
     call = Call(server)
     wait_for(waiting, "the request waits for others")
     server.signal(signal.SIGTERM)
@@ -90,8 +90,8 @@ def test_a_second_signal_ends_it_at_once(box: Box, slow: list[str]) -> None:
     assert isinstance(call.answer, OSError)
 
 
-def test_draining_takes_no_longer_than_it_may(box: Box, slow: list[str]) -> None:
-    server = Server(box, *slow, "--drain", "200ms")
+def test_draining_takes_no_longer_than_it_may(sandbox: Sandbox, slow: list[str]) -> None:
+    server = Server(sandbox, *slow, "--drain", "200ms")
     call = Call(server)
     wait_for(waiting, "the request waits for others")
     server.signal(signal.SIGTERM)
@@ -100,8 +100,8 @@ def test_draining_takes_no_longer_than_it_may(box: Box, slow: list[str]) -> None
     assert any("still running" in line for line in server.errors)
 
 
-def test_a_signal_before_it_is_ready_ends_it(box: Box) -> None:
-    server = Server(box, str(ENDLESS.parent), ready=False)
+def test_a_signal_before_it_is_ready_ends_it(sandbox: Sandbox) -> None:
+    server = Server(sandbox, str(ENDLESS.parent), ready=False)
     wait_for(lambda: server.children("sublet.engine"), "an engine is being started")
     server.signal(signal.SIGTERM)
     assert server.close() == 128 + signal.SIGTERM

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 from support.servers import BAD, HALF, THREE, Server, place
 
 TOKEN = "only-for-the-shopkeeper"
@@ -92,7 +92,7 @@ class Client:
 class Shop:
     """Models on the disk, a server of a config file, and a client."""
 
-    def __init__(self, box: Box, root: Path) -> None:
+    def __init__(self, sandbox: Sandbox, root: Path) -> None:
         self.root = root
         place(HALF, root, "a", 1)
         place(THREE, root, "a", 2)
@@ -101,7 +101,7 @@ class Shop:
         self.file = root / "models.config"
         self.file.write_text(self.first)
         self.server = Server(
-            box,
+            sandbox,
             f"--model_config_file={self.file}",
             "--model_config_file_poll_wait_seconds=0.1",
             "--file_system_poll_wait_seconds=0.1",
@@ -137,8 +137,8 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def opened(shared_box: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    shop = Shop(shared_box, tmp_path_factory.mktemp("shop"))
+def opened(shared_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    shop = Shop(shared_sandbox, tmp_path_factory.mktemp("shop"))
     yield shop
     shop.client.close()
     assert shop.server.close() == 0

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from support.box import PATIENCE, Box, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 from support.servers import BAD, HALF, place
 
 EVIL = "evil\x1b]0;owned\x07\x1b[2J\nhalf   1  ready\x9b31m\u202e"
@@ -32,8 +32,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Showing:
     """A `sublet serve` for people."""
 
-    def __init__(self, box: Box, *words: str) -> None:
-        self.process: subprocess.Popen[str] = box.start(
+    def __init__(self, sandbox: Sandbox, *words: str) -> None:
+        self.process: subprocess.Popen[str] = sandbox.start(
             "serve", *words, "--port", "auto", "--rest_api_port", "auto"
         )
         self.said = {"stdout": "", "stderr": ""}
@@ -55,8 +55,8 @@ class Showing:
 
 
 @pytest.fixture(scope="module")
-def serving(shared_box: Box, models: Path) -> Iterator[Showing]:
-    one = Showing(shared_box, str(models))
+def serving(shared_sandbox: Sandbox, models: Path) -> Iterator[Showing]:
+    one = Showing(shared_sandbox, str(models))
     try:
         wait_for(lambda: "gRPC on" in one.said["stdout"] or one.process.poll(), "it is ready")
         yield one
@@ -95,28 +95,28 @@ def test_what_clients_send_and_tensorflow_quotes(serving: Showing) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_what_models_shows(serving: Showing, box: Box, words: tuple[str, ...]) -> None:
-    told = box.sublet("models", *words).stdout
+def test_what_models_shows(serving: Showing, sandbox: Sandbox, words: tuple[str, ...]) -> None:
+    told = sandbox.sublet("models", *words).stdout
     harmless(told)
     if words:
         assert EVIL in {row["model"] for row in json.loads(told)}
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_what_bench_shows(serving: Showing, box: Box, words: tuple[str, ...]) -> None:
-    done = box.sublet("bench", EVIL, "--time", "300ms", "--concurrency", "1", *words)
+def test_what_bench_shows(serving: Showing, sandbox: Sandbox, words: tuple[str, ...]) -> None:
+    done = sandbox.sublet("bench", EVIL, "--time", "300ms", "--concurrency", "1", *words)
     assert done.returncode == 0, done.stderr
     harmless(done.stdout)
-    done = box.sublet("bench", f"{EVIL}?", "--time", "300ms")
+    done = sandbox.sublet("bench", f"{EVIL}?", "--time", "300ms")
     assert done.returncode == 2
     harmless(done.stderr, lines=False)
 
 
-def test_what_tune_says(models: Path, box: Box) -> None:
+def test_what_tune_says(models: Path, sandbox: Sandbox) -> None:
     broken = models.parent / EVIL / "1"
     broken.mkdir(parents=True, exist_ok=True)
     shutil.copytree(BAD, broken, dirs_exist_ok=True)
-    done = box.sublet("tune", str(broken.parent), "--time", "300ms")
+    done = sandbox.sublet("tune", str(broken.parent), "--time", "300ms")
     assert done.returncode == 2
     harmless(done.stderr, lines=False)
 
@@ -135,12 +135,12 @@ class _Evil(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_what_another_server_answers_to_bench(box: Box) -> None:
+def test_what_another_server_answers_to_bench(sandbox: Sandbox) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), _Evil) as other:
         thread = threading.Thread(target=other.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{other.server_port}"
-        done = box.sublet("bench", "half", "--url", url, "--time", "300ms")
+        done = sandbox.sublet("bench", "half", "--url", url, "--time", "300ms")
         other.shutdown()
         thread.join()
     assert done.returncode == 2

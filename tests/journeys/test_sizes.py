@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 TRAIN = """
 import sys
@@ -53,61 +53,63 @@ print("given back")
 """
 
 
-def _run(box: Box, *words: str) -> dict[str, Any]:
-    box.sublet("run", "-q", "--report", "report.json", *words, check=True)
-    return json.loads((box.work / "report.json").read_text())  # type: ignore[no-any-return]
+def _run(sandbox: Sandbox, *words: str) -> dict[str, Any]:
+    sandbox.sublet("run", "-q", "--report", "report.json", *words, check=True)
+    return json.loads((sandbox.work / "report.json").read_text())  # type: ignore[no-any-return]
 
 
-def test_the_second_run_gets_what_the_first_one_showed_and_explain_says_so(box: Box) -> None:
-    box.write("train.py", TRAIN)
+def test_the_second_run_gets_what_the_first_one_showed_and_explain_says_so(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.write("train.py", TRAIN)
     words = ("train.py", "--batch-size", "2048")
-    first, second = _run(box, *words), _run(box, *words)
+    first, second = _run(sandbox, *words), _run(sandbox, *words)
     assert second["lease"] < first["lease"] / 4
     assert first["peak"] < second["lease"] <= 1.32 * first["peak"] + (64 << 20)
 
-    text = box.sublet("explain", str(second["job"]), check=True).stdout
+    text = sandbox.sublet("explain", str(second["job"]), check=True).stdout
     assert f"#{first['job']} " in text
     assert f"#{second['job']} " not in text.partition("\n")[2]
     assert "of the one run that counts" in text
     assert max(map(len, text.splitlines())) <= 80
-    facts = json.loads(box.sublet("explain", "--json", str(second["job"]), check=True).stdout)
+    facts = json.loads(sandbox.sublet("explain", "--json", str(second["job"]), check=True).stdout)
     assert [run["peak"] for run in facts["history"]["runs"]] == [first["peak"]]
     assert facts["lease"]["ceiling"] == second["lease"]
 
 
-def test_a_probe_forecasts_the_peak_saves_nothing_and_auto_goes_by_it(box: Box) -> None:
-    box.write("train.py", TRAIN)
+def test_a_probe_forecasts_the_peak_saves_nothing_and_auto_goes_by_it(sandbox: Sandbox) -> None:
+    sandbox.write("train.py", TRAIN)
     words = ("train.py", "--batch-size", "2048")
-    told = json.loads(box.sublet("probe", "--json", *words, check=True).stdout)
+    told = json.loads(sandbox.sublet("probe", "--json", *words, check=True).stdout)
     assert [point["batch"] for point in told["points"]][:2] == [0.25, 0.5]
     assert told["low"] < told["expected"] < told["high"]
-    assert not (box.work / "model.keras").exists()
+    assert not (sandbox.work / "model.keras").exists()
 
-    ran = _run(box, *words)
+    ran = _run(sandbox, *words)
     assert told["low"] <= ran["peak"] <= told["high"]
     assert told["high"] <= ran["lease"] <= 1.2 * told["high"] + (66 << 20)
-    assert (box.work / "model.keras").exists()
+    assert (sandbox.work / "model.keras").exists()
 
 
-def test_a_probe_of_no_tensorflow_program_is_refused_with_its_last_words(box: Box) -> None:
-    box.write("sad.py", "raise SystemExit('no data today')")
-    refused = box.sublet("probe", "sad.py")
+def test_a_probe_of_no_tensorflow_program_is_refused_with_its_last_words(sandbox: Sandbox) -> None:
+    sandbox.write("sad.py", "raise SystemExit('no data today')")
+    refused = sandbox.sublet("probe", "sad.py")
     assert refused.returncode == 2
     assert "no data today" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_explaining_a_job_that_never_was_is_refused(box: Box) -> None:
-    refused = box.sublet("explain", "999999")
+def test_explaining_a_job_that_never_was_is_refused(sandbox: Sandbox) -> None:
+    refused = sandbox.sublet("explain", "999999")
     assert refused.returncode == 2
     assert "There is no job 999999" in refused.stderr
 
 
 def test_a_trimmed_program_is_held_to_its_new_ceiling_and_can_be_given_more_again(
-    box: Box,
+    sandbox: Sandbox,
 ) -> None:
-    box.write("trimmed.py", TRIMMED)
-    told = box.sublet("run", "-q", "--memory", "1536MiB", "trimmed.py", check=True)
+    sandbox.write("trimmed.py", TRIMMED)
+    told = sandbox.sublet("run", "-q", "--memory", "1536MiB", "trimmed.py", check=True)
     assert told.stdout.split("\n") == ["refused", "given back", ""]
 
 
@@ -121,78 +123,78 @@ open("held", "w").close()
 """
 
 
-def _lease(box: Box, *words: str) -> int:
+def _lease(sandbox: Sandbox, *words: str) -> int:
     """The lease of a run that may fail."""
-    box.sublet("run", "-q", "--report", "report.json", *words)
-    return int(json.loads((box.work / "report.json").read_text())["lease"])
+    sandbox.sublet("run", "-q", "--report", "report.json", *words)
+    return int(json.loads((sandbox.work / "report.json").read_text())["lease"])
 
 
-def test_a_program_that_was_edited_is_not_held_to_what_it_was(box: Box) -> None:
+def test_a_program_that_was_edited_is_not_held_to_what_it_was(sandbox: Sandbox) -> None:
     """It gets what an unknown one gets: twenty times as much is there, and nobody waits for it."""
-    box.write("dev.py", HOLDS.format(size=20, then=""))
-    first, second = _lease(box, "dev.py"), _lease(box, "dev.py")
+    sandbox.write("dev.py", HOLDS.format(size=20, then=""))
+    first, second = _lease(sandbox, "dev.py"), _lease(sandbox, "dev.py")
     assert second < first / 2
-    box.write("dev.py", HOLDS.format(size=400, then=""))
-    ran = _run(box, "dev.py")
+    sandbox.write("dev.py", HOLDS.format(size=400, then=""))
+    ran = _run(sandbox, "dev.py")
     assert (ran["code"], ran["lease"]) == (0, first)
 
 
-def test_a_run_that_failed_before_it_computed_teaches_nothing(box: Box) -> None:
-    box.write("new.py", HOLDS.format(size=1, then="undefined"))
-    first = _lease(box, "new.py")
-    assert _lease(box, "new.py") == first
+def test_a_run_that_failed_before_it_computed_teaches_nothing(sandbox: Sandbox) -> None:
+    sandbox.write("new.py", HOLDS.format(size=1, then="undefined"))
+    first = _lease(sandbox, "new.py")
+    assert _lease(sandbox, "new.py") == first
 
 
-def test_a_program_that_does_not_use_tensorflow_soon_holds_little(box: Box) -> None:
-    box.write("plain.py", "print('no TensorFlow here')")
-    first, second = _lease(box, "plain.py"), _lease(box, "plain.py")
+def test_a_program_that_does_not_use_tensorflow_soon_holds_little(sandbox: Sandbox) -> None:
+    sandbox.write("plain.py", "print('no TensorFlow here')")
+    first, second = _lease(sandbox, "plain.py"), _lease(sandbox, "plain.py")
     assert second <= first / 8
 
 
 def test_the_advice_after_out_of_memory_is_above_what_was_held_and_keeps_the_options(
-    box: Box,
+    sandbox: Sandbox,
 ) -> None:
-    box.write("train.py", HOLDS.format(size=300, then=""))
-    _run(box, "train.py")
+    sandbox.write("train.py", HOLDS.format(size=300, then=""))
+    _run(sandbox, "train.py")
     words = ("--cpus", "1", "--name", "my training", "--device", "cpu")
-    died = box.sublet("run", "--memory", "64MiB", *words, "train.py")
+    died = sandbox.sublet("run", "--memory", "64MiB", *words, "train.py")
     assert died.returncode == 1
     (line,) = [line for line in died.stderr.splitlines() if line.startswith("  try ")]
     assert "--device cpu --cpus 1 --name 'my training' train.py" in line
     assert int(line.partition("--memory ")[2].partition("MiB")[0]) > 300
 
 
-def test_a_process_is_charged_by_how_it_starts(new_box: Callable[..., Box]) -> None:
+def test_a_process_is_charged_by_how_it_starts(new_sandbox: Callable[..., Sandbox]) -> None:
     """One cold run does not make the next warm one dear."""
-    box = new_box(SUBLET_CPU_MEMORY="4GiB")
-    box.write("train.py", HOLDS.format(size=1, then=""))
-    _run(box, "train.py")
-    _run(box, "--cold", "train.py")
-    box.sublet("submit", "--memory", "64MiB", "train.py", check=True)
-    box.sublet("wait", "3", check=True)
-    warm = json.loads(box.sublet("explain", "--json", "3", check=True).stdout)["lease"]
-    box.sublet("submit", "--cold", "--memory", "64MiB", "train.py", check=True)
-    box.sublet("wait", "4", check=True)
-    cold = json.loads(box.sublet("explain", "--json", "4", check=True).stdout)["lease"]
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
+    sandbox.write("train.py", HOLDS.format(size=1, then=""))
+    _run(sandbox, "train.py")
+    _run(sandbox, "--cold", "train.py")
+    sandbox.sublet("submit", "--memory", "64MiB", "train.py", check=True)
+    sandbox.sublet("wait", "3", check=True)
+    warm = json.loads(sandbox.sublet("explain", "--json", "3", check=True).stdout)["lease"]
+    sandbox.sublet("submit", "--cold", "--memory", "64MiB", "train.py", check=True)
+    sandbox.sublet("wait", "4", check=True)
+    cold = json.loads(sandbox.sublet("explain", "--json", "4", check=True).stdout)["lease"]
     assert cold["charge"] - cold["ceiling"] > warm["charge"] - warm["ceiling"]
-    words = box.sublet("explain", "4", check=True).stdout.split()
+    words = sandbox.sublet("explain", "4", check=True).stdout.split()
     assert "after a cold start" in " ".join(words)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_what_a_user_ends_is_stopped_and_has_not_failed(box: Box, number: int) -> None:
+def test_what_a_user_ends_is_stopped_and_has_not_failed(sandbox: Sandbox, number: int) -> None:
     """Nor is it taken for a failure of the program when its next lease is sized."""
     wait = "import time\nwhile True: time.sleep(0.05)"
-    box.write("long.py", HOLDS.format(size=100, then=wait))
-    (box.work / "held").unlink(missing_ok=True)
-    with box.start("run", "long.py") as client:
-        wait_for((box.work / "held").exists, "the program computes")
+    sandbox.write("long.py", HOLDS.format(size=100, then=wait))
+    (sandbox.work / "held").unlink(missing_ok=True)
+    with sandbox.start("run", "long.py") as client:
+        wait_for((sandbox.work / "held").exists, "the program computes")
         client.send_signal(number)
         client.wait()
-    rows = json.loads(box.sublet("ps", "--all", "--json", check=True).stdout)
+    rows = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)
     (row,) = [row for row in rows["rows"] if row["name"] == "long.py"][:1]
     assert row["by_user"]
-    text = box.sublet("ps", str(row["id"]), check=True).stdout
+    text = sandbox.sublet("ps", str(row["id"]), check=True).stdout
     assert " stopped " in text
     assert "failed" not in text
     assert "ended by its user" in text

@@ -13,17 +13,17 @@ from sublet.home import Home
 from sublet.wire import PROTOCOL
 from sublet.wire.messages import Queued
 from sublet.wire.pack import pack
-from support.box import Box
 from support.queue import ended, reached
+from support.sandbox import Sandbox
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\nall is well\x9b31m\u202e"
 
 
 @pytest.fixture
-def speak(new_box: Callable[..., Box], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def speak(new_sandbox: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A home, and a client of its broker that keeps to no rules."""
-    box = new_box(SUBLET_CPU_MEMORY="8GiB")
-    for name, value in box.environ.items():
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="8GiB")
+    for name, value in sandbox.environ.items():
         monkeypatch.setenv(name, value)
     connections: list[Connection] = []
 
@@ -37,18 +37,18 @@ def speak(new_box: Callable[..., Box], monkeypatch: pytest.MonkeyPatch) -> Itera
         assert isinstance(reply, Queued)
         return reply.jobs[0]
 
-    yield box, submit
+    yield sandbox, submit
     for connection in connections:
         connection.close()
 
 
 def test_no_command_prints_what_a_job_is_called_as_it_is(speak: Any) -> None:
-    box, submit = speak
+    sandbox, submit = speak
     done = submit(["sh", "-c", f"exit 3 # {EVIL}", EVIL])
-    ended(box, done)
+    ended(sandbox, done)
     most = {"type": "share", "share": 0.6}
     runs = submit(["sleep", "600"], memory=most)
-    reached(box, runs, "running")
+    reached(sandbox, runs, "running")
     waits = submit(["sleep", "600"], memory=most)
     commands = (
         ["status"],
@@ -70,11 +70,11 @@ def test_no_command_prints_what_a_job_is_called_as_it_is(speak: Any) -> None:
         ["down", "--stop"],
     )
     told = []
-    with box.start("run", "-m", "60%", "sleep", "1") as client:
+    with sandbox.start("run", "-m", "60%", "sleep", "1") as client:
         told.append((["run"], client.stderr.readline()))
         client.terminate()
     for words in commands:
-        answer = box.sublet(*words)
+        answer = sandbox.sublet(*words)
         told.append((words, f"{answer.stdout}{answer.stderr}"))
     for words, shown in told:
         bad = [one for one in shown if unicodedata.category(one) in ("Cc", "Cf") and one != "\n"]

@@ -8,7 +8,7 @@ import pytest
 from sublet.keeper import process_tree
 from sublet.keeper.scheduling import Affinity
 from sublet.policy.opportunistic import WORKS
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Shift, Workshop
 
 ALL = sorted(os.sched_getaffinity(0))

@@ -13,7 +13,7 @@ import pytest
 
 from sublet.client.logs import Log
 from sublet.keeper import output_files
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Workshop
 
 MiB = 1 << 20

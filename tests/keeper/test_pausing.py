@@ -12,7 +12,7 @@ import pytest
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
 from sublet.keeper.pausing import Pause
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Shift, Workshop
 
 COUNT = """
@@ -181,11 +181,11 @@ def test_a_pause_outlives_its_keeper_and_the_program_does_too(any_shop: Workshop
 
 def test_in_turns_a_program_stands_and_runs_until_they_are_over(shop: Workshop) -> None:
     shift = shop.start("1.1", COUNT)
-    shift.call("duty", 0.2)
+    shift.call("set_duty", 0.2)
     for _ in range(3):
         wait_for(shift.stands, "it stands")
         _counts(shop)
-    shift.call("duty", 1.0)
+    shift.call("set_duty", 1.0)
     wait_for(lambda: not shift.stands(), "it runs")
     _counts(shop)
 
@@ -206,7 +206,7 @@ def test_a_keeper_killed_between_turns_leaves_nothing_stopped(shop: Workshop, br
     """The kernel wakes the worker even if nobody is left; a broker wakes the rest."""
     shift = shop.start("1.1", COUNT)
     _counts(shop)
-    shift.call("duty", 0.01)
+    shift.call("set_duty", 0.01)
     wait_for(shift.stands, "it stands")
     if broker == "dies first":
         shop.fire()
@@ -219,9 +219,9 @@ def test_a_keeper_killed_between_turns_leaves_nothing_stopped(shop: Workshop, br
 def test_turns_and_pause_together_are_a_pause(shop: Workshop) -> None:
     shift = shop.start("1.1", COUNT)
     _counts(shop)
-    shift.call("duty", 0.5)
+    shift.call("set_duty", 0.5)
     _pause(shift)
-    shift.call("duty", 0.9)
+    shift.call("set_duty", 0.9)
     before = _size(shop)
     assert shift.stands()
     assert _size(shop) == before

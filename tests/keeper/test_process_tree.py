@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sublet.keeper.cgroup import Cgroup
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Workshop
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sublet.keeper import process_tree, scheduling
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Shift, Workshop
 
 THREADS = """

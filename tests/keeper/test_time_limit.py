@@ -5,7 +5,7 @@ import signal
 
 from sublet.formats import attempt_files
 from sublet.keeper.time_limit import TimeLimit
-from support.box import wait_for
+from support.sandbox import wait_for
 from support.workshop import Workshop
 
 ENOUGH = 5.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.box import Box
+from support.sandbox import Sandbox
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,11 +16,11 @@ def tracker() -> None:
 
 
 @pytest.fixture
-def home(shared_box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Box:
+def home(shared_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sandbox:
     """The shared home, for pools that are made in this process."""
     for name in list(os.environ):
         if name.startswith("SUBLET"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("SUBLET_HOME", str(shared_box.home))
+    monkeypatch.setenv("SUBLET_HOME", str(shared_sandbox.home))
     monkeypatch.chdir(tmp_path)
-    return shared_box
+    return shared_sandbox

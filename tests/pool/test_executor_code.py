@@ -13,13 +13,13 @@ import pytest
 
 import sublet
 from support import chores
-from support.box import Box
+from support.sandbox import Sandbox
 
 MakePool = Callable[..., Executor]
 
 
 @pytest.fixture(params=["stdlib", "sublet"])
-def make_pool(request: pytest.FixtureRequest, home: Box) -> Iterator[MakePool]:
+def make_pool(request: pytest.FixtureRequest, home: Sandbox) -> Iterator[MakePool]:
     """Makes executors of either kind with the same arguments, and ends them."""
     made: list[Executor] = []
 
@@ -95,7 +95,7 @@ def test_callbacks_hear_of_the_end(make_pool: MakePool) -> None:
     assert heard == [future]
 
 
-def test_a_shutdown_can_cancel_what_waits(home: Box, tmp_path: Path) -> None:
+def test_a_shutdown_can_cancel_what_waits(home: Sandbox, tmp_path: Path) -> None:
     path = tmp_path / "go"
     pool = sublet.Pool(1, memory="64MiB")
     first = pool.submit(chores.wait_for_file, str(path))
@@ -117,7 +117,7 @@ def test_a_pool_that_was_shut_down_takes_no_calls(make_pool: MakePool) -> None:
 
 
 @pytest.mark.parametrize("reuse", [True, False])
-def test_nothing_is_left_when_a_shutdown_returns(home: Box, reuse: bool) -> None:
+def test_nothing_is_left_when_a_shutdown_returns(home: Sandbox, reuse: bool) -> None:
     with sublet.Pool(2, memory="64MiB", reuse=reuse) as pool:
         assert list(pool.map(chores.square, range(4))) == [0, 1, 4, 9]
     assert home.status()["leases"] == []
@@ -133,7 +133,7 @@ def test_an_event_loop_can_run_calls_in_it(make_pool: MakePool) -> None:
     assert asyncio.run(main()) == [0, 1, 4, 9]
 
 
-def test_a_worker_takes_so_many_calls(home: Box) -> None:
+def test_a_worker_takes_so_many_calls(home: Sandbox) -> None:
     """There, some versions of Python wait for ever: see CPython's issue 115634."""
     with sublet.Pool(1, memory="64MiB", max_tasks_per_child=2) as pool:
         pids = list(pool.map(chores.pid, range(4)))
@@ -145,7 +145,7 @@ def test_workers_are_set_up_by_the_initializer(make_pool: MakePool) -> None:
         assert pool.submit(chores.greeted, "you").result() == "hello, you"
 
 
-def test_an_initializer_that_fails_fails_each_call_with_its_own_error(home: Box) -> None:
+def test_an_initializer_that_fails_fails_each_call_with_its_own_error(home: Sandbox) -> None:
     """Where a ProcessPoolExecutor says only that it is broken."""
     with sublet.Pool(1, memory="64MiB", initializer=chores.refuse_to_start) as pool:
         for _ in range(2):
@@ -154,7 +154,7 @@ def test_an_initializer_that_fails_fails_each_call_with_its_own_error(home: Box)
             assert any("initializer" in note for note in raised.value.__notes__)
 
 
-def test_a_worker_that_dies_breaks_no_other_call(home: Box) -> None:
+def test_a_worker_that_dies_breaks_no_other_call(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         dead, alive = pool.submit(chores.die), pool.submit(chores.square, 3)
         with pytest.raises(sublet.WorkerDied, match="exit code 7"):
@@ -162,7 +162,7 @@ def test_a_worker_that_dies_breaks_no_other_call(home: Box) -> None:
         assert alive.result() == 9
 
 
-def test_a_callback_of_a_cancelled_call_may_use_the_pool(home: Box, tmp_path: Path) -> None:
+def test_a_callback_of_a_cancelled_call_may_use_the_pool(home: Sandbox, tmp_path: Path) -> None:
     """It learns that the pool is closed, and does not wait for it."""
     refused = threading.Event()
     pool = sublet.Pool(1, memory="64MiB")
@@ -184,6 +184,6 @@ def test_a_callback_of_a_cancelled_call_may_use_the_pool(home: Box, tmp_path: Pa
 @pytest.mark.parametrize(
     "options", [{"max_tasks_per_child": 0}, {"max_tasks_per_child": 2, "reuse": True}]
 )
-def test_how_often_a_worker_is_used_is_said_once(home: Box, options: dict[str, Any]) -> None:
+def test_how_often_a_worker_is_used_is_said_once(home: Sandbox, options: dict[str, Any]) -> None:
     with pytest.raises(sublet.SubletError, match="max_tasks_per_child"):
         sublet.Pool(2, **options)

@@ -6,7 +6,7 @@ import pytest
 
 import sublet
 from support import functions
-from support.box import Box
+from support.sandbox import Sandbox
 
 
 def multiply(number: int) -> tuple[float, bool]:
@@ -24,7 +24,7 @@ def multiply(number: int) -> tuple[float, bool]:
 
 @pytest.mark.every_python
 @pytest.mark.slow
-def test_threads_of_one_process_give_what_processes_give(home: Box) -> None:
+def test_threads_of_one_process_give_what_processes_give(home: Sandbox) -> None:
     with sublet.Pool(2, memory="256MiB") as pool:
         alone = list(pool.map(functions.train, range(4)))
     with sublet.Pool(4, isolation="thread", memory="512MiB") as pool:
@@ -36,7 +36,7 @@ def test_threads_of_one_process_give_what_processes_give(home: Box) -> None:
 
 
 @pytest.mark.slow
-def test_sessions_give_what_they_give_one_after_another(home: Box) -> None:
+def test_sessions_give_what_they_give_one_after_another(home: Sandbox) -> None:
     with sublet.Pool(1, isolation="session", memory="256MiB") as pool:
         alone = list(pool.map(multiply, range(6)))
     with sublet.Pool(4, isolation="session", memory="256MiB") as pool:
@@ -44,7 +44,7 @@ def test_sessions_give_what_they_give_one_after_another(home: Box) -> None:
     assert all(has_session for _, has_session in alone)
 
 
-def test_what_a_call_in_a_thread_does_ends_that_call_only(home: Box) -> None:
+def test_what_a_call_in_a_thread_does_ends_that_call_only(home: Sandbox) -> None:
     with sublet.Pool(2, isolation="thread", memory="64MiB") as pool:
         failed: Any = pool.submit(functions.fail, "no")
         left: Any = pool.submit(functions.exit_softly, 3)
@@ -65,7 +65,7 @@ def ones(number: int) -> float:
     return float(v1.get_default_session().run(v1.reduce_sum(v1.ones([number, 1024, 1024]))))
 
 
-def test_a_session_that_runs_out_of_memory_names_the_tensor(home: Box) -> None:
+def test_a_session_that_runs_out_of_memory_names_the_tensor(home: Sandbox) -> None:
     """Also where that is a constant of its graph."""
     with sublet.Pool(2, isolation="session", memory="64MiB") as pool:
         with pytest.raises(sublet.LeaseExceeded, match=r"shape\[300,1024,1024\] and type float"):
@@ -74,7 +74,7 @@ def test_a_session_that_runs_out_of_memory_names_the_tensor(home: Box) -> None:
 
 
 def test_a_worker_of_threads_that_dies_takes_its_calls_along_and_another_follows(
-    home: Box,
+    home: Sandbox,
 ) -> None:
     with sublet.Pool(2, isolation="thread", memory="64MiB") as pool:
         with pytest.raises(sublet.WorkerDied, match="exit code 5"):
@@ -82,7 +82,7 @@ def test_a_worker_of_threads_that_dies_takes_its_calls_along_and_another_follows
         assert pool.submit(functions.double, 5).result() == 10
 
 
-def test_calls_in_threads_have_no_memory_of_their_own(home: Box) -> None:
+def test_calls_in_threads_have_no_memory_of_their_own(home: Sandbox) -> None:
     with (
         sublet.Pool(2, isolation="thread", memory="64MiB") as pool,
         pytest.raises(sublet.SubletError, match="share one lease"),

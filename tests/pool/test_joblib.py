@@ -13,11 +13,11 @@ import pytest
 import sublet
 import sublet.joblib
 from support import chores
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 
 @pytest.fixture
-def config(home: Box) -> Iterator[None]:
+def config(home: Sandbox) -> Iterator[None]:
     """The backend chosen as a program would."""
     with joblib.parallel_config("sublet", memory="64MiB"):
         yield
@@ -54,7 +54,7 @@ def test_calls_run_in_leased_workers_that_are_kept() -> None:
     assert set(ceilings) == {64 << 20}
 
 
-def test_each_call_has_a_clean_worker_if_asked(home: Box) -> None:
+def test_each_call_has_a_clean_worker_if_asked(home: Sandbox) -> None:
     """Also if joblib would rather send several at once. Options may be given to `Parallel`."""
     parallel = joblib.Parallel(n_jobs=2, backend="sublet", memory="64MiB", reuse=False)
     pids = parallel(joblib.delayed(chores.pid)() for _ in range(12))
@@ -79,7 +79,7 @@ def test_arrays_go_and_come() -> None:
 
 
 @pytest.mark.usefixtures("config")
-def test_an_error_ends_the_call_and_leaves_no_worker(home: Box) -> None:
+def test_an_error_ends_the_call_and_leaves_no_worker(home: Sandbox) -> None:
     with joblib.Parallel(n_jobs=2, batch_size=1) as parallel:
         with pytest.raises(ValueError, match="2 is even") as raised:
             parallel(joblib.delayed(chores.refuse)(n) for n in [1, 2, 3, 5])
@@ -89,7 +89,7 @@ def test_an_error_ends_the_call_and_leaves_no_worker(home: Box) -> None:
 
 
 @pytest.mark.usefixtures("config")
-def test_a_call_that_takes_too_long_is_ended(home: Box, tmp_path: Path) -> None:
+def test_a_call_that_takes_too_long_is_ended(home: Sandbox, tmp_path: Path) -> None:
     never = str(tmp_path / "never")
     with pytest.raises(multiprocessing.TimeoutError):
         joblib.Parallel(n_jobs=2, timeout=0.1)(
@@ -138,6 +138,6 @@ def test_workers_are_counted_as_joblib_counts_them() -> None:
         backend.effective_n_jobs(0)
 
 
-def test_a_bad_option_is_refused(home: Box) -> None:
+def test_a_bad_option_is_refused(home: Sandbox) -> None:
     with pytest.raises(sublet.SubletError, match="lots"):
         joblib.Parallel(n_jobs=2, backend="sublet", memory="lots")(squares(2))

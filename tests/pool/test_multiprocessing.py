@@ -13,7 +13,7 @@ import pytest
 import sublet
 import sublet.multiprocessing
 from support import chores
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 MakePool = Callable[..., Any]
 
@@ -27,7 +27,7 @@ print(next(results))
 
 
 @pytest.fixture(params=["stdlib", "sublet"])
-def make_pool(request: pytest.FixtureRequest, home: Box) -> Iterator[MakePool]:
+def make_pool(request: pytest.FixtureRequest, home: Sandbox) -> Iterator[MakePool]:
     """Makes pools of either kind, and ends them."""
     made: list[Any] = []
 
@@ -45,7 +45,7 @@ def make_pool(request: pytest.FixtureRequest, home: Box) -> Iterator[MakePool]:
 
 
 @pytest.fixture
-def pool(home: Box) -> Iterator[sublet.multiprocessing.Pool]:
+def pool(home: Sandbox) -> Iterator[sublet.multiprocessing.Pool]:
     with sublet.multiprocessing.Pool(2, memory="64MiB") as made:
         yield made
 
@@ -200,7 +200,7 @@ def test_a_pool_cannot_be_sent_to_a_worker(make_pool: MakePool) -> None:
         pickle.dumps(make_pool(1))
 
 
-def test_the_end_of_a_block_ends_what_runs(home: Box, tmp_path: Path) -> None:
+def test_the_end_of_a_block_ends_what_runs(home: Sandbox, tmp_path: Path) -> None:
     """Results that never came are errors, for who asks and for who listens."""
     heard: list[BaseException] = []
     with sublet.multiprocessing.Pool(1, memory="64MiB") as pool:
@@ -244,12 +244,12 @@ def test_an_endless_iterable_is_read_as_far_as_it_is_needed(
     assert len(read) == 5
 
 
-def test_a_program_ends_without_ending_its_pool(box: Box) -> None:
+def test_a_program_ends_without_ending_its_pool(sandbox: Sandbox) -> None:
     """Although there would be something to do for ever."""
-    program = box.write("program.py", ENDLESS)
-    ran = box.python(program)
+    program = sandbox.write("program.py", ENDLESS)
+    ran = sandbox.python(program)
     assert (ran.stdout, ran.stderr) == ("1\n", "")
-    wait_for(lambda: not box.status()["leases"], "no worker is left")
+    wait_for(lambda: not sandbox.status()["leases"], "no worker is left")
 
 
 def test_a_callback_may_use_the_pool(pool: sublet.multiprocessing.Pool) -> None:
@@ -265,14 +265,14 @@ def test_a_callback_may_use_the_pool(pool: sublet.multiprocessing.Pool) -> None:
     assert later[0].get() == 81
 
 
-def test_each_call_has_a_clean_worker_if_asked(home: Box) -> None:
+def test_each_call_has_a_clean_worker_if_asked(home: Sandbox) -> None:
     """Whether it is said in this or that way, and however many arguments there are."""
     for options in ({"reuse": False}, {"maxtasksperchild": 1}):
         with sublet.multiprocessing.Pool(2, memory="64MiB", **options) as pool:
             assert len(set(pool.map(chores.pid, range(12)))) == 12
 
 
-def test_options_of_sublet_are_checked(home: Box) -> None:
+def test_options_of_sublet_are_checked(home: Sandbox) -> None:
     with pytest.raises(sublet.SubletError, match="lots"):
         sublet.multiprocessing.Pool(2, memory="lots")
     with pytest.raises(TypeError, match="memroy"):

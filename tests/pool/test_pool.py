@@ -16,11 +16,11 @@ import pytest
 import sublet
 from sublet.formats import pickle_transport
 from support import functions
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 
 @pytest.mark.every_python
-def test_each_call_has_a_process_of_its_own(home: Box) -> None:
+def test_each_call_has_a_process_of_its_own(home: Sandbox) -> None:
     """So the memory of each really returns."""
     with sublet.Pool(2, memory="64MiB") as pool:
         pids = list(pool.map(functions.pid, range(6)))
@@ -28,7 +28,7 @@ def test_each_call_has_a_process_of_its_own(home: Box) -> None:
     assert os.getpid() not in pids
 
 
-def test_results_come_in_the_order_of_the_arguments(home: Box) -> None:
+def test_results_come_in_the_order_of_the_arguments(home: Sandbox) -> None:
     with sublet.Pool(2, memory="64MiB") as pool:
         assert list(pool.map(functions.double, range(7))) == [0, 2, 4, 6, 8, 10, 12]
         assert list(pool.map(functions.add, "ab", "cd")) == ["ac", "bd"]
@@ -36,7 +36,7 @@ def test_results_come_in_the_order_of_the_arguments(home: Box) -> None:
         assert list(pool.map(functions.double, [])) == []
 
 
-def test_a_lambda_a_closure_and_a_partial_can_be_called(home: Box) -> None:
+def test_a_lambda_a_closure_and_a_partial_can_be_called(home: Sandbox) -> None:
     offset = 10
     with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
         assert pool.submit(lambda x: x + offset, 1).result() == 11
@@ -44,7 +44,7 @@ def test_a_lambda_a_closure_and_a_partial_can_be_called(home: Box) -> None:
         assert pool.submit(functions.add, other=2, one=1).result() == 3
 
 
-def test_a_lease_is_held_by_each_call(home: Box) -> None:
+def test_a_lease_is_held_by_each_call(home: Sandbox) -> None:
     """The pool's, or one of the call's own."""
     with sublet.Pool(2, memory="64MiB") as pool:
         usual = pool.submit(functions.lease)
@@ -53,7 +53,7 @@ def test_a_lease_is_held_by_each_call(home: Box) -> None:
         assert larger.result()["ceiling"] == 128 << 20
 
 
-def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: Box) -> None:
+def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: Sandbox) -> None:
     """Also one that looks like an answer, to a call that there is not."""
     for data in (
         b"x",
@@ -69,7 +69,7 @@ def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: B
 
 
 @pytest.mark.every_python
-def test_an_error_comes_with_the_traceback_of_its_worker(home: Box) -> None:
+def test_an_error_comes_with_the_traceback_of_its_worker(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         with pytest.raises(ValueError, match="too bad") as raised:
             pool.submit(functions.fail, "too bad").result()
@@ -80,7 +80,7 @@ def test_an_error_comes_with_the_traceback_of_its_worker(home: Box) -> None:
         assert pool.submit(functions.double, 2).result() == 4
 
 
-def test_an_error_that_cannot_be_made_again_is_reported_in_words(home: Box) -> None:
+def test_an_error_that_cannot_be_made_again_is_reported_in_words(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         future = pool.submit(functions.fail_oddly)
     with pytest.raises(sublet.RemoteError, match="Odd: this and that") as raised:
@@ -88,7 +88,7 @@ def test_an_error_that_cannot_be_made_again_is_reported_in_words(home: Box) -> N
     assert "in fail_oddly" in str(raised.value.__cause__)
 
 
-def test_what_cannot_be_pickled_fails_its_own_call_only(home: Box) -> None:
+def test_what_cannot_be_pickled_fails_its_own_call_only(home: Sandbox) -> None:
     """An argument, and a result."""
     with sublet.Pool(1, memory="64MiB") as pool:
         argument = pool.submit(functions.same, threading.Lock())
@@ -103,7 +103,7 @@ def test_what_cannot_be_pickled_fails_its_own_call_only(home: Box) -> None:
         assert good.result() == 2
 
 
-def test_a_function_the_worker_cannot_import_says_what_to_do(home: Box, tmp_path: Path) -> None:
+def test_a_function_the_worker_cannot_import_says_what_to_do(home: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.py").write_text("def function(): return 1\n")
     import importlib.util
     import sys
@@ -125,7 +125,7 @@ def test_a_function_the_worker_cannot_import_says_what_to_do(home: Box, tmp_path
     assert "on sys.path" in "".join(raised.value.__notes__)
 
 
-def test_arrays_and_tensors_come_back_as_they_were(home: Box) -> None:
+def test_arrays_and_tensors_come_back_as_they_were(home: Sandbox) -> None:
     array = np.random.default_rng(1).random((500, 400))
     with sublet.Pool(1, memory="64MiB") as pool:
         assert pool.submit(functions.total, array).result() == float(array.sum())
@@ -134,7 +134,7 @@ def test_arrays_and_tensors_come_back_as_they_were(home: Box) -> None:
     np.testing.assert_array_equal(back["b"][0], array[:2])
 
 
-def test_a_result_larger_than_the_lease_comes_back(home: Box) -> None:
+def test_a_result_larger_than_the_lease_comes_back(home: Sandbox) -> None:
     """The lease is TensorFlow's; what NumPy holds is not its memory."""
     with sublet.Pool(1, memory="16MiB") as pool:
         result = pool.submit(np.ones, 8 << 20).result()
@@ -143,7 +143,7 @@ def test_a_result_larger_than_the_lease_comes_back(home: Box) -> None:
 
 
 @pytest.mark.every_python
-def test_reused_workers_take_call_after_call(home: Box) -> None:
+def test_reused_workers_take_call_after_call(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
         assert len(set(pool.map(functions.pid, range(20)))) == 1
     with sublet.Pool(1, memory="64MiB", reuse=3) as pool:
@@ -154,7 +154,7 @@ def test_reused_workers_take_call_after_call(home: Box) -> None:
 
 @pytest.mark.parametrize("isolation", ["process", "thread"])
 def test_a_reused_worker_that_has_gained_memory_is_replaced(
-    home: Box, isolation: Literal["process", "thread"]
+    home: Sandbox, isolation: Literal["process", "thread"]
 ) -> None:
     def hoard() -> int:
         import builtins
@@ -169,7 +169,7 @@ def test_a_reused_worker_that_has_gained_memory_is_replaced(
         assert pool.submit(functions.pid).result() != first
 
 
-def test_the_initializer_runs_before_the_first_call_of_each_worker(home: Box) -> None:
+def test_the_initializer_runs_before_the_first_call_of_each_worker(home: Sandbox) -> None:
     def begin(value: str) -> None:
         os.environ["BEGUN"] = os.environ.get("BEGUN", "") + value
 
@@ -177,7 +177,7 @@ def test_the_initializer_runs_before_the_first_call_of_each_worker(home: Box) ->
         assert list(pool.map(os.getenv, ["BEGUN"] * 4)) == ["x"] * 4
 
 
-def test_an_initializer_that_fails_fails_the_calls(home: Box) -> None:
+def test_an_initializer_that_fails_fails_the_calls(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB", initializer=functions.fail, initargs=("no",)) as pool:
         future = pool.submit(functions.double, 1)
     with pytest.raises(ValueError, match="no") as raised:
@@ -185,7 +185,7 @@ def test_an_initializer_that_fails_fails_the_calls(home: Box) -> None:
     assert "initializer" in "".join(raised.value.__notes__)
 
 
-def test_a_call_that_waits_can_be_cancelled(home: Box, tmp_path: Path) -> None:
+def test_a_call_that_waits_can_be_cancelled(home: Sandbox, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with sublet.Pool(1, memory="64MiB") as pool:
         first = pool.submit(functions.wait_for_file, str(gate))
@@ -199,7 +199,7 @@ def test_a_call_that_waits_can_be_cancelled(home: Box, tmp_path: Path) -> None:
         assert concurrent.futures.wait(both).done == set(both)
 
 
-def test_shutdown_can_cancel_what_has_not_begun(home: Box, tmp_path: Path) -> None:
+def test_shutdown_can_cancel_what_has_not_begun(home: Sandbox, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     pool = sublet.Pool(1, memory="64MiB")
     first = pool.submit(functions.wait_for_file, str(gate))
@@ -212,7 +212,7 @@ def test_shutdown_can_cancel_what_has_not_begun(home: Box, tmp_path: Path) -> No
     assert first.result() == str(gate)
 
 
-def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Box, tmp_path: Path) -> None:
+def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Sandbox, tmp_path: Path) -> None:
     """By its future, or with the pool; nobody waits for the lease any more then."""
     gate = tmp_path / "gate"
     most = int(sublet.status().devices[0].free * 0.6)
@@ -234,7 +234,7 @@ def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Box, tmp_path: Pat
         assert second.cancelled()
 
 
-def test_a_pool_that_nobody_has_holds_no_lease(home: Box) -> None:
+def test_a_pool_that_nobody_has_holds_no_lease(home: Sandbox) -> None:
     pool = sublet.Pool(1, memory="64MiB", reuse=True)
     worker = pool.submit(functions.pid).result()
     wait_for(
@@ -244,20 +244,20 @@ def test_a_pool_that_nobody_has_holds_no_lease(home: Box) -> None:
     wait_for(lambda: not _lives(worker), "the idle worker has ended")
 
 
-def test_a_pool_takes_nothing_after_its_end(home: Box) -> None:
+def test_a_pool_takes_nothing_after_its_end(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         pass
     with pytest.raises(RuntimeError, match="after shutdown"):
         pool.submit(functions.double, 1)
 
 
-def test_what_was_submitted_is_done_before_the_block_ends(home: Box) -> None:
+def test_what_was_submitted_is_done_before_the_block_ends(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
         futures = [pool.submit(functions.double, number) for number in range(50)]
     assert [future.result(timeout=0) for future in futures] == [2 * n for n in range(50)]
 
 
-def test_map_gives_up_after_its_timeout(home: Box, tmp_path: Path) -> None:
+def test_map_gives_up_after_its_timeout(home: Sandbox, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with sublet.Pool(1, memory="64MiB") as pool:
         results = pool.map(functions.wait_for_file, [str(gate)], timeout=0.05)
@@ -266,12 +266,12 @@ def test_map_gives_up_after_its_timeout(home: Box, tmp_path: Path) -> None:
         gate.touch()
 
 
-def test_a_thousand_calls_wait_their_turn(home: Box) -> None:
+def test_a_thousand_calls_wait_their_turn(home: Sandbox) -> None:
     with sublet.Pool(2, memory="64MiB", reuse=True) as pool:
         assert sum(pool.map(functions.double, range(1000))) == 999_000
 
 
-def test_calls_may_come_from_many_threads(home: Box) -> None:
+def test_calls_may_come_from_many_threads(home: Sandbox) -> None:
     with (
         sublet.Pool(2, memory="64MiB", reuse=True) as pool,
         concurrent.futures.ThreadPoolExecutor(8) as threads,
@@ -283,7 +283,7 @@ def test_calls_may_come_from_many_threads(home: Box) -> None:
         assert [one.result() for one in asked] == [2 * n for n in range(64)]
 
 
-def test_an_event_loop_can_call(home: Box) -> None:
+def test_an_event_loop_can_call(home: Sandbox) -> None:
     async def work() -> list[Any]:
         async with sublet.Pool(2, memory="64MiB") as pool:
             loop = asyncio.get_running_loop()
@@ -296,13 +296,13 @@ def test_an_event_loop_can_call(home: Box) -> None:
     assert asyncio.run(work()) == [8, 10, [0, 2, 4]]
 
 
-def test_trainings_in_workers_give_what_they_give_alone(home: Box) -> None:
+def test_trainings_in_workers_give_what_they_give_alone(home: Sandbox) -> None:
     with sublet.Pool(2, memory="256MiB") as pool:
         once = list(pool.map(functions.train, [1, 2, 1]))
     assert once[0] == once[2] != once[1]
 
 
-def test_out_of_memory_is_reported_with_a_size_worth_trying(home: Box) -> None:
+def test_out_of_memory_is_reported_with_a_size_worth_trying(home: Sandbox) -> None:
     with sublet.Pool(1, memory="32MiB") as pool:
         with pytest.raises(sublet.LeaseExceeded, match="make_tensor") as raised:
             pool.submit(functions.make_tensor, 64).result()
@@ -312,7 +312,7 @@ def test_out_of_memory_is_reported_with_a_size_worth_trying(home: Box) -> None:
         assert pool.submit(functions.make_tensor, 1, memory=raised.value.suggest).result() == 2**18
 
 
-def test_a_call_is_tried_again_with_more_memory_when_asked(home: Box) -> None:
+def test_a_call_is_tried_again_with_more_memory_when_asked(home: Sandbox) -> None:
     """Side by side, as TensorFlow waits for ten seconds before it says that there is no memory."""
     with (
         sublet.Pool(1, memory="32MiB", on_oom="grow") as clean,
@@ -326,7 +326,7 @@ def test_a_call_is_tried_again_with_more_memory_when_asked(home: Box) -> None:
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_a_function_may_end_in_any_way(home: Box, tmp_path: Path, reuse: bool) -> None:
+def test_a_function_may_end_in_any_way(home: Sandbox, tmp_path: Path, reuse: bool) -> None:
     """It fails its own call, with the reason; the pool goes on."""
     with sublet.Pool(1, memory="64MiB", reuse=reuse) as pool:
         killed = pool.submit(functions.kill_itself)
@@ -348,7 +348,7 @@ def test_a_function_may_end_in_any_way(home: Box, tmp_path: Path, reuse: bool) -
         assert good.result() == 8
 
 
-def test_a_function_that_forks_answers_once(home: Box, tmp_path: Path) -> None:
+def test_a_function_that_forks_answers_once(home: Sandbox, tmp_path: Path) -> None:
     note = tmp_path / "note"
     with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
         assert pool.submit(functions.fork, str(note)).result() == "parent"
@@ -357,7 +357,7 @@ def test_a_function_that_forks_answers_once(home: Box, tmp_path: Path) -> None:
         wait_for(lambda: not _lives(child), "the child ends")
 
 
-def test_no_process_outlives_the_pool(home: Box, tmp_path: Path) -> None:
+def test_no_process_outlives_the_pool(home: Sandbox, tmp_path: Path) -> None:
     """Not even one that the function has left behind."""
     note = tmp_path / "note"
     with sublet.Pool(1, memory="64MiB") as pool:
@@ -365,14 +365,14 @@ def test_no_process_outlives_the_pool(home: Box, tmp_path: Path) -> None:
     assert not _lives(int(note.read_text()))
 
 
-def test_what_can_never_be_granted_fails_its_call(home: Box) -> None:
+def test_what_can_never_be_granted_fails_its_call(home: Sandbox) -> None:
     with sublet.Pool(1, memory="64MiB") as pool:
         with pytest.raises(sublet.SubletError, match="GiB"):
             pool.submit(functions.double, 1, memory="900GiB").result()
         assert pool.submit(functions.double, 1).result() == 2
 
 
-def test_bad_terms_are_refused_at_once(home: Box) -> None:
+def test_bad_terms_are_refused_at_once(home: Sandbox) -> None:
     for wrong in (
         {"memory": "lots"},
         {"isolation": "planet"},
@@ -390,7 +390,7 @@ def test_bad_terms_are_refused_at_once(home: Box) -> None:
             pool.submit(functions.double, 1, memory="lots")
 
 
-def test_terminate_ends_what_runs(home: Box, tmp_path: Path) -> None:
+def test_terminate_ends_what_runs(home: Sandbox, tmp_path: Path) -> None:
     with sublet.Pool(2, memory="64MiB") as pool:
         running = pool.submit(functions.note_and_wait, str(tmp_path))
         wait_for(lambda: list(tmp_path.iterdir()), "it runs")

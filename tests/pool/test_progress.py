@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_client.manager import KernelManager
 
 from sublet.pool.progress import Bar
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 from support.screen import Screen
 from support.terminal import Terminal
 
@@ -42,9 +42,11 @@ else:
 """
 
 
-def start(box: Box, *words: str) -> Terminal:
-    box.environ["TERM"] = "xterm-256color"
-    return Terminal(box, str(box.write("bars.py", PROGRAM)), *words, command=[sys.executable])
+def start(sandbox: Sandbox, *words: str) -> Terminal:
+    sandbox.environ["TERM"] = "xterm-256color"
+    return Terminal(
+        sandbox, str(sandbox.write("bars.py", PROGRAM)), *words, command=[sys.executable]
+    )
 
 
 def seen(terminal: Terminal) -> Screen:
@@ -59,15 +61,15 @@ def expect_bar(terminal: Terminal, pattern: str) -> None:
     )
 
 
-def test_a_bar_counts_calls_and_keeps_out_of_the_way_of_their_output(box: Box) -> None:
+def test_a_bar_counts_calls_and_keeps_out_of_the_way_of_their_output(sandbox: Sandbox) -> None:
     """It fits a line of 80 columns, and stays to be read when all is done."""
-    terminal = start(box, "sublet", "a", "b", "c")
+    terminal = start(sandbox, "sublet", "a", "b", "c")
     terminal.expect("0/3")
-    box.write("a go", "")
+    sandbox.write("a go", "")
     terminal.expect("c says 29")
     expect_bar(terminal, r"work [━╸╺]+ 1/3 \d:\d\d:\d\d [-\d]:[-\d]+:[-\d]+")
-    box.write("b go", "")
-    box.write("c go", "")
+    sandbox.write("b go", "")
+    sandbox.write("c go", "")
     assert terminal.wait() == 0
     screen = seen(terminal)
     said = [f"{name} says {n}" for name in "abc" for n in range(30)]
@@ -78,12 +80,12 @@ def test_a_bar_counts_calls_and_keeps_out_of_the_way_of_their_output(box: Box) -
     assert screen.scrolls_whole
 
 
-def test_calls_that_fail_are_counted_and_an_error_leaves_no_bar(box: Box) -> None:
-    terminal = start(box, "multiprocessing", "good", "bad")
+def test_calls_that_fail_are_counted_and_an_error_leaves_no_bar(sandbox: Sandbox) -> None:
+    terminal = start(sandbox, "multiprocessing", "good", "bad")
     terminal.expect("0/2")
-    box.write("bad go", "")
+    sandbox.write("bad go", "")
     expect_bar(terminal, r"work [━╸╺]+ 1/2 .* 1 failed")
-    box.write("good go", "")
+    sandbox.write("good go", "")
     assert terminal.wait() == 1
     screen = seen(terminal)
     assert screen.text[-1] == "ValueError: no good"
@@ -91,8 +93,8 @@ def test_calls_that_fail_are_counted_and_an_error_leaves_no_bar(box: Box) -> Non
     assert screen.scrolls_whole
 
 
-def test_ctrl_c_leaves_no_bar(box: Box) -> None:
-    terminal = start(box, "sublet", "a", "b")
+def test_ctrl_c_leaves_no_bar(sandbox: Sandbox) -> None:
+    terminal = start(sandbox, "sublet", "a", "b")
     terminal.expect("0/2")
     terminal.type("\x03")
     assert terminal.wait() != 0
@@ -102,18 +104,18 @@ def test_ctrl_c_leaves_no_bar(box: Box) -> None:
     assert screen.scrolls_whole
 
 
-def test_a_bar_says_why_calls_wait(box: Box) -> None:
+def test_a_bar_says_why_calls_wait(sandbox: Sandbox) -> None:
     """Cut where the line ends."""
-    box.write(
+    sandbox.write(
         "large.py",
         PROGRAM.replace('memory="64MiB"', 'memory="60%"').replace("range(30)", "range(1)"),
     )
-    box.environ["TERM"] = "xterm-256color"
-    command = [sys.executable, str(box.work / "large.py")]
-    terminal = Terminal(box, "sublet", "a", "b", command=command)
+    sandbox.environ["TERM"] = "xterm-256color"
+    command = [sys.executable, str(sandbox.work / "large.py")]
+    terminal = Terminal(sandbox, "sublet", "a", "b", command=command)
     expect_bar(terminal, r"work ━+ 0/2 \d:\d\d:\d\d -:--:-- +needs .*…")
-    box.write("a go", "")
-    box.write("b go", "")
+    sandbox.write("a go", "")
+    sandbox.write("b go", "")
     assert terminal.wait() == 0
 
 
@@ -127,10 +129,12 @@ def test_nothing_is_done_where_nobody_looks() -> None:
     assert future.__dict__["_done_callbacks"] == []
 
 
-def test_a_notebook_shows_the_bar_below_its_cell(box: Box, tmp_path: Path) -> None:
+def test_a_notebook_shows_the_bar_below_its_cell(sandbox: Sandbox, tmp_path: Path) -> None:
     """In one place that is drawn again, without any other package."""
     manager = KernelManager(connection_file=str(tmp_path / "kernel.json"))
-    manager.start_kernel(cwd=str(box.work), env={**box.environ, "IPYTHONDIR": str(tmp_path)})
+    manager.start_kernel(
+        cwd=str(sandbox.work), env={**sandbox.environ, "IPYTHONDIR": str(tmp_path)}
+    )
     client = manager.client()
     client.start_channels()
     shown: list[tuple[str, str, str]] = []
@@ -141,9 +145,9 @@ def test_a_notebook_shows_the_bar_below_its_cell(box: Box, tmp_path: Path) -> No
             text = re.sub(r"<[^>]*>", "", html.unescape(content["data"]["text/html"]))
             place = content["transient"]["display_id"]
             shown.append((message["msg_type"], place, text))
-            box.write("a go", "")
+            sandbox.write("a go", "")
             if "1/2" in text:
-                box.write("b go", "")
+                sandbox.write("b go", "")
 
     cell = (
         PROGRAM.partition("if sys.argv")[0]

@@ -10,7 +10,7 @@ import pytest
 
 import sublet
 from support import chores
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 PROGRAM = """
 import os, sublet
@@ -44,7 +44,7 @@ print(os.waitpid(child, 0)[1], same(0))
 """
 
 
-def test_a_task_runs_in_a_worker(home: Box) -> None:
+def test_a_task_runs_in_a_worker(home: Sandbox) -> None:
     number, pid = chores.countdown(0)
     assert number == 0
     assert pid != os.getpid()
@@ -63,11 +63,11 @@ def test_a_task_stays_a_function() -> None:
     assert "64MiB" in repr(chores.countdown)
 
 
-def test_a_task_needs_no_options(home: Box) -> None:
+def test_a_task_needs_no_options(home: Sandbox) -> None:
     assert chores.describe([1]) == "[1]"
 
 
-def test_an_error_is_raised_to_the_caller(home: Box) -> None:
+def test_an_error_is_raised_to_the_caller(home: Sandbox) -> None:
     @sublet.task(memory="64MiB")
     def fail(text: str) -> None:
         raise ValueError(text)
@@ -77,7 +77,7 @@ def test_an_error_is_raised_to_the_caller(home: Box) -> None:
     assert "in fail" in str(raised.value.__cause__)
 
 
-def test_a_task_inside_a_worker_calls_its_function(home: Box) -> None:
+def test_a_task_inside_a_worker_calls_its_function(home: Sandbox) -> None:
     """Of any pool: a worker that waits for another might wait for ever."""
 
     def nested() -> tuple[int, set[int]]:
@@ -97,16 +97,16 @@ def test_a_task_of_a_module_is_pickled_by_its_name() -> None:
     assert len(cloudpickle.dumps(chores.countdown)) < 200
 
 
-def test_a_task_of_a_main_program_works_and_leaves_nothing_behind(box: Box) -> None:
+def test_a_task_of_a_main_program_works_and_leaves_nothing_behind(sandbox: Sandbox) -> None:
     """What was submitted is done before the program ends, and then no worker is left."""
-    program = box.write("program.py", PROGRAM)
-    ran = box.python(program)
+    program = sandbox.write("program.py", PROGRAM)
+    ran = sandbox.python(program)
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == ["120 [2, 6] 24 1", "True", "720"]
-    wait_for(lambda: not box.status()["leases"], "no worker is left")
+    wait_for(lambda: not sandbox.status()["leases"], "no worker is left")
 
 
-def test_a_closed_task_makes_a_new_pool(home: Box) -> None:
+def test_a_closed_task_makes_a_new_pool(home: Sandbox) -> None:
     @sublet.task(memory="64MiB", reuse=True, max_workers=1)
     def pid() -> int:
         return os.getpid()
@@ -120,11 +120,11 @@ def test_a_closed_task_makes_a_new_pool(home: Box) -> None:
     wait_for(lambda: not home.status()["leases"], "no worker is left")
 
 
-def test_a_task_in_a_fork_has_a_pool_of_its_own(box: Box) -> None:
+def test_a_task_in_a_fork_has_a_pool_of_its_own(sandbox: Sandbox) -> None:
     """In a program of its own: TensorFlow may run in this process, and then a fork is refused."""
-    program = box.write("program.py", FORKED)
+    program = sandbox.write("program.py", FORKED)
     # Newer Pythons warn of forks beside threads, and the pool has some: that is the point here.
-    ran = box.python("-W", "ignore:This process:DeprecationWarning", program)
+    ran = sandbox.python("-W", "ignore:This process:DeprecationWarning", program)
     assert (ran.stdout.split(), ran.stderr) == (["1", "0", "0"], "")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 LEAVES = """
 import subprocess, sys
@@ -26,10 +26,10 @@ def lives(pid: int) -> bool:
 
 
 @pytest.fixture
-def leaving(box: Box) -> Iterator[Box]:
-    box.write("train.py", LEAVES)
-    yield box
-    for pid, words in box.processes().items():
+def leaving(sandbox: Sandbox) -> Iterator[Sandbox]:
+    sandbox.write("train.py", LEAVES)
+    yield sandbox
+    for pid, words in sandbox.processes().items():
         if words.startswith("sleep 600"):
             os.kill(pid, signal.SIGKILL)
             wait_for(lambda gone=pid: not lives(gone), "the child is gone")  # type: ignore[misc]
@@ -37,7 +37,7 @@ def leaving(box: Box) -> Iterator[Box]:
 
 @pytest.mark.every_python
 @pytest.mark.parametrize("way", [[], ["--cold"]])
-def test_what_a_program_leaves_behind_is_ended_and_named(leaving: Box, way: list[str]) -> None:
+def test_what_a_program_leaves_behind_is_ended_and_named(leaving: Sandbox, way: list[str]) -> None:
     ran = leaving.sublet("run", *way, "train.py")
     pid = int(ran.stdout)
     assert ran.returncode == 3
@@ -46,13 +46,13 @@ def test_what_a_program_leaves_behind_is_ended_and_named(leaving: Box, way: list
     assert "--leave-children" in ran.stderr
 
 
-def test_a_quiet_run_says_nothing_of_it(leaving: Box) -> None:
+def test_a_quiet_run_says_nothing_of_it(leaving: Sandbox) -> None:
     assert "left behind" not in leaving.sublet("run", "-q", "train.py").stderr
 
 
 @pytest.mark.parametrize("way", [[], ["--cold"]])
 def test_a_child_that_may_go_on_outlives_its_program_and_the_lease(
-    leaving: Box, way: list[str]
+    leaving: Sandbox, way: list[str]
 ) -> None:
     """It holds no lease then, and neither a keeper nor the end of the broker touches it."""
     ran = leaving.sublet("run", "--leave-children", *way, "train.py")
@@ -68,9 +68,9 @@ def test_a_child_that_may_go_on_outlives_its_program_and_the_lease(
 
 
 @pytest.mark.every_python
-def test_helpers_that_end_by_themselves_are_nobodys_children(box: Box) -> None:
+def test_helpers_that_end_by_themselves_are_nobodys_children(sandbox: Sandbox) -> None:
     """Those of multiprocessing end a moment after their program."""
-    box.write(
+    sandbox.write(
         "train.py",
         "import multiprocessing\n"
         "if __name__ == '__main__':\n"
@@ -78,6 +78,6 @@ def test_helpers_that_end_by_themselves_are_nobodys_children(box: Box) -> None:
         "        print(pool.map(abs, [-1]))\n"
         "    lock = multiprocessing.get_context('forkserver').Manager().Lock()\n",
     )
-    ran = box.sublet("run", "train.py", check=True)
+    ran = sandbox.sublet("run", "train.py", check=True)
     assert ran.stdout == "[1]\n"
     assert "left behind" not in ran.stderr

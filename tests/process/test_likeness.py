@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support.box import Box, wait_for
 from support.likeness import assert_started, both, shell, tidy
+from support.sandbox import Sandbox, wait_for
 
 PROBE = """
 import json, os, resource, signal, sys, threading, locale
@@ -58,38 +58,40 @@ print(json.dumps(value, sort_keys=True))
 
 @pytest.mark.every_python
 @pytest.mark.parametrize("way", ["warm", "cold"])
-def test_a_program_finds_the_surroundings_it_would_find_without_us(box: Box, way: str) -> None:
+def test_a_program_finds_the_surroundings_it_would_find_without_us(
+    sandbox: Sandbox, way: str
+) -> None:
     """argv, streams, environment, directory, mask, limits, signals: all as in a plain shell."""
-    box.write("probe.py", PROBE)
+    sandbox.write("probe.py", PROBE)
     command = (
         "umask 027; ulimit -S -n 777; export MINE='a b'; mkdir -p sub; cd sub; "
         "echo typed | nice -n 3 RUN ../probe.py --flag 'two words' ''"
     )
     option = {"warm": "", "cold": " --cold"}[way]
-    plain = shell(box, command.replace("RUN", "$PLAIN"))
-    ours = shell(box, command.replace("RUN", "$SUBLET" + option))
+    plain = shell(sandbox, command.replace("RUN", "$PLAIN"))
+    ours = shell(sandbox, command.replace("RUN", "$SUBLET" + option))
     assert json.loads(ours.stdout) == json.loads(plain.stdout)
     assert_started(way, ours)
 
 
 @pytest.mark.parametrize("setting", ["LANG=", "LC_ALL=C", "LC_ALL=C.UTF-8", "LC_ALL=missing"])
-def test_text_is_read_and_written_as_the_locale_says(box: Box, setting: str) -> None:
+def test_text_is_read_and_written_as_the_locale_says(sandbox: Sandbox, setting: str) -> None:
     """Also where the nursery was started under another one."""
-    box.write(
+    sandbox.write(
         "train.py",
         "import sys\n"
         "with open('text', 'w+') as file:\n"
         "    print(file.encoding.lower(), [s.errors for s in (sys.stdin, sys.stdout)])\n"
         "print(ascii(sys.stdin.read()), ascii(sys.argv[1]))\n",
     )
-    plain, ours = both(box, f"printf 'gr\\xfcn' | {setting} RUN train.py grün")
+    plain, ours = both(sandbox, f"printf 'gr\\xfcn' | {setting} RUN train.py grün")
     assert ours == plain
 
 
-def test_signals_ignored_by_the_shell_stay_ignored(box: Box) -> None:
+def test_signals_ignored_by_the_shell_stay_ignored(sandbox: Sandbox) -> None:
     """`nohup` keeps its meaning."""
-    box.write("probe.py", PROBE)
-    plain, ours = both(box, "trap '' HUP INT; RUN probe.py < /dev/null")
+    sandbox.write("probe.py", PROBE)
+    plain, ours = both(sandbox, "trap '' HUP INT; RUN probe.py < /dev/null")
     assert json.loads(ours)["signals"] == json.loads(plain)["signals"]
     assert json.loads(ours)["signals"]["SIGHUP"] == str(json.loads(plain)["signals"]["SIGHUP"])
 
@@ -121,14 +123,14 @@ def test_signals_ignored_by_the_shell_stay_ignored(box: Box) -> None:
          0),
     ],
 )  # fmt: skip
-def test_a_program_ends_as_it_would_without_us(box: Box, script: str, code: int) -> None:
+def test_a_program_ends_as_it_would_without_us(sandbox: Sandbox, script: str, code: int) -> None:
     """The exit code, what it prints on both streams, and what it leaves in its files."""
-    box.write("train.py", script)
+    sandbox.write("train.py", script)
     # Read as Latin-1, so that any bytes can be compared.
     options = {"encoding": "latin-1"}
-    plain = shell(box, "$PLAIN train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
-    (box.work / "open.txt").unlink(missing_ok=True)
-    ours = shell(box, "$SUBLET train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
+    plain = shell(sandbox, "$PLAIN train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
+    (sandbox.work / "open.txt").unlink(missing_ok=True)
+    ours = shell(sandbox, "$SUBLET train.py; code=$?; cat open.txt 2>&-; exit $code", **options)
     assert (plain.returncode, ours.returncode) == (code, code)
     assert ours.stdout == plain.stdout
     assert tidy(ours.stderr) == tidy(plain.stderr)
@@ -136,10 +138,12 @@ def test_a_program_ends_as_it_would_without_us(box: Box, script: str, code: int)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
-def test_a_program_that_a_signal_ends_takes_the_command_with_it(box: Box, number: int) -> None:
+def test_a_program_that_a_signal_ends_takes_the_command_with_it(
+    sandbox: Sandbox, number: int
+) -> None:
     """So that a loop in a shell ends at Ctrl-C, and a parent finds what it would have found."""
-    box.write("train.py", f"import os\nos.kill(os.getpid(), {number:d})")
-    assert box.sublet("run", "train.py").returncode == -number
+    sandbox.write("train.py", f"import os\nos.kill(os.getpid(), {number:d})")
+    assert sandbox.sublet("run", "train.py").returncode == -number
 
 
 @pytest.mark.every_python
@@ -157,9 +161,9 @@ def test_a_program_that_a_signal_ends_takes_the_command_with_it(box: Box, number
         "app.pyz x",
     ],
 )
-def test_modules_code_and_directories_run_as_with_python(box: Box, words: str) -> None:
+def test_modules_code_and_directories_run_as_with_python(sandbox: Sandbox, words: str) -> None:
     """`-m`, `-c`, a directory and an archive with a __main__, and relative imports."""
-    package = box.work / "pkg"
+    package = sandbox.work / "pkg"
     package.mkdir()
     main = "import sys\nprint(__package__, __spec__.name, __file__, sys.argv, sys.path[0])\n"
     (package / "__init__.py").write_text("")
@@ -169,109 +173,109 @@ def test_modules_code_and_directories_run_as_with_python(box: Box, words: str) -
     (package / "train.py").write_text(
         "import sys\nfrom .helper import VALUE\nprint(VALUE, __name__, __package__, sys.argv[1:])"
     )
-    with zipfile.ZipFile(box.work / "app.pyz", "w") as archive:
+    with zipfile.ZipFile(sandbox.work / "app.pyz", "w") as archive:
         archive.writestr("__main__.py", main)
-    plain = shell(box, f"$PLAIN {words}")
-    ours = shell(box, f"$SUBLET -- $PLAIN {words}")
+    plain = shell(sandbox, f"$PLAIN {words}")
+    ours = shell(sandbox, f"$SUBLET -- $PLAIN {words}")
     assert ours.stdout == plain.stdout
     assert tidy(ours.stderr) == tidy(plain.stderr)
     assert ours.returncode == plain.returncode
     assert_started("warm", ours)
 
 
-def test_a_file_that_hides_a_library_is_found_first_as_with_python(box: Box) -> None:
+def test_a_file_that_hides_a_library_is_found_first_as_with_python(sandbox: Sandbox) -> None:
     """The nursery has imported `requests`; the program's own `requests.py` wins all the same. It
     takes a fresh interpreter, and that is not called warm."""
-    box.write("requests.py", "NAME = 'mine'")
-    box.write("train.py", "import requests; print(getattr(requests, 'NAME', 'library'))")
-    plain, ours = both(box, "RUN train.py", "cold")
+    sandbox.write("requests.py", "NAME = 'mine'")
+    sandbox.write("train.py", "import requests; print(getattr(requests, 'NAME', 'library'))")
+    plain, ours = both(sandbox, "RUN train.py", "cold")
     assert plain == ours == "mine\n"
 
 
 def test_a_file_that_an_import_looks_for_in_vain_elsewhere_is_found_as_with_python(
-    box: Box,
+    sandbox: Sandbox,
 ) -> None:
     """TensorFlow's imports try `import python`, which is there for no program but this one."""
-    box.write("python.py", "print('mine')")
-    box.write("train.py", "import tensorflow; print('done')")
-    plain, ours = both(box, "RUN train.py", "cold")
+    sandbox.write("python.py", "print('mine')")
+    sandbox.write("train.py", "import tensorflow; print('done')")
+    plain, ours = both(sandbox, "RUN train.py", "cold")
     assert plain == ours
 
 
-def test_pythonpath_is_searched_before_the_libraries(box: Box) -> None:
+def test_pythonpath_is_searched_before_the_libraries(sandbox: Sandbox) -> None:
     """Also when it hides something that the nursery has."""
-    extra = box.work / "extra"
+    extra = sandbox.work / "extra"
     extra.mkdir()
     (extra / "only_here.py").write_text("WHERE = 'extra'")
     (extra / "sitecustomize.py").write_text("import builtins; builtins.CUSTOM = 'ran'")
-    box.write("train.py", "import builtins, only_here; print(only_here.WHERE, builtins.CUSTOM)")
-    plain, ours = both(box, "PYTHONPATH=extra RUN train.py")
+    sandbox.write("train.py", "import builtins, only_here; print(only_here.WHERE, builtins.CUSTOM)")
+    plain, ours = both(sandbox, "PYTHONPATH=extra RUN train.py")
     assert plain == ours == "extra ran\n"
 
 
-def test_ps_shows_the_programs_own_command_line(box: Box) -> None:
+def test_ps_shows_the_programs_own_command_line(sandbox: Sandbox) -> None:
     """So that `pkill -f train.py` finds it."""
-    box.write("train.py", "print(open('/proc/self/cmdline').read().replace(chr(0), '|'))")
-    _, ours = both(box, "RUN train.py --rate 0.1")
+    sandbox.write("train.py", "print(open('/proc/self/cmdline').read().replace(chr(0), '|'))")
+    _, ours = both(sandbox, "RUN train.py --rate 0.1")
     assert ours.strip().rstrip("|").endswith("train.py|--rate|0.1")
 
 
 @pytest.mark.every_python
-def test_numpy_has_its_threads_back(box: Box) -> None:
+def test_numpy_has_its_threads_back(sandbox: Sandbox) -> None:
     """The nursery imports NumPy single-threaded; a program gets what it would have had."""
-    box.write(
+    sandbox.write(
         "train.py",
         "import numpy as np, os\n"
         "a = np.ones((600, 600)); a @ a\n"
         "print(len(os.listdir('/proc/self/task')) > 1 or len(os.sched_getaffinity(0)) == 1)\n",
     )
-    _, ours = both(box, "RUN train.py")
+    _, ours = both(sandbox, "RUN train.py")
     assert ours == "True\n"
 
 
-def test_an_interpreter_without_tensorflow_runs_and_is_told(box: Box) -> None:
+def test_an_interpreter_without_tensorflow_runs_and_is_told(sandbox: Sandbox) -> None:
     """It is leased as far as that goes."""
-    venv = box.work / "bare"
+    venv = sandbox.work / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
-    box.write("train.py", "import sys, os; print(sys.prefix, 'SUBLET_LEASE' in os.environ)")
-    answer = box.sublet("run", "--python", str(venv / "bin/python"), "train.py")
+    sandbox.write("train.py", "import sys, os; print(sys.prefix, 'SUBLET_LEASE' in os.environ)")
+    answer = sandbox.sublet("run", "--python", str(venv / "bin/python"), "train.py")
     assert answer.stdout == f"{venv} True\n"
     assert "No module named 'tensorflow'" in answer.stderr
     assert "TensorFlow was not used" in answer.stderr
 
 
-def test_the_closing_line_says_lease_peak_time_and_start_up(box: Box) -> None:
+def test_the_closing_line_says_lease_peak_time_and_start_up(sandbox: Sandbox) -> None:
     """One line on stderr, within 80 columns."""
-    box.write("train.py", "import tensorflow as tf; tf.zeros([1024, 1024])")
-    answer = box.sublet("run", "--memory", "64MiB", "train.py", check=True)
+    sandbox.write("train.py", "import tensorflow as tf; tf.zeros([1024, 1024])")
+    answer = sandbox.sublet("run", "--memory", "64MiB", "train.py", check=True)
     line = answer.stderr.strip().splitlines()[-1]
     assert line.startswith("sublet: lease 64.0 MiB · peak 4.0 MiB · ran ")
     assert "started warm in" in line
     assert len(line) <= 80
-    assert os.path.isdir(box.work)
+    assert os.path.isdir(sandbox.work)
 
 
-def test_another_environment_gets_a_nursery_of_its_own(box: Box) -> None:
+def test_another_environment_gets_a_nursery_of_its_own(sandbox: Sandbox) -> None:
     """Sublet itself is not installed there, and it is warm all the same."""
-    venv = box.work / "other"
+    venv = sandbox.work / "other"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
     for name in _libraries():
         (site / name.name).symlink_to(name)
-    box.write(
+    sandbox.write(
         "train.py",
         "import sys, importlib.util, tensorflow as tf\n"
         "print(sys.prefix, float(tf.reduce_sum(tf.ones([4]))))\n",
     )
     python = str(venv / "bin/python")
-    first = box.sublet("run", "--python", python, "--memory", "64MiB", "train.py", check=True)
+    first = sandbox.sublet("run", "--python", python, "--memory", "64MiB", "train.py", check=True)
     assert first.stdout == f"{venv} 4.0\n"
     assert "started warm" in first.stderr
     answer = subprocess.run(
-        [python, "-c", "import sublet"], capture_output=True, env=box.environ, check=False
+        [python, "-c", "import sublet"], capture_output=True, env=sandbox.environ, check=False
     )
     assert answer.returncode != 0
-    assert python in [row["python"] for row in box.status()["nurseries"]]
+    assert python in [row["python"] for row in sandbox.status()["nurseries"]]
 
 
 def _libraries() -> list[Path]:
@@ -283,37 +287,37 @@ def _libraries() -> list[Path]:
     return [entry for entry in site.iterdir() if "sublet" not in entry.name]
 
 
-def test_settings_of_the_shell_are_answered_in_one_line(box: Box) -> None:
+def test_settings_of_the_shell_are_answered_in_one_line(sandbox: Sandbox) -> None:
     """A limit above the lease is lowered, and that is said."""
-    box.write("train.py", "import os; print(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])")
-    box.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = "9999"
-    box.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
-    answer = box.sublet("run", "--memory", "64MiB", "train.py", check=True)
+    sandbox.write("train.py", "import os; print(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])")
+    sandbox.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = "9999"
+    sandbox.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+    answer = sandbox.sublet("run", "--memory", "64MiB", "train.py", check=True)
     assert answer.stdout == "64\n"
     assert "TF_CPU_BFC_MEM_LIMIT_IN_MB=9999 becomes 64" in answer.stderr
 
 
-def test_a_script_that_quietens_tensorflow_starts_warm_and_is_quiet(box: Box) -> None:
+def test_a_script_that_quietens_tensorflow_starts_warm_and_is_quiet(sandbox: Sandbox) -> None:
     """The most common first line of all, which counts only before the import elsewhere."""
     loud = "import tensorflow as tf\ntf.zeros([1])\n"
-    box.write("loud.py", loud)
-    box.write("quiet.py", "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + loud)
-    if "0000 00:00" not in box.sublet("run", "-q", "loud.py", check=True).stderr:
+    sandbox.write("loud.py", loud)
+    sandbox.write("quiet.py", "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + loud)
+    if "0000 00:00" not in sandbox.sublet("run", "-q", "loud.py", check=True).stderr:
         pytest.skip("what this TensorFlow's log says is settled when it is loaded")
-    quiet = box.sublet("run", "quiet.py", check=True).stderr
+    quiet = sandbox.sublet("run", "quiet.py", check=True).stderr
     assert "0000 00:00" not in quiet
     assert "started warm" in quiet
 
 
-def test_what_is_installed_meanwhile_is_found_as_with_python(box: Box) -> None:
+def test_what_is_installed_meanwhile_is_found_as_with_python(sandbox: Sandbox) -> None:
     """The nursery has imported what was there; the next program has what is there now."""
-    venv = box.work / "growing"
+    venv = sandbox.work / "growing"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
-    box.write("train.py", "import tensorflow; print(tensorflow.__version__)")
+    sandbox.write("train.py", "import tensorflow; print(tensorflow.__version__)")
 
     def said() -> tuple[str, bool]:
-        ended = box.sublet("run", "--python", str(venv / "bin/python"), "train.py")
+        ended = sandbox.sublet("run", "--python", str(venv / "bin/python"), "train.py")
         return ended.stdout or ended.stderr.splitlines()[-2], "started warm" in ended.stderr
 
     assert said() == ("ModuleNotFoundError: No module named 'tensorflow'", False)

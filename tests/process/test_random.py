@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import sublet
-from support.box import Box
+from support.sandbox import Sandbox
 
 DRAW = """
 import json, multiprocessing, random, secrets, tempfile, uuid
@@ -48,30 +48,30 @@ def same(drawn: list[dict[str, str]]) -> list[str]:
 
 
 @pytest.mark.every_python
-def test_no_two_programs_draw_the_same_numbers(box: Box) -> None:
+def test_no_two_programs_draw_the_same_numbers(sandbox: Sandbox) -> None:
     """From any generator that a fresh interpreter seeds by chance."""
-    box.write("drawing.py", DRAW + "print(json.dumps(draw()))")
-    runs = [box.sublet("run", "--memory", "256MiB", "drawing.py", check=True) for _ in range(3)]
+    sandbox.write("drawing.py", DRAW + "print(json.dumps(draw()))")
+    runs = [sandbox.sublet("run", "--memory", "256MiB", "drawing.py", check=True) for _ in range(3)]
     assert all("started warm" in run.stderr for run in runs)
     assert same([json.loads(run.stdout.splitlines()[-1]) for run in runs]) == []
 
 
 @pytest.mark.every_python
-def test_numbers_are_new_for_who_imports_a_part_of_numpy_only(box: Box) -> None:
+def test_numbers_are_new_for_who_imports_a_part_of_numpy_only(sandbox: Sandbox) -> None:
     """The package around it counts as imported, too."""
-    box.write("drawing.py", "from numpy.random import rand\nprint(rand())\n")
-    runs = [box.sublet("run", "drawing.py", check=True) for _ in range(2)]
+    sandbox.write("drawing.py", "from numpy.random import rand\nprint(rand())\n")
+    runs = [sandbox.sublet("run", "drawing.py", check=True) for _ in range(2)]
     assert all("started warm" in run.stderr for run in runs)
     assert len({run.stdout for run in runs}) == 2
 
 
 @pytest.mark.every_python
-def test_what_is_drawn_after_seeding_is_what_python_draws(box: Box) -> None:
+def test_what_is_drawn_after_seeding_is_what_python_draws(sandbox: Sandbox) -> None:
     """Also in a process that was forked."""
     script = "import keras\nkeras.utils.set_random_seed(7)\nprint(json.dumps(draw()))"
-    box.write("drawing.py", DRAW + script)
-    plain = json.loads(box.python("drawing.py", check=True).stdout)
-    ours = json.loads(box.sublet("run", "--memory", "256MiB", "drawing.py", check=True).stdout)
+    sandbox.write("drawing.py", DRAW + script)
+    plain = json.loads(sandbox.python("drawing.py", check=True).stdout)
+    ours = json.loads(sandbox.sublet("run", "--memory", "256MiB", "drawing.py", check=True).stdout)
     by_chance = {"numpy.random.default_rng", "secrets", "tempfile", "uuid1", "uuid4", "authkey"}
     by_chance |= {"tensorflow.generator", "tensorflow.session"}
     assert {name for name in plain if plain[name] != ours[name]} <= by_chance
@@ -84,12 +84,12 @@ def test_what_is_drawn_after_seeding_is_what_python_draws(box: Box) -> None:
     ids=["process", "reuse", "thread", "session"],
 )
 def test_no_two_workers_of_a_pool_draw_the_same_numbers(
-    box: Box, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     """Nor two threads of one, nor two calls."""
-    monkeypatch.setenv("SUBLET_HOME", str(box.home))
-    box.write("drawing.py", DRAW)
-    monkeypatch.syspath_prepend(str(box.work))
+    monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
+    sandbox.write("drawing.py", DRAW)
+    monkeypatch.syspath_prepend(str(sandbox.work))
     sys.modules.pop("drawing", None)
     import drawing  # type: ignore[import-not-found]
 

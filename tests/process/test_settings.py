@@ -12,7 +12,7 @@ import pytest
 
 import sublet
 from sublet.formats import import_variables
-from support.box import Box
+from support.sandbox import Sandbox
 
 SHOW = """
 import json, os, sys, time
@@ -37,11 +37,17 @@ print(json.dumps({
 """
 
 
-def shown(box: Box, *words: str, **environ: str) -> dict[str, object]:
+def shown(sandbox: Sandbox, *words: str, **environ: str) -> dict[str, object]:
     """What a program sees, in Sublet and in plain Python, which is the same; and is warm."""
-    plain = box.python("show.py", check=True, env={**box.environ, **environ})
-    ours = box.sublet(
-        "run", "--memory", "128MiB", *words, "show.py", check=True, env={**box.environ, **environ}
+    plain = sandbox.python("show.py", check=True, env={**sandbox.environ, **environ})
+    ours = sandbox.sublet(
+        "run",
+        "--memory",
+        "128MiB",
+        *words,
+        "show.py",
+        check=True,
+        env={**sandbox.environ, **environ},
     )
     assert json.loads(ours.stdout) == json.loads(plain.stdout)
     assert "started warm" in ours.stderr, ours.stderr
@@ -49,19 +55,19 @@ def shown(box: Box, *words: str, **environ: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def script(box: Box) -> Box:
-    box.write("show.py", SHOW)
-    return box
+def script(sandbox: Sandbox) -> Sandbox:
+    sandbox.write("show.py", SHOW)
+    return sandbox
 
 
 @pytest.mark.every_python
-def test_what_one_program_sets_the_next_one_does_not_have(script: Box) -> None:
+def test_what_one_program_sets_the_next_one_does_not_have(script: Sandbox) -> None:
     """Not even if it was the one that brought the nursery."""
     assert shown(script, KERAS_MAX_EPOCHS="2", TZ="Asia/Tokyo")["epochs"] == 2
     assert shown(script)["epochs"] is None
 
 
-def test_variables_count_though_their_packages_are_loaded(script: Box) -> None:
+def test_variables_count_though_their_packages_are_loaded(script: Sandbox) -> None:
     """They are read again, or set as the import sets them; the nursery is the one that is there."""
     before = [row["pid"] for row in script.status()["nurseries"]]
     shown(
@@ -79,7 +85,7 @@ def test_variables_count_though_their_packages_are_loaded(script: Box) -> None:
 
 
 @pytest.mark.every_python
-def test_a_variable_that_the_program_sets_counts_for_what_it_imports(script: Box) -> None:
+def test_a_variable_that_the_program_sets_counts_for_what_it_imports(script: Sandbox) -> None:
     """`os.environ` before the import, as in every guide."""
     sets = {"KERAS_MAX_EPOCHS": "4", "MPLBACKEND": "pdf", "KERAS_BACKEND": "tensorflow"}
     script.write("show.py", f"import os; os.environ.update({sets})\n" + SHOW)
@@ -102,10 +108,10 @@ def settings() -> tuple[object, ...]:
     ids=["process", "reuse", "thread", "session"],
 )
 def test_workers_of_a_pool_have_the_settings_of_their_client(
-    box: Box, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     """And not those of the pool before."""
-    monkeypatch.setenv("SUBLET_HOME", str(box.home))
+    monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
     for epochs, zone, backend in (("2", "JST-9", "pdf"), ("3", "EST+5EDT", "svg")):
         monkeypatch.setenv("KERAS_MAX_EPOCHS", epochs)
         monkeypatch.setenv("TZ", zone)
@@ -116,37 +122,37 @@ def test_workers_of_a_pool_have_the_settings_of_their_client(
 
 
 def test_settings_in_files_are_those_of_the_program(
-    new_box: Callable[..., Box], tmp_path: Path
+    new_sandbox: Callable[..., Sandbox], tmp_path: Path
 ) -> None:
     """Of its home and of its directory, and as they are now."""
-    box = new_box(SUBLET_CPU_MEMORY="4GiB", HOME=str(tmp_path))
-    box.write("show.py", SHOW)
-    assert shown(box)["floatx"] == "float32"
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB", HOME=str(tmp_path))
+    sandbox.write("show.py", SHOW)
+    assert shown(sandbox)["floatx"] == "float32"
     settings = tmp_path / ".keras" / "keras.json"
     settings.write_text(json.dumps({"floatx": "float16", "image_data_format": "channels_first"}))
-    box.write("matplotlibrc", "lines.linewidth: 7")
-    seen = shown(box)
+    sandbox.write("matplotlibrc", "lines.linewidth: 7")
+    seen = shown(sandbox)
     assert (seen["floatx"], seen["format"], seen["lines"]) == ("float16", "channels_first", 7)
 
 
 def test_a_variable_that_cannot_be_read_again_brings_a_nursery_of_its_own(
-    new_box: Callable[..., Box],
+    new_sandbox: Callable[..., Sandbox],
 ) -> None:
     """Warm all the same, and the other programs keep theirs."""
-    box = new_box(SUBLET_CPU_MEMORY="4GiB")
-    box.write("show.py", SHOW)
-    assert shown(box, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")["protobuf"] == "python"
-    assert shown(box)["protobuf"] == "upb"
-    assert len(box.status()["nurseries"]) == 2
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
+    sandbox.write("show.py", SHOW)
+    assert shown(sandbox, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")["protobuf"] == "python"
+    assert shown(sandbox)["protobuf"] == "upb"
+    assert len(sandbox.status()["nurseries"]) == 2
 
 
-def test_a_script_that_sets_such_a_variable_starts_cold_and_is_told_why(box: Box) -> None:
-    box.write(
+def test_a_script_that_sets_such_a_variable_starts_cold_and_is_told_why(sandbox: Sandbox) -> None:
+    sandbox.write(
         "train.py",
         "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n"
         "import tensorflow as tf\nprint(tf.keras.Sequential.__module__.split('.')[0])",
     )
-    ran = box.sublet("run", "train.py", check=True)
+    ran = sandbox.sublet("run", "train.py", check=True)
     assert ran.stdout == "tf_keras\n"
     assert "started cold: the program sets TF_USE_LEGACY_KERAS" in ran.stderr
 
@@ -160,14 +166,14 @@ def test_a_script_that_sets_such_a_variable_starts_cold_and_is_told_why(box: Box
         ("TF_FORWARD_COMPATIBILITY_DELTA_DAYS", "7"),
     ],
 )
-def test_what_nobody_could_foresee_is_said(box: Box, name: str, value: str) -> None:
+def test_what_nobody_could_foresee_is_said(sandbox: Sandbox, name: str, value: str) -> None:
     """A name that is put together: the package is loaded by then."""
-    box.write(
+    sandbox.write(
         "train.py",
         f"import os\nos.environ['{name[:5]}' + '{name[5:]}'] = {value!r}\n"
         "import keras\nprint(keras.backend.backend())",
     )
-    ran = box.sublet("run", "train.py", check=True)
+    ran = sandbox.sublet("run", "train.py", check=True)
     assert ran.stdout == "tensorflow\n"
     assert ran.stderr.count(f"{name}={value} changes nothing") == 1
     assert "--cold" in ran.stderr
@@ -183,10 +189,10 @@ print(json.dumps(sorted(read.variables)))
 
 
 @pytest.mark.every_python
-def test_no_package_reads_a_variable_of_which_we_do_not_know(box: Box) -> None:
+def test_no_package_reads_a_variable_of_which_we_do_not_know(sandbox: Sandbox) -> None:
     """A script that sets it is seen to do so before its start. (If the shell sets it, what the
     nursery has traced is enough.)"""
-    names = set(json.loads(box.python("-c", TRACE, check=True).stdout.splitlines()[-1]))
+    names = set(json.loads(sandbox.python("-c", TRACE, check=True).stdout.splitlines()[-1]))
     assert "TF_USE_LEGACY_KERAS" in names
     known = import_variables.AGAIN | import_variables.HARMLESS
     assert {
@@ -255,7 +261,7 @@ def test_no_library_reads_a_variable_of_which_we_do_not_know(tmp_path: Path) -> 
     } == set()
 
 
-def test_what_an_import_sets_itself_brings_no_other_nursery(script: Box) -> None:
+def test_what_an_import_sets_itself_brings_no_other_nursery(script: Sandbox) -> None:
     """A program that has imported TensorFlow starts others, and hands its environment on."""
     before = [row["pid"] for row in script.status()["nurseries"]]
     script.write("outer.py", "import os, tensorflow; print(dict(os.environ))")

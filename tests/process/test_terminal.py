@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.box import PATIENCE, SUBLET, Box, wait_for
+from support.sandbox import PATIENCE, SUBLET, Sandbox, wait_for
 from support.terminal import Terminal
 
 LOOP = """
@@ -35,20 +35,20 @@ def _pid(screen: str) -> int:
     return int(screen.partition("pid ")[2].split()[0])
 
 
-def _leases(box: Box) -> list[str]:
-    return [row["name"] for row in box.status()["leases"]]
+def _leases(sandbox: Sandbox) -> list[str]:
+    return [row["name"] for row in sandbox.status()["leases"]]
 
 
 @pytest.mark.every_python
-def test_a_program_has_the_terminal_for_its_own(box: Box) -> None:
+def test_a_program_has_the_terminal_for_its_own(sandbox: Sandbox) -> None:
     """It reads what is typed, and sees that it talks to a terminal."""
-    box.write(
+    sandbox.write(
         "talk.py",
         "import sys, os\n"
         "print('tty', sys.stdin.isatty(), sys.stdout.isatty(), os.get_terminal_size().columns)\n"
         "print('hello', input('name? '))\n",
     )
-    terminal = Terminal(box, "run", "talk.py")
+    terminal = Terminal(sandbox, "run", "talk.py")
     terminal.expect("tty True True 80")
     terminal.expect("name? ")
     terminal.type("Ada\n")
@@ -58,26 +58,26 @@ def test_a_program_has_the_terminal_for_its_own(box: Box) -> None:
 
 
 @pytest.mark.every_python
-def test_ctrl_c_reaches_the_program_and_its_code_comes_back(box: Box) -> None:
+def test_ctrl_c_reaches_the_program_and_its_code_comes_back(sandbox: Sandbox) -> None:
     """As KeyboardInterrupt, once."""
-    box.write("loop.py", LOOP)
-    terminal = Terminal(box, "run", "loop.py")
+    sandbox.write("loop.py", LOOP)
+    terminal = Terminal(sandbox, "run", "loop.py")
     terminal.expect("pid ")
     terminal.type("\x03")
     assert terminal.wait() == 5
     assert terminal.screen.count("interrupted") == 1
 
 
-def test_ctrl_c_ends_the_programs_children_too(box: Box) -> None:
+def test_ctrl_c_ends_the_programs_children_too(sandbox: Sandbox) -> None:
     """The whole process group hears it, as in a shell."""
-    box.write(
+    sandbox.write(
         "parent.py",
         "import subprocess, sys\n"
         "child = subprocess.Popen(['sleep', '1000'])\n"
         "print('pid', child.pid, flush=True)\n"
         "sys.exit(3 if child.wait() == -2 else 4)\n",
     )
-    terminal = Terminal(box, "run", "parent.py")
+    terminal = Terminal(sandbox, "run", "parent.py")
     child = _pid(terminal.expect("pid "))
     terminal.expect("\n")
     terminal.type("\x03")
@@ -86,14 +86,14 @@ def test_ctrl_c_ends_the_programs_children_too(box: Box) -> None:
 
 
 @pytest.mark.every_python
-def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
+def test_ctrl_z_stops_the_program_and_continuing_wakes_it(sandbox: Sandbox) -> None:
     """Job control of the shell works."""
-    box.write(
+    sandbox.write(
         "count.py",
         "import os, time\nprint('pid', os.getpid(), flush=True)\n"
         "while not os.path.exists('stop'): time.sleep(0.02)\nprint('woken')\n",
     )
-    terminal = Terminal(box, "run", "count.py")
+    terminal = Terminal(sandbox, "run", "count.py")
     program = _pid(terminal.expect("pid "))
 
     def state(pid: int) -> str:
@@ -106,19 +106,19 @@ def test_ctrl_z_stops_the_program_and_continuing_wakes_it(box: Box) -> None:
     wait_for(lambda: state(terminal.pid) == "T", "the command is stopped")
     os.kill(terminal.pid, signal.SIGCONT)
     wait_for(lambda: state(program) in "SR", "the program runs again")
-    box.write("stop", "")
+    sandbox.write("stop", "")
     terminal.expect("woken")
     assert terminal.wait() == 0
 
 
 @pytest.mark.every_python
 @pytest.mark.parametrize("first", ["", "import tensorflow"])
-def test_a_line_is_typed_in_as_with_python(box: Box, first: str) -> None:
+def test_a_line_is_typed_in_as_with_python(sandbox: Sandbox, first: str) -> None:
     """TensorFlow brings an editor of lines along, where Python does (3.13)."""
-    box.write("ask.py", f"{first}\nprint('got', ascii(input('say: ')))")
+    sandbox.write("ask.py", f"{first}\nprint('got', ascii(input('say: ')))")
     answers = []
     for command in ([sys.executable], [*SUBLET, "run"]):
-        terminal = Terminal(box, "ask.py", command=command)
+        terminal = Terminal(sandbox, "ask.py", command=command)
         terminal.expect("say: ")
         terminal.type("end\x01start\r")
         answers.append(terminal.expect("got '").rpartition("got ")[2].split()[0])
@@ -140,40 +140,41 @@ def slow_python(tmp_path: Path) -> tuple[str, Path]:
 
 
 def test_ctrl_z_while_tensorflow_is_loaded_stops_the_program_too(
-    box: Box, slow_python: tuple[str, Path]
+    sandbox: Sandbox, slow_python: tuple[str, Path]
 ) -> None:
     """It is started when the command goes on, and not before."""
     python, go = slow_python
-    box.write("train.py", "open('ran', 'w').close()")
-    terminal = Terminal(box, "run", "--python", python, "train.py")
+    sandbox.write("train.py", "open('ran', 'w').close()")
+    terminal = Terminal(sandbox, "run", "--python", python, "train.py")
     terminal.expect("being loaded")
     terminal.type("\x1a")
     wait_for(
-        lambda: any("is stopped" in row["reason"] for row in box.status()["waiting"]),
+        lambda: any("is stopped" in row["reason"] for row in sandbox.status()["waiting"]),
         "the broker knows that the command is stopped",
     )
     go.touch()
     wait_for(
         lambda: any(
-            (row["python"], row["state"]) == (python, "warm") for row in box.status()["nurseries"]
+            (row["python"], row["state"]) == (python, "warm")
+            for row in sandbox.status()["nurseries"]
         ),
         "TensorFlow is loaded",
     )
-    assert box.status()["leases"] == []
-    assert not (box.work / "ran").exists()
+    assert sandbox.status()["leases"] == []
+    assert not (sandbox.work / "ran").exists()
     os.kill(terminal.pid, signal.SIGCONT)
     assert terminal.wait() == 0
-    assert (box.work / "ran").exists()
+    assert (sandbox.work / "ran").exists()
 
 
 @pytest.mark.every_python
 @pytest.mark.parametrize("how", ["\x03", "\x1c", "TERM", "closed"])
 def test_a_command_ends_at_once_while_tensorflow_is_loaded(
-    box: Box, slow_python: tuple[str, Path], how: str
+    sandbox: Sandbox, slow_python: tuple[str, Path], how: str
 ) -> None:
     """By a key, by a signal, or because its terminal was closed."""
-    box.write("train.py", "open('ran', 'w').close()")
-    terminal = Terminal(box, "run", "--python", slow_python[0], "train.py")
+    sandbox.write("train.py", "open('ran', 'w').close()")
+    terminal = Terminal(sandbox, "run", "--python", slow_python[0], "train.py")
     terminal.expect("being loaded")
     if how == "closed":
         terminal.hang_up()
@@ -184,21 +185,21 @@ def test_a_command_ends_at_once_while_tensorflow_is_loaded(
     else:
         terminal.type(how)
         assert terminal.wait() == 128 + {"\x03": signal.SIGINT, "\x1c": signal.SIGQUIT}[how]
-    wait_for(lambda: box.status()["waiting"] == [], "the job is withdrawn")
+    wait_for(lambda: sandbox.status()["waiting"] == [], "the job is withdrawn")
     slow_python[1].touch()  # So that the nursery, which nobody wants any more, is soon done.
-    assert not (box.work / "ran").exists()
+    assert not (sandbox.work / "ran").exists()
 
 
-def test_a_resized_window_is_noticed(box: Box) -> None:
+def test_a_resized_window_is_noticed(sandbox: Sandbox) -> None:
     """SIGWINCH is passed on."""
-    box.write(
+    sandbox.write(
         "size.py",
         "import os, signal, time\nseen = []\n"
         "signal.signal(signal.SIGWINCH, lambda *_: seen.append(os.get_terminal_size().columns))\n"
         "print('ready', flush=True)\n"
         "while not seen: time.sleep(0.02)\nprint('columns', seen[0])\n",
     )
-    terminal = Terminal(box, "run", "size.py")
+    terminal = Terminal(sandbox, "run", "size.py")
     terminal.expect("ready")
     terminal.resize(30, 123)
     terminal.expect("columns 123")
@@ -206,34 +207,34 @@ def test_a_resized_window_is_noticed(box: Box) -> None:
 
 
 @pytest.mark.every_python
-def test_closing_the_terminal_ends_the_program(box: Box) -> None:
+def test_closing_the_terminal_ends_the_program(sandbox: Sandbox) -> None:
     """It gets SIGHUP, as without us, and the lease ends."""
-    box.write("loop.py", LOOP)
-    terminal = Terminal(box, "run", "--name", "hung-up", "loop.py")
+    sandbox.write("loop.py", LOOP)
+    terminal = Terminal(sandbox, "run", "--name", "hung-up", "loop.py")
     program = _pid(terminal.expect("pid "))
-    assert "hung-up" in _leases(box)
+    assert "hung-up" in _leases(sandbox)
     terminal.hang_up()
     wait_for(lambda: _gone(program), "the program has ended")
-    wait_for(lambda: "hung-up" not in _leases(box), "the lease has ended")
+    wait_for(lambda: "hung-up" not in _leases(sandbox), "the lease has ended")
     os.waitpid(terminal.pid, 0)
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_killing_the_command_ends_the_program(box: Box, stubborn: bool) -> None:
+def test_killing_the_command_ends_the_program(sandbox: Sandbox, stubborn: bool) -> None:
     """With SIGTERM first; one that ignores it is ended all the same."""
     ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if stubborn else ""
-    box.write("loop.py", ignore + LOOP)
-    terminal = Terminal(box, "run", "--name", "killed", "loop.py")
+    sandbox.write("loop.py", ignore + LOOP)
+    terminal = Terminal(sandbox, "run", "--name", "killed", "loop.py")
     program = _pid(terminal.expect("pid "))
     terminal.kill()
     wait_for(lambda: _gone(program), "the program has ended")
-    wait_for(lambda: "killed" not in _leases(box), "the lease has ended")
+    wait_for(lambda: "killed" not in _leases(sandbox), "the lease has ended")
     os.waitpid(terminal.pid, 0)
 
 
-def test_what_a_program_leaves_behind_ends_with_it(box: Box) -> None:
+def test_what_a_program_leaves_behind_ends_with_it(sandbox: Sandbox) -> None:
     """Even a child that has made a session of its own and ignores everything."""
-    box.write(
+    sandbox.write(
         "leave.py",
         "import subprocess, sys\n"
         "code = ('import signal, time, os\\n'\n"
@@ -244,15 +245,15 @@ def test_what_a_program_leaves_behind_ends_with_it(box: Box) -> None:
         "                         stdout=subprocess.PIPE, text=True)\n"
         "print(child.stdout.readline(), flush=True)\n",
     )
-    answer = box.sublet("run", "--name", "leaver", "leave.py", check=True)
+    answer = sandbox.sublet("run", "--name", "leaver", "leave.py", check=True)
     assert _gone(_pid(answer.stdout))
-    assert "leaver" not in _leases(box)
+    assert "leaver" not in _leases(sandbox)
 
 
-def test_a_pipe_closes_when_the_program_has_ended(box: Box) -> None:
+def test_a_pipe_closes_when_the_program_has_ended(sandbox: Sandbox) -> None:
     """Nobody else keeps a program's streams open."""
-    box.write("many.py", "for i in range(100000): print(i)")
-    answer = box.start("run", "-q", "many.py")
+    sandbox.write("many.py", "for i in range(100000): print(i)")
+    answer = sandbox.start("run", "-q", "many.py")
     assert answer.stdout is not None
     assert answer.stdout.readline() == "0\n"
     assert answer.stdout.read().splitlines()[-1] == "99999"

@@ -3,7 +3,7 @@
 import os
 
 from sublet.serving.output_relay import OutputRelay
-from support.box import wait_for
+from support.sandbox import wait_for
 
 
 def test_each_line_is_made_plain_and_the_last_one_needs_no_end() -> None:

@@ -5,8 +5,8 @@ import pytest
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.control.versions import put
-from sublet.serving.metrics import Tally, add
-from sublet.serving.statistics import Inferences, model_statistics
+from sublet.serving.frontend.oip_codec import model_statistics
+from sublet.serving.metrics import Inferences, Tally, add
 
 CATALOGUE = put(Catalogue(), Version("a", 1, State.AVAILABLE))
 CATALOGUE = put(CATALOGUE, Version("a", 2, State.AVAILABLE))

@@ -15,7 +15,7 @@ from sublet.serving.control.config_files import decode_models
 from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend.backpressure import DelayedRefusals
 from sublet.serving.frontend.model_backend import Arrays
-from sublet.serving.statistics import Inferences
+from sublet.serving.metrics import Inferences
 
 PREDICT = "tensorflow/serving/predict"
 

@@ -16,8 +16,8 @@ from sublet.serving.frontend.grpc.connection import Connection
 from sublet.serving.frontend.grpc.server import GrpcServer
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.tls import Tls, context
-from support.box import PATIENCE
 from support.grpc_backend import StandInBackend
+from support.sandbox import PATIENCE
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sublet.serving.frontend.grpc import frames, hpack
-from support.box import PATIENCE
+from support.sandbox import PATIENCE
 
 POST = (
     (b":method", b"POST"),

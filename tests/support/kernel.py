@@ -7,7 +7,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from support.box import Box
+from support.sandbox import Sandbox
 
 
 class Kernel:
@@ -42,16 +42,16 @@ class Kernel:
 
 
 @contextmanager
-def kernel(box: Box, notebook: str, directory: Path) -> Iterator[Kernel]:
+def kernel(sandbox: Sandbox, notebook: str, directory: Path) -> Iterator[Kernel]:
     """One for this notebook; it is shut down at the dedent, as from Jupyter's menu."""
     manager = KernelManager(connection_file=str(directory / "kernel.json"))
     environ = {
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "IPYTHONDIR": str(directory),
         "JPY_SESSION_NAME": notebook,
-        **box.environ,
+        **sandbox.environ,
     }
-    manager.start_kernel(cwd=str(box.work), env=environ)
+    manager.start_kernel(cwd=str(sandbox.work), env=environ)
     client = manager.client()
     client.start_channels()
     try:

@@ -4,19 +4,19 @@ import subprocess
 import sys
 from typing import Any
 
-from support.box import PATIENCE, Box
+from support.sandbox import PATIENCE, Sandbox
 
 LOG = ("0000 00:00", "before absl::InitializeLog", "To enable the following instructions")
 """In lines of TensorFlow's own log."""
 OTHERS = ("bash:", "Terminated", "sublet: ")
 
 
-def shell(box: Box, command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    """Run a line of shell in the box; PLAIN and SUBLET stand for the two ways."""
-    environ = {**box.environ, "SUBLET": f"{sys.executable} -m sublet run"}
+def shell(sandbox: Sandbox, command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a line of shell in the sandbox; PLAIN and SUBLET stand for the two ways."""
+    environ = {**sandbox.environ, "SUBLET": f"{sys.executable} -m sublet run"}
     return subprocess.run(
         ["bash", "-c", command],
-        cwd=box.work,
+        cwd=sandbox.work,
         env={**environ, "PLAIN": sys.executable},
         text=True,
         capture_output=True,
@@ -25,10 +25,10 @@ def shell(box: Box, command: str, **options: Any) -> "subprocess.CompletedProces
     )
 
 
-def both(box: Box, command: str, way: str = "warm", **options: Any) -> tuple[str, str]:
+def both(sandbox: Sandbox, command: str, way: str = "warm", **options: Any) -> tuple[str, str]:
     """What a line prints with plain Python and under Sublet."""
-    plain = shell(box, command.replace("RUN", "$PLAIN"), **options)
-    ours = shell(box, command.replace("RUN", "$SUBLET"), **options)
+    plain = shell(sandbox, command.replace("RUN", "$PLAIN"), **options)
+    ours = shell(sandbox, command.replace("RUN", "$SUBLET"), **options)
     assert plain.returncode == ours.returncode, ours.stderr
     assert tidy(plain.stderr) == tidy(ours.stderr)
     assert_started(way, ours)

@@ -13,7 +13,7 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
 from sublet.serving.frontend.backpressure import DelayedRefusals
 from sublet.serving.frontend.model_backend import Arrays
-from sublet.serving.statistics import Inferences
+from sublet.serving.metrics import Inferences
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL = 1, 2, 3, 7, 9, 10
 PREDICT = "tensorflow/serving/predict"

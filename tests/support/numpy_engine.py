@@ -21,7 +21,7 @@ from sublet.engine.model_store import ModelStore
 from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
 from sublet.engine.signatures import Array, Bound, Gate
 from sublet.errors import ServingError
-from support.box import PATIENCE, wait_for
+from support.sandbox import PATIENCE, wait_for
 
 FLOAT, STRING = 1, 7
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from support.box import Box
+from support.sandbox import Sandbox
 
 _LOOP = """
 import contextlib, io, json, os, sys, traceback
@@ -35,11 +35,11 @@ for line in sys.stdin:
 class Resident:
     """One such process. Ends when its input does."""
 
-    def __init__(self, box: Box, *arguments: str, **environ: str) -> None:
+    def __init__(self, sandbox: Sandbox, *arguments: str, **environ: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _LOOP, *arguments],
-            cwd=box.work,
-            env={"TF_CPP_MIN_LOG_LEVEL": "3", **box.environ, **environ},
+            cwd=sandbox.work,
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **sandbox.environ, **environ},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -90,12 +90,12 @@ class Resident:
 
 
 @contextmanager
-def residents(box: Box) -> Iterator[Any]:
+def residents(sandbox: Sandbox) -> Iterator[Any]:
     """Make some; all of them are gone at the dedent."""
     made: list[Resident] = []
 
     def make(*arguments: str, **environ: str) -> Resident:
-        made.append(Resident(box, *arguments, **environ))
+        made.append(Resident(sandbox, *arguments, **environ))
         return made[-1]
 
     try:

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from support.box import PATIENCE, Box, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 MODELS = Path(__file__).parents[1] / "data" / "savedmodels"
 HALF = MODELS / "saved_model_half_plus_two_cpu" / "00000123"
@@ -34,10 +34,10 @@ def place(source: Path, root: Path, name: str, version: int) -> Path:
 class Server:
     """One `sublet serve`; ready when it is made."""
 
-    def __init__(self, box: Box, *words: str, ready: bool = True, **options: Any) -> None:
-        self.box = box
-        self._before = set(box.processes().items())
-        self.process = box.start(
+    def __init__(self, sandbox: Sandbox, *words: str, ready: bool = True, **options: Any) -> None:
+        self.sandbox = sandbox
+        self._before = set(sandbox.processes().items())
+        self.process = sandbox.start(
             "serve", *words, "--port", "auto", "--rest_api_port", "auto", "--json", **options
         )
         self.errors: list[str] = []
@@ -88,7 +88,7 @@ class Server:
     def children(self, part: str) -> list[int]:
         """The processes whose command line has this in it, and that it has started."""
         # A worker that was forked ahead has another command line once it is an engine.
-        new = self.box.processes().items() - self._before
+        new = self.sandbox.processes().items() - self._before
         return sorted(pid for pid, words in new if part in words)
 
     def signal(self, number: signal.Signals) -> None:
@@ -129,9 +129,9 @@ class Server:
             self.errors.append(line)
 
 
-def failed_to_start(box: Box, *words: str) -> str:
+def failed_to_start(sandbox: Sandbox, *words: str) -> str:
     """What a server that does not start says."""
-    done: subprocess.CompletedProcess[str] = box.sublet("serve", *words)
+    done: subprocess.CompletedProcess[str] = sandbox.sublet("serve", *words)
     assert done.returncode == 2, done.stdout + done.stderr
     return done.stderr
 

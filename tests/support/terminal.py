@@ -11,20 +11,24 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.box import PATIENCE, SUBLET, Box
+from support.sandbox import PATIENCE, SUBLET, Sandbox
 
 
 class Terminal:
     """A command as session leader on a terminal of its own: `sublet`, unless it is said."""
 
     def __init__(
-        self, box: Box, *words: str, cwd: Path | None = None, command: Sequence[str] = SUBLET
+        self,
+        sandbox: Sandbox,
+        *words: str,
+        cwd: Path | None = None,
+        command: Sequence[str] = SUBLET,
     ) -> None:
         self.screen = ""
         self.pid, self.master = pty.fork()
         if self.pid == 0:
-            os.chdir(cwd or box.work)
-            os.execve(command[0], [*command, *words], box.environ)
+            os.chdir(cwd or sandbox.work)
+            os.execve(command[0], [*command, *words], sandbox.environ)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
 
     def expect(self, text: str, seconds: float = PATIENCE) -> str:

@@ -20,14 +20,14 @@ from typing import Any
 
 import pytest
 
+from sublet.backends.backend import Ending
 from sublet.backends.local.launcher import Launcher
-from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import output_files, process_tree, subreaper
 from sublet.keeper.cgroup import Cgroup
 from sublet.reactor import Reactor
-from support.box import PATIENCE, wait_for
+from support.sandbox import PATIENCE, wait_for
 
 TESTS = Path(__file__).parents[1]
 

@@ -8,12 +8,12 @@ import sqlite3
 import sys
 
 from sublet import descriptors
+from sublet.backends.local.backend import LocalBackend
 from sublet.broker import log
 from sublet.broker.broker import Broker
 from sublet.broker.connections import Listener
 from sublet.broker.ledger import Ledger
 from sublet.broker.lock import Lock, only_broker
-from sublet.broker.requests import Requests
 from sublet.clock import SystemClock
 from sublet.devices import Probe
 from sublet.errors import BadRequest, SubletError, Superseded, WorldError
@@ -28,7 +28,7 @@ _LOOK = 2.0
 
 
 def main() -> int:
-    """Serve until told to go down. The descriptor named in argv hears `ready`, or why not."""
+    """Serve until asked to end. The descriptor named in argv gets `ready`, or why it is not."""
     report = int(sys.argv[1]) if len(sys.argv) > 1 else None
     descriptors.raise_limit()
     home = Home.find()
@@ -41,14 +41,14 @@ def main() -> int:
     except SubletError as error:
         _report(report, f"{type(error).__name__}\n{error.message}\n{error.hint}")
     except (OSError, sqlite3.Error) as error:
-        told = f"The state directory {home.path} cannot be used: {error}."
-        _report(report, f"{WorldError.__name__}\n{told}\nFree some space, or see {home.log}.")
+        message = f"The state directory {home.path} cannot be used: {error}."
+        _report(report, f"{WorldError.__name__}\n{message}\nFree some space, or see {home.log}.")
     return 1
 
 
 def _run(broker: Broker, listener: Listener, lock: Lock) -> int:
-    """Until it is told to end. A broker that has its home no longer ends at once, and touches
-    nothing: its workers and the socket may be another's by now."""
+    """Run until asked to end. A broker that has lost its home ends at once and touches nothing: its
+    workers and the socket may be another's by now."""
 
     def look() -> None:
         lock.check()
@@ -72,10 +72,11 @@ def _open(home: Home) -> tuple[Broker, Listener]:
     subreaper.adopt_orphans()
     cgroup.leave()
     reactor = Reactor()
-    broker = Broker(reactor, home, ledger, probe, SystemClock())
+    backend = LocalBackend(reactor, home)
+    broker = Broker(reactor, home, ledger, probe, SystemClock(), backend)
     collect_rarely()
-    _hear_signals(reactor, broker)
-    return broker, Listener(reactor, home.socket, Requests(broker))
+    _watch_signals(reactor, broker, backend)
+    return broker, Listener(reactor, home.socket, broker.requests)
 
 
 def collect_rarely() -> None:
@@ -98,19 +99,19 @@ def _cpu_memory() -> int | None:
         raise BadRequest(f"SUBLET_CPU_MEMORY={text!r}: {error.message}", error.hint) from None
 
 
-def _hear_signals(reactor: Reactor, broker: Broker) -> None:
+def _watch_signals(reactor: Reactor, broker: Broker, backend: LocalBackend) -> None:
     """Signals only make a note; the loop acts."""
     reading = subreaper.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT).reading
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def heard() -> None:
+    def signalled() -> None:
         numbers = os.read(reading, 4096)
         if signal.SIGCHLD in numbers:
-            broker.launcher.reap()
+            backend.reap()
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:
-            broker.ending = True
+            broker.end()
 
-    reactor.watch(reading, heard)
+    reactor.watch(reading, signalled)
 
 
 def _report(descriptor: int | None, text: str) -> None:

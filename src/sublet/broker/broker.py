@@ -1,359 +1,274 @@
-"""The broker's loop: hear, decide, write down, act.
+"""The broker's loop: hear, decide, commit, act.
 
-    hub.turn ──▶ callbacks ──▶ state.apply ──▶ plan ──▶ state.apply ──▶ ledger.commit ──▶ effects
+    reactor.run_once ──▶ events ──▶ state.apply ──▶ plan ──▶ state.apply ──▶ commit ──▶ effects
 
-Callbacks come from clients (`requests`) and from workers (`attempts`). Effects of a decision
-(accepting, granting, starting) wait until it is on disk: "accepted" means committed, and no worker
-is asked for whose lease a later broker would not find.
+Events come from clients (`requests`) and from the backend (`attempts`). Effects of a decision
+(accepting, granting, launching) wait until it is on disk: "accepted" means committed, and no worker
+is launched whose lease a later broker would not find.
 """
 
 import contextlib
 import sqlite3
-from collections.abc import Callable
 
-import msgspec
-
-from sublet.backends.local.in_process_leases import InProcessLeases
-from sublet.backends.local.launcher import Launcher
-from sublet.broker import device_usage, takeover
+from sublet.backends.backend import Backend
+from sublet.broker import takeover
 from sublet.broker.attempts import Attempts
-from sublet.broker.connections import ClientConnection
 from sublet.broker.dependencies import Dependencies
-from sublet.broker.device_usage import Strangers, UsageSample
-from sublet.broker.events import Granted, LeaseTrimmed, StopAsked, Withdrawn
+from sublet.broker.device_usage import DeviceUsage
+from sublet.broker.effects import (
+    Answer,
+    Confirmation,
+    ConfirmQueued,
+    Effect,
+    ForgetAttempt,
+    Launch,
+    Learn,
+    Notify,
+    SettleNested,
+)
+from sublet.broker.events import LeaseTrimmed
 from sublet.broker.job_clients import JobClients
+from sublet.broker.job_control import JobControl
 from sublet.broker.ledger import Ledger
 from sublet.broker.nested_leases import NestedLeases
-from sublet.broker.opportunistic import OpportunisticJobs
+from sublet.broker.planner import Planner
 from sublet.broker.queue import Queue
+from sublet.broker.requests import Requests
 from sublet.broker.size_estimates import SizeEstimator
-from sublet.broker.snapshots import Snapshots
+from sublet.broker.snapshot_feed import SnapshotFeed
+from sublet.broker.snapshots import RecentlyEnded, Snapshots
 from sublet.broker.starts import Starts
 from sublet.broker.subscriptions import Subscriptions
 from sublet.broker.trimmer import Trimmer
-from sublet.broker.unit_of_work import Undo, UnitOfWork
+from sublet.broker.unit_of_work import Committed, Undo, UnitOfWork
 from sublet.clock import Clock
 from sublet.devices import Probe
-from sublet.domain.device import Device
-from sublet.domain.job import Cause, Finished, Job, Outcome
-from sublet.domain.lease import Lease
-from sublet.errors import BadRequest, WorldError
+from sublet.errors import WorldError
 from sublet.home import Home
-from sublet.policy import admission
-from sublet.policy.admission import Grant, Plan
-from sublet.policy.capacity import Capacity
-from sublet.policy.wait_reasons import Reasons
 from sublet.reactor import Reactor
-from sublet.wire import messages
 
-_DOWN = "`sublet down --stop`"
-_RETRY_WRITING = 1.0
+_RETRY_COMMIT = 1.0
 _CHECKPOINT = 1.0
 _LOOK_AGAIN = 2.0
 """Seconds between looks at strangers' memory while somebody waits."""
 
 
 class Broker:
-    """All of it, in one thread."""
-
-    DOWN_CAME_FIRST = f"{_DOWN} came first"
+    """All parts of the broker and the loop that drives them, in one thread."""
 
     def __init__(
-        self, reactor: Reactor, home: Home, ledger: Ledger, probe: Probe, clock: Clock
+        self,
+        reactor: Reactor,
+        home: Home,
+        ledger: Ledger,
+        probe: Probe,
+        clock: Clock,
+        backend: Backend,
     ) -> None:
         self.reactor = reactor
         self.home = home
-        self.probe = probe
         self.clock = clock
+        self.backend = backend
         self.work = UnitOfWork(ledger)
         self.state = self.work.state
         self.clients = JobClients()
         self.subscriptions = Subscriptions()
-        self.snapshots = Snapshots(self)
-        self.submitters: dict[int, ClientConnection] = {}
-        """Who is to hear that the jobs up to this one were accepted."""
-        self.attempts = Attempts(self)
-        self.launcher = Launcher(reactor, home.runs, home.log, self.attempts)
-        self.in_process_leases = InProcessLeases(reactor, home.runs, self.attempts)
-        self.devices: dict[str, Device] = {device.id: device for device in probe.devices()}
-        self.opportunistic = OpportunisticJobs(self.launcher, self.devices)
-        self.estimator = SizeEstimator(ledger, self.devices)
-        self.dependencies = Dependencies(self.work)
-        self.starts = Starts(self)
-        self.queue = Queue(
-            self.state, self.estimator, self.dependencies, self.starts.unready, clock.now
-        )
-        self.strangers = Strangers()
         self.nested_leases = NestedLeases(self.state, home.runs)
-        self.began = clock.wall()
-        self.ending = False
-        self.closing = False
-        self.next_id = ledger.last_id() + 1
-        self.samples: dict[str, UsageSample] = {}
-        self.interrupted: set[str] = set()
-        """Attempts that their users have told to end."""
-        self.ends: dict[int, float] = {}
-        """When the jobs that run are expected to end, in monotonic time."""
+        self.estimator = SizeEstimator(ledger, {one.id: one for one in probe.devices()})
+        self.usage = usage = DeviceUsage(
+            probe, self.state, backend, self.nested_leases, self.estimator, clock
+        )
+        recently_ended = RecentlyEnded(self.work)
+        self.control = JobControl(
+            self.work,
+            backend,
+            self.clients,
+            self.nested_leases,
+            usage,
+            self.estimator,
+            clock,
+            reactor,
+            recently_ended.note,
+        )
+        self.attempts = Attempts(
+            self.work,
+            backend,
+            self.control,
+            self.clients,
+            usage,
+            self.nested_leases,
+            self.estimator,
+            clock,
+            reactor,
+            home,
+        )
+        backend.report_to(self.attempts)
+        self.dependencies = Dependencies(self.work)
+        self._starts = Starts(
+            self.work,
+            backend,
+            self.attempts,
+            self.clients,
+            usage,
+            self.nested_leases,
+            clock,
+            reactor,
+        )
+        self.queue = Queue(
+            self.state, self.estimator, self.dependencies, self._starts.unready, clock.now
+        )
+        self.planner = Planner(
+            self.work,
+            self.queue,
+            usage,
+            self.nested_leases,
+            self.dependencies,
+            self.control,
+            self.clients,
+            clock,
+        )
+        self.snapshots = Snapshots(
+            self.work, usage, self.queue, backend, self.estimator, clock, home, recently_ended
+        )
+        self.feed = SnapshotFeed(self.snapshots, self.work, clock, reactor)
+        self.requests = Requests(
+            self.work,
+            self.control,
+            self.clients,
+            usage,
+            self.estimator,
+            self.dependencies,
+            self.snapshots,
+            self.subscriptions,
+            self.feed,
+            backend,
+            clock,
+            home,
+        )
         self._trimmer = Trimmer(home.runs)
-        self._due: set[Callable[[], None]] = set()
-        takeover.take_over(self)
+        takeover.take_over(self.work, backend, self.control, usage, self.queue, reactor)
+        self.nested_leases.adopt()
+        backend.sweep({job.attempt_id for job in self.state.jobs()})
+        takeover.prune(self.work, home)
 
     def run(self) -> None:
-        """Until somebody says `down`."""
-        self._settle()
-        while not self.ending:
+        """Run until somebody says `down`."""
+        self.settle()
+        while not self.control.ending:
             self.reactor.run_once()
-            self._settle()
+            self.settle()
         self.close()
 
+    def end(self) -> None:
+        """Have `run` return after this turn."""
+        self.control.ending = True
+
     def close(self) -> None:
-        """End the nurseries and the ledger; workers and keepers go on."""
-        self.launcher.close()
-        self.in_process_leases.close()
+        """End the backend's warm processes and the ledger; workers and keepers go on."""
+        self.backend.close()
         self.work.ledger.close()
 
-    def down(self, connection: ClientConnection, stop: bool) -> None:
-        """End; programs go on unless they are to be stopped, and the queue stays in the ledger.
-
-        Lodgers go on in any case: they are somebody's notebook.
-        """
-        snapshot = self.snapshots.snapshot()
-        connection.reply(messages.Downed(snapshot.leases, snapshot.waiting, snapshot.waits))
-        self.closing = True
-        if not stop:
-            self.clients.broadcast(messages.Leaving())
-            self.ending = True
-            return
-        for job in self.state.jobs():
-            if job.holds is not None:
-                if job.spec.in_process is None:
-                    self.stop(job, _DOWN)
-            elif job.spec.client is not None:
-                self.withdraw(job, self.DOWN_CAME_FIRST)
-        self._end_when_idle()
-
-    def _end_when_idle(self) -> None:
-        if any(job.spec.in_process is None for job in self.state.holding()):
-            self.reactor.call_later(0.05, self._end_when_idle)
-        else:
-            self.ending = True
-
-    # The turn.
-
-    def _settle(self) -> None:
-        """After each turn: decide, write down, act; and again, as long as acting brings news."""
-        while self.work.news:
-            # What was measured is written first: the next of the same program is sized by it.
-            if self.work.changed and not self.work.unlearned:
-                self.work.changed = False
-                due = self.state.waits or self.queue.wait_queue or self.queue.behind
-                if due and not self.closing:
-                    self._follow(self.plan())
-            changed = self.work.unwritten()
-            undone, error = self.work.write()
-            if error is not None:
-                self._refuse(undone, error)
-                self.reactor.call_later(_RETRY_WRITING, self._look_again)
+    def settle(self) -> None:
+        """After each turn: plan, commit, perform; and again, as long as that brings news."""
+        work = self.work
+        while work.pending:
+            # What was measured is committed first: the next of the same program is sized by it.
+            if work.changed and not work.unlearned:
+                work.changed = False
+                if self.planner.due and not self.control.closing:
+                    self.planner.follow(self.planner.plan())
+            changed = work.uncommitted()
+            if not self.commit():
+                self.reactor.call_later(_RETRY_COMMIT, self._look_again)
                 break
             self.subscriptions.publish(changed, self.snapshots.row)
-            self.opportunistic.hold(self.state.holding(), self.samples)
-        if self.queue.behind and not self.closing:
-            self._once(0.0, self._revise)
+            self.feed.note(changed)
+            self.attempts.hold_opportunistic()
+        self._schedule_chores()
+
+    def commit(self) -> bool:
+        """Commit what is new and perform what follows; False if the disk does not take it."""
+        result = self.work.commit()
+        if isinstance(result, Committed):
+            for effect in result.effects:
+                self._perform(effect)
+            for confirmation in result.confirmations:
+                confirmation.connection.reply(confirmation.done)
+            return True
+        self._refuse(result.undone, result.error)
+        for confirmation in result.confirmations:
+            confirmation.connection.refuse(self._unwritten(confirmation, result.error))
+        return False
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Answer(connection=connection, message=message):
+                connection.reply(message)
+            case Notify(job=job, message=message):
+                self.clients.send(job, message)
+            case ConfirmQueued(jobs=queued):
+                submitter = self.clients.take_submitter(queued.jobs[-1])
+                if submitter is not None:
+                    submitter.reply(queued)
+            case Launch(job=job):
+                self._starts.start(job)
+            case SettleNested(job=outer):
+                self.nested_leases.settle(outer)
+            case ForgetAttempt(attempt_id=attempt_id):
+                self.backend.forget(attempt_id)
+            case Learn(job=learned):
+                self.queue.revise(self.estimator.measured(learned))
+                self.work.changed = True
+
+    def _schedule_chores(self) -> None:
+        """See that what is due later is done."""
+        if self.queue.behind and not self.control.closing:
+            self.reactor.call_once(0.0, self._revise)
         if self.state.waits:
-            self._once(_LOOK_AGAIN, self._look_again)
+            self.reactor.call_once(_LOOK_AGAIN, self._look_again)
         if self._trimmer.watches(self.state.holding()):
-            self._once(_LOOK_AGAIN, self._trim)
+            self.reactor.call_once(_LOOK_AGAIN, self._trim)
         if self.work.ledger.in_journal:
-            self._once(_CHECKPOINT, self._checkpoint)
-
-    def _once(self, seconds: float, act: Callable[[], None]) -> None:
-        """Later, unless it is to be done by then anyway."""
-
-        def due() -> None:
-            self._due.discard(act)
-            act()
-
-        if act not in self._due:
-            self._due.add(act)
-            self.reactor.call_later(seconds, due)
+            self.reactor.call_once(_CHECKPOINT, self._checkpoint)
 
     def _revise(self) -> None:
         """Go on with what the last plan has left for later; clients are heard in between."""
         self.work.changed = True
 
     def _look_again(self) -> None:
-        """Strangers come and go without telling us."""
+        """Plan again: strangers come and go without telling us."""
         self.work.changed = True
 
     def _trim(self) -> None:
-        """The room that settled programs do not need goes to those that wait."""
+        """Give the room that settled programs do not need to those that wait."""
         # What is lent now and then looks like room that is never needed.
         whole = [job for job in self.state.holding() if not self.nested_leases.has_lent(job)]
         for job, ceiling in self._trimmer.look(whole, self.clock.now()):
             self.work.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
 
     def _checkpoint(self) -> None:
-        """What was accepted stays in the ledger's journal for a moment only; so do environments of
-        jobs that have ended."""
+        """Keep what was committed in the ledger's journal for a moment only, and so the
+        environments of jobs that have ended."""
         with contextlib.suppress(sqlite3.Error):  # The disk is full; tried again after a turn.
             self.work.ledger.checkpoint()
 
     def _refuse(self, undone: list[Undo], error: sqlite3.Error) -> None:
-        """Say to those whose jobs could not be written down that they were not accepted."""
+        """Tell those whose jobs could not be committed that they were not accepted."""
         refusal = WorldError(
             f"The ledger cannot be written: {error}.",
             f"Free some space for {self.home.path}; nothing was started.",
         )
         for before, after in undone:
             if before is None:
-                connection = self.clients.part(after.id) or self.submitters.pop(after.id, None)
+                connection = self.clients.part(after.id) or self.clients.take_submitter(after.id)
                 if connection is not None:
                     connection.job = None
                     connection.refuse(refusal)
 
-    # Deciding.
-
-    def capacities(self, *outer: int) -> tuple[Capacity, ...]:
-        """How full the devices are now, and the leases with others within. `outer` are jobs whose
-        leases are wanted though nobody is within yet."""
-        nurseries = [n for n in self.launcher.nurseries.all() if n.state != "off"]
-        standing = sum(nursery.holds for nursery in nurseries)
-        return device_usage.capacities(
-            self.probe.facts(),
-            self.state.holding(),
-            self.samples,
-            standing,
-            self.strangers,
-            self.clock.now(),
-            self.ends,
-            self.nested_leases.lenders(*outer),
-        )
-
-    def plan(self) -> Plan:
-        """Who gets a lease now."""
-        capacities = self.capacities()
-        for number in self.work.take_touched():
-            self.queue.touch(number)
-        for job in self.queue.update(capacities):
-            self.withdraw(job, self.dependencies.hopeless(job), "dependency")
-        for job, why in list(
-            self.nested_leases.cramped(capacities, self.queue.wait_queue, self.clock.now())
-        ):
-            self.queue.wait_queue.take(job.id)
-            self.withdraw(job, why)
-        return admission.plan(capacities, self.queue.wait_queue, self.clock.now())
-
-    def plan_again(self, number: int) -> None:
-        """Something about this job has changed of which the books know nothing."""
-        self.queue.touch(number)
-        self.work.changed = True
-
-    def plan_after(self, delay: float, number: int) -> None:
-        """Plan again when a job that was put off may start."""
-        if delay:
-            self.reactor.call_later(delay, lambda: self.plan_again(number))
-
-    def _follow(self, plan: Plan) -> None:
-        now = self.clock.now()
-        for grant in plan.grants:
-            self._grant(self.state[grant.job], grant)
-        for preemption in plan.preempt:
-            self.stop(self.state[preemption.job], "preempted")
-        self.queue.wait_queue.follow(plan, now)
-        # Only those who listen are told: the others' reasons are made when somebody asks.
-        present = [job for job in self.clients.jobs() if job in self.queue.wait_queue]
-        if not present:
-            return
-        reasons = Reasons(self.capacities(), self.queue.wait_queue, now, present)
-        for number in present:
-            self.clients.send_if_new(number, messages.Waits(reasons.why(number, estimate=False)))
-
-    def _grant(self, job: Job, grant: Grant) -> None:
-        outer = self.state[job.spec.within].lease if job.spec.within is not None else None
-        lease = Lease(
-            device=grant.device if outer is None else outer.device,
-            ceiling=grant.size.ceiling,
-            charge=grant.charge,
-            basis=grant.size.basis,
-            cpus=self._processors(job),
-            roomy=grant.size.roomy,
-        )
-        self.expect(job, self.clock.now())
-        self.work.decided(
-            job,
-            Granted(job.id, self.clock.wall(), self.clock.now(), lease),
-            lambda: self.nested_leases.settle(job.spec.within),
-            lambda: self.clients.send(job.id, messages.Granted(lease, job.attempt)),
-            lambda: self.starts.start(job.id),
-        )
-
-    def _processors(self, job: Job) -> tuple[int, ...]:
-        """The least used processors, as many as the job asked for; empty if it did not ask."""
-        if job.spec.cpus is None:
-            return ()
-        used = [cpu for other in self.state.holding() if other.lease for cpu in other.lease.cpus]
-        mine = sorted(job.spec.surroundings.affinity, key=lambda cpu: (used.count(cpu), cpu))
-        return tuple(sorted(mine[: job.spec.cpus]))
-
-    def expect(self, job: Job, since: float) -> None:
-        """It was granted its lease then: note when it is likely to end, if anybody can tell."""
-        expected = self.estimator.expected(job)
-        if expected is not None:
-            self.ends[job.id] = since + expected
-
-    def suggest(self, job: Job, lease: Lease, outcome: Outcome) -> int | None:
-        """After an out-of-memory: a larger ceiling that the device could give."""
-        if outcome.cause != "lease exceeded":
-            return None
-        return self.estimator.suggest(job, lease, outcome, self.capacities())
-
-    # What is done to one job.
-
-    def job(self, number: int) -> Job:
-        """This job, live or finished."""
-        job = self.work.find(number)
-        if job is None:
-            raise BadRequest(f"There is no job {number}.", "`sublet ps` shows which there are.")
-        return job
-
-    def stop(self, job: Job, why: str) -> None:
-        """Ask a job's tree to end; its lease ends when the exit is seen."""
-        self.work.happened(StopAsked(job.id, why))
-        self.launcher.stop(job.attempt_id, why, job.spec.grace)
-
-    def resume(self, job: Job) -> None:
-        """Let a paused tree go on; what it did before says nothing of what it does now."""
-        if (sample := self.samples.get(job.attempt_id)) is not None:
-            self.samples[job.attempt_id] = msgspec.structs.replace(sample, busy=None)
-        self.launcher.pause(job.attempt_id, False)
-
-    def withdraw(self, job: Job, why: str, cause: Cause = "stopped") -> None:
-        """A job that holds nothing is not wanted any more."""
-        outcome = Outcome(cause, 143, message=why)
-        self.close_job(self.work.happened(Withdrawn(job.id, self.clock.wall(), outcome)))
-
-    def end_inner(self, outer: Job) -> None:
-        """What came out of a lease goes with it."""
-        why = f"#{outer.id}, out of whose lease its own came, has ended"
-        for job in self.state.within(outer.id):
-            if job.holds is not None:
-                self.stop(job, why)
-            else:
-                self.withdraw(job, why)
-
-    def close_job(self, job: Job) -> None:
-        """The job has finished: let its streams go, then say so."""
-        self.snapshots.note_end(job)
-        self.nested_leases.settle(job.spec.within)
-        connection = self.clients.part(job.id)
-        if connection is not None:
-            self.send_ended(connection, job)
-
-    def send_ended(self, connection: ClientConnection, job: Job) -> None:
-        """Say how a finished job has ended."""
-        assert isinstance(job.state, Finished)
-        outcome, lease = job.state.outcome, job.state.lease
-        suggest = self.suggest(job, lease, outcome) if lease is not None else None
-        connection.reply(
-            messages.Ended(job.id, outcome, lease, job.state.how, job.attempt, suggest)
+    def _unwritten(self, confirmation: Confirmation, error: sqlite3.Error) -> WorldError:
+        """The action was done all the same: it may be the way to have some space again."""
+        return WorldError(
+            f"{'; '.join(confirmation.done.said)}. But the ledger cannot be written: {error}.",
+            f"Free some space for {self.home.path}: a broker that ends before it is written "
+            "takes it for not done.",
         )

@@ -25,7 +25,7 @@ _PAUSE = 1.0
 
 
 class ClientConnection:
-    """One client. After `close` it takes and gives nothing."""
+    """The connection of one client. After `close` it neither reads nor sends."""
 
     def __init__(self, reactor: Reactor, sock: socket.socket, handler: "RequestHandler") -> None:
         self.frames = Frames(sock)
@@ -46,7 +46,7 @@ class ClientConnection:
             self.close()
 
     def refuse(self, error: SubletError) -> None:
-        """Say no, and why."""
+        """Send a refusal with the error's kind, message and hint."""
         self.reply(Refused(type(error).__name__, error.message, error.hint))
 
     def take_streams(self) -> list[int]:
@@ -55,7 +55,7 @@ class ClientConnection:
         return streams
 
     def close(self) -> None:
-        """End the connection; the desk is told once."""
+        """End the connection; the handler is told once."""
         if self.open:
             self.open = False
             self._reactor.unwatch(self.frames.sock)
@@ -103,20 +103,20 @@ class ClientConnection:
 
 
 class RequestHandler(Protocol):
-    """Who deals with what clients want."""
+    """Deals with the requests of clients."""
 
     def handle(self, connection: ClientConnection, request: Request) -> None:
-        """A request has come in."""
+        """Deal with a request that has come in."""
 
     def disconnected(self, connection: ClientConnection) -> None:
-        """The client is gone."""
+        """The client is gone; called once for each connection."""
 
 
 class Listener:
-    """The socket that clients knock at: private to the user, and checked again for each.
+    """The socket that clients connect to: private to the user, and each peer is checked again.
 
-    There is room for as many as there are descriptors, less those that our own work needs. Who
-    comes when there is none takes the place of one that has asked nothing, or is told so.
+    There may be as many connections as there are descriptors, less those that our own work needs.
+    When there are no more, a new one takes the place of one that has asked nothing, or is refused.
     """
 
     def __init__(self, reactor: Reactor, path: str, handler: RequestHandler) -> None:

@@ -12,7 +12,7 @@ from sublet.policy.retry import ending
 
 
 class Dependencies:
-    """Reads the books; remembers how finished jobs have ended."""
+    """Looks jobs up, and remembers how finished ones have ended."""
 
     def __init__(self, work: UnitOfWork) -> None:
         self._state = work.state
@@ -55,7 +55,7 @@ class Dependencies:
         return ""
 
     def forget(self, number: int) -> None:
-        """This job is live again."""
+        """Look this job up anew: it is live again."""
         self._ended.pop(number, None)
 
     def _failure(self, number: int) -> str | None:

@@ -20,8 +20,15 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sublet.backends.backend import Backend
+from sublet.broker.nested_leases import NestedLeases
+from sublet.broker.size_estimates import SizeEstimator
+from sublet.broker.state import State
+from sublet.clock import Clock
+from sublet.devices import Probe
 from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Job, Paused, Running
+from sublet.domain.lease import Lease
 from sublet.policy.capacity import Capacity, Holding
 
 SETTLING = 5.0
@@ -112,6 +119,75 @@ def in_use(job: Job, facts: DeviceFacts, samples: dict[str, UsageSample]) -> int
     pids = _pids(job, samples)
     amounts = [h.bytes for h in facts.holders if h.pid in pids and h.bytes is not None]
     return sum(amounts) if amounts else None
+
+
+class DeviceUsage:
+    """What is in use on the devices at this moment; plans and snapshots start from it."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        state: State,
+        backend: Backend,
+        nested_leases: NestedLeases,
+        estimator: SizeEstimator,
+        clock: Clock,
+    ) -> None:
+        self.devices = estimator.devices
+        self.samples: dict[str, UsageSample] = {}
+        """What the attempts' trees were last seen to use, by attempt id."""
+        self.expected_ends: dict[int, float] = {}
+        """When the jobs that run are expected to end, in monotonic time."""
+        self._probe = probe
+        self._state = state
+        self._backend = backend
+        self._nested_leases = nested_leases
+        self._estimator = estimator
+        self._clock = clock
+        self._strangers = Strangers()
+
+    @property
+    def driver(self) -> str:
+        """The version of the GPU driver."""
+        return self._probe.driver
+
+    def facts(self) -> dict[str, DeviceFacts]:
+        """What the system says of each device now."""
+        return self._probe.facts()
+
+    def capacities(self, *outer: int) -> tuple[Capacity, ...]:
+        """How full the devices are now, and the leases with others within. `outer` are jobs whose
+        leases are wanted though nobody is within yet."""
+        return capacities(
+            self._probe.facts(),
+            self._state.holding(),
+            self.samples,
+            self._backend.standing(),
+            self._strangers,
+            self._clock.now(),
+            self.expected_ends,
+            self._nested_leases.lenders(*outer),
+        )
+
+    def expect_end(self, job: Job, since: float) -> None:
+        """Its lease was granted then: note when the job is likely to end, if anybody can tell."""
+        expected = self._estimator.expected(job)
+        if expected is not None:
+            self.expected_ends[job.id] = since + expected
+
+    def lease_ended(self, lease: Lease, now: float) -> None:
+        """The driver may go on showing this lease's memory for a moment."""
+        self._strangers.lease_ended(lease.device, lease.charge, now)
+
+    def forget(self, job: Job) -> None:
+        """The job's current attempt is over."""
+        self.samples.pop(job.attempt_id, None)
+        self.expected_ends.pop(job.id, None)
+
+    def forget_pace(self, attempt_id: str) -> None:
+        """A tree goes on after a pause: how busy it was before says nothing of what it does now."""
+        if (sample := self.samples.get(attempt_id)) is not None:
+            self.samples[attempt_id] = replace(sample, busy=None)
 
 
 class _Tenants:

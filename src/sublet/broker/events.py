@@ -7,7 +7,7 @@ from sublet.domain.lease import Lease
 
 
 class Submitted(Struct, frozen=True):
-    """A job was accepted."""
+    """A new job was accepted."""
 
     job: Job
 
@@ -84,7 +84,7 @@ class Held(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """It may go on."""
+    """It may go on after a pause."""
 
     job: int
     at: float

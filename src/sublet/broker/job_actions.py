@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from sublet.broker import job_limits
-from sublet.broker.events import Held, Released, Reopened
-from sublet.domain.job import Finished, Job, Paused, Starting, Waiting
+from sublet.broker.dependencies import Dependencies
+from sublet.broker.events import Reopened
+from sublet.broker.job_control import JobControl
+from sublet.broker.unit_of_work import UnitOfWork
+from sublet.clock import Clock
+from sublet.domain.job import CANCELLED, Finished, Job, Paused, Starting, Waiting
 from sublet.errors import BadRequest
 from sublet.text import plain
 from sublet.wire.messages import Verb
-
-if TYPE_CHECKING:
-    from sublet.broker.broker import Broker
 
 _PASSING = (b"_", b"OLDPWD")
 """Variables of the shell that change with each command."""
@@ -22,21 +22,26 @@ _MOST_NAMES = 5
 
 
 class JobActions:
-    """The broker's hand on single jobs."""
+    """Checks that an action is possible, and does it."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self, work: UnitOfWork, control: JobControl, dependencies: Dependencies, clock: Clock
+    ) -> None:
+        self._work = work
+        self._control = control
+        self._dependencies = dependencies
+        self._clock = clock
 
     def perform(
         self, verb: Verb, numbers: tuple[int, ...], environ: dict[bytes, bytes]
     ) -> tuple[str, ...]:
-        """Do it to all of them, if it can be done to all; says what was done to each. Those that
-        are done again get this environment.
+        """Do it to all of these jobs, or raise BadRequest and do it to none; returns what was done
+        to each. With `retry`, the jobs get this environment.
 
-        Who ends an array has no part in which of it have finished by then: those are passed over,
-        unless there is nobody else.
+        Whoever ends an array cannot know which of it have finished by then: those are passed over,
+        unless all have finished.
         """
-        jobs = [self._broker.job(number) for number in dict.fromkeys(numbers)]
+        jobs = [self._work.job(number) for number in dict.fromkeys(numbers)]
         over = [job.id for job in jobs if verb != "retry" and isinstance(job.state, Finished)]
         passed = frozenset(over) if len(over) < len(jobs) else frozenset()
         for job in jobs:
@@ -44,7 +49,7 @@ class JobActions:
                 continue
             _check(verb, job)
             if verb == "retry":
-                self._broker.dependencies.check(job.spec, job.id, revived=numbers)
+                self._dependencies.check(job.spec, job.id, revived=numbers)
         actions: dict[Verb, Callable[[Job], str]] = {
             "cancel": self._cancel,
             "pause": self._pause,
@@ -61,42 +66,36 @@ class JobActions:
         if isinstance(job.state, Finished):
             return "was cancelled"
         if job.holds is None:
-            self._broker.withdraw(job, "`sublet cancel`", "cancelled")
+            self._control.withdraw(job, "`sublet cancel`", CANCELLED)
             return "is cancelled; it had not started"
-        self._broker.stop(job, "cancelled")
+        self._control.stop(job, CANCELLED)
         return "is being stopped"
 
     def _pause(self, job: Job) -> str:
-        self._broker.work.happened(Held(job.id, self._broker.clock.wall()))
+        self._control.pause(job)
         if job.holds is None:
             return f"waits, and is not started before `sublet resume {job.id}`"
-        self._broker.launcher.pause(job.attempt_id, True)
         if isinstance(job.state, Starting):
             return "is starting, and is paused as soon as it runs"
         return "is paused; it keeps its lease"
 
     def _resume(self, job: Job) -> str:
-        clock = self._broker.clock
-        self._broker.work.happened(Released(job.id, clock.wall(), clock.now()))
-        if job.holds is None:
-            return "is in the queue again"
-        self._broker.resume(job)
-        return "goes on"
+        self._control.resume(job)
+        return "is in the queue again" if job.holds is None else "goes on"
 
     def _retry(self, job: Job, environ: dict[bytes, bytes]) -> str:
-        clock = self._broker.clock
         around = replace(job.spec.surroundings, environ=environ, forgotten=())
         again = replace(
             job,
             spec=replace(job.spec, surroundings=around),
-            state=Waiting(clock.wall(), clock.now()),
+            state=Waiting(self._clock.wall(), self._clock.now()),
             attempt=job.attempt + 1,
             failures=0,
             past=(),
         )
         job_limits.check(again.spec)
-        self._broker.dependencies.forget(job.id)
-        self._broker.work.happened(Reopened(self._broker.work.ledger.common.share(again)))
+        self._dependencies.forget(job.id)
+        self._work.happened(Reopened(self._work.ledger.common.share(again)))
         return f"is in the queue again, as attempt {again.attempt}{_missing(job, environ)}"
 
 

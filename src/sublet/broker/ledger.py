@@ -171,12 +171,12 @@ class Ledger:
         return {number for (number,) in self._db.execute("SELECT id FROM jobs")}
 
     def fact(self, name: str) -> str | None:
-        """Something that was noted."""
+        """A value that was noted under this name; None if none was."""
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def note(self, name: str, value: str) -> None:
-        """Note something; durable with the next `commit`."""
+        """Note a value under a name; durable with the next `commit`."""
         self._begin()
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
@@ -261,7 +261,7 @@ class Counter:
 
     @staticmethod
     def path(ledger: Path) -> Path:
-        """Where it is."""
+        """The counter's own file, beside the ledger."""
         return ledger.with_suffix(".commits")
 
     @classmethod
@@ -276,7 +276,7 @@ class Counter:
 
     @classmethod
     def start(cls, ledger: Path, number: int) -> None:
-        """Begin anew with this number."""
+        """Write this number as that of the last commit."""
         cls.path(ledger).write_bytes(b"%020d\n" % number)
 
     def write(self, number: int) -> None:
@@ -286,7 +286,7 @@ class Counter:
                 os.pwrite(self._number, b"%020d\n" % number, 0)
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file; no commit is counted any more."""
         if self._number is not None:
             os.close(self._number)
             self._number = None

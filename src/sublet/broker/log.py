@@ -1,4 +1,4 @@
-"""The broker's own words, for whoever looks for a fault. A disk that is full makes them few."""
+"""The broker's log. What a full disk does not take is dropped."""
 
 import contextlib
 import sys
@@ -7,12 +7,12 @@ import traceback
 
 
 def note(text: str) -> None:
-    """One line in the log; what cannot be written is dropped."""
+    """Write a line with the time."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     with contextlib.suppress(OSError, ValueError):
         print(f"{stamp} {text}", file=sys.stderr, flush=True)
 
 
 def note_fault(what: str) -> None:
-    """The exception that is being handled: a bug of ours."""
+    """Write down the exception that is being handled: a bug of ours."""
     note(f"{what}\n{traceback.format_exc()}")

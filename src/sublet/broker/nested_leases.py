@@ -1,7 +1,7 @@
 """Leases within leases: what a program has lent to the jobs that it started itself.
 
-Owns the ceiling that is left for such a program, and what is known of how much it lends. Who is
-within whom is the state's, who gets what the policy's.
+Owns the ceiling that is left for such a program, and what is known of how much it lends. The state
+knows which lease is within which; the policy decides who gets one.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ for the job in turn, and would do so for ever."""
 
 
 class NestedLeases:
-    """One for each broker."""
+    """Settles what is left of a lease for the program that has lent from it."""
 
     def __init__(self, state: State, runs: Path) -> None:
         self._state = state
@@ -47,7 +47,7 @@ class NestedLeases:
 
     def settle(self, number: int | None) -> None:
         """Something was granted or has ended within this job's lease: name what is left of it to
-        its program. Call it before anybody is told: they may act on it at once."""
+        its program. Call it before clients hear of it: they may act at once."""
         job = self._state.get(number) if number is not None else None
         if job is None or job.lease is None:
             return

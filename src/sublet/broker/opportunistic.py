@@ -1,11 +1,11 @@
-"""Opportunistic programs, held so that guaranteed ones do not feel them.
+"""Opportunistic programs, confined so that guaranteed ones do not feel them.
 
-Owns what each of them was last told. Never decides: `policy.service` does.
+Remembers what each of them was last confined to. Never decides: `policy.opportunistic` does.
 """
 
 from collections.abc import Mapping
 
-from sublet.backends.local.launcher import Launcher
+from sublet.backends.backend import Backend
 from sublet.broker.device_usage import UsageSample
 from sublet.devices import processors
 from sublet.domain.device import Device
@@ -14,18 +14,18 @@ from sublet.policy.opportunistic import Occupant, parts, turns
 
 
 class OpportunisticJobs:
-    """The broker's word to their keepers."""
+    """Has the backend confine opportunistic programs when something changes for them."""
 
-    def __init__(self, launcher: Launcher, devices: Mapping[str, Device]) -> None:
-        self._launcher = launcher
+    def __init__(self, backend: Backend, devices: Mapping[str, Device]) -> None:
+        self._backend = backend
         self._gpus = [device.id for device in devices.values() if device.kind == "gpu"]
         self._machine = processors()
-        # What an earlier broker has told them is not known: each is told once.
+        # What an earlier broker has asked for is not known: each is asked once.
         self._parts: dict[str, tuple[int, ...]] = {}
         self._turns: dict[str, float] = {}
 
     def hold(self, holding: list[Job], samples: Mapping[str, UsageSample]) -> None:
-        """Tell those for whom something has changed."""
+        """Confine those anew for whom something has changed."""
         running = [job for job in holding if isinstance(job.holds, Running)]
         if not any(job.spec.service == "opportunistic" for job in running):
             return
@@ -33,16 +33,16 @@ class OpportunisticJobs:
         for attempt_id, part in parts(self._machine, everybody).items():
             if self._parts.get(attempt_id) != part:
                 self._parts[attempt_id] = part
-                self._launcher.confine(attempt_id, part)
+                self._backend.confine(attempt_id, part)
         for gpu in self._gpus:
             here = tuple(_on_gpu(job) for job in running if job.lease and job.lease.device == gpu)
             for attempt_id, share in turns(here).items():
                 if self._turns.get(attempt_id) != share:
                     self._turns[attempt_id] = share
-                    self._launcher.duty(attempt_id, share)
+                    self._backend.set_duty(attempt_id, share)
 
     def forget(self, attempt_id: str) -> None:
-        """This attempt is over."""
+        """Forget an attempt that is over."""
         self._parts.pop(attempt_id, None)
         self._turns.pop(attempt_id, None)
 

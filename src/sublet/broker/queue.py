@@ -1,4 +1,4 @@
-"""The line of those who wait, kept in step with the state job by job.
+"""The wait queue, kept in step with the state job by job.
 
 A plan for ten thousand jobs must not begin by looking at all of them: only those of which something
 has changed are looked at again. Owns who is put off and why; never decides who starts.
@@ -21,7 +21,7 @@ _SLICE = 25
 
 
 class Queue:
-    """Puts jobs into the line and takes them out."""
+    """Puts jobs into the wait queue and takes them out."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Queue:
     def revise(self, numbers: Iterable[int]) -> None:
         """More is known of what these jobs need: they are looked at again, a slice at a time.
 
-        Until then they stand in the line with what was known before, which is no less safe.
+        Until then they stand in the queue with what was known before, which is no less safe.
         """
         self._outdated = dict.fromkeys(sorted({*self._outdated, *numbers}))
 
@@ -78,7 +78,8 @@ class Queue:
         return left if 0 < left <= job.state.delay else 0.0
 
     def update(self, capacities: tuple[Capacity, ...]) -> list[Job]:
-        """Bring the line up to date; returns jobs that can never start, for others have failed."""
+        """Bring the wait queue up to date; returns jobs that can never start, because jobs have
+        failed that they depend on."""
         hopeless: dict[int, Job] = {}
         if self._estimator.outdated(capacities):
             self.revise(job.id for job in self._state.waiting())

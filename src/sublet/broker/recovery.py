@@ -27,7 +27,7 @@ _AROUND = "digest, record"
 
 
 class Recovered(Struct, frozen=True):
-    """What was done."""
+    """What `recover` has found and where it put the damaged ledger."""
 
     aside: Path
     jobs: int

@@ -1,5 +1,6 @@
 """What a job would cost and need, from what the ledger knows of its program."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ _MATTERS = 16 * MiB
 """A change of what a process usually costs that is worth working out all offers again."""
 _USUAL_OUTSIDE = {"warm": 128 * MiB, "cold": 384 * MiB, "lodger": 384 * MiB}
 """What a process costs beside its pool, before any was measured. Those that hold a lease themselves
-are told apart: a notebook's own data is no cost of starting programs cold."""
+count apart ("lodger" in the ledger): a notebook's own data is no cost of starting programs cold."""
 
 
 class _Known(NamedTuple):
@@ -34,16 +35,16 @@ class _Known(NamedTuple):
     least: int
     offers: tuple[Offer, ...]
     otherwise: str
-    """Why there are none."""
+    """Why there are no offers; empty if there are."""
     expected: float | None
 
 
 class SizeEstimator:
-    """Reads the ledger; decides nothing."""
+    """Sizes jobs by what the ledger knows of their programs; keeps what it has worked out."""
 
     def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
         self._measurements = ledger.measurements
-        self._devices = devices
+        self.devices = devices
         self._offers: dict[int, _Known] = {}
         self._stands: tuple[tuple[str, int], ...] = ()
         self._usual: dict[str, int] = {}
@@ -110,7 +111,7 @@ class SizeEstimator:
     def _appraise(
         self, job: Job, capacities: tuple[Capacity, ...]
     ) -> tuple[tuple[Offer, ...], str]:
-        kinds = {device.kind for device in self._devices.values()}
+        kinds = {device.kind for device in self.devices.values()}
         overhead = {
             capacity.device.id: self.overhead(job, capacity.device) for capacity in capacities
         }
@@ -125,7 +126,7 @@ class SizeEstimator:
         """What one more process costs on a device, beside its ceiling."""
         if device.kind == "gpu":
             # Of a lease, the card's own size counts.
-            whole = (one.capacity for one in self._devices.values() if one.uuid == device.uuid)
+            whole = (one.capacity for one in self.devices.values() if one.uuid == device.uuid)
             return context_overhead(device.compute, next(whole, device.capacity))
         start = start_of(job)
         known = self._measurements.evidence(job, "cpu").outside
@@ -140,10 +141,10 @@ class SizeEstimator:
         """
         state = job.holds or job.state
         lease = state.lease if isinstance(state, Finished) else job.lease
-        device = self._devices.get(lease.device) if lease else None
+        device = self.devices.get(lease.device) if lease else None
         if device is None:
-            names = eligible(job.spec.device, capacities) or list(self._devices)
-            device = self._devices[names[0]]
+            names = eligible(job.spec.device, capacities) or list(self.devices)
+            device = self.devices[names[0]]
         capacity = _capacity(job.spec, device.id, capacities)
         assert capacity is not None
         peak = None
@@ -170,7 +171,7 @@ class SizeEstimator:
 
     def keep_forecast(self, spec: JobSpec, forecast: Forecast) -> None:
         """Keep what a probe on the CPU has found, for every kind of device there is."""
-        for kind in {device.kind for device in self._devices.values()}:
+        for kind in {device.kind for device in self.devices.values()}:
             outcome = forecast
             if kind == "gpu":
                 # Other kernels, other workspaces: the same order of magnitude, no more.
@@ -183,7 +184,7 @@ class SizeEstimator:
         """Refuse what can never be done."""
         names = eligible(spec.device, capacities, spec.within)
         if not names:
-            raise no_such_device(spec.device, list(self._devices.values()))
+            raise no_such_device(spec.device, list(self.devices.values()))
         most = len(spec.surroundings.affinity)
         if spec.cpus is not None and not 1 <= spec.cpus <= most:
             raise BadRequest(
@@ -206,10 +207,17 @@ class SizeEstimator:
         raise next((r for r in refusals if isinstance(r, TooLarge)), refusals[0])
 
     def suggest(
-        self, job: Job, lease: Lease, outcome: Outcome, capacities: tuple[Capacity, ...]
+        self,
+        job: Job,
+        lease: Lease | None,
+        outcome: Outcome,
+        capacities: Callable[[], tuple[Capacity, ...]],
     ) -> int | None:
-        """A larger ceiling that the device could give; None if it could give none."""
-        capacity = _capacity(job.spec, lease.device, capacities)
+        """After an out-of-memory: a larger ceiling that the device could give; None if it could
+        give none, or if the job ended otherwise."""
+        if lease is None or outcome.cause != "lease exceeded":
+            return None
+        capacity = _capacity(job.spec, lease.device, capacities())
         if capacity is None:
             return None
         most = most_ever(capacity, self.overhead(job, capacity.device)) // MiB * MiB

@@ -1,129 +1,268 @@
-"""What people and programs who look are shown. Changes nothing."""
+"""The broker's knowledge as rows, for people and programs that look. Changes nothing."""
 
 import itertools
 import os
 from collections import deque
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import sublet
-from sublet.broker import views
-from sublet.domain.job import Finished, Job
+from sublet.backends.backend import Backend
+from sublet.broker.device_usage import DeviceUsage, in_use
+from sublet.broker.queue import Queue
+from sublet.broker.size_estimates import SizeEstimator
+from sublet.broker.unit_of_work import UnitOfWork
+from sublet.clock import Clock
+from sublet.domain.device import DeviceFacts
+from sublet.domain.job import Finished, Job, Outcome, Paused, Running, Starting, Waiting
+from sublet.formats.usage_file import read_usage
+from sublet.home import Home
+from sublet.policy.retry import advice, ending
 from sublet.policy.wait_reasons import Reasons
+from sublet.units import format_seconds
 from sublet.wire import messages
-from sublet.wire.rows import JobRow, WaitingRow
-
-if TYPE_CHECKING:
-    from sublet.broker.broker import Broker
+from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, WaitingRow
 
 _REMEMBERED = 100
 """So many of those that ended last are known in the order of their ends."""
 _MOST_SHOWN = 100
 """So many of those who wait are in a snapshot; `sublet ps` has them all."""
+_JUST_CAME = "it has just come"
 
 
-class Snapshots:
-    """The broker's knowledge, drawn when somebody asks."""
+class RecentlyEnded:
+    """The jobs that ended last. A pool's workers are not remembered: they are too many, and the
+    owner of the pool has been told."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._of = broker
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
 
-    def snapshot(self) -> messages.Snapshot:
-        """All that is known now."""
-        facts = self._of.probe.facts()
-        return messages.Snapshot(
-            version=sublet.__version__,
-            pid=os.getpid(),
-            home=str(self._of.home.path),
-            up=self._of.clock.wall() - self._of.began,
-            driver=self._of.probe.driver,
-            devices=views.device_rows(self._of.capacities()),
-            leases=views.lease_rows(
-                self._of.state.holding(), facts, self._of.samples, self._of.home
-            ),
-            waiting=self._waiting_rows(),
-            nurseries=views.nursery_rows(self._of.launcher.nurseries.all()),
-            waits=len(self._of.queue.wait_queue),
-        )
-
-    def _waiting_rows(self) -> tuple[WaitingRow, ...]:
-        wait_queue = self._of.queue.wait_queue
-        first = self._first_waiting(_MOST_SHOWN)
-        reasons = Reasons(
-            self._of.capacities(), wait_queue, self._of.clock.now(), [job.id for job in first]
-        )
-        return views.waiting_rows(first, {job.id: reasons.why(job.id) for job in first})
-
-    def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> messages.Jobs:
-        """These jobs; without numbers, as many live ones and as many that ended last."""
-        if numbers:
-            return messages.Jobs(
-                self._rows([self._of.job(number) for number in dict.fromkeys(numbers)])
-            )
-        jobs = self._of.state.holding()
-        held = len(jobs)
-        jobs += self._first_waiting(live)
-        jobs += [job for job in self._of.state.paused() if job.holds is None]
-        ended = self._ended(finished)
-        left_out = len(self._of.state) - len(jobs[:live])
-        return messages.Jobs(
-            self._rows([*ended, *jobs[:live]]), held, len(self._of.state) - held, left_out
-        )
-
-    def note_end(self, job: Job) -> None:
-        """This one has finished. A pool's workers are not remembered: they are too many, and who
-        owns the pool has been told."""
+    def note(self, job: Job) -> None:
+        """This job has finished."""
         if not job.spec.is_pools:
-            self._lately.append(job.id)
+            self._numbers.append(job.id)
 
-    def _ended(self, count: int) -> list[Job]:
+    def latest(self, count: int) -> list[Job]:
         """The jobs that ended last, in that order; of more than are remembered, those that came
         last."""
         if count > _REMEMBERED:
-            return self._of.work.ledger.latest(count)
-        numbers = list(dict.fromkeys(reversed(self._lately)))
-        found = (self._of.work.find(number) for number in numbers)
+            return self._work.ledger.latest(count)
+        numbers = list(dict.fromkeys(reversed(self._numbers)))
+        found = (self._work.find(number) for number in numbers)
         ended = (job for job in found if job is not None and isinstance(job.state, Finished))
         return list(itertools.islice(ended, count))[::-1]
 
     @cached_property
-    def _lately(self) -> deque[int]:
-        """The numbers of those that ended last; of those that an earlier broker saw end, those
-        that came last."""
-        before = self._of.work.ledger.latest(10 * _REMEMBERED)
+    def _numbers(self) -> deque[int]:
+        """Oldest first; of those that an earlier broker saw end, those that came last."""
+        before = self._work.ledger.latest(10 * _REMEMBERED)
         return deque((job.id for job in before if not job.spec.is_pools), _REMEMBERED)
+
+
+class Snapshots:
+    """Draws rows when somebody asks."""
+
+    def __init__(
+        self,
+        work: UnitOfWork,
+        usage: DeviceUsage,
+        queue: Queue,
+        backend: Backend,
+        estimator: SizeEstimator,
+        clock: Clock,
+        home: Home,
+        recently_ended: RecentlyEnded,
+    ) -> None:
+        self._work = work
+        self._state = work.state
+        self._usage = usage
+        self._queue = queue
+        self._backend = backend
+        self._estimator = estimator
+        self._clock = clock
+        self._home = home
+        self._recently_ended = recently_ended
+        self._began = clock.wall()
+
+    def snapshot(self) -> messages.Snapshot:
+        """Devices, leases, the first of those who wait, and nurseries, as they are now."""
+        facts = self._usage.facts()
+        return messages.Snapshot(
+            version=sublet.__version__,
+            pid=os.getpid(),
+            home=str(self._home.path),
+            up=self._clock.wall() - self._began,
+            driver=self._usage.driver,
+            devices=self.devices(),
+            leases=tuple(self._lease_row(job, facts) for job in self._state.holding()),
+            waiting=self._waiting_rows(),
+            nurseries=self._backend.nurseries(),
+            waits=len(self._queue.wait_queue),
+        )
+
+    def devices(self) -> tuple[DeviceRow, ...]:
+        """How full each device is."""
+        return tuple(
+            DeviceRow(
+                device=capacity.device,
+                leased=sum(one.charge for one in capacity.holdings),
+                strangers=capacity.strangers,
+                standing=capacity.standing,
+                free=max(0, capacity.free),
+            )
+            for capacity in self._usage.capacities()
+            if capacity.within is None
+        )
+
+    def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> messages.Jobs:
+        """These jobs; without numbers, as many live ones and as many that ended last."""
+        if numbers:
+            found = [self._work.job(number) for number in dict.fromkeys(numbers)]
+            return messages.Jobs(self._rows(found))
+        jobs = self._state.holding()
+        held = len(jobs)
+        jobs += self._first_waiting(live)
+        jobs += [job for job in self._state.paused() if job.holds is None]
+        ended = self._recently_ended.latest(finished)
+        left_out = len(self._state) - len(jobs[:live])
+        shown = self._rows([*ended, *jobs[:live]])
+        return messages.Jobs(shown, held, len(self._state) - held, left_out)
+
+    def row(self, number: int) -> JobRow:
+        """One job as it is now."""
+        return self._rows([self._work.job(number)])[0]
+
+    def _rows(self, jobs: list[Job]) -> tuple[JobRow, ...]:
+        queue, now = self._queue.wait_queue, self._clock.now()
+        waiting = [job.id for job in jobs if job.id in queue]
+        reasons = Reasons(self._usage.capacities(), queue, now, waiting) if waiting else None
+        return tuple(self._job_row(job, now, reasons if job.id in queue else None) for job in jobs)
+
+    def _job_row(self, job: Job, now: float, reasons: Reasons | None) -> JobRow:
+        spec, state, held = job.spec, job.state, job.holds
+        outcome = state.outcome if isinstance(state, Finished) else None
+        lease = state.lease if isinstance(state, Finished) else job.lease
+        usages = read_usage(str(self._home.runs / job.attempt_id)) if held is not None else []
+        running = held if isinstance(held, Running) else None
+        sample = self._usage.samples.get(job.attempt_id)
+        ends_in = self._usage.expected_ends.get(job.id, now) - now
+        return JobRow(
+            id=job.id,
+            name=spec.name,
+            state=state_name(job),
+            reason=self._reason(job, reasons),
+            submitted=job.submitted,
+            attempt=job.attempt,
+            attempt_id=job.attempt_id,
+            priority=spec.priority,
+            service=spec.service,
+            memory=str(spec.memory),
+            starts_in=reasons.start(job.id) if reasons else None,
+            ends_in=ends_in if ends_in > 0 and isinstance(state, Running) else None,
+            device=lease.device if lease else spec.device,
+            ceiling=lease.ceiling if lease else None,
+            charge=lease.charge if lease else None,
+            basis=lease.basis if lease else "",
+            now=sum(usage.current for usage in usages) if usages else None,
+            peak=outcome.peak
+            if outcome
+            else (sum(usage.peak for usage in usages) if usages else None),
+            system_peak=outcome.system_peak if outcome else (sample.peak if sample else None),
+            since=state.at if isinstance(state, Finished) else state.since,
+            ran=outcome.ran if outcome else None,
+            waited=outcome.waited if outcome else (held.waited if held else None),
+            time=spec.time,
+            pid=running.worker.pid if running else None,
+            how=job.how,
+            code=outcome.code if outcome else None,
+            cause=outcome.cause if outcome else None,
+            by_user=outcome is not None and outcome.by_user,
+            array=spec.task.array if spec.task else None,
+            index=spec.task.index if spec.task else None,
+            after=(*spec.after, *spec.after_ok),
+            split=spec.split,
+            foreground=spec.client is not None,
+            within=spec.within,
+        )
+
+    def _reason(self, job: Job, reasons: Reasons | None) -> str:
+        """What a job waits for, how it ended, or why it is being stopped."""
+        match job.state:
+            case Finished(outcome=outcome, lease=lease):
+                larger = self._estimator.suggest(job, lease, outcome, self._usage.capacities)
+                return _how_it_ended(job, outcome, larger)
+            case Paused(was=Waiting()):
+                return f"`sublet resume {job.id}` lets it go on"
+        if job.holds is not None:
+            return job.holds.stopping
+        return reasons.why(job.id) if reasons else _JUST_CAME
+
+    def _lease_row(self, job: Job, facts: dict[str, DeviceFacts]) -> LeaseRow:
+        state = job.holds
+        assert state is not None
+        lease = state.lease
+        fact = facts.get(lease.device)
+        held = in_use(job, fact, self._usage.samples) if fact is not None else None
+        usages = read_usage(str(self._home.runs / job.attempt_id))
+        running = state if isinstance(state, Running) else None
+        return LeaseRow(
+            job=job.id,
+            attempt=job.attempt,
+            name=job.spec.name,
+            state=state_name(job),
+            device=lease.device,
+            ceiling=lease.ceiling,
+            charge=lease.charge,
+            now=sum(usage.current for usage in usages) if usages else None,
+            peak=sum(usage.peak for usage in usages) if usages else None,
+            since=state.since,
+            pid=running.worker.pid if running else None,
+            how=running.how if running else "starting",
+            basis=lease.basis,
+            over=held is not None and held > lease.charge,
+            in_process=job.spec.in_process is not None,
+            within=job.spec.within,
+        )
+
+    def _waiting_rows(self) -> tuple[WaitingRow, ...]:
+        jobs = self._first_waiting(_MOST_SHOWN)
+        numbers = [job.id for job in jobs]
+        queue, now = self._queue.wait_queue, self._clock.now()
+        reasons = Reasons(self._usage.capacities(), queue, now, numbers)
+        return tuple(
+            WaitingRow(
+                job=job.id,
+                name=job.spec.name,
+                memory=str(job.spec.memory),
+                device=job.spec.device,
+                since=job.state.since,
+                reason=reasons.why(job.id),
+                foreground=job.spec.client is not None,
+            )
+            for job in jobs
+            if isinstance(job.state, Waiting)
+        )
 
     def _first_waiting(self, count: int) -> list[Job]:
         """Those who wait, as the last plan saw them; who has left since is left out."""
-        found = (
-            self._of.state.get(one.job)
-            for one in itertools.islice(self._of.queue.wait_queue, count)
-        )
+        candidates = itertools.islice(self._queue.wait_queue, count)
+        found = (self._state.get(candidate.job) for candidate in candidates)
         return [job for job in found if job is not None]
 
-    def row(self, number: int) -> JobRow:
-        """How this job stands."""
-        return self._rows([self._of.job(number)])[0]
 
-    def _rows(self, jobs: list[Job]) -> tuple[JobRow, ...]:
-        wait_queue, now = self._of.queue.wait_queue, self._of.clock.now()
-        waiting = [job.id for job in jobs if job.id in wait_queue]
-        reasons = Reasons(self._of.capacities(), wait_queue, now, waiting) if waiting else None
-        return tuple(
-            views.job_row(
-                job,
-                reasons.why(job.id) if reasons and job.id in wait_queue else "it has just come",
-                reasons.start(job.id) if reasons and job.id in wait_queue else None,
-                self._of.ends.get(job.id, now) - now,
-                self._of.samples.get(job.attempt_id),
-                self._of.home,
-                self._larger(job),
-            )
-            for job in jobs
-        )
+def state_name(job: Job) -> str:
+    """The state in one word."""
+    if isinstance(job.state, Starting | Running) and job.state.stopping:
+        return "stopping"
+    return type(job.state).__name__.lower()
 
-    def _larger(self, job: Job) -> int | None:
-        """For one that ran out of memory: a ceiling worth trying."""
-        if not isinstance(job.state, Finished) or job.state.lease is None:
-            return None
-        return self._of.suggest(job, job.state.lease, job.state.outcome)
+
+def _how_it_ended(job: Job, outcome: Outcome, larger: int | None) -> str:
+    """`larger` is a ceiling that could be given to a job that ran out of memory."""
+    how = reason = ending(outcome)
+    if outcome.cause == "time limit" and job.spec.time is not None:
+        reason += f" of {format_seconds(job.spec.time)}"
+    if outcome.message and outcome.message != how:
+        reason += f": {outcome.message.splitlines()[0]}"
+    if outcome.cause == "lease exceeded":
+        reason += f"; {advice(job, larger)}"
+    return reason

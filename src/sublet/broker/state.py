@@ -29,7 +29,7 @@ from sublet.errors import InternalError
 
 
 class State:
-    """All live jobs."""
+    """All live jobs, by number and by what they wait for or hold. Only `apply` changes it."""
 
     def __init__(self, jobs: list[Job]) -> None:
         self._jobs: dict[int, Job] = {}
@@ -180,7 +180,7 @@ class State:
                 return job.evolve(replace(paused, was=_before(was)))
             case AttemptEnded(again=Again() as again), _ if job.holds is not None:
                 after = job.after(event.at, event.tick, event.outcome, again)
-                # Somebody paused it: another attempt waits for the same word.
+                # Somebody paused it: another attempt waits for `resume`, too.
                 if isinstance(job.state, Paused) and isinstance(after.state, Waiting):
                     return after.evolve(Paused(job.state.since, after.state))
                 return after

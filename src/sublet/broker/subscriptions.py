@@ -1,4 +1,4 @@
-"""Who wants to hear of which jobs."""
+"""Connections that follow the rows of some jobs."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,21 +8,21 @@ from sublet.wire.rows import JobRow
 
 
 class Subscriptions:
-    """Connections that stay open to be told of changes."""
+    """Sends each watching connection the rows of its jobs that have changed."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, dict[ClientConnection, None]] = {}
         self._connections: dict[ClientConnection, tuple[int, ...]] = {}
 
     def watch(self, connection: ClientConnection, jobs: tuple[int, ...]) -> None:
-        """This connection hears of these jobs from here on."""
+        """Send this connection the rows of these jobs whenever one changes."""
         self.leave(connection)
         self._connections[connection] = jobs
         for job in jobs:
             self._jobs.setdefault(job, {})[connection] = None
 
     def leave(self, connection: ClientConnection) -> None:
-        """This connection hears of nothing any more."""
+        """Stop sending to this connection."""
         for job in self._connections.pop(connection, ()):
             watching = self._jobs[job]
             watching.pop(connection, None)
@@ -30,7 +30,7 @@ class Subscriptions:
                 del self._jobs[job]
 
     def publish(self, changed: Iterable[int], row: Callable[[int], JobRow]) -> None:
-        """Say how these jobs stand now, to those who watch them."""
+        """Send the rows of these jobs to those who watch them."""
         rows: dict[ClientConnection, list[JobRow]] = {}
         for job in changed:
             if job in self._jobs:

@@ -1,7 +1,7 @@
 """Watches programs that were given all there was, and has their leases trimmed when they settle.
 
-Reads boards and writes the new ceiling beside them; what it says has changed is the broker's to
-apply. A lease counts as trimmed when the worker has confirmed it, never when it was asked.
+Reads the workers' usage files and writes the new ceiling beside them. A lease counts as trimmed
+when the worker has confirmed it, never when it was asked; the broker applies it then.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from sublet.units import MiB
 
 
 class Trimmer:
-    """One for each broker; call `look` now and then with the jobs that hold leases."""
+    """Samples the jobs that may be trimmed; call `look` now and then."""
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs

@@ -1,20 +1,23 @@
 """State and ledger, kept in step.
 
 What has happened stays true even if it cannot be written yet. What was decided is undone if it
-cannot be written: nothing has been done about it, because effects of a decision wait for the disk.
+cannot be written: nothing has been done about it, because effects wait for the commit.
 """
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from sublet.broker.effects import Confirmation, Effect
 from sublet.broker.events import Event, Undone
 from sublet.broker.ledger import Ledger
 from sublet.broker.state import State
-from sublet.domain.job import Job, Outcome
-
-Effect = Callable[[], None]
+from sublet.domain.job import Job, JobSpec, Outcome, Waiting
+from sublet.errors import BadRequest
+from sublet.text import plain
 
 
 class Undo(NamedTuple):
@@ -24,8 +27,23 @@ class Undo(NamedTuple):
     after: Job
 
 
+class Committed(NamedTuple):
+    """All is on disk; these effects are to be performed, then the confirmations sent."""
+
+    effects: list[Effect]
+    confirmations: list[Confirmation]
+
+
+class CommitFailed(NamedTuple):
+    """The disk does not take it for now: the decisions that were undone, and who waits to hear."""
+
+    error: sqlite3.Error
+    undone: list[Undo]
+    confirmations: list[Confirmation]
+
+
 class UnitOfWork:
-    """The broker's memory and its disk."""
+    """The broker's state in memory and what of it is still to be committed."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -34,28 +52,44 @@ class UnitOfWork:
         self.state = State(ledger.live())
         self.changed = True
         """Whether there is a reason to plan again."""
-        self._unwritten: dict[int, Job] = {}
+        self._next_id = ledger.last_id() + 1
+        self._uncommitted: dict[int, Job] = {}
         self._touched: dict[int, None] = {}
         self._measured: list[tuple[Job, str, int, Outcome, str, float]] = []
         self._applied: list[Undo] = []
-        """All that was taken in since the last write."""
+        """All that was applied since the last commit."""
         self._decisions: list[Undo] = []
         self._effects: list[Effect] = []
-        self._when_written: list[Effect] = []
-        self._asked: list[tuple[Effect, Callable[[sqlite3.Error], None]]] = []
+        self._after_commit: list[Effect] = []
+        self._confirmations: list[Confirmation] = []
 
     @property
-    def news(self) -> bool:
-        """Whether there is something to plan for or to write down."""
-        return self.changed or bool(self._unwritten or self._asked)
+    def pending(self) -> bool:
+        """Whether there is something to plan for or to commit."""
+        return self.changed or bool(self._uncommitted or self._confirmations)
 
-    def happened(self, event: Event) -> Job:
-        """Take in an event of the world; the job as it is now."""
+    @property
+    def next_id(self) -> int:
+        """The number of the next job."""
+        return self._next_id
+
+    def new_job(self, spec: JobSpec, token: str, at: float, tick: float) -> Job:
+        """A job that waits, with the next number; it is nowhere yet."""
+        # Its name gets into many lines of text: it must not make up lines of its own.
+        spec = replace(spec, name=plain(spec.name))
+        job = Job(self._next_id, token, spec, at, Waiting(at, tick))
+        self._next_id += 1
+        return self.ledger.common.share(job)
+
+    def happened(self, event: Event, *effects: Effect) -> Job:
+        """Apply an event of the world, to be followed by these effects once it is on disk; returns
+        the job as it is now."""
         self.changed = True
+        self._after_commit += effects
         return self._apply(event).after
 
     def decided(self, before: Job | None, event: Event, *effects: Effect) -> None:
-        """Take in a decision of ours, to be followed by these effects once it is on disk."""
+        """Apply a decision of ours, to be followed by these effects once it is on disk."""
         after = self._apply(event).after
         self._decisions.append(Undo(before, after))
         self._effects += effects
@@ -68,30 +102,33 @@ class UnitOfWork:
         assert after is not None
         applied = Undo(before, after)
         self._applied.append(applied)
-        self._unwritten[number] = after
+        self._uncommitted[number] = after
         self._touched[number] = None
         return applied
 
     @contextlib.contextmanager
-    def unit(self) -> Iterator[None]:
-        """What is taken in until the dedent is taken in whole, or not at all if it is left by an
-        exception."""
-        unwritten, measured = dict(self._unwritten), len(self._measured)
-        applied, decisions = len(self._applied), len(self._decisions)
-        effects, when_written = len(self._effects), len(self._when_written)
-        asked = len(self._asked)
+    def atomic(self) -> Iterator[None]:
+        """What is applied in this block is applied as a whole, or not at all if an exception leaves
+        the block."""
+        uncommitted = dict(self._uncommitted)
+        logs: tuple[list[object], ...] = (
+            self._measured,  # type: ignore[assignment]
+            self._decisions,
+            self._effects,
+            self._after_commit,
+            self._confirmations,
+        )
+        lengths = [len(log) for log in logs]
+        applied = len(self._applied)
         try:
             yield
         except BaseException:
             for before, after in self._applied[applied:][::-1]:
                 self.state.apply(Undone(after.id, before))
-            self._unwritten = unwritten
-            del self._measured[measured:]
             del self._applied[applied:]
-            del self._decisions[decisions:]
-            del self._effects[effects:]
-            del self._when_written[when_written:]
-            del self._asked[asked:]
+            self._uncommitted = uncommitted
+            for log, length in zip(logs, lengths, strict=True):
+                del log[length:]
             raise
 
     def measured(
@@ -105,54 +142,63 @@ class UnitOfWork:
         """Whether something was measured that the ledger does not know yet."""
         return bool(self._measured)
 
-    def when_written(self, effect: Effect) -> None:
-        """Do this once all that has happened so far is on disk."""
-        self._when_written.append(effect)
+    def after_commit(self, effect: Effect) -> None:
+        """Perform this once all that has happened so far is on disk."""
+        self._after_commit.append(effect)
 
-    def answer(self, written: Effect, failed: Callable[[sqlite3.Error], None]) -> None:
-        """Somebody waits for an answer: `written` once all that has happened so far is on disk,
-        `failed` if the disk will not have it now."""
-        self._asked.append((written, failed))
+    def confirm(self, confirmation: Confirmation) -> None:
+        """Answer once all that has happened so far is on disk, or has failed to be."""
+        self._confirmations.append(confirmation)
+
+    def touch(self, number: int) -> None:
+        """Plan again: something has changed about this job that is not in its record."""
+        self._touched[number] = None
+        self.changed = True
+
+    def touch_waiting(self) -> None:
+        """Plan again: something may have changed for all jobs that wait."""
+        self._touched |= dict.fromkeys(job.id for job in self.state.waiting())
+        self.changed = True
 
     def take_touched(self) -> list[int]:
-        """The jobs that have changed since this was last asked."""
+        """The jobs that have changed since this was last called."""
         touched, self._touched = list(self._touched), {}
         return touched
 
     def find(self, number: int) -> Job | None:
         """A job, live or finished, as it is now; the ledger may not have heard of it yet."""
-        return self.state.get(number) or self._unwritten.get(number) or self.ledger.find(number)
+        return self.state.get(number) or self._uncommitted.get(number) or self.ledger.find(number)
 
-    def unwritten(self) -> list[int]:
-        """The jobs that have changed since the last write."""
-        return list(self._unwritten)
+    def job(self, number: int) -> Job:
+        """The same; raises BadRequest if there is no such job."""
+        job = self.find(number)
+        if job is None:
+            raise BadRequest(f"There is no job {number}.", "`sublet ps` shows which there are.")
+        return job
 
-    def write(self) -> tuple[list[Undo], sqlite3.Error | None]:
-        """Write all that is new, then do what waits for it.
+    def uncommitted(self) -> list[int]:
+        """The jobs that have changed since the last commit."""
+        return list(self._uncommitted)
 
-        If the disk will not have it: the decisions that were undone, and the error.
-        """
+    def commit(self) -> Committed | CommitFailed:
+        """Write all that is new; the caller performs what follows from it."""
         try:
-            for job in self._unwritten.values():
+            for job in self._uncommitted.values():
                 self.ledger.save(job)
             for measurement in self._measured:
                 self.ledger.measurements.remember(*measurement)
             self.ledger.commit()
         except sqlite3.Error as error:
             self.ledger.rollback()
-            asked, self._asked = self._asked, []
-            for _, failed in asked:
-                failed(error)
-            return self._undo(), error
-        self._unwritten.clear()
+            confirmations, self._confirmations = self._confirmations, []
+            return CommitFailed(error, self._undo(), confirmations)
+        self._uncommitted.clear()
         self._measured.clear()
         self._applied.clear()
         self._decisions.clear()
-        effects = [*self._effects, *self._when_written, *(written for written, _ in self._asked)]
-        self._effects, self._when_written, self._asked = [], [], []
-        for effect in effects:
-            effect()
-        return [], None
+        committed = Committed([*self._effects, *self._after_commit], self._confirmations)
+        self._effects, self._after_commit, self._confirmations = [], [], []
+        return committed
 
     def _undo(self) -> list[Undo]:
         undone = self._decisions[::-1]
@@ -165,7 +211,7 @@ class UnitOfWork:
             # One turn may decide twice about a job, or about one to which something has happened:
             # that is still to be written.
             if before is None:
-                self._unwritten.pop(after.id, None)
+                self._uncommitted.pop(after.id, None)
             else:
-                self._unwritten[after.id] = before
+                self._uncommitted[after.id] = before
         return undone

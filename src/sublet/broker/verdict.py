@@ -4,13 +4,13 @@ import os
 import signal
 import time
 
-from sublet.backends.local.reports import Ending
-from sublet.domain.job import Cause, Job, Outcome, Tenant
+from sublet.backends.backend import Ending
+from sublet.domain.job import CANCELLED, Cause, Job, Outcome, Tenant
 from sublet.formats.oom_evidence import OomEvidence, read_evidence
 from sublet.formats.usage_file import read_usage
 
 _STOPPED: dict[str, Cause] = {
-    "cancelled": "cancelled",
+    CANCELLED: CANCELLED,
     "preempted": "preempted",
     "time limit": "time limit",
 }
@@ -18,7 +18,7 @@ _UNSEEN = "nobody saw its exit code; it may have done its work"
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL)
 
 
-def outcome(
+def judge(
     job: Job,
     ending: Ending,
     directory: str,

@@ -26,8 +26,7 @@ class AsyncClient:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.closed = False
-        self.on_close: Callable[[], None] | None = None
-        """Called once, when the engine is gone."""
+        self.on_close: Callable[[], None] | None = None  # Called once, when the engine is gone.
         self.on_event: Callable[[dict[str, Any]], None] | None = None
         """Called with what the engine says on its own."""
         self._sock = sock
@@ -174,5 +173,5 @@ def connect(path: str) -> socket.socket:
 
 
 def gone() -> ServingError:
-    """What a call ends with when its engine does."""
+    """The error of calls whose engine has ended."""
     return ServingError("The engine that had the model has ended.", Code.UNAVAILABLE)

@@ -35,8 +35,7 @@ _FAR = 1e9
 """Seconds: a deadline later than that (30 years after the machine was started) is none. Later ones
 than in 584 years do not fit into a record."""
 Put = Callable[[Outgoing], None]
-Outcome = tuple[Any, Answer | dict[str, Any] | ServingError]
-"""Whose call it was, and what came of it."""
+Outcome = tuple[Any, Answer | dict[str, Any] | ServingError]  # The owner of a call, and its result.
 
 
 class _Pending(NamedTuple):

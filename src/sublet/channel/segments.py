@@ -23,8 +23,7 @@ _SHRINK = 0x0002
 """F_SEAL_SHRINK: a mapping of it can never lose its pages, so reading it never ends in SIGBUS."""
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 _SMALLEST = 256 << 10
-_MOST_IDLE = 256 << 20
-"""Bytes that a sender keeps for later."""
+_MOST_IDLE = 256 << 20  # Bytes that a sender keeps for later.
 
 
 def create(size: int) -> int:
@@ -94,7 +93,7 @@ class Segments:
 
     @property
     def lent(self) -> int:
-        """How many are in the hands of the user."""
+        """How many segments users hold as arrays."""
         return len(self._lent)
 
     def take(self, nbytes: int) -> Segment:

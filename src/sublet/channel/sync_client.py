@@ -211,7 +211,7 @@ class SyncClient:
             raise waiter.result
 
     def _sleep(self, waiter: _Waiter, left: float | None) -> None:
-        """Until it is done, or nobody reads any more."""
+        """Wait until it is done, or nobody reads any more."""
         waiter.wake = threading.Event()
         self._blocked[waiter] = None
         try:

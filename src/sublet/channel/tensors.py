@@ -110,7 +110,7 @@ def head(dtype: int, shape: tuple[int, ...], place: int, nbytes: int) -> bytes:
 
 @lru_cache(4096)
 def layout(heads: bytes) -> tuple[Tensor, ...]:
-    """The tensors that these heads tell of. Raises Malformed."""
+    """The tensors that these heads describe. Raises Malformed."""
     found = []
     at = 0
     while at < len(heads):

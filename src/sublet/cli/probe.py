@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from sublet.cli.completion import complete_files
+from sublet.cli import program_options
 from sublet.cli.terminal_text import print_json, say
 from sublet.client.probe import keep, probe
 from sublet.policy.explanation import forecast_lines, gives
@@ -13,7 +13,7 @@ from sublet.text import plain
 
 @click.command(
     "probe",
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    context_settings=program_options.CONTEXT,
     short_help="Forecast what a program needs, from a few steps with small batches.",
 )
 @click.option(
@@ -31,21 +31,10 @@ from sublet.text import plain
     show_default=True,
     help="End a program that still runs this long after TensorFlow has started.",
 )
-@click.option(
-    "--python",
-    metavar="PATH",
-    shell_complete=complete_files,
-    help="Interpreter; default: the active environment's.",
-)
+@program_options.python
 @click.option("--forget", is_flag=True, help="Do not keep the result for later `auto` leases.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@click.argument(
-    "words",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="PROGRAM [ARGS]...",
-    shell_complete=complete_files,
-)
+@program_options.words
 def command(
     memory: str,
     seconds: float,

@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from sublet.cli.completion import complete_files
+from sublet.cli import program_options
 from sublet.cli.job_numbers import complete, read_indexes, read_numbers
 from sublet.client.jobs import submit_array
 from sublet.domain.job import Priority
@@ -15,19 +15,12 @@ from sublet.units import parse_seconds
 
 @click.command(
     "submit",
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    context_settings=program_options.CONTEXT,
     short_help="Put a program into the queue.",
 )
 @click.option("-n", "--name", metavar="TEXT", help="What to call it.")
-@click.option(
-    "-m",
-    "--memory",
-    default="auto",
-    metavar="SIZE",
-    help="2GiB, 40% (of the device), grow (all that is free), or auto: learned from earlier runs.",
-    show_default=True,
-)
-@click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
+@program_options.memory
+@program_options.device
 @click.option("--cpus", type=click.IntRange(1), metavar="N", help="Run on N processors.")
 @click.option(
     "--after",
@@ -86,26 +79,11 @@ from sublet.units import parse_seconds
     "--array", metavar="RANGE", help="One job each for 0-9, 0-9:3, 1,5,7; 0-99%4: four at a time."
 )
 @click.option("--split", is_flag=True, help="Log stdout and stderr to two files.")
-@click.option(
-    "--python",
-    metavar="PATH",
-    shell_complete=complete_files,
-    help="Interpreter; default: the active environment's.",
-)
-@click.option("--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork.")
-@click.option(
-    "--leave-children",
-    is_flag=True,
-    help="Do not end processes that the program leaves behind.",
-)
+@program_options.python
+@program_options.cold
+@program_options.leave_children
 @click.option("--json", "as_json", is_flag=True, help="Print the number as JSON.")
-@click.argument(
-    "words",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="PROGRAM [ARGS]...",
-    shell_complete=complete_files,
-)
+@program_options.words
 def command(
     name: str | None,
     memory: str,

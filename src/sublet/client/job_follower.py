@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from sublet.domain.job_fields import JobFields
     from sublet.home import Home
     from sublet.wire.messages import Ended, Granted, Retried, Started
     from sublet.wire.pack import Tree
@@ -52,7 +53,7 @@ class JobFollower:
 
     def __init__(
         self,
-        spec: "Tree",
+        spec: "JobFields",
         home: "Home",
         listener: "Listener",
         streams: list[int],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from sublet.client.options import RunOptions
-    from sublet.wire.pack import Tree
+    from sublet.domain.job_fields import JobFields
 
 _LONGEST_NAME = 80
 
@@ -37,7 +37,7 @@ def job(
     python: str | None = None,
     cold: bool = False,
     leave_children: bool = False,
-) -> "Tree":
+) -> "JobFields":
     """The spec of a job that runs this command line, from here, and ends with this process."""
     asked = read_memory(memory)
     program = read_command(list(words), python)
@@ -69,7 +69,7 @@ def job_without_client(
     requeue: bool = True,
     split: bool = False,
     **options: "Unpack[RunOptions]",
-) -> "Tree":
+) -> "JobFields":
     """The spec of a job that waits and runs on its own, whatever becomes of this process."""
     options.setdefault("on_oom", "grow")
     tree = job(words, memory, **options)

@@ -11,7 +11,7 @@ from sublet.client.connection import Connection, Reconnects, ask, connect_or_sta
 from sublet.client.options import QueueOptions
 from sublet.home import Home
 from sublet.wire import PROTOCOL
-from sublet.wire.messages import Act, AskJobs, Done, Jobs, Queued, Verb, Watch
+from sublet.wire.messages import AskJobs, Done, JobAction, Jobs, Queued, Verb, Watch
 from sublet.wire.pack import pack
 from sublet.wire.rows import JobRow
 
@@ -122,7 +122,7 @@ def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
     """Do this to all of these jobs, or to none; finished ones may be passed over. Returns what was
     done, a sentence for each job."""
     environ = dict(os.environb) if verb == "retry" else {}
-    return ask(Act(verb, tuple(numbers), environ), Done).said
+    return ask(JobAction(verb, tuple(numbers), environ), Done).said
 
 
 def wait(

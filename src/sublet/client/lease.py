@@ -30,6 +30,7 @@ from sublet.units import format_bytes
 from sublet.wire.messages import GiveBack
 
 if TYPE_CHECKING:
+    from sublet.domain.job_fields import JobFields
     from sublet.wire.pack import Tree
 
 _FIRST = "Restart the kernel (or the program), and call `sublet.lease` before anything else."
@@ -166,11 +167,13 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
     global _held
     path, args = _program()
     name = name or os.path.basename(path) or path
-    spec: Tree = asked | {
+    spec: JobFields = {
         "name": shown(name),
         "program": {"kind": "process", "target": os.fsencode(path), "args": args},
         # Nothing will be started, so nothing needs the environment.
         "surroundings": surroundings() | {"environ": {}},
+        "memory": asked["memory"],
+        "device": asked["device"],
         "client": this_process(),
         "cpus": cpus,
         "cold": "it runs already",
@@ -218,7 +221,7 @@ def _give_back() -> None:
 def _claim(terms: LeaseTerms) -> bool:
     """Claim the offered lease; False if the broker has withdrawn it."""
     try:
-        return attempt_files.claim(terms.dir, this_process())
+        return attempt_files.claim(terms.dir, {**this_process()})
     except FileNotFoundError:
         return False
     except OSError as error:

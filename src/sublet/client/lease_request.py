@@ -24,7 +24,7 @@ from sublet.wire import PROTOCOL, messages
 from sublet.wire.pack import pack
 
 if TYPE_CHECKING:
-    from sublet.wire.pack import Tree
+    from sublet.domain.job_fields import JobFields
 
 PATIENCE = 5.0
 """Seconds for an answer that the broker has ready."""
@@ -35,7 +35,7 @@ _REPORT_AGAIN = 10.0
 class LeaseRequest:
     """One request for a lease. Closing it withdraws it, unless the lease was claimed."""
 
-    def __init__(self, spec: "Tree", home: Home, timeout: float | None) -> None:
+    def __init__(self, spec: "JobFields", home: Home, timeout: float | None) -> None:
         self.home = home
         self.token = os.urandom(16).hex()
         self._request = pack(

@@ -16,29 +16,7 @@ from sublet.keeper import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NotRequired, TypedDict
-
-    class ProgramTree(TypedDict):
-        """The fields of `domain.job.Program`."""
-
-        kind: str
-        target: bytes
-        args: tuple[bytes, ...]
-        flags: NotRequired[tuple[bytes, ...]]
-        python: NotRequired[bytes]
-
-    class SurroundingsTree(TypedDict):
-        """The fields of `domain.job.Surroundings`."""
-
-        cwd: bytes
-        environ: dict[bytes, bytes]
-        umask: int
-        nice: int
-        affinity: tuple[int, ...]
-        ignored: tuple[int, ...]
-        limits: dict[int, tuple[int, int]]
-        closed: NotRequired[tuple[int, ...]]
-
+    from sublet.domain.job_fields import ProcessFields, ProgramFields, SurroundingsFields
 
 _HARMLESS_FLAGS = {"-u", "-B"}
 _APPLIED_LATER = {
@@ -69,7 +47,7 @@ PYTHON_VERSION."""
 _PYTHON_ENDINGS = (".py", ".pyz", ".zip")
 
 
-def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
+def read_command(words: list[str], python: str | None = None) -> "ProgramFields":
     """The program that the words after `sublet run` name."""
     if not words:
         raise BadRequest("Nothing to run.", "Name a program, such as train.py.")
@@ -85,7 +63,7 @@ def read_command(words: list[str], python: str | None = None) -> "ProgramTree":
     return _command(first, rest)
 
 
-def surroundings() -> "SurroundingsTree":
+def surroundings() -> "SurroundingsFields":
     """What a child of this process would inherit."""
     umask = os.umask(0)
     os.umask(umask)
@@ -118,12 +96,12 @@ def surroundings() -> "SurroundingsTree":
     }
 
 
-def this_process() -> dict[str, int]:
+def this_process() -> "ProcessFields":
     """The client's pid and start time."""
     return {"pid": os.getpid(), "start": process_tree.start_time(os.getpid()) or 0}
 
 
-def why_cold(program: "ProgramTree") -> str:
+def why_cold(program: "ProgramFields") -> str:
     """Why this program needs a fresh interpreter; empty if a warm fork behaves like one."""
     if not program.get("python"):
         return "not a Python program"
@@ -138,7 +116,7 @@ def why_cold(program: "ProgramTree") -> str:
     return ""
 
 
-def _source(program: "ProgramTree") -> bytes:
+def _source(program: "ProgramFields") -> bytes:
     """The text of a script or of `-c`; empty for a module, a directory or an archive."""
     if program["kind"] == "code":
         return program["target"]
@@ -156,7 +134,7 @@ def _is_read_at_the_start(name: str) -> bool:
     return name.startswith("PYTHON") and name not in {"PYTHON", *_APPLIED_LATER}
 
 
-def _python_command(first: str, rest: list[str]) -> "ProgramTree":
+def _python_command(first: str, rest: list[str]) -> "ProgramFields":
     found = _which(first)
     if found is None:
         raise BadRequest(f"{first}: there is no such interpreter.", "Check the path.")
@@ -194,7 +172,7 @@ def _python_command(first: str, rest: list[str]) -> "ProgramTree":
 
 def _python_program(
     kind: str, target: str, args: list[str], flags: list[str], python: bytes
-) -> "ProgramTree":
+) -> "ProgramFields":
     return {
         "kind": kind,
         "target": os.fsencode(target),
@@ -204,7 +182,7 @@ def _python_program(
     }
 
 
-def _other(path: bytes, args: list[str]) -> "ProgramTree":
+def _other(path: bytes, args: list[str]) -> "ProgramFields":
     return {"kind": "command", "target": path, "args": _encode(args)}
 
 
@@ -214,7 +192,7 @@ def _is_python(name: str) -> bool:
     return name.startswith("python") and (not version or version.replace(".", "", 1).isdigit())
 
 
-def _command(first: str, rest: list[str]) -> "ProgramTree":
+def _command(first: str, rest: list[str]) -> "ProgramFields":
     found = _which(first)
     if found is None:
         if os.path.isdir(first):

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sublet.client.job_follower import Listener
+    from sublet.domain.job_fields import JobFields
     from sublet.home import Home
     from sublet.wire.messages import Ended
-    from sublet.wire.pack import Tree
 
 _PASSED_ON = (
     signal.SIGINT,
@@ -43,7 +43,7 @@ class GaveUp(Exception):
 
 
 def run_in_foreground(
-    spec: "Tree", home: "Home", listener: "Listener", streams: list[int], pass_signals: bool
+    spec: "JobFields", home: "Home", listener: "Listener", streams: list[int], pass_signals: bool
 ) -> "Ended":
     """Run a program to its end. `spec` has the fields of a JobSpec.
 
@@ -56,7 +56,7 @@ def run_in_foreground(
 
 class _Foreground:
     def __init__(
-        self, spec: "Tree", home: "Home", listener: "Listener", streams: list[int], wake: int
+        self, spec: "JobFields", home: "Home", listener: "Listener", streams: list[int], wake: int
     ) -> None:
         self.wake = wake
         self.early: list[int] = []

@@ -45,7 +45,7 @@ class Probe:
 
 
 def _describe(nvml: Nvml | NvmlAbsent, gpus: list[Device]) -> str:
-    """One line for people."""
+    """The driver and its cards in one line, for `status`."""
     if isinstance(nvml, NvmlAbsent):
         return f"{nvml.reason}: CPU only"
     cards = len({gpu.index for gpu in gpus})

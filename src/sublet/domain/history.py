@@ -33,7 +33,7 @@ class Run(Struct, frozen=True):
     """The script's text was another one."""
     start: str = "warm"
     """How it was started, which decides what its process costs: `warm`, `cold`, `fresh` if it
-    could have been warm and was not, `lodger`."""
+    could have been warm and was not, `lodger` if it holds the lease in its own process."""
 
 
 class Forecast(Struct, frozen=True):

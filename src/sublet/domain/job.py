@@ -1,6 +1,6 @@
-"""What was asked for, and the states it goes through; each state carries exactly its own data."""
+"""Jobs, and the states they go through; each state carries exactly its own data."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,7 +51,7 @@ class Surroundings(Struct, frozen=True, weakref=True):
     nice: int
     affinity: tuple[int, ...]
     ignored: tuple[int, ...]
-    """Signals the client was told to ignore (nohup), ignored in the program too."""
+    """Signals that the client ignores (nohup); the program does, too."""
     limits: dict[int, tuple[int, int]]
     """Resource limits by number: soft, hard."""
     closed: tuple[int, ...] = ()
@@ -121,7 +121,7 @@ class JobSpec(Struct, frozen=True):
 
     @property
     def is_pools(self) -> bool:
-        """Whether it is a worker of a pool, whose owner is told how each of its calls ends."""
+        """Whether it is a worker of a pool."""
         return self.program.target == POOL_PROGRAM
 
     @property
@@ -149,6 +149,10 @@ Cause = Literal[
     "stopped",
     "lost",
 ]
+
+
+CANCELLED: Final = "cancelled"
+"""The cause of an end by `sublet cancel`, and the reason of that stop."""
 
 
 class Outcome(Struct, frozen=True):
@@ -181,7 +185,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):
-    """Accepted, without a lease."""
+    """The job was accepted and has no lease."""
 
     since: float
     tick: float = 0.0
@@ -300,13 +304,18 @@ class Job(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The job's name, as its user gave it or as its program is called."""
         return self.spec.name
 
     @property
     def attempt_id(self) -> str:
-        """The name of the current attempt's directory."""
+        """Names the current attempt, such as "13.1", and its directory."""
         return f"{self.id}.{self.attempt}"
+
+    @property
+    def lease_token(self) -> str:
+        """The secret that only the processes of the current attempt have in their environment."""
+        return f"{self.token}-{self.attempt}"
 
     @property
     def holds(self) -> Starting | Running | None:

@@ -76,7 +76,7 @@ class Answers:
         return [client for client in self._clients if not client.flush()]
 
     def _finish(self, request: Request) -> list[Outgoing]:
-        """Its answer is known; where it is put."""
+        """Mark a request as answered; the list that its record goes to."""
         client: Client = request.client
         request.done = True
         client.calls.pop(request.call, None)

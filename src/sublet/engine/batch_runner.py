@@ -151,7 +151,7 @@ class BatchRunner:
             batch.kind.need.note_short(batch.nbytes, time.monotonic())
 
     def _in_pieces(self, part: Part, batch: Batch, loaded: Loaded) -> float:
-        """A part that was too large for the memory."""
+        """Run a part that was too large for the memory in pieces."""
         request, start, stop = part
         step = -(-(stop - start) // PIECES)
         total = 0.0

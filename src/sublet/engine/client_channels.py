@@ -42,8 +42,7 @@ class Form(NamedTuple):
     size: int  # Bytes behind the heads.
     rows: int
     nbytes: int
-    key: Hashable
-    """Of the kind, but for the signature."""
+    key: Hashable  # Key of the batch kind, but for the signature.
     single: tuple[np.dtype[Any], int] | None
     """dtype and count, if it is one tensor of numbers in the record."""
 
@@ -61,8 +60,7 @@ class Route:
         self.outputs = tuple(map(str, fields["outputs"]))
         if len(set(self.inputs)) < len(self.inputs):
             raise Malformed("an input is named twice")
-        self.named: tuple[str, ...] | None = None
-        """The outputs that the client knows it gets."""
+        self.named: tuple[str, ...] | None = None  # The outputs that the client knows it gets.
         self.forms: dict[bytes, Form] = {}
         self.kinds: dict[Hashable, Kind] = {}
         self.queue: ModelQueue | None = None
@@ -131,7 +129,7 @@ class Client:
             return True
 
     def has_taken(self, call: int) -> None:
-        """It has the memory of this answer."""
+        """The client has taken the memory of this answer."""
         with self._counting:
             self._unread_bytes -= self._unread.pop(call, 0)
 
@@ -202,7 +200,7 @@ class Client:
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """By the one who watches the socket."""
+        """Called by the thread that watches the socket."""
         self.dead = True
         self.sock.close()
         self.outbox.close()

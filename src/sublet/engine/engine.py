@@ -95,8 +95,7 @@ class Engine:
         self.loader: Loader = Loader(self.scheduler, self.runner, self._wake)
         self._path = path
         self._slots = slots
-        self._watching = threading.Lock()
-        """Held by the thread that watches the sockets."""
+        self._watching = threading.Lock()  # Held by the thread that watches the sockets.
         self._until = _NEVER  # When the watcher wakes by itself.
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -208,7 +207,7 @@ class Engine:
         os.eventfd_write(self._bell, 1)
 
     def _tell_owner(self, event: str, model: str, version: int, more: dict[str, Any]) -> None:
-        """From the store: what becomes of a model."""
+        """Tell the owner what becomes of a model; called by the store."""
         if event == "loading":
             self.scheduler.begins_to_load(model, version)
         elif event in ("loaded", "failed") and self.scheduler.has_loaded(model, version):

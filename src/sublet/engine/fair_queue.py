@@ -25,8 +25,7 @@ class FairShares:
     """The tags of all models. Only differences between tags mean anything."""
 
     def __init__(self) -> None:
-        self._now = 0.0
-        """The tag of the batch that began last."""
+        self._now = 0.0  # The tag of the batch that began last.
         self._tags: dict[str, float] = {}
 
     def choose(self, waiting: Iterable[tuple[str, float]]) -> str:
@@ -112,8 +111,7 @@ class FairQueue:
         self._waiting: dict[Key, ModelQueue] = {}  # Queues that are not empty.
         self._shares = FairShares()
         self._began = 0.0  # When the last batch began.
-        self._runs: dict[int, RunningBatch] = {}
-        """The batches that run, by their numbers."""
+        self._runs: dict[int, RunningBatch] = {}  # The batches that run, by their numbers.
         self._asked: dict[str, float] = {}
         """The two models that were asked last, and when; the last one at the end."""
 
@@ -238,7 +236,7 @@ class FairQueue:
         return now - began if any(one.asked > began for one in behind) else 0.0
 
     def absent(self) -> list[ModelQueue]:
-        """Those that wait for their model to be loaded."""
+        """Queues whose model has to be loaded."""
         return [queue for queue in self._waiting.values() if not queue.present]
 
     def another_suspect_runs(self, queue: ModelQueue, now: float, loads: bool = False) -> bool:

@@ -22,12 +22,11 @@ from .model_entries import Loaded
 from .scheduler import Scheduler
 
 _THREADS = 16
-_SWEEP = 1.0
-"""Seconds between two looks at models that nobody uses."""
+_SWEEP = 1.0  # Seconds between two looks at models that nobody uses.
 
 
 class Loader:
-    """`wake` is called when requests can go on."""
+    """The threads that load models; `wake` is called when requests can go on."""
 
     def __init__(self, scheduler: Scheduler, runner: BatchRunner, wake: Callable[[], None]) -> None:
         self._scheduler = scheduler
@@ -55,7 +54,7 @@ class Loader:
         self.later(partial(self._bring, model, version))
 
     def bring(self, model: str, version: int) -> Loaded:
-        """The model, in memory. Raises ServingError. Takes long."""
+        """Load a model unless it is in memory. Raises ServingError. Blocks."""
         result = self._scheduler.store.use(model, version) or self._bring(model, version)
         if isinstance(result, ServingError):
             raise result

@@ -80,16 +80,14 @@ class Need:
 
     def forget(self) -> None:
         """Start anew, for another model."""
-        self.bounded = False
-        """Whether there is anything that would be too large."""
+        self.bounded = False  # Whether there is anything that would be too large.
         self._seen = self._before = (0, 0)
         """The two largest calls: bytes of their inputs, and bytes that they took."""
         self._fits = math.inf
         """Bytes of inputs that would take all the memory there is."""
         self._most = math.inf
         """Bytes of inputs that would take more, without a doubt."""
-        self._short = math.inf
-        """Bytes of inputs that did, until then."""
+        self._short = math.inf  # Bytes of inputs that ran out of memory, until `_until`.
         self._until = 0.0
 
     def tells(self, size: int) -> bool:

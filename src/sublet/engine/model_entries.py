@@ -49,10 +49,8 @@ class Statistics:
     state: str
     """known, loading, ready, failed, or stuck: loading without end, and not to be stopped."""
     bytes: int
-    measured: bool
-    """Whether `bytes` was, or is an estimate."""
-    seconds: float
-    """That the last load took, 0 before the first."""
+    measured: bool  # Whether `bytes` was, or is an estimate.
+    seconds: float  # Of the last load, 0 before the first.
     loads: int
     uses: int
     idle: float | None  # Seconds since the last use.

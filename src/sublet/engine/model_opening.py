@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from sublet.engine.signatures import Bound
 from sublet.engine.warmup import warm_up
 
-_GRACE = 2.0
-"""Seconds that a cancelled load has to end."""
+_GRACE = 2.0  # Seconds that a cancelled load has to end.
 
 
 class Opened(Protocol):
@@ -67,7 +66,7 @@ class Attempt:
         return self._done.wait(max(0.0, seconds))
 
     def stop(self) -> bool:
-        """Time is up. Whether the thread has ended."""
+        """Give up a load whose time is up; whether its thread has ended."""
         # TensorFlow waits for what it cancels, and that may have no end.
         threading.Thread(target=self._opening.cancel, name="cancel", daemon=True).start()
         self.wait(_GRACE)

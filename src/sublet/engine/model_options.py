@@ -28,15 +28,13 @@ OPTIONS = frozenset(
 class Options:
     """How the requests of one model are batched and given their turns."""
 
-    largest: int = LARGEST
-    """Rows of a batch of several requests."""
+    largest: int = LARGEST  # Rows of a batch of several requests.
     wait: float = 0.0
     """Seconds that a batch waits to be full; 0 takes what is there."""
     sizes: tuple[int, ...] = ()
     """Rows that a batch may have: it is filled up to the next. None: any number."""
     enqueued: int = ENQUEUED  # Batches that may wait.
-    weight: float = 1.0
-    """Its share of the device where models compete."""
+    weight: float = 1.0  # Its share of the device where models compete.
     priority: int = 0
     """Models with a higher one have their turns first, whatever the weights."""
     pad_inputs: bool = False
@@ -45,8 +43,7 @@ class Options:
     """Seconds that a request should take at most, waiting included."""
     fixed: bool = False
     """Whether `largest` holds for pieces of a large request, too."""
-    alone: bool = False
-    """Whether each request is a batch of its own."""
+    alone: bool = False  # Whether each request is a batch of its own.
 
     @classmethod
     def read(cls, options: Mapping[str, Any], few_shapes: bool = False) -> Options:
@@ -82,7 +79,7 @@ class Options:
         )
 
     def padded(self, rows: int) -> int:
-        """Rows of the batch that so many rows make."""
+        """The size that a batch of so many rows is filled up to."""
         return next((size for size in self.sizes if size >= rows), rows)
 
 
@@ -92,7 +89,7 @@ def powers(largest: int) -> tuple[int, ...]:
 
 
 def _check_others(options: Mapping[str, Any]) -> None:
-    """What the store takes as it is."""
+    """Check the options that the store reads."""
     for name in ("hold_seconds", "idle_seconds", "load_timeout"):
         _number(options, name, 0.0, zero=True)
     for name in ("alone", "batchable", "follow_links", "pad_variable_length_inputs", "pin",

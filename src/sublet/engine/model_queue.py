@@ -39,17 +39,14 @@ class Kind:
         self.inputs = inputs
         self.tails = tails
         """Of each input: dtype, shape behind the rows (None: any), rank."""
-        self.lone = lone
-        """Whether its inputs have no rows in common."""
+        self.lone = lone  # Whether its inputs have no rows in common.
         self.alone = lone
         """Whether each of its requests is a batch of its own."""
         self.even = False
         """Whether it was seen to give a row for each row; until then none is split."""
-        self.error: ServingError | None = None
-        """Why none of its requests can be run."""
+        self.error: ServingError | None = None  # Why none of its requests can be run.
         self.bound: Any = None  # What it was last checked against.
-        self.need = Need()
-        """Shared by all kinds of a signature."""
+        self.need = Need()  # Shared by all kinds of a signature.
 
 
 class Request:
@@ -99,8 +96,7 @@ class Request:
         self.call = call
         self.route = route
         self.taken = 0  # Rows that are in batches already.
-        self.waits = 0
-        """What it counts for in its queue."""
+        self.waits = 0  # What it counts for in its queue.
         self.done = False
         """Whether it was answered, refused or given up: whoever meets it in the queue drops it."""
         self.abandoned = False
@@ -135,8 +131,7 @@ class Batch(NamedTuple):
     kind: Kind
     parts: list[Part]
     rows: int
-    nbytes: int
-    """Of its inputs, without what fills it up."""
+    nbytes: int  # Of its inputs, without what fills it up.
 
     @property
     def brief(self) -> bool:
@@ -167,10 +162,8 @@ class ModelQueue:
         """Whether it was ever in memory; until then calls that name no version go elsewhere."""
         self.retired = False
         """Whether it is about to be taken away: calls that name no version go elsewhere."""
-        self.exclusive = False
-        """Whether its batches run one after another."""
-        self.removed = False
-        """Whether the model is served no more."""
+        self.exclusive = False  # Whether its batches run one after another.
+        self.removed = False  # Whether the model is served no more.
         self.number = 0
         """By which the owner knows it in the engine's notes."""
         self.suspect = 0.0
@@ -258,7 +251,7 @@ class ModelQueue:
         return min(head.arrived + wait, head.deadline - 2 * self.seconds)
 
     def take(self, now: float) -> tuple[Batch | None, list[Request]]:
-        """The next batch, and those whose time has passed."""
+        """The next batch, and the requests whose deadline has passed."""
         expired: list[Request] = []
         while (head := self._head()) is not None and head.deadline <= now and not head.taken:
             self._pop(head, expired)
@@ -306,7 +299,7 @@ class ModelQueue:
                 yield from waiting
 
     def _head(self) -> Request | None:
-        """The one that decides about the next batch."""
+        """The request that decides about the next batch."""
         for priority in self._order:
             by_kind = self._waiting[priority]
             first: Request | None = None
@@ -389,13 +382,13 @@ class ModelQueue:
         request.taken = request.rows or 1
 
     def _count(self, request: Request, rows: int) -> None:
-        """So many rows of it wait more, or less."""
+        """Change how many of its rows wait."""
         rows = max(rows, -request.waits)
         request.waits += rows
         self.rows += rows
 
     def _pop(self, request: Request, into: list[Request]) -> None:
-        """The first of its waiting has expired."""
+        """Take out the first of its kind, which has expired."""
         self._leave(request)
         request.done = True
         into.append(request)

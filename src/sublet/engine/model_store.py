@@ -8,7 +8,6 @@ Owns loading and unloading. Never runs a request.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import threading
@@ -29,8 +28,7 @@ from sublet.engine.savedmodel_loading import SavedModelOpening
 from sublet.errors import ServingError
 from sublet.units import MiB, format_seconds
 
-LOAD_TIMEOUT = 300.0
-"""Seconds for a model that names no `load_timeout`."""
+LOAD_TIMEOUT = 300.0  # Seconds for a model that names no `load_timeout`.
 _SLOW = 5.0
 """Seconds after which other models may be loaded beside one that takes longer."""
 
@@ -100,11 +98,6 @@ class ModelStore:
         entry.habit = entry.habit.after_use(self._clock())
         return entry.loaded
 
-    def look(self, name: str, version: int) -> Loaded | None:
-        """The version if it is in memory, without its being a use."""
-        entry = self._entries.get((name, version))
-        return None if entry is None else entry.loaded
-
     def load(self, name: str, version: int) -> Loaded:
         """The version, in memory; others are evicted if need be. Waits while all of them are busy.
 
@@ -150,30 +143,12 @@ class ModelStore:
         return loaded
 
     def forget(self, name: str, version: int) -> None:
-        """Unload it, and know it no more."""
+        """Unload it, and forget it."""
         with self._lock:
             entry = self._entries.pop((name, version), None)
         if entry is not None:
             entry.forgotten = True
             self._residents.drop(entry)
-
-    def replace(self, name: str, old: int, new: int) -> Loaded:
-        """Load `new` and unload `old`: afterwards where both fit, so that there is no gap; first
-        where a second copy does not fit. If `new` cannot be loaded `old` stays, or comes back."""
-        entry, present = self._entry(name, new), self._entries.get((name, old))
-        if present is None or present.loaded is None:
-            return self.load(name, new)
-        if self._residents.fits_beside(entry, present):
-            loaded = self.load(name, new)
-            self._residents.drop(present)
-            return loaded
-        self._residents.drop(present)
-        try:
-            return self.load(name, new)
-        except ServingError:
-            with contextlib.suppress(ServingError):
-                self.load(name, old)
-            raise
 
     def measured(self, name: str, version: int, call: Callable[[], T]) -> tuple[T, Taken | None]:
         """What the call gives, and what it took, if that can be told; the caller makes sure that
@@ -204,10 +179,6 @@ class ModelStore:
         with self._lock:
             entries = sorted(self._entries.values(), key=lambda entry: entry.key)
             return [entry.statistics(now) for entry in entries]
-
-    def memory(self) -> dict[str, int | None]:
-        """Bytes: the limit, what models hold, and what is left free for computing."""
-        return self._residents.memory()
 
     def close(self) -> None:
         for key in list(self._entries):
@@ -249,7 +220,7 @@ class ModelStore:
         return SavedModelOpening(entry.path, entry.options)
 
     def _open(self, entry: ModelEntry, opening: Opening, hand_over: Callable[[], None]) -> Loaded:
-        """Load within the time that it has."""
+        """Load it within its time limit."""
         name, version = entry.key
         limit = float(entry.options.get("load_timeout") or LOAD_TIMEOUT)
         self._on_event("loading", name, version, {"bytes": entry.claimed})

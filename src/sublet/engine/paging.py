@@ -20,8 +20,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Iterable, Sequence
 
-_FRESH = 0.1
-"""Share of the past that each use replaces."""
+_FRESH = 0.1  # Share of the past that each use replaces.
 _SHORTEST = 1e-3
 """Seconds. Batches follow one another faster, and that says no more of a model."""
 
@@ -59,8 +58,7 @@ class Residency:
 
     key: Hashable
     bytes: int
-    seconds: float
-    """What it costs to load it again."""
+    seconds: float  # What it costs to load it again.
     loaded: float  # When it was loaded.
     habit: Habit
     busy: bool = False  # It has requests, queued or running.
@@ -69,8 +67,7 @@ class Residency:
     """Seconds that it stays at least, if there is another way."""
     turn: float = 0.0
     """Seconds that it stays at least while it has requests."""
-    idle: float = 0.0
-    """Seconds without use after which it goes; 0: none."""
+    idle: float = 0.0  # Seconds without use after which it goes; 0: none.
 
     def worth(self, now: float) -> float:
         return self.seconds / max(self.bytes, 1) / self.habit.until_next(now)
@@ -92,8 +89,7 @@ class Wait:
 class Never:
     """There is no room as long as the pinned models are there."""
 
-    most: int
-    """Bytes that could be had at most."""
+    most: int  # Bytes that could be had at most.
 
 
 Plan = Evict | Wait | Never
@@ -187,7 +183,7 @@ class Reserve:
         self._peaks = (0, 0)
 
     def note(self, taken: int, now: float) -> None:
-        """So many bytes were taken beside the models themselves."""
+        """Note the bytes that were taken beside the models themselves."""
         if now >= self._begun + self._span:
             self._begun, self._peaks = now, (0, self._peaks[0])
         self._peaks = (max(taken, self._peaks[0]), self._peaks[1])

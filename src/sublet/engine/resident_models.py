@@ -8,7 +8,6 @@ that memory is out. Loads nothing.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -74,15 +73,6 @@ class Residents:
             if not early:
                 self._turn.release()
 
-    def fits_beside(self, entry: ModelEntry, other: ModelEntry) -> bool:
-        """Whether there is room for it without taking that of the other."""
-        with self._lock:
-            residents = [
-                dataclasses.replace(resident, pinned=resident.pinned or resident.key == other.key)
-                for resident in self._all()
-            ]
-            return isinstance(self._plan(entry, residents, 0.0), paging.Evict)
-
     def drop(self, entry: ModelEntry) -> None:
         """Give its memory back. Calls that run come to their end first."""
         with self._lock:
@@ -133,11 +123,6 @@ class Residents:
             keys = paging.expired(self._all(), self._clock())
         self._evict(keys)
         return cast("list[Key]", keys)
-
-    def memory(self) -> dict[str, int | None]:
-        with self._lock:
-            held = sum(resident.bytes for resident in self._all())
-        return {"limit": self._meter.limit, "models": held, "reserve": self._reserve.bytes}
 
     def exhausted(self, key: Key, missing: int) -> ServingError:
         """No room, even with all idle models gone: how much there would have to be."""

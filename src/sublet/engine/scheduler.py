@@ -193,7 +193,7 @@ class Scheduler:
             return bool(queue.suspect)
 
     def arrived(self, model: str, version: int) -> None:
-        """It is in memory now; its requests go on."""
+        """The model is in memory now: its requests go on."""
         with self._lock:
             queue = self._queue.queues.get((model, version))
             if queue is not None:
@@ -201,7 +201,7 @@ class Scheduler:
                 queue.unbind()
 
     def failed(self, model: str, version: int) -> list[Request]:
-        """It cannot be loaded; those who waited for it."""
+        """The model cannot be loaded; the requests that waited for it."""
         with self._lock:
             queue = self._queue.queues.get((model, version))
             return [] if queue is None else queue.drain()
@@ -217,7 +217,7 @@ class Scheduler:
             return bool(queue.rows)
 
     def absent(self) -> list[ModelQueue]:
-        """Those that wait for their model to be loaded."""
+        """Queues whose model has to be loaded."""
         with self._lock:
             return self._queue.absent()
 

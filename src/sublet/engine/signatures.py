@@ -60,7 +60,7 @@ class Gate:
         return self._closed
 
     def close(self) -> None:
-        """Nobody comes in any more, and all have left."""
+        """Let nobody in any more, and wait until all have left."""
         with self._change:
             self._closed = True
             self._change.wait_for(lambda: self._inside == 0)

@@ -17,11 +17,12 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..formats import attempt_files, packets
+from ..formats import attempt_files, packets, worker_spec
+from ..formats.worker_spec import WorkerSpec
 from . import process_tree, subreaper, witness
 from .cgroup import Cgroup
 from .supervisor import Supervisor, identity
-from .worker import Spec, enter, run_cold
+from .worker import enter, run_cold
 
 
 class StartOrder(NamedTuple):
@@ -43,7 +44,7 @@ def keep(
     await_order: Callable[[], StartOrder | None],
     how: str,
     prepare: Callable[[], None] = lambda: None,
-) -> Spec:
+) -> WorkerSpec:
     """Fork a worker, wait for the order, and keep the worker.
 
     Returns in the worker only, when it is to become its program; the keeper never returns. The fork
@@ -97,7 +98,7 @@ def _keep(
 ) -> bool:
     """Stay until the attempt's tree is gone; False if the attempt cannot be had any more."""
     own = {**identity(os.getpid()), "boot": process_tree.boot()}
-    spec = attempt_files.read(order.directory, "spec.json")
+    spec = worker_spec.read(order.directory)
     if spec is None or not attempt_files.claim(order.directory, own):
         return False
     supervisor = Supervisor(order.directory, spec, own, worker, how, group, order.link, its_witness)

@@ -1,17 +1,4 @@
-"""The keeper's loop: watches one attempt's process tree until its last process has ended.
-
-It reads from spec.json, beside what the worker needs:
-
-    client    {"pid", "start"} of the process without which the job ends; null if it needs none
-    time      seconds the program may run, pauses not counted; null for no limit
-    grace     seconds between SIGTERM and SIGKILL when they are over
-    leave_children  whether what the program leaves behind may go on
-    service   "guaranteed" or "opportunistic"
-    affinity  the processors that it may use; a broker may confine it to some of them for a while
-    pids      the most processes and threads, where a control group can hold them
-    broker    {"command", "environ"} that start a broker
-    logs      {"paths", "limit"}: files of its output to keep within so many bytes; null for none
-"""
+"""The keeper's loop: watches one attempt's process tree until its last process has ended."""
 
 from __future__ import annotations
 
@@ -24,6 +11,7 @@ import time
 from typing import Any
 
 from ..formats import attempt_files
+from ..formats.worker_spec import LogSpec, WorkerSpec
 from . import daemonize, process_tree, subreaper, witness
 from .broker_links import BrokerLinks, Request
 from .cgroup import Cgroup
@@ -32,7 +20,6 @@ from .pausing import Pause
 from .sampler import Sampler
 from .scheduling import GUARANTEED, Affinity, SchedulingClass
 from .time_limit import WHY, TimeLimit
-from .worker import Spec
 
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -58,7 +45,7 @@ class Supervisor:
     def __init__(
         self,
         directory: str,
-        spec: Spec,
+        spec: WorkerSpec,
         own: dict[str, Any],
         worker: int,
         how: str,
@@ -96,7 +83,7 @@ class Supervisor:
             worker, lambda sample: self._links.send({"event": "sampled", **sample}, "sampled")
         )
         self._affinity = Affinity(_descendants, spec["affinity"])
-        logs = spec.get("logs") or {}
+        logs: LogSpec = spec.get("logs") or {"paths": []}
         self._size_limit = SizeLimit(logs.get("paths", []), logs.get("limit", LIMIT))
         self._periodic = (
             self._pause,

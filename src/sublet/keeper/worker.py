@@ -11,19 +11,18 @@ import resource
 import signal
 import socket
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sublet.inside.warm_start import isolated_python
 
-from ..formats import attempt_files, packets
+from ..formats import attempt_files, packets, worker_spec
+from ..formats.worker_spec import WorkerSpec
 from . import scheduling
-
-Spec = dict[str, Any]
 
 _PR_SET_PDEATHSIG = 1
 
 
-def enter(channel: socket.socket) -> Spec:
+def enter(channel: socket.socket) -> WorkerSpec:
     """Wait for the start, then take on everything of the client but its program."""
     signal.set_wakeup_fd(-1)
     # The keeper sends "go" after it has written worker.json. If it dies or gets no order, the
@@ -33,7 +32,7 @@ def enter(channel: socket.socket) -> Spec:
         os._exit(0)
     packet, streams = received
     directory = packet["go"]
-    spec = attempt_files.read(directory, "spec.json")
+    spec = worker_spec.read(directory)
     if spec is None:
         os._exit(0)
     attempt_files.mark_run(directory)
@@ -81,7 +80,7 @@ def _set_streams(streams: list[int]) -> None:
     os.closerange(len(streams), max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
 
 
-def run_cold(spec: Spec) -> NoReturn:
+def run_cold(spec: WorkerSpec) -> NoReturn:
     """Become the program by exec."""
     words = spec["argv"]
     if isolated_python.FLAGS.intersection(spec.get("flags", ())):

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sublet.formats import packets
+from sublet.formats.worker_spec import WorkerSpec
 from sublet.inside.warm_start import import_reads, preloaded, program
 from sublet.keeper import keeper, subreaper
-from sublet.keeper.worker import Spec
 from sublet.nursery import preload, release_pages
 
 
@@ -74,7 +74,7 @@ def unsafe_to_fork() -> str:
     return "TensorFlow's runtime has started in it" if preload.runtime_started() else ""
 
 
-def _serve(link: socket.socket, prepare: Callable[[], None]) -> Spec | None:
+def _serve(link: socket.socket, prepare: Callable[[], None]) -> WorkerSpec | None:
     """Give each order to a waiting pair. Returns the spec in a worker, and None in a nursery whose
     broker is gone."""
     wake = subreaper.wake_on(signal.SIGCHLD)
@@ -115,7 +115,7 @@ def _serve(link: socket.socket, prepare: Callable[[], None]) -> Spec | None:
         packets.close(descriptors)
 
 
-def _become_pair(orders: socket.socket, prepare: Callable[[], None]) -> Spec:
+def _become_pair(orders: socket.socket, prepare: Callable[[], None]) -> WorkerSpec:
     """Keep a worker once an order comes. Returns in the worker."""
 
     def await_order() -> keeper.StartOrder | None:

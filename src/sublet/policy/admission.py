@@ -2,24 +2,27 @@
 
 The rules, in the order in which they win:
 
-1. Never more than is free. A lease counts from its grant on; memory that somebody was told to give
+1. Never more than is free. A lease counts from its grant on; memory that somebody was asked to give
    back counts once it is back.
 2. Room for which others were stopped belongs to the job they were stopped for.
 3. Guaranteed jobs before opportunistic ones; these only get what no guaranteed job can use now, and
    are stopped again for one that could use it: as few as will do, then as little as will do.
-4. The order of the line (`sublet.policy.wait_queue`), on the device that is left with the least
+4. The order of the queue (`sublet.policy.wait_queue`), on the device that is left with the least
    room; one that is to be spread, on the device with the fewest others, and of these with the
    most room.
 5. Whoever does not fit may be passed by whoever does. The first of those who wait for the same
    devices is passed freely for `patience` seconds; then, until `limit`, only by jobs that leave its
-   start as it is, as far as anybody can tell; then by nobody. The room is kept on the device where
-   it lacks least. A job that would not fit even if every lease ended keeps nothing: it waits for
-   strangers, and nobody else should.
+   start as it is, as far as anybody can tell; then by nobody. The room is reserved on the device
+   where it lacks least. A job that would not fit even if every lease ended reserves nothing: it
+   waits for strangers, and nobody else should.
+6. A group is granted whole, each of its leases on any of its devices, or not at all. It stops
+   nobody. When it is first and has waited for long, room is reserved on every device that it would
+   take if all leases ended.
 
-Every place in the line comes to its front, because only finitely many can ever stand before it; and
-from the front it starts when the leases that were on its device at `limit` have ended.
+Every place in the queue comes to its front, because only finitely many can ever stand before it;
+and from the front it starts when the leases that were on its device at `limit` have ended.
 
-Pure: no I/O, no clock. The same rooms, line and moment give the same plan.
+Pure: no I/O, no clock. The same capacities, queue and moment give the same plan.
 """
 
 import heapq
@@ -29,6 +32,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from sublet.policy.capacity import Capacity, Holding, Service
+from sublet.policy.groups import place
 from sublet.policy.sizing import Size
 from sublet.policy.wait_queue import Candidate, Lane, Offer, Reach, WaitQueue
 from sublet.units import MiB
@@ -49,7 +53,7 @@ __all__ = [
 
 
 class Rules(Struct, frozen=True):
-    """How long the first in line lets others pass, in seconds since it came to the front."""
+    """How long the first in the queue lets others pass, in seconds since it came to the front."""
 
     patience: float = 1800.0
     limit: float = 7200.0
@@ -81,7 +85,7 @@ class Preemption(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """What to do now, and what the next plan must know of this one (`Line.follow`)."""
+    """What to do now, and what the next plan must know of this one (`WaitQueue.follow`)."""
 
     grants: tuple[Grant, ...]
     preempt: tuple[Preemption, ...]
@@ -89,7 +93,7 @@ class Plan(Struct, frozen=True):
     heads: tuple[int, ...]
     """Those who are first and cannot start."""
     reserved: dict[str, int]
-    """The devices on which room is kept, and for whom."""
+    """The devices on which room is reserved, and for which job."""
 
 
 def plan(
@@ -104,7 +108,7 @@ def plan(
 
 
 class _Reservation(Struct):
-    """Room kept on a device for the first in line."""
+    """Room reserved on a device for the first in the queue."""
 
     job: int
     until: float | None
@@ -193,7 +197,7 @@ class _Planner:
                 self.coming[name] += coming
 
     def serve(self, service: Service) -> None:
-        """Deal with one class of service in the order of the line.
+        """Deal with one class of service in the order of the queue.
 
         Until the first who cannot start is known, everybody is looked at; from then on only those
         small enough for what is left.
@@ -251,10 +255,14 @@ class _Planner:
         """Grant it, or make room for it; False if neither can be done."""
         if self._fit(one):
             return True
-        return one.service == "guaranteed" and self.yielding and self._make_room(one)
+        if one.parts or one.service != "guaranteed":
+            return False
+        return self.yielding and self._make_room(one)
 
     def _fit(self, one: Candidate) -> bool:
         """Grant it where it leaves the least, or has the least company, if it fits anywhere."""
+        if one.parts:
+            return self._fit_group(one)
         best: tuple[tuple[int, int], str, Offer] | None = None
         for offer in one.offers:
             for name in offer.devices:
@@ -271,6 +279,20 @@ class _Planner:
             return False
         self._grant(one, best[2], best[1])
         return True
+
+    def _fit_group(self, group: Candidate) -> bool:
+        """Grant all leases of a group, if there is room for all of them at once."""
+        placed = place(group.parts, {name: self._left(group, name) for name in self.free})
+        for part, offer, name in placed or ():
+            self._grant(group, offer, name, part.job)
+        return placed is not None
+
+    def _left(self, one: Candidate, name: str) -> int:
+        """What this candidate may take of a device, beside what is reserved there for another."""
+        reserved = self.reserved.get(name)
+        if reserved is None or reserved.before(one, self.now):
+            return self.free[name]
+        return -1 if reserved.until is None else min(self.free[name], reserved.spare)
 
     def _open(self, one: Candidate, offer: Offer, name: str) -> bool:
         reserved = self.reserved.get(name)
@@ -299,7 +321,9 @@ class _Planner:
         return True
 
     def _lead(self, one: Candidate) -> bool:
-        """It is the first that cannot start; once it has been so for long, room is kept."""
+        """It is the first that cannot start; once it has been so for long, room is reserved."""
+        if one.parts:
+            return self._lead_group(one)
         lacking = [
             (offer.charge - self.free[name] - self.coming[name], name, offer)
             for offer in one.offers
@@ -317,13 +341,36 @@ class _Planner:
             _, name, offer = min(free_to_keep, key=lambda option: option[:2])
             until, spare = None, 0
             if waited < limit:
-                until, spare = self._start_of(offer, name)
+                until, spare = self._start_of(offer.charge, name)
             self.reserved[name] = _Reservation(one.job, until, spare)
         return True
 
-    def _start_of(self, offer: Offer, name: str) -> tuple[float | None, int]:
-        """When there is room for this, by the ends that are known, and what is left beside it."""
-        free = self.free[name] - offer.charge
+    def _lead_group(self, group: Candidate) -> bool:
+        """The same for a group: room is reserved wherever its leases would go."""
+        if place(group.parts, self.reachable) is None:
+            return False
+        self.heads.append(group.job)
+        led = self.queue.led.get(group.job, self.now)
+        patience, limit = self.rules.bounds(led - group.since)
+        open_to_it = {name: n for name, n in self.reachable.items() if name not in self.reserved}
+        placed = place(group.parts, open_to_it) if self.now - led >= patience else None
+        charges: dict[str, int] = {}
+        for _, offer, name in placed or ():
+            charges[name] = charges.get(name, 0) + offer.charge
+        starts = {name: self._start_of(charge, name) for name, charge in charges.items()}
+        ends = [until for until, _ in starts.values()]
+        known = self.now - led < limit and None not in ends
+        for name, (_, spare) in starts.items():
+            until = max(end for end in ends if end is not None) if known else None
+            self.reserved[name] = _Reservation(group.job, until, spare if known else 0)
+        return True
+
+    def _start_of(self, charge: int, name: str) -> tuple[float | None, int]:
+        """When there is room for this charge, by the ends that are known, and what is left beside
+        it then."""
+        free = self.free[name] - charge
+        if free >= 0:
+            return self.now, free
         ends = sorted(
             (one.end, one.charge)
             for one in self.capacities[name].holdings
@@ -336,9 +383,10 @@ class _Planner:
                 return end, free
         return None, 0
 
-    def _grant(self, one: Candidate, offer: Offer, name: str) -> None:
+    def _grant(self, one: Candidate, offer: Offer, name: str, job: int | None = None) -> None:
+        """Grant this offer to a candidate, or to one job of a group."""
         ceiling, charge = offer.ceiling, offer.charge
-        if offer.grow:
+        if offer.grow and not one.parts:
             overhead = charge - ceiling
             ceiling = max(ceiling, (self.free[name] - overhead) // MiB * MiB)
             charge = ceiling + overhead
@@ -347,7 +395,14 @@ class _Planner:
             reserved.spare -= charge
         self.free[name] -= charge
         self.company[name] += 1
-        self.grants.append(Grant(one.job, name, Size(ceiling, offer.basis, offer.roomy), charge))
+        self.grants.append(
+            Grant(
+                one.job if job is None else job,
+                name,
+                Size(ceiling, offer.basis, offer.roomy),
+                charge,
+            )
+        )
 
     def _promise(
         self, one: Candidate, offer: Offer, name: str, ended: list[Holding]

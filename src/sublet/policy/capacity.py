@@ -1,7 +1,7 @@
 """What a plan looks at: devices with what is left of them, and who holds the rest.
 
-A lease can be a room too: for the jobs that its own program starts. It then has the lease's ceiling
-for a capacity, and what the program uses itself counts as a stranger's.
+A lease is such a capacity, too, for the jobs that its own program starts: its ceiling is then what
+there is to give, and what the program uses itself counts as a stranger's.
 """
 
 from typing import Literal
@@ -27,7 +27,7 @@ class Holding(Struct, frozen=True):
     end: float | None = None
     """When it is expected to end, on the same clock; None where nobody can tell."""
     stopping: bool = False
-    """It was told to end: what it holds is coming free."""
+    """It was asked to end: what it holds is coming free."""
 
 
 class Capacity(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Capacity(Struct, frozen=True):
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
-        """Who holds it, for the stories people are told."""
+        """Who holds it, to explain an out-of-memory."""
         return tuple(Tenant(one.name, one.charge, one.job) for one in self.holdings)
 
     @property

@@ -48,7 +48,7 @@ def lines(explanation: Explanation) -> list[str]:
 
 
 def forecast_lines(explanation: Forecast, name: str) -> list[str]:
-    """What a probe has found."""
+    """What a probe has found, as lines of text."""
     out = [
         f"{name} will need about {format_bytes(explanation.expected)}",
         f"  between {format_bytes(explanation.low)} and {format_bytes(explanation.high)}",

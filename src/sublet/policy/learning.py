@@ -46,7 +46,7 @@ class Lesson(Struct, frozen=True):
 
 
 def learn(history: History) -> Lesson:
-    """Weigh what is known."""
+    """Weigh all that is known of a program into the evidence that sizes its next job."""
     own = _alike(history.runs, "same")
     failed, enough = _bounds(history)
     lesson = (

@@ -59,7 +59,7 @@ def never(
     least: int = 0,
     within: int | None = None,
 ) -> str:
-    """Why there is no offer."""
+    """Why `offers` has found none, in words."""
     names = eligible(device, capacities, within)
     if not names and within is not None:
         return f"the lease of #{within}, out of which it was to come, has ended"

@@ -29,7 +29,7 @@ class LinearFit(Struct, frozen=True):
     largest: float
 
     def at(self, batch: float) -> int:
-        """The expected peak."""
+        """The peak that the line expects at this batch size."""
         return int(self.base + self.slope * batch)
 
     def reach(self, batch: float) -> float:

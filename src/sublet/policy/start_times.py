@@ -1,6 +1,6 @@
 """When those who wait will start, as far as anybody can tell.
 
-One pass through the line in its order, each job on the device that is the first to have room for
+One pass through the queue in its order, each job on the device that is the first to have room for
 it, nobody passing anybody. What is known of ends is used; a lease of which nothing is known is
 taken to run as long again as it has run already; where there is nothing to go by, the answer is
 None.
@@ -14,7 +14,7 @@ from sublet.policy.capacity import Capacity, Holding
 from sublet.policy.wait_queue import Candidate, Offer, WaitQueue
 
 _STOPPING = 10.0
-"""What a program that was told to end may take."""
+"""Seconds that a program which was asked to end may take."""
 _SHORTEST = 30.0
 """A lease that was just granted is not taken to end at once."""
 

@@ -1,11 +1,11 @@
-"""Who waits, in the order of the line, found by size.
+"""The jobs that wait, in their order, found by size.
 
 A job's place is fixed when it comes: its class, and how long it has waited, weigh against each
 other by `AGEING`, and both sides of that scale move at the same speed. So nothing has to be sorted
 again as time goes by, and only those who come within `AGEING` after a job can ever be put before it
 for their class. Within a class, the submission number alone decides.
 
-The line also remembers, from one plan to the next, since when a job has been first and could not
+The queue also remembers, from one plan to the next, since when a job has been first and could not
 start, and which room was promised to whom. It decides nothing.
 """
 
@@ -45,11 +45,23 @@ class Offer(Struct, frozen=True):
     grow: bool = False
     """Takes all that is free at the grant; the amounts above are then the least."""
     roomy: bool = False
-    """As in `sizing.Size`."""
+    """Sized with so much room that the allocator wastes nothing, see `sizing.Size`."""
+
+
+class Part(Struct, frozen=True):
+    """One lease of a group. Several parts may be of one job: it gets several leases then."""
+
+    job: int
+    offers: tuple[Offer, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device it could go to."""
+        return _devices(self.offers)
 
 
 class Candidate(Struct, frozen=True):
-    """A job that waits."""
+    """A job that waits, or a group of jobs whose leases are granted all together or not at all."""
 
     job: int
     order: int
@@ -66,6 +78,16 @@ class Candidate(Struct, frozen=True):
     """Why it cannot start, whatever is free; empty if it can."""
     spread: bool = False
     """Goes where the fewest are, instead of where it leaves the least."""
+    parts: tuple[Part, ...] = ()
+    """The leases of a group, of which `job` is one; empty for a single job. `offers` are then those
+    of its largest part."""
+
+    @classmethod
+    def of_group(cls, parts: tuple[Part, ...], order: int, since: float) -> "Candidate":
+        """A group, named by the first job in it."""
+        largest = max(parts, key=lambda part: (_smallest(part.offers), -part.job))
+        first = min(part.job for part in parts)
+        return cls(first, order, largest.offers, since, parts=parts)
 
     @property
     def place(self) -> tuple[float, int, int]:
@@ -75,16 +97,26 @@ class Candidate(Struct, frozen=True):
     @property
     def smallest(self) -> int:
         """The least that could let it start; `NEVER` if nothing could."""
-        if self.held or not self.offers:
+        if self.held or not all(part.offers for part in self.parts):
             return NEVER
-        return min(offer.charge for offer in self.offers)
+        return _smallest(self.offers)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Every device it could go to."""
-        if len(self.offers) == 1:
-            return self.offers[0].devices
-        return tuple(sorted({name for offer in self.offers for name in offer.devices}))
+        if not self.parts:
+            return _devices(self.offers)
+        return tuple(sorted({name for part in self.parts for name in part.devices}))
+
+
+def _smallest(offers: tuple[Offer, ...]) -> int:
+    return min((offer.charge for offer in offers), default=NEVER)
+
+
+def _devices(offers: tuple[Offer, ...]) -> tuple[str, ...]:
+    if len(offers) == 1:
+        return offers[0].devices
+    return tuple(sorted({name for offer in offers for name in offer.devices}))
 
 
 class Reach(Struct, frozen=True):
@@ -145,7 +177,7 @@ class Lane:
         self._write(at, one.smallest, _run(one))
 
     def take(self, one: Candidate) -> None:
-        """Let a job go."""
+        """Remove a job; its place stays."""
         at = bisect_left(self._keys, (one.order, one.job))
         self._entries[at] = None
         self._live -= 1
@@ -208,13 +240,13 @@ class Lane:
 
 
 class WaitQueue:
-    """All that wait. Its owner puts and takes; plans only read."""
+    """All jobs that wait. Its owner puts and takes; plans only read."""
 
     def __init__(self, waiting: Iterable[Candidate] = ()) -> None:
         self._waiting: dict[int, Candidate] = {}
         self._lanes: dict[tuple[Service, Priority, tuple[str, ...]], Lane] = {}
         self.led: dict[int, float] = {}
-        """Since when these jobs are first in their line and could not start."""
+        """Since when these jobs have been first and could not start."""
         self.promised: dict[int, str] = {}
         """For these jobs others were stopped: the device where the room is theirs."""
         self.reserved: dict[str, int] = {}
@@ -229,7 +261,7 @@ class WaitQueue:
         return job in self._waiting
 
     def __iter__(self) -> Iterator[Candidate]:
-        """In the order of the line."""
+        """All candidates, the first one first."""
         keyed = []
         for lane in self._lanes.values():
             # Nobody is before one who has a smaller number in the same lane.
@@ -275,7 +307,7 @@ class WaitQueue:
         self.promised.pop(job, None)
 
     def keep(self, waiting: Iterable[Candidate]) -> None:
-        """Make the line be of exactly these."""
+        """Make the queue be of exactly these."""
         these = {one.job: one for one in waiting}
         for job in [job for job in self._waiting if job not in these]:
             self.take(job)

@@ -14,7 +14,7 @@ _NAMED = 3
 
 
 class Reasons:
-    """Explains one moment: rooms and a line as they are after a plan was followed."""
+    """Explains one moment: capacities and a queue as they are after a plan was applied."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Reasons:
         jobs: Collection[int] | None = None,
         usual: float | None = None,
     ) -> None:
-        """`jobs` are those that will be asked about; one pass through the line serves them all."""
+        """`jobs` are those that will be asked about; one pass through the queue serves them all."""
         self._capacities = {capacity.device.id: capacity for capacity in capacities}
         self._queue = queue
         turn = in_turn(queue)

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import os
 import pickle
 import socket
 import sys
@@ -13,16 +12,14 @@ from msgspec import Struct
 
 from sublet import descriptors
 from sublet.client import job_request
-from sublet.client.job_follower import JobFollower
+from sublet.client.job_channel import JobChannel
 from sublet.domain.job import POOL_PROGRAM
 from sublet.errors import WorldError
 from sublet.formats import pickle_transport
-from sublet.home import Home
 from sublet.inside.current_lease import say
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended, Granted, Retried, Started
-    from sublet.wire.pack import Tree
 
 
 class Terms(Struct, frozen=True):
@@ -82,7 +79,8 @@ class WorkerHandle:
         # Calls are alike: as many workers on each device balance the load.
         spec["spread"] = True
         try:
-            self._open(spec)
+            self._job = JobChannel(spec, self)
+            self.channel = self._job.channel
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
@@ -91,17 +89,6 @@ class WorkerHandle:
                 "worker needs some.",
                 "Use fewer workers at a time, or raise the limit (`ulimit -n`).",
             ) from error
-
-    def _open(self, spec: "Tree") -> None:
-        self.channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._null = -1
-        try:
-            self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            streams = [self._null, 1, 2, self._theirs.fileno()]
-            self._job = JobFollower(spec, Home.find(), self, streams)
-        except BaseException:
-            self._close_streams()
-            raise
 
     def fileno(self) -> int:
         """The connection to the broker."""
@@ -138,7 +125,7 @@ class WorkerHandle:
         """
         found = set()
         with contextlib.suppress(OSError):
-            while (packet := pickle_transport.receive(self._theirs, wait=False)) is not None:
+            while (packet := pickle_transport.receive(self._job.theirs, wait=False)) is not None:
                 found.add(packet.call)
         return found
 
@@ -157,7 +144,6 @@ class WorkerHandle:
     def close(self) -> None:
         """Drop the connections; its keeper ends a worker that still lives."""
         self._job.close()
-        self._close_streams()
 
     def waits(self, reason: str) -> None:
         """From the broker: there is no room yet."""
@@ -178,13 +164,6 @@ class WorkerHandle:
         """From the broker: it ran out of memory, and another attempt with more follows."""
         self.ready = self._opened = False
         self.attempts += 1
-
-    def _close_streams(self) -> None:
-        self.channel.close()
-        self._theirs.close()
-        if self._null >= 0:
-            os.close(self._null)
-            self._null = -1
 
 
 def _authkey() -> bytes | None:

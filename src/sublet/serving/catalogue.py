@@ -25,8 +25,7 @@ class State(IntEnum):
 class TensorSpec(Struct, frozen=True):
     """One input or output of a signature."""
 
-    name: str
-    """Of the tensor in the graph, as `x:0`."""
+    name: str  # The tensor's name in the graph, as `x:0`.
     dtype: int  # As in TensorFlow's DataType.
     shape: tuple[int, ...] | None = None
     """-1 for a dimension of any size; None for any rank."""
@@ -50,10 +49,8 @@ class Version(Struct, frozen=True):
     error: str = ""
     engines: tuple[str, ...] = ()
     """The sockets of the engines that have it; none while they are away."""
-    devices: tuple[str, ...] = ()
-    """Where they are, if the server uses several devices."""
-    signatures: Mapping[str, Signature] | None = None
-    """None while nobody has looked into the model."""
+    devices: tuple[str, ...] = ()  # Where they are, if the server uses several.
+    signatures: Mapping[str, Signature] | None = None  # None: nobody has looked into the model.
 
     def answers(self, silent: Collection[str]) -> bool:
         """Whether some engine that has this version answers."""

@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from sublet.serving.access import Access
 from sublet.serving.catalogue import Catalogue
-from sublet.serving.metrics import Tally
-from sublet.serving.statistics import Inferences
+from sublet.serving.metrics import Inferences, Tally
 from sublet.serving.tls import Tls
 
 _LENGTH = struct.Struct(">I")
@@ -31,8 +30,7 @@ class Opening(Struct, frozen=True, tag="opening"):
     rest_timeout: float = 30.0
     metrics_path: str | None = None
     max_request: int | None = None
-    frontends: int = 1
-    """How many share what all clients together may take."""
+    frontends: int = 1  # How many share what all clients together may take.
     cors: bool = False
     tls: Tls | None = None  # For gRPC.
     rest_tls: Tls | None = None
@@ -44,10 +42,8 @@ class News(Struct, frozen=True, tag="news"):
 
     number: int
     catalogue: Catalogue
-    names: dict[str, str] = {}
-    """Directories of the server, and what clients call them."""
-    silent: tuple[str, ...] = ()
-    """The sockets of engines that give no answers."""
+    names: dict[str, str] = {}  # Directories of the server, and what clients call them.
+    silent: tuple[str, ...] = ()  # The sockets of engines that give no answers.
 
 
 class Drain(Struct, frozen=True, tag="drain"):

@@ -4,6 +4,7 @@ A front end counts into its `Tally`; the server adds up those of all front ends,
 have ended, so that no counter goes back.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,11 +12,48 @@ from typing import Any
 from msgspec import Struct, field
 
 from sublet.channel.codes import Code
-from sublet.serving.statistics import Inferences
 
 REQUEST_BOUNDS = tuple(10 * 1.8**power for power in range(33))
 """In microseconds, to about 20 minutes."""
 QUEUE_BOUNDS = tuple(100 * 1.2**power for power in range(52))  # In microseconds, to about a second.
+
+
+class Inferences(Struct):
+    """The calls of one version that have gone to an engine."""
+
+    last: int = 0  # When one was answered last: milliseconds since 1970.
+    rows: int = 0
+    batches: float = 0.0  # Each call adds its share of its batch.
+    answered: int = 0
+    answered_seconds: float = 0.0
+    failed: int = 0
+    failed_seconds: float = 0.0
+    queued_seconds: float = 0.0
+    computed_seconds: float = 0.0
+
+    def answer(self, rows: int, batch: int, seconds: float, queued: float, computed: float) -> None:
+        """Count a call that was answered: its rows, those of its batch, and its times."""
+        self.last = int(time.time() * 1000)
+        self.rows += rows
+        self.batches += min(1.0, rows / batch) if batch else 1.0
+        self.answered += 1
+        self.answered_seconds += seconds
+        self.queued_seconds += queued
+        self.computed_seconds += computed
+
+    def fail(self, seconds: float) -> None:
+        """Count a call that failed."""
+        self.failed += 1
+        self.failed_seconds += seconds
+
+    def add(self, other: "Inferences") -> None:
+        """Count what another front end has counted."""
+        self.last = max(self.last, other.last)
+        for name in self.__struct_fields__[1:]:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+Counts = Mapping[tuple[str, int], Inferences]  # By model and version.
 
 
 class Spread(Struct):

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from sublet.text import plain
 
 _BURST = 1000  # Lines that may come at once.
-_RATE = 20.0
-"""Lines in a second, in the long run."""
+_RATE = 20.0  # Lines in a second, in the long run.
 _LONGEST = 4000
 """Bytes of a line; what is longer is said in several."""
 _ENDING = 1.0
@@ -40,7 +39,7 @@ class OutputRelay:
         self._thread.start()
 
     def close(self) -> None:
-        """The engine has ended: hear the last of it."""
+        """Relay the last words of an engine that has ended."""
         if self.writing >= 0:
             os.close(self.writing)
             self.writing = -1

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.control.config_files import ModelConfig
 
-Names = Mapping[str, str]
-"""Directories of the server, and what clients call them."""
+Names = Mapping[str, str]  # Directories of the server, and what clients call them.
 
 HIDDEN = "[path]"
 # An absolute path, up to what cannot well be part of one. TensorFlow's names of devices and the

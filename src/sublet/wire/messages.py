@@ -14,7 +14,7 @@ from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec, Outcome
 from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
-from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, NurseryRow, WaitingRow
+from sublet.wire.rows import DeviceRow, EventRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """Of a job, as the ledger can hold it."""
@@ -30,7 +30,7 @@ class Under(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, tag="run"):
-    """Accept this job and tell me of it; its three streams come along as file descriptors.
+    """Accept this job and report on it; its three streams come along as file descriptors.
 
     The token is the client's own secret: the same request sent twice makes one job. Where the
     client runs under a lease, the job's lease comes out of that one.
@@ -92,10 +92,16 @@ class Watch(Struct, frozen=True, tag="watch"):
     protocol: int = PROTOCOL
 
 
+class Subscribe(Struct, frozen=True, tag="subscribe"):
+    """Send me devices and jobs now, and from then on what changes; answered with `Update`s."""
+
+    protocol: int = PROTOCOL
+
+
 Verb = Literal["cancel", "pause", "resume", "retry"]
 
 
-class Act(Struct, frozen=True, tag="act"):
+class JobAction(Struct, frozen=True, tag="act"):
     """Do this to these jobs: to all of them or, if it cannot be done to one, to none."""
 
     verb: Verb
@@ -164,7 +170,8 @@ Request = (
     | AskExplain
     | KeepForecast
     | Watch
-    | Act
+    | Subscribe
+    | JobAction
     | Down
 )
 
@@ -192,7 +199,7 @@ class Offered(Struct, frozen=True, tag="offered"):
     """The lease is there for whoever makes the `claim` in its directory first: take it so."""
 
     lease: str
-    """What the environment of its programs holds, see `inside.lease`."""
+    """The terms as JSON, see `formats.lease`."""
 
 
 class Started(Struct, frozen=True, tag="started"):
@@ -224,11 +231,11 @@ class Retried(Struct, frozen=True, tag="retried"):
 
 
 class Leaving(Struct, frozen=True, tag="leaving"):
-    """The broker was told to end; the program goes on, and the next broker will know it."""
+    """The broker was asked to end; the program goes on, and the next broker will know it."""
 
 
 class Refused(Struct, frozen=True, tag="refused"):
-    """Nothing was changed."""
+    """The request was refused; nothing was changed."""
 
     kind: str
     message: str
@@ -261,6 +268,26 @@ class Jobs(Struct, frozen=True, tag="rows"):
     left_out: int = 0
 
 
+class Update(Struct, frozen=True, tag="update"):
+    """What has changed since the update before, or the whole.
+
+    The whole comes first, and again whenever a subscriber has missed something because it did not
+    read. In between, sequence numbers have no gaps.
+    """
+
+    sequence: int
+    whole: bool
+    """Whether this replaces all that was sent before."""
+    devices: tuple[DeviceRow, ...]
+    jobs: tuple[JobRow, ...]
+    gone: tuple[int, ...] = ()
+    """Jobs that are not shown any more."""
+    events: tuple[EventRow, ...] = ()
+    """What has happened since the update before; of very much, the latest."""
+    left_out: int = 0
+    """How many live jobs are not shown."""
+
+
 class Queued(Struct, frozen=True, tag="queued"):
     """The jobs are in the ledger, on disk."""
 
@@ -274,7 +301,7 @@ class Done(Struct, frozen=True, tag="done"):
 
 
 class Downed(Struct, frozen=True, tag="downed"):
-    """The broker ends now."""
+    """The broker ends now; these programs run on or are stopped, these jobs wait."""
 
     running: tuple[LeaseRow, ...]
     waiting: tuple[WaitingRow, ...]
@@ -300,6 +327,7 @@ Reply = (
     | Refused
     | Snapshot
     | Jobs
+    | Update
     | Queued
     | Done
     | Downed
@@ -311,12 +339,12 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def encode(message: Request | Reply) -> bytes:
-    """A message as msgpack."""
+    """Encode a message as msgpack."""
     return _ENCODER.encode(message)
 
 
 def decode_request(data: bytes) -> Request:
-    """What a client asks; raises msgspec.MsgspecError for what is no request."""
+    """Decode a request; raises msgspec.MsgspecError for what is none."""
     try:
         return _requests().decode(data)
     except (ValueError, RecursionError) as error:  # Text that is no UTF-8, lists a mile deep.
@@ -324,7 +352,7 @@ def decode_request(data: bytes) -> Request:
 
 
 def decode_reply(data: bytes) -> Reply:
-    """What the broker answers."""
+    """Decode a reply of the broker."""
     return _replies().decode(data)
 
 

@@ -1,4 +1,4 @@
-"""What people and programs who look are shown: one row a device, a lease, a job."""
+"""Rows that `status`, `ps` and other views show: one for each device, lease, job or nursery."""
 
 from msgspec import Struct, field
 
@@ -6,7 +6,7 @@ from sublet.domain.device import Device
 
 
 class LeaseRow(Struct, frozen=True):
-    """One who holds a lease, for people and programs that look."""
+    """A lease and its holder."""
 
     job: int
     attempt: int
@@ -30,7 +30,7 @@ class LeaseRow(Struct, frozen=True):
 
 
 class WaitingRow(Struct, frozen=True):
-    """One who waits, and why."""
+    """A job that waits, and why."""
 
     job: int
     name: str
@@ -63,6 +63,18 @@ class DeviceRow(Struct, frozen=True):
     standing: int
     """What the nurseries hold."""
     free: int
+
+
+class EventRow(Struct, frozen=True):
+    """A job has come into another state."""
+
+    at: float
+    """Wall seconds."""
+    job: int
+    name: str
+    state: str
+    """As in `JobRow`."""
+    attempt: int
 
 
 class JobRow(Struct, frozen=True):

@@ -12,7 +12,7 @@ from fuzz.driver import Target
 from fuzz.targets import requests
 from sublet.wire.frames import Frames
 from sublet.wire.messages import AskStatus, Snapshot, decode_reply, encode
-from support.box import Box, wait_for
+from support.sandbox import Sandbox, wait_for
 
 _EVERY = 20
 """Inputs after which it is asked how it is."""
@@ -21,15 +21,15 @@ _EVERY = 20
 def target() -> Target:
     root = scratch.directory()
     # Room for nothing: what is accepted waits, and no program is started.
-    box = Box(root / "home", root / "work", SUBLET_CPU_MEMORY="1MiB")
-    pid = box.status()["pid"]
+    sandbox = Sandbox(root / "home", root / "work", SUBLET_CPU_MEMORY="1MiB")
+    pid = sandbox.status()["pid"]
     fed = 0
 
     def feed(data: bytes) -> None:
         nonlocal fed
         if b"\xa4down" in data:
             return  # That ends it, as it should.
-        with _connected(box) as sock:
+        with _connected(sandbox) as sock:
             null = os.open(os.devnull, os.O_RDWR)
             with contextlib.suppress(OSError):
                 socket.send_fds(sock, [data[1:] or b"\0"], [null] * (data[0] % 6 if data else 0))
@@ -39,22 +39,22 @@ def target() -> Target:
             check()
 
     def check() -> None:
-        assert _asked(box) == pid, "it was another broker that answered"
+        assert _asked(sandbox) == pid, "it was another broker that answered"
         wait_for(lambda: len(os.listdir(f"/proc/{pid}/fd")) < 100, "descriptors are closed")
 
-    return Target(feed, requests.seeds(), requests.make, box.close, check)
+    return Target(feed, requests.seeds(), requests.make, sandbox.close, check)
 
 
-def _connected(box: Box) -> socket.socket:
+def _connected(sandbox: Sandbox) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(20.0)
-    sock.connect(str(box.home / "broker.sock"))
+    sock.connect(str(sandbox.home / "broker.sock"))
     return sock
 
 
-def _asked(box: Box) -> int:
+def _asked(sandbox: Sandbox) -> int:
     """The number of the process that answers."""
-    frames = Frames(_connected(box))
+    frames = Frames(_connected(sandbox))
     frames.send(encode(AskStatus()))
     try:
         while (data := frames.take()) is None:

@@ -15,7 +15,7 @@ import sys
 from fuzz import scratch
 from fuzz.driver import Random, Target
 from sublet.keeper import process_tree
-from support.box import wait_for
+from support.sandbox import wait_for
 
 _SERVE = """
 import os, socket, sys

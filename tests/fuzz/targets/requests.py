@@ -15,10 +15,10 @@ import msgspec
 
 from fuzz import scratch
 from fuzz.driver import Random, Target
+from sublet.backends.local.backend import LocalBackend
 from sublet.broker.broker import Broker
 from sublet.broker.connections import ClientConnection
 from sublet.broker.ledger import Ledger
-from sublet.broker.requests import Requests
 from sublet.clock import SystemClock
 from sublet.devices import Probe
 from sublet.domain.job import JobSpec, Process
@@ -41,10 +41,10 @@ class Office:
         home = Home(root)
         home.make()
         self._reactor = Reactor()
-        self._broker = Broker(
-            self._reactor, home, Ledger.open(home.ledger), Probe.open(2 * GiB), SystemClock()
-        )
-        self._desk = Requests(self._broker)
+        ledger, probe = Ledger.open(home.ledger), Probe.open(2 * GiB)
+        backend = LocalBackend(self._reactor, home)
+        self._broker = Broker(self._reactor, home, ledger, probe, SystemClock(), backend)
+        self._desk = self._broker.requests
         self.heard = 0
 
     def hear(self, data: bytes) -> None:
@@ -71,11 +71,11 @@ class Office:
         """As the broker's own, but for the plan: nothing is to be started here."""
         self._reactor.call_later(0.0, lambda: None)
         self._reactor.run_once()
-        self._broker.plan()
-        self._broker.work.write()
+        self._broker.planner.plan()
+        self._broker.commit()
 
     def is_over(self) -> bool:
-        return self.heard >= _FRESH or self._broker.closing or self._broker.ending
+        return self.heard >= _FRESH or self._broker.control.closing or self._broker.control.ending
 
     def close(self) -> None:
         self._broker.close()
@@ -121,9 +121,9 @@ def _requests() -> list[messages.Request]:
         messages.AskJobs(),
         messages.AskExplain(1),
         messages.Watch((1, 2)),
-        messages.Act("cancel", (1,)),
-        messages.Act("pause", (1, 2)),
-        messages.Act("retry", (1,)),
+        messages.JobAction("cancel", (1,)),
+        messages.JobAction("pause", (1, 2)),
+        messages.JobAction("retry", (1,)),
         messages.Down(),
     ]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fuzz import scratch
 from fuzz.driver import Random, Target
+from sublet.backends.backend import Ending
 from sublet.backends.local.launcher import Launcher
-from sublet.backends.local.reports import Ending
 from sublet.domain.job import Process
 from sublet.reactor import Reactor
 

@@ -18,26 +18,26 @@ import pytest
 import sublet
 from sublet.channel.codes import Code
 from sublet.errors import TooLarge
-from support.box import Box, wait_for
 from support.numpy_engine import floats
+from support.sandbox import Sandbox, wait_for
 
 MODELS = Path(__file__).parents[2] / "data" / "savedmodels"
 HALF = MODELS / "saved_model_half_plus_two_cpu" / "00000123"
 
 
 @pytest.fixture(scope="module")
-def home(shared_box: Box) -> Iterator[Box]:
+def home(shared_sandbox: Sandbox) -> Iterator[Sandbox]:
     """The shared home, for engines that are made in this process."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith("SUBLET"):
                 patch.delenv(name)
-        patch.setenv("SUBLET_HOME", str(shared_box.home))
-        yield shared_box
+        patch.setenv("SUBLET_HOME", str(shared_sandbox.home))
+        yield shared_sandbox
 
 
 @pytest.fixture(scope="module")
-def engine(home: Box) -> Iterator[sublet.Engine]:
+def engine(home: Sandbox) -> Iterator[sublet.Engine]:
     with sublet.Engine(memory="256MiB") as one:
         one.load("half", HALF)
         one.load("matrix", MODELS / "matrix_half_plus_two" / "1")
@@ -102,7 +102,7 @@ def test_what_a_function_raises_is_told_by_its_name(
     engine.unload("fail")
 
 
-def test_a_forked_child_that_ends_takes_nothing_along(home: Box) -> None:
+def test_a_forked_child_that_ends_takes_nothing_along(home: Sandbox) -> None:
     code = (
         "import os, sys, numpy as np, sublet\n"
         "engine = sublet.Engine(memory='64MiB')\n"
@@ -329,7 +329,9 @@ def test_a_socket_that_was_left_behind_is_cleared_away(engine: sublet.Engine) ->
     assert not left.exists()
 
 
-def test_a_client_finds_the_engine_that_takes_the_place_of_one_that_was_killed(home: Box) -> None:
+def test_a_client_finds_the_engine_that_takes_the_place_of_one_that_was_killed(
+    home: Sandbox,
+) -> None:
     with sublet.Engine(memory="128MiB") as first:
         first.load("again", HALF)
         model = sublet.connect("again")
@@ -354,7 +356,7 @@ OWNER = (
 
 
 @pytest.fixture
-def owner(home: Box) -> Iterator[tuple["subprocess.Popen[str]", int, Path, Path]]:
+def owner(home: Sandbox) -> Iterator[tuple["subprocess.Popen[str]", int, Path, Path]]:
     """Another process that has an engine; the engine's number, socket and directory."""
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True
@@ -385,13 +387,13 @@ def test_an_engine_ends_with_its_owner_and_what_they_leave_is_cleared_away(
     assert engine.run("half", [[1.0]]).item() == 2.5
 
 
-def test_an_engine_that_finds_no_room_says_so(home: Box) -> None:
+def test_an_engine_that_finds_no_room_says_so(home: Sandbox) -> None:
     with pytest.raises(TooLarge, match="900 GiB"):
         sublet.Engine(memory="900GiB")
 
 
 def test_an_engine_that_was_stopped_is_passed_over_by_callers_and_ended_by_its_owner(
-    home: Box, engine: sublet.Engine
+    home: Sandbox, engine: sublet.Engine
 ) -> None:
     with sublet.Engine(memory="256MiB") as stopped:
         assert stopped.worker.pid is not None

@@ -1,5 +1,5 @@
 """Workers as processes of this machine.
 
-`launcher` is the broker's side. `nursery`, `keeper` and what they use run in the program's own
-interpreter, which may have none of Sublet's dependencies: standard library only.
+`backend` implements the `Backend` protocol. What runs in the programs' own interpreters is in
+`sublet.nursery` and `sublet.keeper`.
 """

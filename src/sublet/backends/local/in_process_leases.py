@@ -4,14 +4,15 @@ Owns the watch over them: whether one has taken the lease it was offered, what i
 hold, that it has ended. It starts none of them and sends them no signal; they have no keeper.
 
 A lease is taken by making the attempt's `claim` (see `attempt_files`). Whoever makes it first has
-decided, the lodger or a broker that gives the offer up, whichever of them dies meanwhile. From then
-on a lodger needs no connection: the broker sees its end through a descriptor of the process.
+decided, the process or a broker that gives the offer up, whichever of them dies meanwhile. From
+then on the process needs no connection: the broker sees its end through a pidfd.
 """
 
 import os
 from pathlib import Path
 
-from sublet.backends.local.reports import Ending, Reports, own_status, read_ending
+from sublet.backends.backend import Ending, Reports
+from sublet.backends.local.endings import own_status, read_ending
 from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
@@ -21,7 +22,7 @@ from sublet.reactor import Reactor
 HOW = "in its own process"
 _AGAIN = 1.0
 _SAMPLES = (0.5, 0.5, *(1.0,) * 30, 4.0)
-"""Seconds between looks at what a lodger holds: often at first, for TensorFlow is still to come."""
+"""Seconds between looks at what a process holds: often at first, before TensorFlow has started."""
 _MATTERS = 4 << 20
 """A change of what is resident, in bytes, after which it is worth measuring what that adds: reading
 all mappings of a process takes 20 ms, and a notebook stands still for most of its life."""
@@ -42,7 +43,7 @@ class _InProcessLease:
 
 
 class InProcessLeases:
-    """All of this machine."""
+    """The watch over all in-process leases of this machine."""
 
     def __init__(self, reactor: Reactor, runs: Path, reports: Reports) -> None:
         self._reactor = reactor
@@ -72,9 +73,9 @@ class InProcessLeases:
             self._watch(lease)
 
     def settle(self, attempt_id: str) -> None:
-        """The lodger has hung up, or given its lease back: look which.
+        """The process has hung up, or has given its lease back: look which.
 
-        What was offered and not taken is given up: it cannot be taken any more.
+        An offer that was not taken is given up: it cannot be taken any more.
         """
         lease = self._leases.get(attempt_id)
         if lease is None:
@@ -87,7 +88,7 @@ class InProcessLeases:
         try:
             lease.taken = self._has_taken(lease)
         except OSError:
-            # Not to be written at the moment: the lodger could still take it.
+            # A full disk: the process could still take it.
             self._reactor.call_later(_AGAIN, lambda: self.settle(attempt_id))
             return
         if lease.taken:
@@ -109,7 +110,7 @@ class InProcessLeases:
                 return False
         except FileNotFoundError:
             return False
-        # One that cannot be read is being written by the lodger: ours would be whole.
+        # One that cannot be read is being written by the process: ours would be whole.
         return "broker" not in (attempt_files.read(lease.directory, "claim") or {})
 
     def _know(self, attempt_id: str, process: Process) -> _InProcessLease:
@@ -155,7 +156,6 @@ class InProcessLeases:
         self._reactor.call_later(pause, lambda: self._sample(lease))
 
     def _gone(self, lease: _InProcessLease) -> None:
-        """The process has ended."""
         self.settle(lease.attempt_id)
         if lease.attempt_id in self._leases:
             self._end(lease)

@@ -1,12 +1,11 @@
-"""The broker's side of local workers: starts them, hears of them, ends them.
+"""Starts local workers, follows them through their keepers, and ends them.
 
-It reports to the broker through `Reports` and keeps no lease. An attempt's fate is read from its
-directory (see `attempt_files`), so that a broker that comes later finds the same truth. That an
-attempt has ended is believed of its keeper alone, or when none of its processes is left.
+What became of an attempt is read from its directory (see `attempt_files`), so that a later broker
+finds the same truth. That an attempt has ended is believed of its keeper alone, or when none of its
+processes is left.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -18,11 +17,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sublet.backends.backend import Ending, Reports
+from sublet.backends.local.endings import how_started, own_status, read_ending
 from sublet.backends.local.nurseries import Nurseries, NurseryKey
 from sublet.backends.local.orphan import Orphan
-from sublet.backends.local.reports import Ending, Reports, own_status, read_ending
 from sublet.domain.job import Process
-from sublet.formats import attempt_files, packets
+from sublet.formats import attempt_files, packets, worker_spec
+from sublet.formats.worker_spec import WorkerSpec
 from sublet.keeper import process_tree, subreaper, witness
 from sublet.keeper.cgroup import Cgroup
 from sublet.keeper.supervisor import GRACE
@@ -30,11 +31,9 @@ from sublet.keeper.time_limit import WHY
 from sublet.reactor import Reactor
 
 _PACKAGE = str(Path(__file__).parents[3])
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals by which users end programs."""
 _LOOK = 5.0
 _LONGEST_START = 60.0
-"""Seconds from an order to the word that its program runs; it takes 10 ms, if nobody hangs."""
+"""Seconds from an order to the report that its program runs; usually 10 ms."""
 _TRIES = 50
 """Looks in a row, ever farther apart, after which a keeper or a record is not awaited any more."""
 
@@ -62,7 +61,7 @@ class _Attempt:
 
 
 class Launcher:
-    """All workers of this machine."""
+    """The workers of this machine, warm from nurseries or cold."""
 
     def __init__(self, reactor: Reactor, runs: Path, log: Path, reports: Reports) -> None:
         self.reactor = reactor
@@ -77,7 +76,7 @@ class Launcher:
         self,
         attempt_id: str,
         record: bytes,
-        spec: dict[str, Any],
+        spec: WorkerSpec,
         mark: str,
         streams: list[int],
         cold: str,
@@ -90,7 +89,7 @@ class Launcher:
         directory = self.runs / attempt_id
         directory.mkdir(mode=0o700, exist_ok=True)
         (directory / "job.json").write_bytes(record)
-        (directory / "spec.json").write_text(json.dumps(spec))
+        worker_spec.write(str(directory), spec)
         attempt = _Attempt(attempt_id, str(directory), mark)
         self._attempts[attempt_id] = attempt
         cold = cold or ("not a Python program" if key is None else self.nurseries.why_cold(key))
@@ -138,7 +137,7 @@ class Launcher:
             with contextlib.suppress(OSError):
                 os.killpg(attempt.worker.pid, number)
 
-    def give_up(self, attempt_id: str, why: str) -> None:
+    def abandon(self, attempt_id: str, why: str) -> None:
         """End an attempt that has not begun, if there is time; `never_ran` is reported then."""
         if (attempt := self._attempts.get(attempt_id)) is not None:
             self.reactor.call_later(0.0, lambda: self._give_up(attempt, why))
@@ -161,7 +160,7 @@ class Launcher:
         """Stop a tree where it is, or let it go on. Its time limit stands still meanwhile."""
         self._wish(attempt_id, "pause", on)
 
-    def duty(self, attempt_id: str, share: float) -> None:
+    def set_duty(self, attempt_id: str, share: float) -> None:
         """Let a tree run for a share of the time, above 0 and up to 1, in turns of 100 ms.
 
         For devices whose work no scheduler interrupts. Not kept up for a tree without a keeper.
@@ -182,7 +181,7 @@ class Launcher:
         if attempt.link is not None:
             self._send(attempt, {name: value}, name)
         elif attempt.orphan is not None:
-            attempt.orphan.hear({name: value})
+            attempt.orphan.follow({name: value})
 
     def forget(self, attempt_id: str) -> None:
         """Remove the attempt's directory: all that matters of it is in the ledger."""
@@ -256,7 +255,7 @@ class Launcher:
             self.nurseries.give_up(attempt.nursery, stopped)
         if self._give_up(attempt, "it did not begin in time"):
             return
-        # Its keeper has come and gets no further; without it, the attempt's directory tells more.
+        # Its keeper has come and gets no further; without it, the attempt's directory says more.
         owner = _owner(attempt.directory)
         if owner is not None:
             process_tree.send_exactly({owner.pid: owner.start}, signal.SIGKILL)
@@ -290,7 +289,7 @@ class Launcher:
             attempt.link = None
 
     def _send(self, attempt: _Attempt, packet: dict[str, Any], slot: str = "") -> None:
-        """Say something to the keeper, now or when it listens again."""
+        """Send a packet to the keeper, now or when it reads again; of one slot only the last."""
         if attempt.link is not None:
             attempt.link.put(packet, slot)
             self._write(attempt)
@@ -305,7 +304,7 @@ class Launcher:
 
     @staticmethod
     def _wake(attempt: _Attempt) -> None:
-        """What a keeper is told that cannot wait wakes it, if somebody has stopped it."""
+        """Wake a keeper that somebody has stopped: what it was sent cannot wait."""
         if attempt.keeper is not None:
             process_tree.send_exactly({attempt.keeper.pid: attempt.keeper.start}, signal.SIGCONT)
 
@@ -355,7 +354,8 @@ class Launcher:
     def _ended(self, attempt: _Attempt, ending: Ending) -> None:
         self._unlink(attempt)
         self._forget(attempt)
-        self.reports.ended(attempt.attempt_id, ending)
+        how = how_started(attempt.directory)
+        self.reports.ended(attempt.attempt_id, replace(ending, how=how))
 
     def _settle(self, attempt: _Attempt, tries: int = 0) -> None:
         """No keeper is linked to this attempt: find it, or read how the attempt stands."""
@@ -386,8 +386,8 @@ class Launcher:
         ending = read_ending(attempt_files.read(attempt.directory, "exit.json"))
         worker = attempt.worker
         if ending is not None and not process_tree.is_alive(worker.pid, worker.start):
-            spec = attempt_files.read(attempt.directory, "spec.json") or {}
-            if spec.get("leave_children") is True:
+            spec = worker_spec.read(attempt.directory)
+            if spec is not None and spec.get("leave_children") is True:
                 self._ended(attempt, ending)
                 return
         self._watch_orphan(attempt)
@@ -463,7 +463,7 @@ class Launcher:
             late=lambda grace: self.stop(attempt.attempt_id, WHY, grace),
             gone=lambda: self._orphan_gone(attempt),
         )
-        attempt.orphan.hear(attempt.wishes)
+        attempt.orphan.follow(attempt.wishes)
         if attempt.stopped:
             # The keeper was killed while it ended the tree.
             attempt.orphan.stop(attempt.grace)

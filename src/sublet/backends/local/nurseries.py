@@ -17,6 +17,7 @@ from sublet.formats import import_variables, packets
 from sublet.inside.warm_start import import_reads, proctitle, program
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
+from sublet.wire.rows import NurseryRow
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first."""
@@ -118,12 +119,12 @@ class Nursery:
 
     @property
     def warm(self) -> bool:
-        """Whether it can fork."""
+        """Whether it can fork workers now."""
         return self.state == "warm"
 
 
 class Nurseries:
-    """All nurseries of this broker."""
+    """The nurseries of this broker, by key."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Nurseries:
         self._changed = changed
         self._all: dict[NurseryKey, Nursery] = {}
         self._known: dict[str, Packages] = {}
-        """By interpreter."""
+        """What is known of the packages of each interpreter."""
         self._useless: dict[NurseryKey, int] = {}
         """How many in a row have ended before a worker came from them."""
 
@@ -149,6 +150,23 @@ class Nurseries:
     def all(self) -> list[Nursery]:
         """The nurseries there are, and those that could not be."""
         return list(self._all.values())
+
+    def rows(self) -> tuple[NurseryRow, ...]:
+        """The same, for people and programs that look."""
+        return tuple(
+            NurseryRow(
+                python=nursery.key.python,
+                state=f"off: {nursery.why}" if nursery.state == "off" else nursery.state,
+                pid=None if nursery.state == "off" else nursery.pid,
+                tensorflow=nursery.tensorflow,
+                holds=nursery.holds,
+            )
+            for nursery in self._all.values()
+        )
+
+    def standing(self) -> int:
+        """The bytes that all of them hold."""
+        return sum(nursery.holds for nursery in self._all.values() if nursery.state != "off")
 
     def find(self, key: NurseryKey) -> Nursery:
         """The nursery of this key; it is started if there is none, or none that is up to date."""
@@ -175,7 +193,7 @@ class Nurseries:
         return packets.send(nursery.link, order, descriptors)
 
     def is_stopped(self, key: NurseryKey) -> bool:
-        """Whether somebody has stopped it."""
+        """Whether somebody has stopped this nursery with a signal."""
         nursery = self._all.get(key)
         return nursery is not None and nursery.warm and process_tree.is_stopped(nursery.pid)
 

@@ -1,7 +1,7 @@
 """What a broker goes on doing for a tree whose keeper was killed.
 
 It wakes what the keeper held in turns, keeps a pause, the time limit, the processors and the bound
-on output, and ends the tree: when it is told to, and when the worker has ended. Not kept up are
+on output, and ends the tree: when it is asked to, and when the worker has ended. Not kept up are
 turns (`duty`) and the look for processes that leave their class of service: the class itself stays,
 as the kernel knows it. A tree that lost its broker as well stays on the processors it was left on,
 until it is confined anew.
@@ -83,8 +83,8 @@ class Orphan:
         self._reactor.watch(self._pidfd, self._worker_ended)
         self._look_after()
 
-    def hear(self, wishes: dict[str, Any]) -> None:
-        """What the keeper would have been told."""
+    def follow(self, wishes: dict[str, Any]) -> None:
+        """Do what the keeper would have been asked to do."""
         if "pause" in wishes and wishes["pause"] != self._runtime.paused:
             self._runtime.pause(wishes["pause"], self._directory)
             self._brake.pause(wishes["pause"])
@@ -100,7 +100,7 @@ class Orphan:
         self._reactor.call_later(grace, self._press)
 
     def close(self) -> None:
-        """The tree is gone."""
+        """Stop watching: the tree is gone."""
         self._closed = True
         self._unwatch()
         self._bound.close()

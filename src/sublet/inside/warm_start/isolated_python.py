@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...formats.worker_spec import ProgramSpec, WorkerSpec
 
 FLAGS = frozenset({"-E", "-I", "-S"})
 
@@ -24,7 +27,7 @@ isolated_python.main(sys.argv[2:])
 """
 
 
-def command(spec: dict[str, Any]) -> list[str]:
+def command(spec: WorkerSpec) -> list[str]:
     """The command line that starts this program with the hook."""
     place = len(spec["argv"]) - len(spec["args"]) - 1
     words = [spec["kind"], str(place), *spec["argv"]]
@@ -39,7 +42,7 @@ def main(words: list[str]) -> None:
 
     kind, place, *argv = words
     target, args = argv[int(place)], argv[int(place) + 1 :]
-    spec = {"kind": kind, "target": target, "args": args, "argv": argv}
+    spec: ProgramSpec = {"kind": kind, "target": target, "args": args, "argv": argv}
     hook.install()
     sys.argv[:] = ["-c" if kind == "code" else target, *args]
     sys.orig_argv[:] = argv

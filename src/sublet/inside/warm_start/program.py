@@ -22,7 +22,7 @@ import sys
 import time
 import types
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ...formats import attempt_files
 from ...formats.lease import VARIABLE, LeaseTerms
@@ -33,6 +33,9 @@ from .ending import Ending
 from .import_reads import Reads
 from .preloaded import Needs, Preloaded
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from ...formats.worker_spec import ProgramSpec, WorkerSpec
 
 _PLAIN_LOCALES = ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
 """Locales in which CPython's streams use `surrogateescape`."""
@@ -105,7 +108,7 @@ class Interpreter:
         return ""
 
 
-def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
+def become(spec: WorkerSpec, base: Interpreter) -> NoReturn:
     """Become the program. Leaves by an exception that nobody may catch."""
     environ = spec["environ"]
     os.environ.clear()
@@ -137,7 +140,7 @@ def become(spec: dict[str, Any], base: Interpreter) -> NoReturn:
     trampoline.leave_to(program, base.ending.end)
 
 
-def _become_fresh(spec: dict[str, Any], why: str) -> NoReturn:
+def _become_fresh(spec: WorkerSpec, why: str) -> NoReturn:
     """Replace this process by a fresh interpreter."""
     lease = LeaseTerms.from_json(spec["environ"][VARIABLE])
     with contextlib.suppress(OSError):
@@ -170,7 +173,7 @@ def _customise() -> None:
         site.execusercustomize()
 
 
-def own_place(spec: dict[str, Any]) -> str:
+def own_place(spec: ProgramSpec) -> str:
     """The first entry of sys.path, which depends on how the program was named."""
     if spec["kind"] == "script" and _holds_main(spec["target"]):
         return _absolute(spec["target"])
@@ -259,7 +262,7 @@ def _set_signals(ignored: list[int]) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def prepare(spec: dict[str, Any]) -> Any:
+def prepare(spec: ProgramSpec) -> Any:
     """The program, as a function that runs it in `__main__`; see `trampoline`."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})

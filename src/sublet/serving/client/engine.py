@@ -8,7 +8,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.sync_client import SyncClient
 from sublet.client import job_request
-from sublet.client.job_follower import JobFollower
+from sublet.client.job_channel import JobChannel
 from sublet.engine.flight_recorder import FlightRecorder
 from sublet.engine.functions import stow
 from sublet.engine.model_options import OPTIONS
@@ -66,16 +65,14 @@ class EngineProcess:
         recorder: FlightRecorder | None = None,
         output: OutputRelay | None = None,
     ) -> None:
-        home = Home.find()
-        self._directory = EngineDirectory(home)
+        self._directory = EngineDirectory(Home.find())
         self.path = self._directory.socket  # Where the engine listens.
         self.files = self._directory.files
         """A directory for what is made for it; goes with it."""
         self.lease: Lease | None = None
         self.pid: int | None = None
         self.warm: str | None = None
-        self.reason = ""
-        """What it waits for, while it does."""
+        self.reason = ""  # What it waits for, while it does.
         self.outcome: Ended | None = None
         self.error: SubletError | None = None
         self._output = output
@@ -85,22 +82,18 @@ class EngineProcess:
         self._granted = self._over = False
         self._process = -1
         """A pidfd: its number may belong to somebody else one day."""
-        mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.client = SyncClient(mine)
-        if recorder is not None:
-            self.client.send_recorder(recorder.descriptor)
-            recorder.close()
-        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         words = [sys.executable, "-m", "sublet.engine.engine", self.path, str(slots)]
         try:
             spec = job_request.job(words, memory, device=device, name=name or "engine", cold=cold)
-            out, err = (1, 2) if output is None else (output.writing, output.writing)
-            streams = [self._null, out, err, self._theirs.fileno()]
-            self._job = JobFollower(spec, home, self, streams)
+            self._job = JobChannel(spec, self, None if output is None else output.writing)
         except BaseException:
-            self._close_streams()
+            self._clean_up()
             raise
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.client = SyncClient(self._job.channel)
+        if recorder is not None:
+            self.client.send_recorder(recorder.descriptor)
+            recorder.close()
         self._thread = threading.Thread(target=self._follow, name="sublet-engine", daemon=True)
         self._thread.start()
 
@@ -199,21 +192,18 @@ class EngineProcess:
         except SubletError as error:
             self.error = error
         finally:
+            self.client.close()
             self._job.close()
-            self._close_streams()
+            os.close(self._wake)
+            self._clean_up()
             with self._state:
                 self._over = True
                 self._state.notify_all()
             if self._on_end is not None:
                 self._on_end(self.outcome)
 
-    def _close_streams(self) -> None:
-        self.client.close()
-        self._theirs.close()
+    def _clean_up(self) -> None:
         self._forget_process()
-        for number in (self._null, self._wake):
-            with contextlib.suppress(OSError):
-                os.close(number)
         if self._output is not None:
             self._output.close()
         self._directory.close()

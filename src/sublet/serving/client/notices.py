@@ -79,7 +79,7 @@ class Notices:
 
 
 def read() -> list[Notice]:
-    """What all servers of this user say."""
+    """The notices of all servers of this user."""
     found: list[Notice] = []
     for path in sorted((Home.find().path / "engines").glob(_NAME)):
         with contextlib.suppress(OSError, msgspec.MsgspecError):

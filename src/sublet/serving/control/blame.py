@@ -7,8 +7,7 @@ at a time, so the next end says which of them it was; those that ran beside it a
 from collections.abc import Iterable
 from typing import NamedTuple
 
-Key = tuple[str, int]
-"""A model's name, and the number of a version."""
+Key = tuple[str, int]  # A model's name, and the number of a version.
 
 _MEMORY = 600.0
 """Seconds for which a version is suspect. What ends an engine less often does little harm."""
@@ -45,7 +44,7 @@ class Blame:
         return 0.0 if found is None else found.until
 
     def forget(self, key: Key) -> None:
-        """It is another one now: its files have changed."""
+        """Its files have changed, so nothing is held against it."""
         self._suspects.pop(key, None)
 
 

@@ -32,13 +32,11 @@ PER_MODEL = "batching_params.pbtxt"
 class Settings(Struct, frozen=True):
     """All that `sublet serve` can be told; the names are those of its flags."""
 
-    path: str | None = None
-    """A directory of models, or one model."""
+    path: str | None = None  # A directory of models, or one model.
     model_config_file: str | None = None
     model_name: str | None = None
     host: str = "127.0.0.1"
-    grpc_port: int | None = 8500
-    """0 for any free one; None for none."""
+    grpc_port: int | None = 8500  # 0 for any free one; None for none.
     rest_port: int | None = 8501
     grpc_socket_path: str | None = None
     rest_socket_path: str | None = None
@@ -138,7 +136,7 @@ def checked(
 
 
 def marked(settings: Settings, found: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
-    """With what the command line says about single models."""
+    """The models, with what the command line says about single ones."""
     return tuple(
         replace(
             config,

@@ -48,8 +48,7 @@ class ModelConfig(Struct, frozen=True):
     platform: str = "tensorflow"
     policy: Policy = Latest()
     labels: Mapping[str, int] = field(default_factory=dict)
-    isolate: bool = False
-    """Give it an engine of its own."""
+    isolate: bool = False  # Give it an engine of its own.
     pin: bool = False  # Keep it in memory.
     weight: float = 1.0  # Its share of the device.
     priority: int = 0  # Of calls that name none.

@@ -38,8 +38,7 @@ class EngineEnd(NamedTuple):
 
     how: str
     advice: str = ""
-    own: bool = True
-    """Whether something that it ran may be the cause."""
+    own: bool = True  # Whether something that it ran may be the cause.
 
     def text(self, loading: Iterable[Key], running: Iterable[Key]) -> str:
         """The line for the server's log; `loading` and `running` are what it was busy with."""
@@ -54,14 +53,12 @@ class EngineLife:
     def __init__(self, recorder: FlightRecorder) -> None:
         self.recorder = recorder
         self.ended = asyncio.Event()
-        self.noted = asyncio.Event()
-        """Set when the reconciler knows of the end."""
+        self.noted = asyncio.Event()  # Set when the reconciler knows of the end.
         self.cause = "The engine has ended."
         self.running: tuple[Key, ...] = ()
         """What it ran when it ended, unless somebody else ended it."""
         self._loading: dict[Key, None] = {}
-        self._condemned: EngineEnd | None = None
-        """Why the server itself ends it, if it does."""
+        self._condemned: EngineEnd | None = None  # Why the server itself ends it, if it does.
         self._hung: set[Key] = set()
         self._numbers: dict[Key, int] = {}
         self._oom_kills = oom_kills()

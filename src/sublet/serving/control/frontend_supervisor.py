@@ -104,7 +104,7 @@ class FrontEnds:
         return True
 
     async def stop(self) -> None:
-        """End all that still live, at once."""
+        """End all front ends at once."""
         self._ending = True
         for one in self._live.values():
             one.kill()
@@ -229,7 +229,7 @@ class _FrontEnd:
         return one
 
     async def ready(self) -> None:
-        """Until it takes requests. Raises why it does not."""
+        """Wait until it takes requests. Raises why it does not."""
         why = "it ended"
         try:
             async with asyncio.timeout(_STARTING):
@@ -242,7 +242,7 @@ class _FrontEnd:
             )
 
     async def acknowledged(self, number: int) -> None:
-        """Until it knows this news, or has gone."""
+        """Wait until it knows this update, or has gone."""
         await self._until(lambda: self._number >= number)
 
     async def answers(self, seconds: float) -> bool:

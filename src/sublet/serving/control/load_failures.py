@@ -23,8 +23,7 @@ class Retries(Struct, frozen=True):
 class Forgiven(NamedTuple):
     """Versions that are worth another try."""
 
-    again: list[Key]
-    """As they are, because it is time."""
+    again: list[Key]  # Because it is time.
     others: list[Key]
     """Because their files are others now, or nobody wants them: nothing is held against them."""
 

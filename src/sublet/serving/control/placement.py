@@ -22,8 +22,7 @@ class EngineDevice(Struct, frozen=True):
     name: str
     """For people: the device's, with a number if it is named more than once."""
     asked: str | None  # What the broker is asked for.
-    device: Device | None = None
-    """None where only the broker knows: within a lease."""
+    device: Device | None = None  # None where only the broker knows: within a lease.
 
     @property
     def device_id(self) -> str:
@@ -67,8 +66,7 @@ def _meant(word: str | None, devices: Sequence[Device]) -> list[Device]:
     return found
 
 
-Placement = Mapping[str, tuple[str, ...]]
-"""By model: the names of its devices."""
+Placement = Mapping[str, tuple[str, ...]]  # By model: the names of its devices.
 
 
 class ModelDemand(Struct, frozen=True):

@@ -72,8 +72,7 @@ class Server:
         self._engines.reconciler = self.reconciler
         self._ready = False
         self._reloading = asyncio.Lock()
-        self._roots: tuple[str, ...] = ()
-        """Below which clients may have models loaded."""
+        self._roots: tuple[str, ...] = ()  # Directories below which clients may have models loaded.
         self._reloaded = False
         """Whether a client has said what is served: then a directory does not any more."""
 
@@ -176,7 +175,7 @@ class Server:
             await self._engines.keep_only([*self.reconciler.configs.values()])
 
     async def _survey(self) -> None:
-        """Models may come to a directory, and go."""
+        """Look for models that have come to the directory, or left it."""
         if self.settings.path is None:
             return
         with contextlib.suppress(SubletError):

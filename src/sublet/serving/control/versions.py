@@ -66,7 +66,7 @@ def plan(
 
 
 def put(catalogue: Catalogue, version: Version) -> Catalogue:
-    """The same with this version as it is now."""
+    """The catalogue with this version as it is now."""
     model = catalogue.models.get(version.model) or Model(version.model)
     versions = {**model.versions, version.number: version}
     ended = [n for n, one in versions.items() if one.state is State.END and not one.error]
@@ -85,7 +85,7 @@ def forget(catalogue: Catalogue, name: str, number: int) -> Catalogue:
 
 
 def with_model(catalogue: Catalogue, model: Model) -> Catalogue:
-    """The same with this model as it is now."""
+    """The catalogue with this model as it is now."""
     return Catalogue({**catalogue.models, model.name: model})
 
 

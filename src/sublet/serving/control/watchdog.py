@@ -16,7 +16,7 @@ _USUAL = 3.0
 
 
 class Patience(NamedTuple):
-    """How long others are waited for; seconds."""
+    """How long the server waits for others, in seconds."""
 
     process: float = 30.0
     """For an engine or a front end that gives no sign of life; 0: for ever."""
@@ -25,7 +25,7 @@ class Patience(NamedTuple):
 
     @property
     def beat(self) -> float:
-        """Between two questions, and for the answer to one."""
+        """Seconds between two questions, and for the answer to one."""
         return min(1.0, self.process / 10)
 
 
@@ -45,8 +45,7 @@ class Verdict(NamedTuple):
     """What to do about the batches of an engine."""
 
     interrupt: tuple[WatchedBatch, ...]
-    hung: tuple[WatchedBatch, ...]
-    """They were interrupted before, and it did not help."""
+    hung: tuple[WatchedBatch, ...]  # They were interrupted before, and it did not help.
     stalled: bool
     """Whether the engine begins nothing for so long that callers give up."""
 
@@ -56,14 +55,12 @@ class Watchdog:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._soon = patience.process / 3
-        """So long is waited before each step."""
-        self._unwanted: dict[int, float] = {}
-        """Since when nobody waits for a batch."""
+        self._soon = patience.process / 3  # Seconds to wait before each step.
+        self._unwanted: dict[int, float] = {}  # Since when nobody waits for a batch.
         self._interrupted: dict[int, float] = {}
 
     def judge(self, runs: Sequence[WatchedBatch], now: float) -> Verdict:
-        """All batches that run, now and then."""
+        """Judge all batches that run; called at every beat."""
         there = {run.number for run in runs}
         unwanted = {run.number: now for run in runs if not run.wanted}
         self._unwanted = {n: self._unwanted.get(n, since) for n, since in unwanted.items()}

@@ -37,8 +37,7 @@ class Acceptor:
         self._make = make
         self._inside = inside
         self._most = most
-        self._handshake = handshake
-        """Seconds that TLS may take to begin."""
+        self._handshake = handshake  # Seconds that TLS may take to begin.
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
         self._entering: set[asyncio.Task[None]] = set()

@@ -16,8 +16,7 @@ from sublet.errors import ServingError
 
 _BELIEVED = 0.02
 """Seconds. Others may have left the queue of whom this front end knows nothing."""
-_DELAY = 0.01
-"""Seconds. Whoever is refused has to hear it soon."""
+_DELAY = 0.01  # Seconds. Whoever is refused has to hear it soon.
 
 Key = tuple[str, int]  # A model and its version.
 

@@ -18,9 +18,8 @@ from sublet.serving.catalogue import Catalogue, Signature, Version
 from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals
 from sublet.serving.frontend.limits import MemoryBudget, exhausted
 from sublet.serving.frontend.model_backend import Arrays
-from sublet.serving.metrics import Tally
+from sublet.serving.metrics import Counts, Tally
 from sublet.serving.redaction import Names, redact
-from sublet.serving.statistics import Counts
 
 _UNKNOWN = "(unknown)"
 """Counted for names that no model has: anybody can make up names without end."""
@@ -39,11 +38,9 @@ class EngineRouter:
         self.tally = Tally()
         self.names: Names = {}
         """Directories of the server, for what engines say of them."""
-        self.silent: frozenset[str] = frozenset()
-        """The sockets of engines that do not answer."""
+        self.silent: frozenset[str] = frozenset()  # The sockets of engines that do not answer.
         self.link: messages.Link | None = None
-        self.budget = MemoryBudget()
-        """For tensors of calls that are not answered."""
+        self.budget = MemoryBudget()  # For tensors of calls that are not answered.
         self._backpressure = Backpressure()
         self._refusals = DelayedRefusals()
         self._clients: dict[str, AsyncClient] = {}

@@ -17,13 +17,11 @@ _FEWEST = 16
 class Limits(Struct, frozen=True):
     """Sizes in bytes, times in seconds."""
 
-    body: int = 128 * _MiB
-    """Of a REST request, also after it was unpacked."""
+    body: int = 128 * _MiB  # Of a REST request, also after it was unpacked.
     bodies: int = 512 * _MiB
     """Of all REST requests together that are still coming in."""
     connections: int = 4096  # Of each protocol.
-    head: int = 64 * 1024
-    """Of the request line and all headers together."""
+    head: int = 64 * 1024  # Of the request line and all headers together.
     headers: int = 100
     chunks: int = 16_384
     """Of one body. A chunk costs the same whether it holds a byte or a page."""
@@ -38,8 +36,7 @@ class Limits(Struct, frozen=True):
     slow: float = 10.0
     """How long a head may take, or a client may read nothing of its answer. A body that is not
     complete must have come at `rate` in each such span."""
-    rate: int = 16 * 1024
-    """Bytes per second that a body must come at."""
+    rate: int = 16 * 1024  # Bytes per second that a body must come at.
     linger: float = 1.0
     """How long a connection that will be closed still listens."""
     sweep: float = 1.0
@@ -58,7 +55,7 @@ def places(most: int, protocols: int, descriptors: int) -> int:
 
 
 class Pace:
-    """Of one body that is coming in."""
+    """Watches that one body comes in fast enough."""
 
     __slots__ = ("_before", "_since")
 
@@ -95,7 +92,7 @@ class MemoryBudget:
         self.taken += size
 
     def give(self, size: int) -> None:
-        """What has been taken is needed no more."""
+        """Give back what was taken."""
         self.taken -= size
 
 

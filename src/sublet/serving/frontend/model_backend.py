@@ -7,7 +7,7 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.serving.catalogue import Catalogue, Signature, Version
-from sublet.serving.statistics import Counts
+from sublet.serving.metrics import Counts
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -15,8 +15,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 class ModelBackend(Protocol):
     """Everything raises ServingError, whose code and text are the client's answer."""
 
-    catalogue: Catalogue
-    """As it is now; replaced as a whole."""
+    catalogue: Catalogue  # As it is now; replaced as a whole.
 
     async def describe(self, version: Version) -> Mapping[str, Signature]:
         """The signatures of a version; looks into the model if nobody has yet."""

@@ -47,7 +47,7 @@ class FrontEnd:
         self._counted = 0
 
     async def serve(self, sock: socket.socket) -> None:
-        """Until the server has it drained, or has gone."""
+        """Serve until the server has it drained, or has gone."""
         self._link = await messages.Link.over(
             sock, messages.ToFrontEnd, self._heard, self._ended.set
         )

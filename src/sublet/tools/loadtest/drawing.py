@@ -36,7 +36,7 @@ def draw(figures: Sequence[Figures], title: str) -> str:
 
 
 def _x(concurrency: int, figures: Sequence[Figures]) -> float:
-    """Doubling is as far as doubling again."""
+    """Logarithmic: each doubling is equally far."""
     first, last = math.log2(figures[0].concurrency), math.log2(figures[-1].concurrency)
     share = (math.log2(concurrency) - first) / (last - first) if last > first else 0.5
     return _LEFT + _ROOM * share

@@ -56,11 +56,9 @@ class Figures(Struct, frozen=True):
     p99: float
     queued: float | None
     """Mean until the batch of a call began; None if the server does not tell."""
-    computed: float | None
-    """Mean that the batch of a call took."""
+    computed: float | None  # Mean that the batch of a call took.
     batch: float | None  # Mean rows of a batch.
-    error: str = ""
-    """What the last call that failed was told."""
+    error: str = ""  # The error of the last call that failed.
 
     @property
     def rest(self) -> float | None:

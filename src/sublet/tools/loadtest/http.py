@@ -145,8 +145,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._waiting: asyncio.Future[Any] | None = None
-        self._wanted = False
-        """Whether the one who waits wants the body."""
+        self._wanted = False  # Whether the one who waits wants the body.
 
     def send(self, request: bytes) -> "asyncio.Future[bytes]":
         return self._begin(request, True)

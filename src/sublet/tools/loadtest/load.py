@@ -14,8 +14,7 @@ from sublet.channel.client_protocol import Answer
 from sublet.errors import ServingError, SubletError, WorldError
 from sublet.tools.loadtest.figures import Call, Figures, Window, chosen, figures, settled
 
-WINDOWS = 20
-"""In the longest time of a step."""
+WINDOWS = 20  # Windows in the longest time of a step.
 _AGAIN = 0.01
 """Seconds after which a caller who was refused tries again."""
 _LANDING = 10.0
@@ -30,7 +29,7 @@ class Way(Protocol):
     rows: int  # Of each call.
 
     async def ready(self, concurrency: int) -> None:
-        """Before so many calls are made at once."""
+        """Prepare for so many calls at once."""
 
     def call(self) -> "asyncio.Future[Answer]":
         """Begin a call."""
@@ -56,8 +55,7 @@ class Load:
         self._on_window = on_window
         self._clock = clock
         self.pause = 0.0
-        self.cut: Figures | None = None
-        """What a step had measured when it was cancelled."""
+        self.cut: Figures | None = None  # What a step had measured when it was cancelled.
 
     async def check(self, most: float) -> float:
         """Call a few times with nobody else there; how long the quickest call took.

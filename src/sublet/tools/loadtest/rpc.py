@@ -21,8 +21,7 @@ from sublet.tools.loadtest.inputs import Arrays
 
 _SERVICE = "/tensorflow.serving.PredictionService"
 _ANSWERED = Answer({})
-_PATIENCE = 10.0
-"""Seconds for a server to be there."""
+_PATIENCE = 10.0  # Seconds for a server to be there.
 
 
 class GrpcTarget:

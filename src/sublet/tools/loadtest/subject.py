@@ -107,8 +107,7 @@ class Subject(Struct, frozen=True):
     model: str
     version: int | None
     signature: str
-    inputs: Mapping[str, str]
-    """dtype and shape of each, as they are sent."""
+    inputs: Mapping[str, str]  # dtype and shape of each, as they are sent.
     batchable: bool
     way: Way
 
@@ -138,7 +137,7 @@ def locate(model: str, version: int | None) -> Target | None:
 
 
 async def own(engine: Engine, place: Target, wanted: Wanted) -> Subject:
-    """A model in an engine of its own."""
+    """A model that gets an engine of its own."""
     client = await AsyncClient.open(engine.worker.path)
     answer = await client.ask({"ask": "describe", "model": NAME, "version": place.version})
     found = Signatures.read(answer["signatures"])

@@ -47,7 +47,7 @@ class TrialVerdict(Struct, frozen=True):
 
 
 def judge(pairs: Sequence[tuple[Figures, Figures]], goal: Goal) -> TrialVerdict:
-    """From pairs of the defaults and the setting."""
+    """Judge pairs of measurements: of the defaults, and of the setting."""
     rate = _change([(before.rate, after.rate) for before, after in pairs])
     p99 = _change([(before.p99, after.p99) for before, after in pairs])
     gains = f"{rate.gain:+.1%} requests/s (noise ±{rate.noise:.1%})"

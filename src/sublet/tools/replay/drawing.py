@@ -26,7 +26,7 @@ _TIMES = ((1, "1 s"), (60, "1 min"), (3600, "1 h"), (86400, "1 d"), (8640000, "1
 
 
 def draw(figures: Sequence[Figures], title: str) -> str:
-    """The whole plot."""
+    """The plot as SVG."""
     parts: list[str] = []
     y = 30.0
     parts.append(svg.text(_LEFT, y, title, size=14, weight="bold"))

@@ -32,7 +32,7 @@ class Policy(Protocol):
         """A job has ended."""
 
     def decide(self, now: float) -> Iterable[Start]:
-        """Who starts now."""
+        """The jobs that start now, and on which device."""
 
 
 class SimulatedRun(Struct, frozen=True):

@@ -16,9 +16,9 @@ from sublet.serving.frontend.grpc import conversation, frames, hpack, streams
 from sublet.serving.frontend.grpc.frames import Fault, Setting, frame
 from sublet.serving.frontend.limits import share
 from sublet.serving.frontend.proto import inference, serving, tensors
-from support.box import wait_for
 from support.grpc_server import Served, served
 from support.h2client import POST, Client, Frame
+from support.sandbox import wait_for
 
 END = frames.END_HEADERS | frames.END_STREAM
 

@@ -10,7 +10,7 @@ from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 from sublet.serving.dtypes import KINDS
 from sublet.serving.frontend.proto import inference
-from sublet.serving.statistics import Inferences
+from sublet.serving.metrics import Inferences
 from support.grpc_server import Served, served
 
 triton = pytest.importorskip("tritonclient.grpc", exc_type=ImportError)

@@ -10,7 +10,7 @@ import pytest
 from tritonclient import http as triton
 from tritonclient.utils import InferenceServerException
 
-from sublet.serving.statistics import Inferences
+from sublet.serving.metrics import Inferences
 from support.rest_server import Client, RestServer
 
 

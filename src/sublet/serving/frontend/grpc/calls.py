@@ -48,8 +48,7 @@ class Method(NamedTuple):
 
     unary: Unary | None = None
     streaming: Streaming | None = None
-    memory: Memory | None = None
-    """Where large requests are to lie, if anywhere."""
+    memory: Memory | None = None  # Where large requests are to lie, if anywhere.
     right: Right = Right.CALL  # What a client needs for it.
 
 
@@ -63,8 +62,7 @@ class Head(NamedTuple):
     timeout: float | None = None  # Seconds.
     encoding: bytes = b"identity"
     authorization: bytes = b""
-    refusal: bytes = b""
-    """The HTTP status for what is no gRPC."""
+    refusal: bytes = b""  # The HTTP status for what is no gRPC.
     malformed: bool = False  # Not even HTTP.
 
 
@@ -139,12 +137,11 @@ def too_large(size: int, limit: int) -> ServingError:
 
 
 OPENING = hpack.encode(((b":status", b"200"), _CONTENT, _ACCEPTED))  # The headers of every answer.
-ENDING = hpack.encode(((b"grpc-status", b"0"),))
-"""The trailers of a call that went well."""
+ENDING = hpack.encode(((b"grpc-status", b"0"),))  # The trailers of a call that went well.
 
 
 def ending(code: int, text: str) -> bytes:
-    """The trailers of a call that did not."""
+    """The trailers of a call that failed."""
     return hpack.encode(_status(code, text))
 
 

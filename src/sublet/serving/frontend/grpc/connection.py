@@ -44,8 +44,7 @@ class Connection(asyncio.BufferedProtocol):
         self._direct = False
         """Whether what is read next goes to where it stays."""
         self._broken = False  # Whether nothing more is heard.
-        self._since = time.monotonic()
-        """When what a sweep waits for began."""
+        self._since = time.monotonic()  # When what a sweep waits for began.
         self._waits_for: object = None
         """What that is: the same at two sweeps if the client has not gone on."""
         self._clogged = False

@@ -60,8 +60,7 @@ class Conversation:
         owner: bool,
     ) -> None:
         self.sender = Sender(transport, loop, self._answered)
-        self.settled = False
-        """Whether the client has said what it takes."""
+        self.settled = False  # Whether the client has sent its settings.
         self.draining = False
         """Whether it was told that no more calls are taken."""
         self.calls = 0  # Begun by the client.

@@ -74,8 +74,7 @@ Header = tuple[bytes, bytes]
 Headers = tuple[Header, ...]
 
 TABLE_SIZE = 4096
-LARGEST_LIST = 16 * 1024
-"""Bytes of a request's headers, as HTTP/2 counts them."""
+LARGEST_LIST = 16 * 1024  # Bytes of a request's headers, as HTTP/2 counts them.
 _OVERHEAD = 32
 _REMEMBERED = 64
 

@@ -33,8 +33,7 @@ class Incoming:
         self._begun: bytes | bytearray = b""
         """Of a message that is small, or whose size is not known."""
         self._large: memoryview | None = None
-        self._came = 0
-        """Bytes of the large message that are there."""
+        self._came = 0  # Bytes of the large message that are there.
 
     @property
     def cut_off(self) -> bool:
@@ -56,7 +55,7 @@ class Incoming:
         return None if self._large is None else self._large[self._came :]
 
     def came(self, size: int) -> None:
-        """So many bytes were put into the place."""
+        """Note that so many bytes were put into the place."""
         assert self._large is not None
         self._came += size
         if self._came == len(self._large):

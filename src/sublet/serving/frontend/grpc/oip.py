@@ -11,11 +11,9 @@ from typing import Any
 import sublet
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.serving import statistics
 from sublet.serving.access import Right
-from sublet.serving.catalogue import Signature, State, TensorSpec, Version
-from sublet.serving.dtypes import KINDS
-from sublet.serving.frontend import checks
+from sublet.serving.catalogue import Signature, Version
+from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.frontend.grpc.health import Health
@@ -23,9 +21,7 @@ from sublet.serving.frontend.grpc.requests import Counted, memory, parse, signat
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import inference
 from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
-from sublet.serving.frontend.repository_index import fixed, index
 
-PLATFORM = "tensorflow_savedmodel"
 _REQUEST = inference("ModelInferRequest")
 _EXTENSIONS = ("model_configuration", "statistics")
 
@@ -81,16 +77,18 @@ class Inference:
         request = parse(inference("ModelMetadataRequest"), data)
         version = self._find(request.name, request.version)
         _, signature = _signature(await signatures_of(self._backend, version), "")
-        response = inference("ModelMetadataResponse")(name=version.model, platform=PLATFORM)
-        for number, other in sorted(self._backend.catalogue.models[version.model].versions.items()):
-            if other.state is State.AVAILABLE:
-                response.versions.append(str(number))
+        response = inference("ModelMetadataResponse")(
+            name=version.model, platform=oip_codec.PLATFORM
+        )
+        response.versions.extend(
+            oip_codec.available_versions(self._backend.catalogue, version.model)
+        )
         for filled, specs in (
             (response.inputs, signature.inputs),
             (response.outputs, signature.outputs),
         ):
             for name, spec in specs.items():
-                filled.add(name=name, datatype=_datatype(spec), shape=spec.shape or (-1,))
+                filled.add(name=name, datatype=oip_codec.datatype(spec), shape=spec.shape or (-1,))
         return _bytes(response)
 
     async def model_config(self, data: Data, deadline: float | None) -> bytes:
@@ -99,10 +97,13 @@ class Inference:
         _, signature = _signature(await signatures_of(self._backend, version), "")
         response = inference("ModelConfigResponse")()
         config = response.config
-        config.name, config.platform, config.backend = version.model, PLATFORM, "tensorflow"
+        config.name, config.backend = version.model, "tensorflow"
+        config.platform = oip_codec.PLATFORM
         for filled, specs in ((config.input, signature.inputs), (config.output, signature.outputs)):
             for name, spec in specs.items():
-                kind = f"TYPE_{_datatype(spec).replace('BYTES', 'STRING') or 'INVALID'}"
+                kind = oip_codec.config_datatype(spec)
+                if not oip_codec.datatype(spec):
+                    kind = "TYPE_INVALID"
                 filled.add(name=name, data_type=kind, dims=spec.shape or (-1,))
         return _bytes(response)
 
@@ -111,16 +112,16 @@ class Inference:
         request = parse(inference("ModelStatisticsRequest"), data)
         number = _number(request.version)
         counts = await self._backend.statistics()
-        counted = statistics.model_statistics(self._backend.catalogue, counts, request.name, number)
+        counted = oip_codec.model_statistics(self._backend.catalogue, counts, request.name, number)
         return _bytes(inference("ModelStatisticsResponse")(**counted))
 
     async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)
-        models = index(self._backend.catalogue, request.ready)
+        models = oip_codec.repository_index(self._backend.catalogue, request.ready)
         return _bytes(inference("RepositoryIndexResponse")(models=models))
 
     async def repository_change(self, data: Data, deadline: float | None) -> bytes:
-        raise fixed()
+        raise oip_codec.no_changes()
 
     async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""
@@ -205,11 +206,6 @@ def _sooner(deadline: float | None, timeout: Any) -> float | None:
 
 def _priority(given: Any) -> int:
     return given if type(given) is int and 0 <= given < 2**31 else 0
-
-
-def _datatype(spec: TensorSpec) -> str:
-    kind = KINDS.get(spec.dtype)
-    return kind.triton if kind is not None else ""
 
 
 def _bytes(response: Any) -> bytes:

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.dtypes import ARRAYS, STRING, TRITON, Kind
+from sublet.serving.frontend.oip_codec import CutOff, raw_contents, split_strings
 from sublet.serving.frontend.proto.tensors import (
     Array,
     Data,
@@ -88,16 +87,10 @@ def _typed(kind: Kind, contents: Any, count: int) -> Array:
 
 
 def _strings(raw: bytes, count: int) -> list[bytes]:
-    """Strings, each after its length in four bytes."""
-    strings: list[bytes] = []
-    at = 0
-    while at < len(raw):
-        size = int.from_bytes(raw[at : at + 4], "little")
-        at += 4
-        if at + size > len(raw):
-            raise Unreadable("a string is cut off")
-        strings.append(raw[at : at + size])
-        at += size
+    try:
+        strings = split_strings(raw)
+    except CutOff:
+        raise Unreadable("a string is cut off") from None
     if len(strings) != count:
         raise Unreadable(f"it has {len(strings)} strings; its shape takes {count}")
     return strings
@@ -123,16 +116,10 @@ def fill(response: Any, outputs: Mapping[str, Array], raw: bool) -> None:
             )
         filled = response.outputs.add(name=name, datatype=kind.triton, shape=array.shape)
         if raw:
-            response.raw_output_contents.append(_raw(kind, array))
+            response.raw_output_contents.append(raw_contents(array))
         else:
             values = [array.tobytes()] if kind.number in _PACKED else array.reshape(-1).tolist()
             getattr(filled.contents, _CONTENTS[kind.number]).extend(values)
-
-
-def _raw(kind: Kind, array: Array) -> bytes:
-    if kind.number != STRING:
-        return np.ascontiguousarray(array).tobytes()
-    return b"".join(len(value).to_bytes(4, "little") + value for value in array.reshape(-1))
 
 
 def _shared_memory() -> ServingError:

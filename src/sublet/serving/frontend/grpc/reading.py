@@ -11,12 +11,10 @@ from sublet.serving.frontend.grpc import frames, hpack
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
 
 LARGEST_FRAME = 1 << 20
-LARGEST_CONTROL = 16384
-"""Bytes of a frame that is not data."""
+LARGEST_CONTROL = 16384  # Bytes of a frame that is not data.
 
 Data = bytes | memoryview
-Whole = Callable[[int, int, int, bytes], None]
-"""Takes a frame: kind, flags, stream, payload."""
+Whole = Callable[[int, int, int, bytes], None]  # Takes a frame: kind, flags, stream, payload.
 Piece = Callable[[int, Data | None, int, bool], None]
 """Takes a piece of data: stream, bytes or None if they are in their place already, what they cost
 of the window, whether it is the last."""
@@ -32,8 +30,7 @@ class Reader:
         self._whole = whole
         self._piece = piece
         self._held = bytearray()
-        self._needed = len(frames.PREFACE)
-        """Bytes without which there is nothing to do."""
+        self._needed = len(frames.PREFACE)  # Bytes without which there is nothing to do.
         self._inside: tuple[int, int, bool] | None = None
         """Stream, bytes to come and whether they are the last, within a frame of data."""
         self._frames = 0  # Handed on whole.
@@ -120,8 +117,7 @@ class Reader:
         return at + len(piece)
 
 
-LARGEST_BLOCK = 4 * LARGEST_CONTROL
-"""Bytes of headers in all their frames."""
+LARGEST_BLOCK = 4 * LARGEST_CONTROL  # Bytes of headers in all their frames.
 
 
 class Block(NamedTuple):
@@ -175,7 +171,7 @@ class Blocks:
 
 
 def _bare(flags: int, payload: bytes) -> bytes:
-    """A HEADERS frame's part of the block."""
+    """The part of a HEADERS frame that belongs to the block."""
     skipped = 5 if flags & frames.PRIORITIZED else 0
     if flags & frames.PADDED:
         return frames.unpadded(payload, skipped)

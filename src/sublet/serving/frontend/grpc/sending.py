@@ -30,12 +30,10 @@ class Outgoing:
     def __init__(self, number: int, window: int) -> None:
         self.number = number
         self.label = number.to_bytes(4, "big")
-        self.window = window
-        """Bytes that the client takes in this stream."""
+        self.window = window  # Bytes that the client takes in this stream.
         self.queue: deque[memoryview] = deque()
         self.opened = False
-        self.ending: bytes | None = None
-        """The last frame, once the queue is empty."""
+        self.ending: bytes | None = None  # The last frame, once the queue is empty.
         self.waiter: asyncio.Future[None] | None = None
 
 

@@ -59,18 +59,14 @@ class Stream:
         self.method = method
         self.out = Outgoing(number, sender.initial)
         self.deadline = deadline
-        self.ended = False
-        """Whether the client has sent its last."""
+        self.ended = False  # Whether the client has sent its last.
         self.dropped = False
         self._sender = sender
         self._budget = budget
-        self._window = WINDOW
-        """Bytes that the client may still send."""
-        self._held = 0
-        """Bytes that are taken of the room."""
+        self._window = WINDOW  # Bytes that the client may still send.
+        self._held = 0  # Bytes that are taken of the memory budget.
         self._received = 0  # Bytes that have come in all.
-        self._pace: Pace | None = None
-        """Of a message that is not complete."""
+        self._pace: Pace | None = None  # The pace of a message that is not complete.
         self._stuck: tuple[int, float] = (0, 0.0)
         """Bytes of the answer that the client does not take, and since when."""
         self._loop = sender.loop
@@ -248,7 +244,7 @@ class Stream:
         self._sender.end(self.out, frames.frame(frames.HEADERS, flags, self.out.number, block))
 
     def drop(self) -> None:
-        """Nobody waits for this call any more."""
+        """Forget the call: nobody waits for it any more."""
         self.dropped = True
         self._budget.give(self._held)
         self._held = 0

@@ -36,8 +36,7 @@ def piece(number: int, data: bytes) -> bytes:
     return b"".join((tag(number), varint(len(data)), data))
 
 
-LARGE = 1 << 16
-"""Bytes from which on a tensor is worth it."""
+LARGE = 1 << 16  # Bytes from which on a tensor is worth it.
 MOST = 64
 """Fields of a message that are looked at here; protobuf reads many small ones faster."""
 

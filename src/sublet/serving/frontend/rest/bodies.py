@@ -7,8 +7,7 @@ from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.rest.messages import Body, Refused
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\x00]*)?\r\n")
-_LONGEST_LINE = 256
-"""Of a size with its extensions, which nobody uses."""
+_LONGEST_LINE = 256  # Of a size with its extensions, which nobody uses.
 _LONGEST_TRAILER = 8192
 
 
@@ -21,8 +20,7 @@ class Chunks:
         self._limits = limits
         self._rest = b""
         """The beginning of a line that has not come whole."""
-        self._missing = 0
-        """Bytes of the present chunk, its line end included."""
+        self._missing = 0  # Bytes of the present chunk, its line end included.
         self._chunks = 0
         self._trailer = 0
         """Bytes of the lines after the last chunk; they are read and dropped."""
@@ -98,8 +96,7 @@ class Chunks:
 _HEX = frozenset(bytes([c]) for c in b"0123456789abcdefABCDEF")
 
 
-_FREE = 16 * 2**20
-"""A body may always become as large as this."""
+_FREE = 16 * 2**20  # A body may always become as large as this.
 _RATIO = 32
 """Numbers written as text shrink to a third; more than this is a bomb."""
 

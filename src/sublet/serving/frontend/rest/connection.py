@@ -37,7 +37,7 @@ class Handler(Protocol):
     """Answers requests. What it raises is answered with status 500."""
 
     def handle(self, request: Request) -> Reply | Pending:
-        """Now, or when a future is done."""
+        """The reply, now or when a future is done."""
 
     def right(self, head: Head) -> Right:
         """What a request with this head needs."""
@@ -62,17 +62,14 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, context: ServerContext, owner: bool = False) -> None:
         self._context = context
-        self._owner = owner
-        """Whether the client is the server's own user."""
+        self._owner = owner  # Whether the client is the server's own user.
         self._limits = context.limits
         self._transport: asyncio.Transport
         self._exchanges: deque[Exchange] = deque()
-        self._head: Head | None = None
-        """Of the request whose body is being read."""
+        self._head: Head | None = None  # Of the request whose body is being read.
         self._data = b""
         """Came, and was not looked at: the beginning of a head, or requests too many."""
-        self._begun = False
-        """A part of a head is there."""
+        self._begun = False  # A part of a head is there.
         self._body = bytearray()
         self._pace: Pace  # Of the body that is being read.
         self._chunks: Chunks | None = None

@@ -19,8 +19,7 @@ from sublet.serving.frontend.rest.messages import Body
 
 _EXPLAINED = 2**18
 """Bytes of a broken document that are read a second time, only to say what is wrong with it."""
-_SHOWN = 1000
-"""Characters of a value that an error repeats."""
+_SHOWN = 1000  # Characters of a value that an error repeats.
 
 _KEYS = {
     key: f'"{key}"'.encode()
@@ -45,7 +44,7 @@ _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 
 
 def parse(body: Body) -> dict[str, Any]:
-    """The object that a request's body is."""
+    """Parse a request's body, which is a JSON object."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as failed:

@@ -45,8 +45,7 @@ class Head(NamedTuple):
     """Of the body in bytes; -1: it comes in chunks."""
     keep_alive: bool = True
     minor: int = 1  # Of the HTTP version.
-    expects: bool = False
-    """The client waits for leave to send the body."""
+    expects: bool = False  # The client waits for leave to send the body.
     gzip: bool = False
     split: int | None = None
     """Where the JSON of a request ends and raw tensors begin (Open Inference Protocol)."""
@@ -65,8 +64,7 @@ class Reply(NamedTuple):
     status: int
     body: bytes
     kind: bytes = JSON
-    headers: bytes = b""
-    """More header lines, each with its line end."""
+    headers: bytes = b""  # More header lines, each with its line end.
 
 
 class Refused(Exception):
@@ -79,14 +77,14 @@ class Refused(Exception):
 
 
 def error(status: int, text: str) -> Reply:
-    """As TensorFlow Serving says that something is wrong."""
+    """An error reply in TensorFlow Serving's form."""
     # Whatever a model or a client put into the text, what goes out is valid UTF-8.
     body = orjson.dumps({"error": text.encode("utf-8", "replace").decode()})
     return Reply(status, body, headers=_ASK_FOR_TOKEN if status == 401 else b"")
 
 
 def failure(failed: ServingError) -> Reply:
-    """The same for a call that failed."""
+    """The error reply for a call that failed."""
     return error(status_of(failed.code), failed.message)
 
 

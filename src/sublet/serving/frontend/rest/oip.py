@@ -12,12 +12,9 @@ from urllib.parse import unquote_to_bytes
 import sublet
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.serving import statistics
-from sublet.serving.catalogue import Signature, State, Version
-from sublet.serving.dtypes import KINDS
-from sublet.serving.frontend import checks
+from sublet.serving.catalogue import Signature, TensorSpec, Version
+from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.model_backend import ModelBackend
-from sublet.serving.frontend.repository_index import fixed, index
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
 from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Reply, Request
@@ -25,7 +22,6 @@ from sublet.serving.frontend.rest.messages import Reply, Request
 Answerer = Callable[[Request], Reply | Pending]
 
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
-_PLATFORM = "tensorflow_savedmodel"
 _CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
 _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
 
@@ -61,7 +57,7 @@ class Inference:
         elif path == "/v2/repository/index" and method == "POST":
             return self._index
         elif _CHANGE.fullmatch(path) and method == "POST":
-            raise fixed()
+            raise oip_codec.no_changes()
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
 
     def _ready(self, request: Request) -> Reply:
@@ -81,16 +77,11 @@ class Inference:
         return self._calls.with_signatures(version, partial(self._described, version))
 
     def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
-        model = self._backend.catalogue.models[version.model]
         _, signature = checks.check_signature(signatures, "", rest=True)
         document = {
             "name": version.model,
-            "versions": [
-                str(each.number)
-                for each in sorted(model.versions.values(), key=lambda each: each.number)
-                if each.state is State.AVAILABLE
-            ],
-            "platform": _PLATFORM,
+            "versions": oip_codec.available_versions(self._backend.catalogue, version.model),
+            "platform": oip_codec.PLATFORM,
             "inputs": _specs(signature.inputs),
             "outputs": _specs(signature.outputs),
         }
@@ -102,16 +93,16 @@ class Inference:
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
-        return Reply(
-            200, writing.encode(index(self._backend.catalogue, asked.get("ready") is True))
-        )
+        ready = asked.get("ready") is True
+        index = oip_codec.repository_index(self._backend.catalogue, ready)
+        return Reply(200, writing.encode(index))
 
     def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
         return background(self._count(*target[:2]))
 
     async def _count(self, name: str, number: int | None) -> Reply:
         counts = await self._backend.statistics()
-        document = statistics.model_statistics(self._backend.catalogue, counts, name, number)
+        document = oip_codec.model_statistics(self._backend.catalogue, counts, name, number)
         return Reply(200, writing.encode(document))
 
     def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
@@ -164,32 +155,30 @@ def _number(digits: str) -> int:
     return int(digits or "0") if len(digits) < 19 else 2**63
 
 
-def _specs(specs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
     return [
-        {
-            "name": name,
-            "datatype": KINDS[spec.dtype].triton if spec.dtype in KINDS else "",
-            "shape": [-1] if spec.shape is None else list(spec.shape),
-        }
+        {"name": name, "datatype": oip_codec.datatype(spec), "shape": _shape(spec)}
         for name, spec in specs.items()
     ]
+
+
+def _shape(spec: TensorSpec) -> list[int]:
+    return [-1] if spec.shape is None else list(spec.shape)
 
 
 def _configured(version: Version, signatures: Mapping[str, Signature]) -> Reply:
     """As much of Triton's model configuration as clients look at."""
     _, signature = checks.check_signature(signatures, "", rest=True)
-    sides = {
-        side: [
-            {
-                "name": spec["name"],
-                "data_type": f"TYPE_{spec['datatype'].replace('BYTES', 'STRING')}",
-                "dims": spec["shape"],
-            }
-            for spec in _specs(specs)
-        ]
-        for side, specs in (("input", signature.inputs), ("output", signature.outputs))
+    document: dict[str, Any] = {
+        "name": version.model,
+        "platform": oip_codec.PLATFORM,
+        "max_batch_size": 0,
     }
-    document = {"name": version.model, "platform": _PLATFORM, "max_batch_size": 0, **sides}
+    for side, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        document[side] = [
+            {"name": name, "data_type": oip_codec.config_datatype(spec), "dims": _shape(spec)}
+            for name, spec in specs.items()
+        ]
     return Reply(200, writing.encode(document))
 
 

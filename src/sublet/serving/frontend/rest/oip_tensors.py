@@ -10,6 +10,7 @@ from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
 from sublet.serving.catalogue import Version
 from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON
+from sublet.serving.frontend.oip_codec import CutOff, raw_contents, split_strings
 from sublet.serving.frontend.rest import values, writing
 from sublet.serving.frontend.rest.messages import Reply
 from sublet.serving.frontend.rest.values import Array
@@ -82,15 +83,11 @@ def _binary(name: str, raw: memoryview, dtype: int, shape: list[int]) -> Array:
 
 
 def _strings(name: str, raw: memoryview, shape: list[int]) -> Array:
-    """Each string is its length in four bytes, then itself."""
-    found: list[bytes] = []
-    at = 0
-    while at < len(raw):
-        end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
-        if at + 4 > len(raw) or end > len(raw):
-            raise invalid_argument(f'Input "{name}" has a string that is longer than its bytes.')
-        found.append(bytes(raw[at + 4 : end]))
-        at = end
+    try:
+        found = split_strings(bytes(raw))
+    except CutOff:
+        text = f'Input "{name}" has a string that is longer than its bytes.'
+        raise invalid_argument(text) from None
     if len(found) != prod(shape):
         raise invalid_argument(
             f'Input "{name}" has {len(found)} strings, but its shape {shape} has {prod(shape)}.'
@@ -149,7 +146,7 @@ def outcome(
             "shape": list(array.shape),
         }
         if asked.get("binary_data", all_raw) is True:
-            parts.append(_raw(array))
+            parts.append(raw_contents(array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
             output["data"] = writing.flat(array)
@@ -166,13 +163,6 @@ def outcome(
         return Reply(200, body)
     split = b"Inference-Header-Content-Length: %d\r\n" % len(body)
     return Reply(200, b"".join((body, *parts)), _RAW, split)
-
-
-def _raw(array: Array) -> bytes:
-    if array.dtype.kind != "O":
-        return array.tobytes()
-    items = array.reshape(-1).tolist()
-    return b"".join(part for item in items for part in (len(item).to_bytes(4, "little"), item))
 
 
 def _best(array: Array, classes: int) -> Array:

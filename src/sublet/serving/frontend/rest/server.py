@@ -68,7 +68,7 @@ class Server:
         return in_time
 
     def change(self, ready: bool) -> None:
-        """Nobody watches: whoever wants to know asks."""
+        """Nothing to do: REST clients ask whether it is ready."""
 
     async def close(self) -> None:
         self._shut()

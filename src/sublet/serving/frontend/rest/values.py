@@ -236,7 +236,7 @@ def _strings(values: Sequence[bytes], shape: Shape) -> Array:
 
 
 def shape_of(value: Any) -> Shape:
-    """As the first element of each list says."""
+    """The shape, going by the first element of each list."""
     shape = []
     while type(value) is list:
         shape.append(len(value))

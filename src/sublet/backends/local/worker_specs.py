@@ -2,37 +2,28 @@
 
 import os
 import sys
-from typing import Any
 
 from msgspec.structs import replace
 
 from sublet.domain.device import Device
 from sublet.domain.job import Job, Program
-from sublet.domain.lease import Lease
-from sublet.formats.lease import LeaseTerms as InsideLease
+from sublet.formats.lease import LeaseTerms
 from sublet.formats.lease_environment import leased_environment
+from sublet.formats.worker_spec import WorkerSpec
 from sublet.home import Home
 from sublet.keeper import output_files
 
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def mark(job: Job) -> str:
-    """What tells this attempt's processes apart from all others."""
-    return f"{job.token}-{job.attempt}"
-
-
-def log_paths(job: Job, home: Home) -> list[str]:
-    """Where a job without a client writes."""
-    return output_files.paths(str(home.logs), job.attempt_id, job.spec.split)
-
-
-def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLease:
+def lease_terms(job: Job, device: Device, home: Home) -> LeaseTerms:
     """The lease as the program's side sees it."""
-    return InsideLease(
+    lease = job.lease
+    assert lease is not None
+    return LeaseTerms(
         job=job.id,
         attempt=job.attempt,
-        token=mark(job),
+        token=job.lease_token,
         device=device.id,
         kind=device.kind,
         uuid=device.uuid,
@@ -43,15 +34,17 @@ def inside_lease(job: Job, lease: Lease, device: Device, home: Home) -> InsideLe
     )
 
 
-def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str, Any]:
+def worker_spec(job: Job, device: Device, home: Home) -> WorkerSpec:
     """The contents of an attempt's spec.json: all that a worker takes on."""
     program = job.spec.program
     around = job.spec.surroundings
     client = job.spec.client
-    inside = inside_lease(job, lease, device, home)
+    lease, terms = job.lease, lease_terms(job, device, home)
+    assert lease is not None
     if job.spec.task is not None:
         program = _fill_in(program, job.spec.task.index)
-    environ, notes = leased_environment(inside, text_environment(job))
+    log_paths = output_files.paths(str(home.logs), job.attempt_id, job.spec.split)
+    environ, notes = leased_environment(terms, text_environment(job))
     if job.spec.service == "opportunistic":
         # TensorFlow sizes its pools once, by the processors of that moment; it may be confined just
         # then, and is to use all of them later.
@@ -83,7 +76,7 @@ def worker_spec(job: Job, lease: Lease, device: Device, home: Home) -> dict[str,
             "command": [sys.executable, "-m", "sublet.broker"],
             "environ": dict(os.environ),
         },
-        "logs": None if client is not None else {"paths": log_paths(job, home)},
+        "logs": None if client is not None else {"paths": log_paths},
     }
 
 

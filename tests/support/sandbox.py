@@ -16,7 +16,7 @@ PATIENCE = 120.0
 """Seconds after which something counts as never going to happen, on a machine under any load."""
 
 
-class Box:
+class Sandbox:
     """One home; `close` ends all that was started in it and says what would not go."""
 
     def __init__(self, home: Path, work: Path, **environ: str) -> None:
@@ -89,7 +89,7 @@ class Box:
         """End everything; fails if something stays."""
         try:
             self.sublet("down", "--stop")
-            wait_for(lambda: not self.processes(), "the box is empty")
+            wait_for(lambda: not self.processes(), "the sandbox is empty")
         finally:
             for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError):

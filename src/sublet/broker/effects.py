@@ -1,0 +1,61 @@
+"""What is done once a commit is on disk: records that `Broker` performs, in the order they came."""
+
+from msgspec import Struct
+
+from sublet.broker.connections import ClientConnection
+from sublet.domain.job import Job
+from sublet.wire.messages import Done, Queued, Reply
+
+
+class Answer(Struct, frozen=True):
+    """Reply to the connection that asked."""
+
+    connection: ClientConnection
+    message: Reply
+
+
+class Notify(Struct, frozen=True):
+    """Send this to the client of a job, if it has one."""
+
+    job: int
+    message: Reply
+
+
+class ConfirmQueued(Struct, frozen=True):
+    """Tell whoever submitted these jobs that they are in the queue."""
+
+    jobs: Queued
+
+
+class Launch(Struct, frozen=True):
+    """Have the backend start the current attempt of a job that was granted a lease."""
+
+    job: int
+
+
+class SettleNested(Struct, frozen=True):
+    """Name to the program of this job what the leases within its own leave of it."""
+
+    job: int | None
+
+
+class ForgetAttempt(Struct, frozen=True):
+    """Have the backend drop its files of an attempt that is over."""
+
+    attempt_id: str
+
+
+class Learn(Struct, frozen=True):
+    """Size the jobs of the same program anew: the ledger knows how this one went."""
+
+    job: Job
+
+
+Effect = Answer | Notify | ConfirmQueued | Launch | SettleNested | ForgetAttempt | Learn
+
+
+class Confirmation(Struct, frozen=True):
+    """An answer for somebody who waits for the commit, and who is told if it fails."""
+
+    connection: ClientConnection
+    done: Done

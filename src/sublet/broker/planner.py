@@ -1,0 +1,104 @@
+"""Plans who gets a lease and applies the plan; `policy.admission` is who decides."""
+
+from sublet.broker.dependencies import Dependencies
+from sublet.broker.device_usage import DeviceUsage
+from sublet.broker.effects import Launch, Notify, SettleNested
+from sublet.broker.events import Granted
+from sublet.broker.job_clients import JobClients
+from sublet.broker.job_control import JobControl
+from sublet.broker.nested_leases import NestedLeases
+from sublet.broker.queue import Queue
+from sublet.broker.unit_of_work import UnitOfWork
+from sublet.clock import Clock
+from sublet.domain.job import Job
+from sublet.domain.lease import Lease
+from sublet.policy import admission
+from sublet.policy.admission import Grant, Plan
+from sublet.policy.wait_reasons import Reasons
+from sublet.wire import messages
+
+
+class Planner:
+    """Brings the wait queue up to date, plans, and turns grants into leases."""
+
+    def __init__(
+        self,
+        work: UnitOfWork,
+        queue: Queue,
+        usage: DeviceUsage,
+        nested_leases: NestedLeases,
+        dependencies: Dependencies,
+        control: JobControl,
+        clients: JobClients,
+        clock: Clock,
+    ) -> None:
+        self._work = work
+        self._queue = queue
+        self._usage = usage
+        self._nested_leases = nested_leases
+        self._dependencies = dependencies
+        self._control = control
+        self._clients = clients
+        self._clock = clock
+
+    @property
+    def due(self) -> bool:
+        """Whether anybody waits for whom a plan could do something."""
+        return bool(self._work.state.waits or self._queue.wait_queue or self._queue.behind)
+
+    def plan(self) -> Plan:
+        """Who gets a lease now. Withdraws jobs that can never start."""
+        capacities, now = self._usage.capacities(), self._clock.now()
+        queue = self._queue.wait_queue
+        for number in self._work.take_touched():
+            self._queue.touch(number)
+        for job in self._queue.update(capacities):
+            self._control.withdraw(job, self._dependencies.hopeless(job), "dependency")
+        for job, why in list(self._nested_leases.cramped(capacities, queue, now)):
+            queue.take(job.id)
+            self._control.withdraw(job, why)
+        return admission.plan(capacities, queue, now)
+
+    def follow(self, plan: Plan) -> None:
+        """Apply a plan: grant, preempt, and tell the clients who listen why their jobs wait."""
+        now, queue = self._clock.now(), self._queue.wait_queue
+        for grant in plan.grants:
+            self._grant(self._work.state[grant.job], grant)
+        for preemption in plan.preempt:
+            self._control.stop(self._work.state[preemption.job], "preempted")
+        queue.follow(plan, now)
+        # The other jobs' reasons are made when somebody asks.
+        present = [job for job in self._clients.jobs() if job in queue]
+        if not present:
+            return
+        reasons = Reasons(self._usage.capacities(), queue, now, present)
+        for number in present:
+            self._clients.send_if_new(number, messages.Waits(reasons.why(number, estimate=False)))
+
+    def _grant(self, job: Job, grant: Grant) -> None:
+        outer = self._work.state[job.spec.within].lease if job.spec.within is not None else None
+        lease = Lease(
+            device=grant.device if outer is None else outer.device,
+            ceiling=grant.size.ceiling,
+            charge=grant.charge,
+            basis=grant.size.basis,
+            cpus=self._processors(job),
+            roomy=grant.size.roomy,
+        )
+        self._usage.expect_end(job, self._clock.now())
+        self._work.decided(
+            job,
+            Granted(job.id, self._clock.wall(), self._clock.now(), lease),
+            SettleNested(job.spec.within),
+            Notify(job.id, messages.Granted(lease, job.attempt)),
+            Launch(job.id),
+        )
+
+    def _processors(self, job: Job) -> tuple[int, ...]:
+        """The least used processors, as many as the job asked for; empty if it did not ask."""
+        if job.spec.cpus is None:
+            return ()
+        holding = self._work.state.holding()
+        used = [cpu for other in holding if other.lease for cpu in other.lease.cpus]
+        mine = sorted(job.spec.surroundings.affinity, key=lambda cpu: (used.count(cpu), cpu))
+        return tuple(sorted(mine[: job.spec.cpus]))

@@ -1,0 +1,44 @@
+"""The options that `run`, `submit` and `probe` share: which program, and how it is started."""
+
+from typing import Any
+
+import click
+
+from sublet.cli.completion import complete_files
+
+CONTEXT: dict[str, Any] = {
+    "allow_interspersed_args": False,
+    "help_option_names": ["-h", "--help"],
+}
+"""What stands behind the program is the program's."""
+
+memory = click.option(
+    "-m",
+    "--memory",
+    default="auto",
+    metavar="SIZE",
+    help="2GiB, 40% (of the device), grow (all that is free), or auto: learned from earlier runs.",
+    show_default=True,
+)
+device = click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
+python = click.option(
+    "--python",
+    metavar="PATH",
+    shell_complete=complete_files,
+    help="Interpreter; default: the active environment's.",
+)
+cold = click.option(
+    "--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork."
+)
+leave_children = click.option(
+    "--leave-children",
+    is_flag=True,
+    help="Do not end processes that the program leaves behind.",
+)
+words = click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="PROGRAM [ARGS]...",
+    shell_complete=complete_files,
+)

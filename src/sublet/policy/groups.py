@@ -1,0 +1,75 @@
+"""Where the leases of a group go: a device for each of them, or nowhere. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sublet.policy.wait_queue import Offer, Part
+
+_MOST_STEPS = 5_000
+"""Tries after which a group counts as not fitting: the search grows exponentially with its size."""
+
+
+class Placement(NamedTuple):
+    """One lease of a group, and where it goes."""
+
+    part: Part
+    offer: Offer
+    device: str
+
+
+def place(parts: Sequence[Part], left: Mapping[str, int]) -> tuple[Placement, ...] | None:
+    """A device for each part, so that no device gives more than it has `left`; None if there is no
+    such placement, or none was found in time.
+
+    The largest parts come first, each on the device that it fills best. Other devices are tried
+    only where that leads nowhere.
+    """
+    search = _Search(sorted(parts, key=lambda part: (-_smallest(part), part.job)), left)
+    return tuple(search.placed) if search.run(0) else None
+
+
+class _Search:
+    def __init__(self, parts: Sequence[Part], left: Mapping[str, int]) -> None:
+        self.placed: list[Placement] = []
+        self._parts = parts
+        self._left = dict(left)
+        offers = list(dict.fromkeys(offer for part in parts for offer in part.offers))
+        self._offered = {
+            name: tuple(at for at, offer in enumerate(offers) if name in offer.devices)
+            for name in left
+        }
+        """Which offers name a device: devices with the same are alike for every part."""
+        self._steps = 0
+
+    def run(self, at: int) -> bool:
+        """Place the parts from `at` on; False, with nothing changed, if they do not fit."""
+        if at == len(self._parts):
+            return True
+        part = self._parts[at]
+        options = sorted(
+            (self._left[name] - offer.charge, name, number)
+            for number, offer in enumerate(part.offers)
+            for name in offer.devices
+            if offer.charge <= self._left.get(name, -1)
+        )
+        tried: set[tuple[int, int, tuple[int, ...]]] = set()
+        for rest, name, number in options:
+            offer = part.offers[number]
+            alike = (rest, offer.charge, self._offered[name])
+            if alike in tried:
+                continue  # A device like one that has led nowhere.
+            tried.add(alike)
+            self._steps += 1
+            if self._steps > _MOST_STEPS:
+                return False
+            self._left[name] -= offer.charge
+            self.placed.append(Placement(part, offer, name))
+            if self.run(at + 1):
+                return True
+            self.placed.pop()
+            self._left[name] += offer.charge
+        return False
+
+
+def _smallest(part: Part) -> int:
+    return min((offer.charge for offer in part.offers), default=0)

@@ -1,0 +1,130 @@
+"""What the Open Inference Protocol says in the same way over REST and gRPC."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
+from sublet.serving.catalogue import Catalogue, State, TensorSpec, Version
+from sublet.serving.dtypes import KINDS
+from sublet.serving.metrics import Counts, Inferences
+
+PLATFORM = "tensorflow_savedmodel"
+_STATES = {
+    State.START: "LOADING",
+    State.LOADING: "LOADING",
+    State.AVAILABLE: "READY",
+    State.UNLOADING: "UNLOADING",
+    State.END: "UNAVAILABLE",
+}
+
+
+class CutOff(ValueError):
+    """A string is longer than the bytes that are there."""
+
+
+def split_strings(raw: bytes) -> list[bytes]:
+    """The strings of a BYTES tensor: each follows its length in four bytes. Raises CutOff."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
+        if at + 4 > len(raw) or end > len(raw):
+            raise CutOff
+        found.append(raw[at + 4 : end])
+        at = end
+    return found
+
+
+def raw_contents(array: np.ndarray[Any, Any]) -> bytes:
+    """A tensor as bytes, strings as `split_strings` reads them."""
+    if array.dtype.kind != "O":
+        return array.tobytes()
+    items = array.reshape(-1).tolist()
+    return b"".join(part for item in items for part in (len(item).to_bytes(4, "little"), item))
+
+
+def datatype(spec: TensorSpec) -> str:
+    """The type of a tensor as the protocol names it; empty if it has no name there."""
+    kind = KINDS.get(spec.dtype)
+    return "" if kind is None else kind.triton
+
+
+def config_datatype(spec: TensorSpec) -> str:
+    """The same in Triton's model configuration."""
+    return f"TYPE_{datatype(spec).replace('BYTES', 'STRING')}"
+
+
+def available_versions(catalogue: Catalogue, name: str) -> list[str]:
+    """The numbers of a model's versions that can be called."""
+    versions = sorted(catalogue.models[name].versions.items())
+    return [str(number) for number, one in versions if one.state is State.AVAILABLE]
+
+
+def repository_index(catalogue: Catalogue, ready: bool) -> list[dict[str, str]]:
+    """All versions by name and number, or only those that can be called."""
+    return [
+        {
+            "name": name,
+            "version": str(number),
+            "state": _STATES[version.state],
+            "reason": version.error,
+        }
+        for name, model in sorted(catalogue.models.items())
+        for number, version in sorted(model.versions.items())
+        if version.state is State.AVAILABLE or not ready
+    ]
+
+
+def no_changes() -> ServingError:
+    """For a client that wants a model to be loaded or unloaded."""
+    return ServingError(
+        "Clients do not load and unload models here: each is loaded when it is called. To serve "
+        "others, change the directory or the file that the server was started with, or, where it "
+        "has --allow_reload, use tensorflow.serving.ModelService/HandleReloadConfigRequest.",
+        Code.UNIMPLEMENTED,
+    )
+
+
+def model_statistics(
+    catalogue: Catalogue, counts: Counts, name: str, number: int | None
+) -> dict[str, Any]:
+    """The statistics of a version, of all versions of a model, or of all models if `name` is empty,
+    as in Triton's statistics extension. Raises ServingError if there are none."""
+    versions: Iterable[Version]
+    if name:
+        catalogue.find(name, number)
+        versions = catalogue.models[name].versions.values()
+    else:
+        versions = [one for model in catalogue.models.values() for one in model.versions.values()]
+    wanted = sorted(
+        (version.model, version.number)
+        for version in versions
+        if version.state is State.AVAILABLE and number in (None, version.number)
+    )
+    return {"model_stats": [_statistics(*key, counts.get(key, Inferences())) for key in wanted]}
+
+
+def _statistics(model: str, number: int, calls: Inferences) -> dict[str, Any]:
+    def times(count: int, seconds: float) -> dict[str, int]:
+        return {"count": count, "ns": int(seconds * 1e9)}
+
+    return {
+        "name": model,
+        "version": str(number),
+        "last_inference": calls.last,
+        "inference_count": calls.rows,
+        "execution_count": round(calls.batches),
+        "inference_stats": {
+            "success": times(calls.answered, calls.answered_seconds),
+            "fail": times(calls.failed, calls.failed_seconds),
+            "queue": times(calls.answered, calls.queued_seconds),
+            # Bringing tensors to the device and back is part of what a batch takes.
+            "compute_input": times(calls.answered, 0),
+            "compute_infer": times(calls.answered, calls.computed_seconds),
+            "compute_output": times(calls.answered, 0),
+        },
+        "batch_stats": [],
+    }

@@ -1,0 +1,206 @@
+"""Groups: several leases, granted all together or not at all."""
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sublet.policy.admission import Plan, plan
+from sublet.policy.capacity import Capacity, Holding
+from sublet.policy.groups import place
+from sublet.policy.wait_queue import Candidate, Part, WaitQueue
+from sublet.policy.wait_reasons import Reasons
+from sublet.units import MiB
+from support.jobs import device
+from support.world import RULES, candidate, check_pure, check_room, offer
+
+NAMES = ("gpu0", "gpu1", "gpu2")
+SIZES = {"gpu0": 64, "gpu1": 100, "gpu2": 100}
+places = st.sampled_from([names for n in (1, 2, 3) for names in itertools.combinations(NAMES, n)])
+parts = st.lists(st.tuples(st.integers(1, 60), places), min_size=1, max_size=4)
+
+
+def group(first: int, *wanted: tuple[int, tuple[str, ...]], since: float = 0.0) -> Candidate:
+    """A group of jobs with consecutive numbers: so many MiB on one of these devices, each."""
+    members = tuple(
+        Part(first + number, (offer(size, *names),)) for number, (size, names) in enumerate(wanted)
+    )
+    return Candidate.of_group(members, first, since)
+
+
+def capacities(
+    held: Mapping[str, tuple[Holding, ...]] | None = None, sizes: dict[str, int] = SIZES
+) -> list[Capacity]:
+    found = []
+    for name, size in sizes.items():
+        holdings = (held or {}).get(name, ())
+        free = size * MiB - sum(one.charge for one in holdings)
+        found.append(Capacity(device(name, size * MiB), free, holdings=holdings))
+    return found
+
+
+@given(parts, st.tuples(*(st.integers(0, 100) for _ in NAMES)))
+def test_a_placement_is_found_where_there_is_one(
+    wanted: list[tuple[int, tuple[str, ...]]], free: tuple[int, ...]
+) -> None:
+    """As a look at all placements finds it; and it fits."""
+    left = {name: size * MiB for name, size in zip(NAMES, free, strict=True)}
+    members = group(1, *wanted).parts
+    placed = place(members, left)
+    fits = []
+    for way in itertools.product(*(names for _, names in wanted)):
+        taken = dict.fromkeys(NAMES, 0)
+        for (size, _), name in zip(wanted, way, strict=True):
+            taken[name] += size * MiB
+        fits.append(all(taken[name] <= left[name] for name in NAMES))
+    assert (placed is not None) == any(fits)
+    if placed is not None:
+        assert sorted(one.part.job for one in placed) == [part.job for part in members]
+        assert all(one.device in one.offer.devices for one in placed)
+        for name in NAMES:
+            assert sum(one.offer.charge for one in placed if one.device == name) <= left[name]
+
+
+def test_a_group_that_does_not_fit_as_a_whole_gets_nothing_and_is_passed_by_who_fits() -> None:
+    queue = WaitQueue([group(1, (60, NAMES), (60, NAMES), (60, NAMES), (60, NAMES))])
+    queue.put(candidate(9, offer(50, *NAMES)))
+    made = plan(capacities(), queue, 0.0, RULES)
+    assert [grant.job for grant in made.grants] == [9]
+
+
+def test_a_group_that_fits_starts_whole_and_leaves_the_queue() -> None:
+    queue = WaitQueue([group(1, (60, NAMES), (60, NAMES), (60, NAMES))])
+    made = plan(capacities(), queue, 0.0, RULES)
+    assert {grant.job: grant.device for grant in made.grants} == {
+        1: "gpu0",
+        2: "gpu1",
+        3: "gpu2",
+    }
+    queue.follow(made, 0.0)
+    assert not len(queue)
+
+
+def test_one_job_can_have_several_leases_on_several_devices() -> None:
+    members = (Part(1, (offer(60, "gpu1"),)), Part(1, (offer(60, "gpu2"),)))
+    made = plan(capacities(), WaitQueue([Candidate.of_group(members, 1, 0.0)]), 0.0, RULES)
+    assert [(grant.job, grant.device) for grant in made.grants] == [(1, "gpu1"), (1, "gpu2")]
+
+
+def test_room_is_reserved_on_all_devices_of_a_group_that_has_waited_for_long() -> None:
+    """Then nobody passes it there, and elsewhere everybody may."""
+    held = {name: (Holding(90 + at, 60 * MiB),) for at, name in enumerate(NAMES[:2])}
+    queue = WaitQueue([group(1, (50, ("gpu0",)), (50, ("gpu1",)))])
+    queue.put(candidate(9, offer(4, *NAMES), since=40.0))
+    queue.led[1] = 0.0
+    made = plan(capacities(held), queue, 40.0, RULES)
+    assert made.reserved == {"gpu0": 1, "gpu1": 1}
+    assert [(grant.job, grant.device) for grant in made.grants] == [(9, "gpu2")]
+
+
+def test_a_group_with_a_part_that_no_device_can_give_reserves_nothing() -> None:
+    queue = WaitQueue([group(1, (50, ("gpu0",)), (500, ("gpu1",)))])
+    queue.led[1] = 0.0
+    made = plan(capacities(), queue, 100.0, RULES)
+    assert (made.grants, made.heads, made.reserved) == ((), (), {})
+
+
+def test_a_group_that_waits_is_explained_by_its_largest_part() -> None:
+    held = {"gpu1": (Holding(90, 60 * MiB),)}
+    queue = WaitQueue([group(1, (10, ("gpu0",)), (50, ("gpu1",)))])
+    assert "needs 50.0 MiB on gpu1" in Reasons(capacities(held), queue, 0.0).why(1)
+
+
+class Groups(RuleBasedStateMachine):
+    """Groups and single jobs come and end in any order; every plan is checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.next = 1
+        self.queue = WaitQueue()
+        self.members: dict[int, tuple[int, ...]] = {}
+        """Of each group: the jobs in it, by its name in the queue."""
+        self.held: dict[int, tuple[str, Holding]] = {}
+
+    def capacities(self) -> list[Capacity]:
+        return capacities(
+            {
+                name: tuple(one for where, one in self.held.values() if where == name)
+                for name in NAMES
+            }
+        )
+
+    @rule(wanted=parts)
+    def come_together(self, wanted: list[tuple[int, tuple[str, ...]]]) -> None:
+        one = group(self.next, *wanted, since=self.now)
+        self.members[one.job] = tuple(part.job for part in one.parts)
+        self.queue.put(one)
+        self.next += len(wanted)
+
+    @rule(size=st.integers(1, 60), names=places, expected=st.none() | st.integers(1, 60))
+    def come_alone(self, size: int, names: tuple[str, ...], expected: int | None) -> None:
+        one = candidate(self.next, offer(size, *names), since=self.now, expected=expected)
+        self.queue.put(one)
+        self.next += 1
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        del self.held[data.draw(st.sampled_from(sorted(self.held)))]
+
+    @rule(seconds=st.sampled_from([0.5, 12.0, 40.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def decide(self) -> None:
+        found = self.capacities()
+        made = plan(found, self.queue, self.now, RULES)
+        check_pure(made, found, self.queue, self.now, RULES)
+        check_room(made, found)
+        granted = {grant.job for grant in made.grants}
+        for name, members in self.members.items():
+            assert not granted & set(members) or granted >= set(members)
+            if name in made.heads and self.now - self.queue.led.get(name, self.now) >= 30.0:
+                self.check_not_passed(name, made)
+        for grant in made.grants:
+            self.held[grant.job] = (grant.device, Holding(grant.job, grant.charge, since=self.now))
+        self.queue.follow(made, self.now)
+
+    def check_not_passed(self, name: int, made: Plan) -> None:
+        """After its limit nobody behind a group takes room where it is reserved for it."""
+        first = self.queue.get(name)
+        assert first is not None
+        for grant in made.grants:
+            other = self.queue.get(grant.job)
+            if other is not None and other.place > first.place:
+                assert made.reserved.get(grant.device) != name
+
+    def teardown(self) -> None:
+        """With nobody new, everybody gets to the end."""
+        while self.held:
+            self.now += 1.0
+            del self.held[min(self.held)]
+            self.decide()
+        assert not [one for one in self.queue if self.fits_alone(one)]
+
+    def fits_alone(self, one: Candidate) -> bool:
+        """Whether there is room for it on empty devices."""
+        left = {name: size * MiB for name, size in SIZES.items()}
+        return place(one.parts or (Part(one.job, one.offers),), left) is not None
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("count", [8, 24])
+def test_a_group_of_many_alike_is_placed_or_refused_at_once(count: int) -> None:
+    """Devices that are alike are not tried one after the other."""
+    names = tuple(f"gpu{number:02}" for number in range(count))
+    members = tuple(Part(1 + number, (offer(60, *names),)) for number in range(count))
+    assert place(members, dict.fromkeys(names, 100 * MiB)) is not None
+    assert place((*members, members[0]), dict.fromkeys(names, 100 * MiB)) is None
