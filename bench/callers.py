@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, cast
 
 from bench import figures, http2, processes
-from bench.household import ROOT
+from bench.sandbox import ROOT
 
 _TICK = 0.001
 _PATIENCE = 20.0
@@ -80,7 +80,7 @@ class Heard:
 
 def start(load: Load) -> "subprocess.Popen[bytes]":
     """Start a client; its figures are had by `heard`."""
-    told = asdict(load) | {"requests": [base64.b64encode(one).decode() for one in load.requests]}
+    fields = asdict(load) | {"requests": [base64.b64encode(one).decode() for one in load.requests]}
     child = subprocess.Popen(
         [sys.executable, "-m", "bench.callers"],
         cwd=ROOT,
@@ -89,7 +89,7 @@ def start(load: Load) -> "subprocess.Popen[bytes]":
         stderr=subprocess.PIPE,
     )
     assert child.stdin is not None
-    child.stdin.write(json.dumps(told).encode())
+    child.stdin.write(json.dumps(fields).encode())
     child.stdin.close()
     child.stdin = None
     return child
@@ -346,9 +346,9 @@ async def _main(load: Load) -> Heard:
     return await crowd.run()
 
 
-def read(told: str) -> Load:
+def read(text: str) -> Load:
     """A load as `start` wrote it."""
-    fields = json.loads(told)
+    fields = json.loads(text)
     fields["order"] = tuple(fields["order"])
     fields["requests"] = tuple(base64.b64decode(one) for one in fields["requests"])
     return Load(**fields)

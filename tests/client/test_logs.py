@@ -115,12 +115,12 @@ def test_a_follower_reads_all_attempts_to_the_very_end(tmp_path: Path) -> None:
 
 def test_following_waits_for_a_job_that_has_not_begun(tmp_path: Path) -> None:
     job = _job(tmp_path, Row("waiting", "7.1"), Row("running", "7.1"), Row("finished", "7.1"))
-    told: list[bytes] = []
-    thread = threading.Thread(target=lambda: told.append(_text(job.follow())))
+    followed: list[bytes] = []
+    thread = threading.Thread(target=lambda: followed.append(_text(job.follow())))
     thread.start()
     (tmp_path / "7.1.log").write_bytes(b"at last")
     thread.join()
-    assert told == [b"at last"]
+    assert followed == [b"at last"]
 
 
 def test_what_is_not_there_is_explained(tmp_path: Path) -> None:

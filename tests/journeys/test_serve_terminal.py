@@ -96,10 +96,10 @@ def test_what_clients_send_and_tensorflow_quotes(serving: Showing) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_what_models_shows(serving: Showing, sandbox: Sandbox, words: tuple[str, ...]) -> None:
-    told = sandbox.sublet("models", *words).stdout
-    harmless(told)
+    answer = sandbox.sublet("models", *words).stdout
+    harmless(answer)
     if words:
-        assert EVIL in {row["model"] for row in json.loads(told)}
+        assert EVIL in {row["model"] for row in json.loads(answer)}
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
