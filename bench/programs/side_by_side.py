@@ -75,10 +75,10 @@ def in_threads(kind: str, count: int) -> Kept:
             raise outcome.error
         kept.append(outcome.value)
 
-    crew = ThreadRunner("thread", count, done)
+    runner = ThreadRunner("thread", count, done)
     for number in range(count):
-        crew.start(number, KINDS[kind])
-    crew.close()
+        runner.start(number, KINDS[kind])
+    runner.close()
     if len(kept) != count:
         raise RuntimeError("a call has failed")
     return kept

@@ -75,7 +75,7 @@ def test_a_tail_never_reaches_over_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "7.1.log"
     path.write_bytes(b"old\n" * MiB + b"x" * MiB + b"\nnew\n")
     bound = output_files.SizeLimit([str(path)], MiB)
-    bound.turn(bound.due)
+    bound.tick(bound.due)
     bound.close()
     with Log.open(path) as log:
         log.seek_lines(100)
@@ -162,7 +162,7 @@ def test_the_command_says_how_much_is_left_out(tmp_path: Path, reader: Any) -> N
     path = tmp_path / "logs" / "7.1.log"
     path.write_bytes(b"x" * (8 * MiB))
     bound = output_files.SizeLimit([str(path)], 4 * MiB)
-    bound.turn(bound.due)
+    bound.tick(bound.due)
     bound.close()
     out, said = reader("7").communicate(b"")
     assert 0 < len(out) <= 4 * MiB

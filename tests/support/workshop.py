@@ -14,14 +14,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sublet.backends.backend import Ending
 from sublet.backends.local.launcher import Launcher
 from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import output_files, process_tree, subreaper
+from sublet.keeper.cgroup import Cgroup
 from sublet.reactor import Reactor
 from support.sandbox import PATIENCE, wait_for
 
@@ -270,6 +274,33 @@ def main() -> None:
     reactor.watch(0, calls)
     while True:
         reactor.run_once()
+
+
+@pytest.fixture
+def shop(real_processes: None, tmp_path: Path) -> Iterator[Workshop]:
+    """A launcher in a process of its own."""
+    made = Workshop(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["with a control group", "without one"])
+def any_shop(
+    real_processes: None,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Workshop]:
+    """The same, in both ways in which a tree can be held together."""
+    if request.param == "without one":
+        monkeypatch.setenv("SUBLET_NO_CGROUP", "1")
+    elif (group := Cgroup.make("probe-of-a-test")) is None:
+        pytest.skip("this user may make no control group (version 2)")
+    else:
+        group.close()
+    made = Workshop(tmp_path)
+    yield made
+    made.close()
 
 
 if __name__ == "__main__":

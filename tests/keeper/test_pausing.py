@@ -48,7 +48,8 @@ def _counts(shop: Workshop) -> None:
 
 
 def _pause(shift: Shift) -> None:
-    """One that stands because it is not its turn is not paused yet: that is written down first."""
+    """One that stands because its share of the time is over is not paused yet: that is written down
+    first."""
     shift.call("pause", True)
     wait_for(lambda: _paused(shift) and shift.stands(), "it stands")
 
@@ -111,10 +112,10 @@ def sleeper() -> Iterator[int]:
 def test_a_child_that_moves_up_the_tree_during_a_look_is_not_missed(sleeper: int) -> None:
     """Its parent ends just then: the look finds neither."""
     looks: Iterator[list[int]] = iter([[]])
-    brake = Pause(lambda: next(looks, [sleeper]), None)
-    brake.pause(True)
-    brake.turn(time.monotonic())
-    wait_for(lambda: process_tree.stands(sleeper), "it stands after this one turn")
+    pause = Pause(lambda: next(looks, [sleeper]), None)
+    pause.pause(True)
+    pause.tick(time.monotonic())
+    wait_for(lambda: process_tree.stands(sleeper), "it stands after this one tick")
 
 
 def test_what_others_have_stopped_stays_stopped_after_a_pause(any_shop: Workshop) -> None:
@@ -190,14 +191,14 @@ def test_in_turns_a_program_stands_and_runs_until_they_are_over(shop: Workshop) 
 
 
 def test_a_turn_is_divided_as_it_was_asked(sleeper: int) -> None:
-    brake = Pause(lambda: [sleeper], None)
-    brake.duty(0.2)
-    brake.turn(10.0)
+    pause = Pause(lambda: [sleeper], None)
+    pause.duty(0.2)
+    pause.tick(10.0)
     wait_for(lambda: process_tree.stands(sleeper), "it stands")
-    assert brake.due == pytest.approx(10.08)
-    brake.turn(11.0)
+    assert pause.due == pytest.approx(10.08)
+    pause.tick(11.0)
     wait_for(lambda: not process_tree.stands(sleeper), "it runs")
-    assert brake.due == pytest.approx(11.02)
+    assert pause.due == pytest.approx(11.02)
 
 
 @pytest.mark.parametrize("broker", ["lives", "dies first"])
