@@ -38,28 +38,30 @@ def _daemon(launched: LaunchedAttempt) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("daemon"))
 
 
-def test_a_daemon_with_an_empty_environment_ends_with_its_job(any_shop: LauncherHarness) -> None:
+def test_a_daemon_with_an_empty_environment_ends_with_its_job(
+    any_launcher: LauncherHarness,
+) -> None:
     """Though the keeper that knew it was killed."""
-    launched = any_shop.start("1.1", DETACHED)
+    launched = any_launcher.start("1.1", DETACHED)
     daemon = _daemon(launched)
     try:
         launched.kill_keeper()
-        (any_shop.work / "go").touch()
+        (any_launcher.work / "go").touch()
         assert os.waitstatus_to_exitcode(launched.ended()["status"]) == 7
         assert process_tree.start_time(daemon) is None
     finally:
         process_tree.send([daemon], signal.SIGKILL)
 
 
-def test_a_later_broker_finds_the_daemon_too(any_shop: LauncherHarness) -> None:
-    launched = any_shop.start("1.1", DETACHED)
+def test_a_later_broker_finds_the_daemon_too(any_launcher: LauncherHarness) -> None:
+    launched = any_launcher.start("1.1", DETACHED)
     daemon = _daemon(launched)
     try:
         launched.kill_keeper()
-        any_shop.fire()
-        any_shop.hire()
-        any_shop.call("adopt", "1.1")
-        any_shop.await_report("started", "1.1")
+        any_launcher.fire()
+        any_launcher.hire()
+        any_launcher.call("adopt", "1.1")
+        any_launcher.await_report("started", "1.1")
         launched.call("stop", "cancelled", 1.0)
         launched.ended()
         assert process_tree.start_time(daemon) is None
@@ -142,10 +144,10 @@ sys.exit(7)
 
 @pytest.mark.parametrize("first", ["keeper", "broker"])
 def test_the_exit_code_is_seen_though_broker_and_keeper_are_killed(
-    any_shop: LauncherHarness, first: str
+    any_launcher: LauncherHarness, first: str
 ) -> None:
     """One after the other, in any order; the program ends while nobody else is there."""
-    launcher = any_shop
+    launcher = any_launcher
     launched = launcher.start("1.1", WAIT)
     launched.says("up")
     if first == "keeper":

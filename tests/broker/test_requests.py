@@ -33,8 +33,8 @@ from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
 from sublet.wire import messages
 from support.client import Client
+from support.fakes import FakeClock, PuppetBackend
 from support.jobs import KEEPER, WORKER, job, lease
-from support.puppet import HandClock, PuppetBackend
 
 DAY = 86400.0
 
@@ -42,7 +42,7 @@ DAY = 86400.0
 class BrokerHarness:
     """A broker and its desk for clients."""
 
-    def __init__(self, root: Path, clock: HandClock) -> None:
+    def __init__(self, root: Path, clock: FakeClock) -> None:
         home = Home(root)
         home.make()
         self.clock = clock
@@ -128,12 +128,12 @@ def wanted(**fields: object) -> JobSpec:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def harness(tmp_path: Path, clock: HandClock) -> Iterator[BrokerHarness]:
+def harness(tmp_path: Path, clock: FakeClock) -> Iterator[BrokerHarness]:
     made = BrokerHarness(tmp_path / "home", clock)
     yield made
     made.close()
@@ -317,7 +317,7 @@ def test_an_environment_that_no_program_can_have_is_refused(harness: BrokerHarne
 
 @pytest.mark.parametrize("jump", [-DAY, DAY])
 def test_a_wall_clock_that_is_set_decides_nothing(
-    harness: BrokerHarness, clock: HandClock, jump: float
+    harness: BrokerHarness, clock: FakeClock, jump: float
 ) -> None:
     """Not who is first, not for how long one is put off, not how long it waited."""
     first, second = harness.submit()[0], harness.submit()[0]
@@ -339,7 +339,7 @@ def test_a_wall_clock_that_is_set_decides_nothing(
     assert held.waited == 5.0
 
 
-def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: HandClock) -> None:
+def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: FakeClock) -> None:
     harness = BrokerHarness(tmp_path / "home", clock)
     number = harness.submit()[0]
     harness.run(number)
@@ -354,7 +354,7 @@ def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: Ha
     later.close()
 
 
-def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: HandClock) -> None:
+def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: FakeClock) -> None:
     harness = BrokerHarness(tmp_path / "home", clock)
     harness.submit()
     harness.ask(messages.JobAction("pause", (1,)))
@@ -385,7 +385,7 @@ def test_a_lease_for_a_process_needs_the_process_and_no_program(harness: BrokerH
 
 
 def test_what_was_asked_of_a_job_that_was_being_started_is_known_to_the_next_broker(
-    tmp_path: Path, clock: HandClock
+    tmp_path: Path, clock: FakeClock
 ) -> None:
     """Its worker never came: it waits, paused, or is cancelled."""
     harness = BrokerHarness(tmp_path / "home", clock)
@@ -537,7 +537,7 @@ def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
 
 
 def test_the_next_broker_knows_who_is_within_whom(
-    harness: BrokerHarness, outer: messages.Under, clock: HandClock, tmp_path: Path
+    harness: BrokerHarness, outer: messages.Under, clock: FakeClock, tmp_path: Path
 ) -> None:
     harness.start(outer)
     harness.broker.commit()

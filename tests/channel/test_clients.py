@@ -343,6 +343,6 @@ def test_what_was_given_up_counts_until_the_engine_is_done_with_it() -> None:
     assert protocol.cancel(number)
     assert protocol.cancel(number)
     assert protocol.abandoned >= LARGE.nbytes
-    told = records.plain(records.FAILED, call=number, more=Code.CANCELLED)
-    assert list(protocol.receive(Packet(told, []))) == []
+    reply = records.plain(records.FAILED, call=number, more=Code.CANCELLED)
+    assert list(protocol.receive(Packet(reply, []))) == []
     assert protocol.abandoned == 0

@@ -176,8 +176,8 @@ class Load:
         words += [f"--after={number}" for number in after]
         words += [*(["--cold"] if dice.random() < 0.6 else [])]
         words += ["--array", array] if array else []
-        told = f"{name}[{{index}}]" if array else name
-        words += [JOB, told, f"{dice.uniform(0.1, 1.0):.2f}", str(code)]
+        label = f"{name}[{{index}}]" if array else name
+        words += [JOB, label, f"{dice.uniform(0.1, 1.0):.2f}", str(code)]
         words += dice.choice(([], [], ["child"]))
         return self._do(
             "submit", name, 0, ["-m", "sublet", *words], after_ok=after_ok,
@@ -249,11 +249,11 @@ class Load:
                 body = json.dumps({"instances": [value]})
                 connection.request("POST", "/v1/models/half:predict", body)
                 reply = connection.getresponse()
-                told = json.loads(reply.read())
-                if reply.status == 200 and told != {"predictions": [value / 2 + 2]}:
-                    self.wrong.append(f"REST: half of {value} is {told}")
+                answer = json.loads(reply.read())
+                if reply.status == 200 and answer != {"predictions": [value / 2 + 2]}:
+                    self.wrong.append(f"REST: half of {value} is {answer}")
                 elif reply.status not in (200, 503, 504):
-                    self.wrong.append(f"REST: {reply.status} {told}")
+                    self.wrong.append(f"REST: {reply.status} {answer}")
                 self.answers[str(reply.status)] += 1
                 # One connection would be with one front end.
                 if reply.will_close or dice.random() < 0.05:

@@ -34,8 +34,8 @@ def test_a_client_can_be_owed_large_answers_up_to_a_bound() -> None:
 
 def test_answers_of_different_types_and_one_shape_are_told_apart() -> None:
     one = client()
-    told = {"model": "m", "version": 1, "signature": "s", "inputs": ["x"]}
-    routes = [Route(n, {**told, "outputs": [name]}) for n, name in enumerate("ab")]
+    answer = {"model": "m", "version": 1, "signature": "s", "inputs": ["x"]}
+    routes = [Route(n, {**answer, "outputs": [name]}) for n, name in enumerate("ab")]
     outputs: list[Array] = [floats([[1]]), floats([[1]]).astype("f8")]
     answers = Answers(("a", "b"))
     for number, route in enumerate(routes):

@@ -204,7 +204,7 @@ def test_brief_batches_run_one_after_another_and_beside_a_long_one(tmp_path: Pat
             asked = [in_thread(partial(calls, client)) for client in lines]
             for thread, _ in asked:
                 thread.join(60)
-            return [told for _, told in asked]
+            return [reply for _, reply in asked]
 
         right = [[[2.0 * n for n in range(100)]]] * len(lines)
         assert all_calls() == right
@@ -338,8 +338,8 @@ def test_calls_of_a_model_that_loads_wait_and_others_go_on(tmp_path: Path) -> No
         assert run(engine, "double", rows(1)).item() == 2
         engine.touch("load")
         assert [one.result(PATIENCE).outputs["y"].item() for one in waits] == [2, 4]
-        told = [one["event"] for one in engine.events if one["model"] == "double-slowly"]
-        assert told == ["loading", "loaded"]
+        reply = [one["event"] for one in engine.events if one["model"] == "double-slowly"]
+        assert reply == ["loading", "loaded"]
 
 
 def test_the_newest_version_is_meant_if_none_is_named(engine: NumpyEngine) -> None:
@@ -409,8 +409,8 @@ def test_what_an_engine_runs_is_noted_until_it_is_done_and_after_its_end(tmp_pat
         engine.client.send_recorder(notes.descriptor)
         notes.close()
         for number, name in ((7, "held"), (9, "double")):
-            told = {"model": name, "version": 1, "path": str(tmp_path), "number": number}
-            engine.client.ask({"ask": "add", **told})
+            reply = {"model": name, "version": 1, "path": str(tmp_path), "number": number}
+            engine.client.ask({"ask": "add", **reply})
         thread, _ = in_thread(lambda: run(engine, "held", rows(1)))
         wait_for(lambda: (tmp_path / "begun").exists(), "a call runs")
         assert run(engine, "double", rows(1)).item() == 2
@@ -429,8 +429,8 @@ def test_what_an_engine_runs_is_noted_until_it_is_done_and_after_its_end(tmp_pat
 def test_a_suspect_is_not_loaded_while_another_runs(tmp_path: Path) -> None:
     with numpy_engine(tmp_path, slots=2) as engine:
         for name in ("held", "double"):
-            told = {"model": name, "version": 1, "path": str(tmp_path)}
-            engine.client.ask({"ask": "add", **told, "suspect": time.monotonic() + 600})
+            reply = {"model": name, "version": 1, "path": str(tmp_path)}
+            engine.client.ask({"ask": "add", **reply, "suspect": time.monotonic() + 600})
         held, results = in_thread(lambda: run(engine, "held", rows(1)))
         wait_for(lambda: (tmp_path / "begun").exists(), "a call runs")
         double, others = in_thread(lambda: run(engine, "double", rows(1)))

@@ -23,8 +23,8 @@ def schedule(slots: int, *models: str) -> FairQueue:
     return made
 
 
-def begin(made: FairQueue, model: str, now: float, **told: Any) -> RunningBatch:
-    made.put(made.queues[model, 1], Request(KIND, 1, now, **{"client": CLIENT, **told}))
+def begin(made: FairQueue, model: str, now: float, **reply: Any) -> RunningBatch:
+    made.put(made.queues[model, 1], Request(KIND, 1, now, **{"client": CLIENT, **reply}))
     run, _ = made.take(now)
     assert run is not None
     return run
@@ -64,7 +64,7 @@ def test_a_model_that_runs_one_batch_at_a_time_holds_up_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "wanted"),
+    ("reply", "wanted"),
     [
         ({}, True),
         ({"deadline": 5.0}, False),
@@ -72,9 +72,9 @@ def test_a_model_that_runs_one_batch_at_a_time_holds_up_itself() -> None:
         ({"client": SimpleNamespace(dead=True)}, False),
     ],
 )
-def test_a_batch_is_wanted_while_a_caller_waits_for_it(told: dict[str, Any], wanted: bool) -> None:
+def test_a_batch_is_wanted_while_a_caller_waits_for_it(reply: dict[str, Any], wanted: bool) -> None:
     made = schedule(1, "a")
-    run = begin(made, "a", 1.0, **told)
+    run = begin(made, "a", 1.0, **reply)
     (now,) = made.progress(10.0)
     assert (now.model, now.seconds, now.wanted) == ("a", 9.0, wanted)
     run.batch.parts[0].request.abandoned = True

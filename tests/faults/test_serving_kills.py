@@ -47,7 +47,7 @@ def test_a_killed_engine_comes_back_with_its_models_and_others_do_not_notice(
         os.kill(job(server, "serve: 1 model"), signal.SIGKILL)
         wait_for(lambda: hurt.wrong, "callers are told")
         wait_for(lambda: answers(server, "half"), "it is back")
-    assert {told[0] for told in hurt.wrong} == {503}
+    assert {answer[0] for answer in hurt.wrong} == {503}
     assert not load.wrong
     assert server.states("half") == {1: "AVAILABLE"}
 
@@ -91,10 +91,10 @@ def test_a_model_that_ends_the_engine_while_it_runs_is_put_away_and_others_are_s
 ) -> None:
     place(FRAGILE, models, "fragile", 1)
     wait_for(lambda: server.states("fragile") == {1: "AVAILABLE"}, "it is served")
-    told = []
+    reply = []
     with Load(server, "half", [2.5], clients=2) as load:
         while "--isolate" not in (answer := server.predict("fragile", [-1.0]))[1].get("error", ""):
-            told.append(answer)
+            reply.append(answer)
             wait_for(
                 lambda: (
                     server.predict("fragile", [1.0])[0] == 200
@@ -103,7 +103,7 @@ def test_a_model_that_ends_the_engine_while_it_runs_is_put_away_and_others_are_s
                 "it is back, or put away",
             )
         wait_for(lambda: answers(server, "half"), "the others are back")
-    assert {status for status, _ in (*told, answer, *load.wrong)} == {503}
+    assert {status for status, _ in (*reply, answer, *load.wrong)} == {503}
     assert "ended while they ran fragile version 1" in answer[1]["error"]
     assert server.states("fragile") == {1: "END"}
     program = "import sublet; sublet.connect('fragile')"

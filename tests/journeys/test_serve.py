@@ -37,14 +37,14 @@ def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
 
 
 def test_it_is_ready_when_every_model_was_loaded_or_refused(server: Server) -> None:
-    told = {one["model"]: one for one in server.facts["models"]}
-    assert {name: one["state"] for name, one in told.items()} == {
+    answer = {one["model"]: one for one in server.facts["models"]}
+    assert {name: one["state"] for name, one in answer.items()} == {
         "half": "AVAILABLE",
         "often": "AVAILABLE",
         "three": "AVAILABLE",
         "bad": "END",
     }
-    assert told["bad"]["error"]
+    assert answer["bad"]["error"]
 
 
 def test_it_says_only_what_concerns_its_user(server: Server) -> None:
@@ -125,8 +125,8 @@ def test_requests_of_all_front_ends_are_counted_together(server: Server) -> None
 
 
 def test_a_request_beyond_the_limit_is_refused_by_both_protocols(server: Server) -> None:
-    status, told = server.predict("half", ["x" * 2**20])
-    assert (status, told) == (413, {"error": "The body is larger than 1048576 bytes."})
+    status, answer = server.predict("half", ["x" * 2**20])
+    assert (status, answer) == (413, {"error": "The body is larger than 1048576 bytes."})
     with grpc.insecure_channel(server.grpc) as channel:
         predict = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         with pytest.raises(grpc.RpcError, match=r"larger than max .* vs. 1048576"):

@@ -78,7 +78,7 @@ class Calling:
         self._process.communicate()
 
     def go_on(self) -> None:
-        """Until more calls were answered."""
+        """Wait until more calls were answered."""
         enough = len(self._lines) + 3
         wait_for(
             lambda: len(self._lines) >= enough or self._process.poll() is not None,
@@ -117,8 +117,8 @@ def server(running: Server, shelf: Shelf) -> Server:
 
 def on(server: Server, *names: str) -> list[set[str]]:
     """The devices of each model, as its status tells them."""
-    told = [server.get(f"/v1/models/{n}")[1].get("model_version_status", ()) for n in names]
-    return [{device for version in one for device in version.get("devices", ())} for one in told]
+    answer = [server.get(f"/v1/models/{n}")[1].get("model_version_status", ()) for n in names]
+    return [{device for version in one for device in version.get("devices", ())} for one in answer]
 
 
 def engine(server: Server, name: str) -> int:
@@ -133,14 +133,14 @@ def engine(server: Server, name: str) -> int:
 
 
 def test_models_are_placed_over_the_devices_and_everybody_says_where(running: Server) -> None:
-    told = {one["model"]: one["devices"] for one in running.facts["models"]}
-    assert sorted([*told["half"], *told["three"]]) == list(NAMES)
-    assert sorted(told["twice"]) == list(NAMES)
-    assert on(running, *told) == [set(where) for where in told.values()]
+    answer = {one["model"]: one["devices"] for one in running.facts["models"]}
+    assert sorted([*answer["half"], *answer["three"]]) == list(NAMES)
+    assert sorted(answer["twice"]) == list(NAMES)
+    assert on(running, *answer) == [set(where) for where in answer.values()]
     metrics = running.text("/monitoring/prometheus/metrics").splitlines()
     rows = [line for line in metrics if line.startswith("sublet_model_memory_bytes")]
     assert len([row for row in rows if 'model_name="twice"' in row]) == 2
-    assert any(f'"half",version="1",device="{told["half"][0]}"' in row for row in rows)
+    assert any(f'"half",version="1",device="{answer["half"][0]}"' in row for row in rows)
     leases = [row for row in running.sandbox.status()["leases"] if row["name"] == "serve: 2 models"]
     assert len(leases) == 2
 

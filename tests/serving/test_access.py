@@ -117,9 +117,9 @@ def test_a_file_that_is_not_there_is_said() -> None:
 def test_an_address_that_others_reach_is_warned_of_unless_it_is_safe(
     settings: Settings, said: str
 ) -> None:
-    told = list(exposure_warnings(settings, ["grpc"]))
-    assert len(told) == bool(said)
-    assert said in "".join(told)
+    answer = list(exposure_warnings(settings, ["grpc"]))
+    assert len(answer) == bool(said)
+    assert said in "".join(answer)
     assert not list(exposure_warnings(settings, []))
     # Each port has its own certificates.
     assert len(list(exposure_warnings(settings, ["rest"]))) == 1

@@ -10,7 +10,7 @@ NAMES = {"/srv/my models/a": "a", "/srv/my models/a-large": "a-large", "/home/u/
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "answer"),
     [
         ("/srv/my models/a/1 is empty. Copy it.", "a/1 is empty. Copy it."),
         ("no file /srv/my models/a-large/1/x", "no file a-large/1/x"),
@@ -27,8 +27,8 @@ NAMES = {"/srv/my models/a": "a", "/srv/my models/a-large": "a-large", "/home/u/
         ("nothing", "nothing"),
     ],
 )
-def test_paths_are_taken_out_and_models_keep_their_names(text: str, told: str) -> None:
-    assert redact(text, NAMES) == told
+def test_paths_are_taken_out_and_models_keep_their_names(text: str, answer: str) -> None:
+    assert redact(text, NAMES) == answer
 
 
 def test_front_ends_do_not_even_know() -> None:

@@ -14,14 +14,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sublet.backends.backend import Ending
 from sublet.backends.local.launcher import Launcher
 from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import output_files, process_tree, subreaper
+from sublet.keeper.cgroup import Cgroup
 from sublet.reactor import Reactor
 from support.sandbox import PATIENCE, wait_for
 
@@ -110,19 +114,19 @@ class LauncherHarness:
             **spec,
         }
         self.call("start", run, whole, split)
-        told = self.await_report("started", run)
-        return LaunchedAttempt(self, run, told["worker"], told["keeper"])
+        ending = self.await_report("started", run)
+        return LaunchedAttempt(self, run, ending["worker"], ending["keeper"])
 
     def await_report(self, event: str, run: str) -> dict[str, Any]:
         """The next such report; those on the way to it are remembered in `heard`."""
         while True:
             try:
-                told = self.reports.get(timeout=PATIENCE)
+                ending = self.reports.get(timeout=PATIENCE)
             except queue.Empty:
                 raise AssertionError(f"no {event} of {run}; heard {self.heard}") from None
-            self.heard.append(told)
-            if told["event"] == event and told["run"] == run:
-                return told
+            self.heard.append(ending)
+            if ending["event"] == event and ending["run"] == run:
+                return ending
 
     def living(self) -> list[int]:
         """The processes that were started from here, without the launcher's own."""
@@ -270,6 +274,33 @@ def main() -> None:
     reactor.watch(0, calls)
     while True:
         reactor.run_once()
+
+
+@pytest.fixture
+def launcher(real_processes: None, tmp_path: Path) -> Iterator[LauncherHarness]:
+    """A launcher in a process of its own."""
+    made = LauncherHarness(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["with a control group", "without one"])
+def any_launcher(
+    real_processes: None,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[LauncherHarness]:
+    """The same, in both ways in which a tree can be held together."""
+    if request.param == "without one":
+        monkeypatch.setenv("SUBLET_NO_CGROUP", "1")
+    elif (group := Cgroup.make("probe-of-a-test")) is None:
+        pytest.skip("this user may make no control group (version 2)")
+    else:
+        group.close()
+    made = LauncherHarness(tmp_path)
+    yield made
+    made.close()
 
 
 if __name__ == "__main__":

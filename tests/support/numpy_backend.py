@@ -54,7 +54,7 @@ class NumpyBackend:
         name: str,
         *numbers: int,
         labels: Mapping[str, int] | None = None,
-        told: bool = True,
+        answer: bool = True,
         **signatures: tuple[Signature, Function],
     ) -> None:
         """Add a model; `told` is whether the catalogue knows its signatures."""
@@ -63,7 +63,7 @@ class NumpyBackend:
             self.functions[name, key] = pair[1]
         versions = {
             number: Version(
-                name, number, State.AVAILABLE, signatures=self.signatures[name] if told else None
+                name, number, State.AVAILABLE, signatures=self.signatures[name] if answer else None
             )
             for number in numbers or (1,)
         }
@@ -200,7 +200,7 @@ def numpy_backend() -> NumpyBackend:
     made.serve(
         "untold",
         7,
-        told=False,
+        answer=False,
         serving_default=(
             signature({"x": float_column}, {"y": spec("y", FLOAT, -1, 1)}),
             half_plus_two,

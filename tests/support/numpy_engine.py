@@ -233,13 +233,13 @@ class NumpyEngine:
     def add(self, model: str, version: int = 1, **options: Any) -> None:
         """Make one of the functions above known."""
         path = str(self.directory)
-        told = {"model": model, "version": version, "path": path, "options": options}
-        self.client.ask({"ask": "add", **told})
+        reply = {"model": model, "version": version, "path": path, "options": options}
+        self.client.ask({"ask": "add", **reply})
 
     def model(self, name: str) -> dict[str, Any]:
         """What the engine says about it."""
-        told: Any = self.client.ask({"ask": "models"})
-        return next(one for one in told if one["model"] == name)
+        reply: Any = self.client.ask({"ask": "models"})
+        return next(one for one in reply if one["model"] == name)
 
     def touch(self, name: str) -> None:
         """Let a model go on that waits for this."""

@@ -81,8 +81,8 @@ class Server:
 
     def states(self, name: str) -> dict[int, str]:
         """Of each version."""
-        status, told = self.get(f"/v1/models/{name}")
-        rows = told["model_version_status"] if status == 200 else []
+        status, outcome = self.get(f"/v1/models/{name}")
+        rows = outcome["model_version_status"] if status == 200 else []
         return {int(row["version"]): row["state"] for row in rows}
 
     def children(self, part: str) -> list[int]:

@@ -21,7 +21,8 @@ from .tensors import Array
 
 
 class AsyncClient:
-    """One connection. Used in the loop that opened it; calls of one turn go as one packet."""
+    """One connection. Used in the loop that opened it; calls of one turn of the loop share a
+    packet."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -56,7 +57,8 @@ class AsyncClient:
 
     @property
     def stale(self) -> bool:
-        """Whether models were called in so many ways that a new port should take its place."""
+        """Whether models were called in so many ways that a new connection should take its
+        place."""
         return self._protocol.routes > MOST_ROUTES // 2
 
     def call(

@@ -1,5 +1,6 @@
-"""The client's half of a channel, without any waiting: calls become records, packets become
-answers. `AsyncClient` and `Line` put it on a socket, for asyncio and for threads.
+"""The client's half of a channel, without any I/O: calls become records, packets become answers.
+
+`AsyncClient` and `SyncClient` put it on a socket, for asyncio and for threads.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Answer(NamedTuple):
 
 
 _FAR = 1e9
-"""Seconds: a deadline later than that (30 years after the machine was started) is none. Later ones
-than in 584 years do not fit into a record."""
+"""Seconds: a deadline later than that (30 years after the machine was started) is none; one in
+584 years does not fit into a record."""
 Put = Callable[[Outgoing], None]
 Outcome = tuple[Any, Answer | dict[str, Any] | ServingError]  # The owner of a call, and its result.
 
@@ -126,8 +127,7 @@ class ClientProtocol:
         return number
 
     def cancel(self, number: int) -> bool:
-        """The answer is not wanted any more; it comes all the same, and nobody is told. False if
-        it has come."""
+        """The answer is not wanted any more; it comes, but is dropped. False if it has come."""
         with self._lock:
             pending = self._pending.get(number)
             if pending is None:
@@ -253,8 +253,8 @@ class ClientProtocol:
     def _store(
         self, raw: Any, nbytes: int, used: list[segments.Segment | Array]
     ) -> tuple[segments.Segment, int]:
-        """The segment that has these bytes, and where. It is added to those that are used, or the
-        array is, if that lies in a buffer of the user's."""
+        """The segment that has these bytes, and where. Adds it to `used`, or the array, if that
+        lies in a buffer of the user's."""
         with self._lock:
             lent = self.segments.find_lent(raw) if isinstance(raw, np.ndarray) else None
             segment, offset = (self.segments.take(nbytes), 0) if lent is None else lent

@@ -27,7 +27,7 @@ class Packet(NamedTuple):
 
 
 def new_buffer() -> bytearray:
-    """Room for one packet, and to see that it is too large."""
+    """Memory for one packet, and for a byte more, which shows that it is too large."""
     return bytearray(LARGEST_PACKET + 1)
 
 
@@ -50,8 +50,8 @@ class Inbox:
         self._view = memoryview(new_buffer() if buffer is None else buffer)
 
     def receive_nowait(self) -> Packet | None:
-        """The next packet; None if there is none now. Raises EOFError when the other end is gone,
-        Malformed if it sends what is no packet."""
+        """The next packet; None if there is none now. Raises EOFError when the other end is
+        gone, Malformed if it sends what is no packet."""
         try:
             size, beside, flags, _ = self._sock.recvmsg_into([self._view], _SPACE, _RECEIVE_FLAGS)
         except (BlockingIOError, InterruptedError):

@@ -32,8 +32,8 @@ OPEN, SEGMENT, DROP, CALL, CANCEL, ASK, TAKEN, RECORDER = range(1, 9)
 ROUTE, ANSWER, REPLY, FAILED, EVENT = range(65, 70)
 
 HEAD = struct.Struct("<IBbHII")
-"""Length of the record, kind, priority, route, call, and one number more: for tensors, the length
-of their heads."""
+"""Length of the record, kind, priority, route, call, and one more number: for tensors, the
+length of their heads."""
 DEADLINE = struct.Struct("<Q")  # Nanoseconds of the monotonic clock; 0 for none.
 TIMES = struct.Struct("<III4x")
 """Microseconds until the batch began, microseconds that it took, its rows."""

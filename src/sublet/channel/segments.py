@@ -84,7 +84,7 @@ class Segments:
 
     def __init__(self) -> None:
         self.dropped: list[int] = []
-        """Numbers that the other end has not been told of yet: it can let go of them."""
+        """Numbers of segments that the other end can let go of, and does not know yet."""
         self._idle: dict[int, list[Segment]] = {}
         self._idle_bytes = 0
         self._last = 0
@@ -107,7 +107,7 @@ class Segments:
         return Segment(self._last, size)
 
     def put_back(self, segment: Segment) -> None:
-        """It is not in use any more. One that the other end does not know is not kept: it has a
+        """It is not in use any more. It is kept if the other end has it: else it has a
         descriptor, of which there are few."""
         if not segment.shared:
             return

@@ -136,7 +136,8 @@ class SyncClient:
         return cast("dict[str, Any]", waiter.result)
 
     def send_recorder(self, memory: int) -> None:
-        """Hand the engine the memory for its notes, a memfd that stays the caller's too."""
+        """Hand the engine the memory of its flight recorder, a memfd that stays the caller's,
+        too."""
         record = records.plain(records.RECORDER)
         self._outbox.put(Outgoing((record,), len(record), (os.dup(memory),)))
         self._send()
@@ -285,8 +286,8 @@ class SyncClient:
             self._wanted.notify_all()
 
     def _read_for_futures(self) -> None:
-        """The thread: it ends when nobody has wanted it for a while, so that a line that is not
-        used any more can go."""
+        """The thread: it ends when nobody has wanted it for a while, so that an unused client
+        can go."""
         while True:
             with self._lock:
                 if not self._futures and not self.closed:

@@ -16,7 +16,7 @@ from sublet.text import plain
 if TYPE_CHECKING:
     from sublet.serving.client.engine import Engine
     from sublet.tools.loadtest.figures import Figures
-    from sublet.tools.loadtest.subject import Subject, Target, Wanted
+    from sublet.tools.loadtest.subject import LocalModel, Subject, Wanted
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -85,8 +85,8 @@ def command(
     if url is not None and grpc is not None:
         raise BadRequest("Both --url and --grpc are given.", "Measure one after the other.")
     remote = url is not None or grpc is not None
-    place = None if remote else locate(model, version)
-    if place is None and (memory or device or batching):
+    local = None if remote else locate(model, version)
+    if local is None and (memory or device or batching):
         raise BadRequest(
             "--memory, --device and --batching are for an engine of its own.",
             f"{model} is served already: leave them out, or name the model's directory.",
@@ -96,10 +96,10 @@ def command(
     try:
         with contextlib.ExitStack() as stack:
             own = None
-            if place is not None:
-                own = load_options.engine(place, memory, device, _options(batching))
+            if local is not None:
+                own = load_options.engine(local, memory, device, _options(batching))
                 stack.callback(own.close)
-            opening = _subject(model, version, place, own, url, grpc, token, asked)
+            opening = _subject(model, version, local, own, url, grpc, token, asked)
             load_options.run(bench.run(opening), bool(pause))
     except KeyboardInterrupt:
         bench.report(sheet, plot)
@@ -114,7 +114,7 @@ def command(
 async def _subject(
     model: str,
     version: int | None,
-    place: "Target | None",
+    local: "LocalModel | None",
     engine: "Engine | None",
     url: str | None,
     grpc: str | None,
@@ -123,8 +123,8 @@ async def _subject(
 ) -> "Subject":
     from sublet.tools.loadtest import subject
 
-    if place is not None and engine is not None:
-        return await subject.own(engine, place, asked)
+    if local is not None and engine is not None:
+        return await subject.own(engine, local, asked)
     if url is not None:
         from sublet.tools.loadtest.http import HttpTarget
 
@@ -178,11 +178,11 @@ class _Bench:
         from sublet.tools.loadtest.load import Load
 
         subject = self._subject = await opening
-        load = Load(subject.way, self._progress.window)
+        load = Load(subject.transport, self._progress.window)
         load.pause = self._pause
         try:
             self._progress.show("the first calls …")
-            await subject.way.ready(1)
+            await subject.transport.ready(1)
             await load.check(self._most)
             self._begin(subject)
             for concurrency in self._several:
@@ -194,7 +194,7 @@ class _Bench:
             raise
         finally:
             self._progress.clear()
-            await subject.way.close()
+            await subject.transport.close()
 
     def report(self, sheet: Path | None, plot: Path | None) -> None:
         """All that was measured, as files and at the end of the table."""
@@ -215,7 +215,7 @@ class _Bench:
                 "version": subject.version,
                 "signature": subject.signature,
                 "inputs": subject.inputs,
-                "rows": subject.way.rows,
+                "rows": subject.transport.rows,
                 "pause": self._pause,
                 "complete": len(self._figures) == len(self._several),
                 "figures": self._figures,

@@ -15,7 +15,7 @@ from sublet.units import MiB, parse_seconds
 if TYPE_CHECKING:
     from sublet.serving.client.engine import Engine
     from sublet.tools.loadtest.figures import Figures
-    from sublet.tools.loadtest.subject import Target, Wanted
+    from sublet.tools.loadtest.subject import LocalModel, Wanted
 
 _T = TypeVar("_T")
 _MOST_STEPS = 64
@@ -94,7 +94,7 @@ def writable(*files: Path | None) -> None:
 
 
 def engine(
-    place: "Target", memory: str | None, device: str | None, options: dict[str, Any]
+    local: "LocalModel", memory: str | None, device: str | None, options: dict[str, Any]
 ) -> "Engine":
     """An engine with this model and nothing else in it; the caller closes it."""
     from sublet.serving.client.engine import Engine
@@ -103,10 +103,10 @@ def engine(
 
     if memory is None:
         # Twice its files, for variables are also read in; and what it computes with.
-        memory = f"{(_LEAST + 2 * model_directories.size(str(place.path))) // MiB}MiB"
-    made = Engine(memory, device, name=f"bench {place.name}")
+        memory = f"{(_LEAST + 2 * model_directories.size(str(local.path))) // MiB}MiB"
+    made = Engine(memory, device, name=f"bench {local.name}")
     try:
-        made.load(NAME, place.path, place.version, **options)
+        made.load(NAME, local.path, local.version, **options)
     except BaseException:
         made.close()
         raise
@@ -114,8 +114,8 @@ def engine(
 
 
 def run(work: Coroutine[Any, Any, _T], exact: bool = False) -> _T:
-    """Run it in a loop that takes little of the processors from the model, if there is one; or in
-    one whose timers are `exact`: the other's are whole milliseconds."""
+    """Run it in uvloop, which leaves the processors to the model, or in asyncio's loop if timers
+    must be `exact`: uvloop's are whole milliseconds."""
     import asyncio
 
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None

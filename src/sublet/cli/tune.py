@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sublet.tools.loadtest.figures import Figures
     from sublet.tools.loadtest.search import Goal, Trial
     from sublet.tools.loadtest.setting import Setting
-    from sublet.tools.loadtest.subject import Target, Wanted
+    from sublet.tools.loadtest.subject import LocalModel, Wanted
     from sublet.tools.loadtest.trials import TrialVerdict
 
 _WIDTH = 30
@@ -90,21 +90,21 @@ def command(
     if goal.target == 0:
         raise BadRequest("--target 0 cannot be met.", "Write a span such as 20ms.")
     asked = load_options.wanted(rows, shape, data, signature)
-    place = locate(model, version)
-    if place is None:
+    local = locate(model, version)
+    if local is None:
         raise BadRequest(
             f"{model}: there is no such file or directory.",
             "Name a model on the disk: what is served now is not changed to be measured.",
         )
-    path = output if output is not None else place.path / setting.FILE
-    if output is None and place.path.is_file():
+    path = output if output is not None else local.path / setting.FILE
+    if output is None and local.path.is_file():
         raise BadRequest(
-            f"{place.path} is a file, so nothing can be written beside it for the server.",
+            f"{local.path} is a file, so nothing can be written beside it for the server.",
             "Say where to: --output batching.config.",
         )
     setting.check(path, force)
-    tuning = _Tuning(place, asked, goal, concurrency, most, load_options.pause(pause), as_json)
-    engine = load_options.engine(place, memory, device, {})
+    tuning = _Tuning(local, asked, goal, concurrency, most, load_options.pause(pause), as_json)
+    engine = load_options.engine(local, memory, device, {})
     try:
         best, verdict = load_options.run(tuning.run(engine), exact=True)
     except KeyboardInterrupt:
@@ -124,7 +124,7 @@ class _Tuning:
 
     def __init__(
         self,
-        place: "Target",
+        local: "LocalModel",
         asked: "Wanted",
         goal: "Goal",
         concurrency: int,
@@ -132,7 +132,7 @@ class _Tuning:
         pause: float | None,
         as_json: bool,
     ) -> None:
-        self._place, self._asked, self._goal = place, asked, goal
+        self._local, self._asked, self._goal = local, asked, goal
         self._concurrency, self._most, self._pause = concurrency, most, pause
         self._as_json = as_json
         self._progress = load_options.Progress()
@@ -149,10 +149,10 @@ class _Tuning:
         from sublet.tools.loadtest.tables import span
         from sublet.tools.loadtest.trials import Trials, judge
 
-        found = await subject.own(engine, self._place, self._asked)
-        load = Load(found.way, self._progress.window)
-        trials = Trials(engine, self._place, load, self._concurrency, self._most)
-        self._about, self._rows = found.about, found.way.rows
+        found = await subject.own(engine, self._local, self._asked)
+        load = Load(found.transport, self._progress.window)
+        trials = Trials(engine, self._local, load, self._concurrency, self._most)
+        self._about, self._rows = found.about, found.transport.rows
 
         async def measure(setting: Setting) -> "Figures":
             self._progress.title = str(setting)
@@ -184,7 +184,7 @@ class _Tuning:
             return best, judge(await trials.compare(best), self._goal)
         finally:
             self._progress.clear()
-            await found.way.close()
+            await found.transport.close()
 
     def notes(self, verdict: "TrialVerdict") -> list[str]:
         from sublet.tools.loadtest.tables import span
@@ -224,7 +224,7 @@ class _Tuning:
             say("Nothing is suggested, and nothing is written.")
         else:
             say(f"{best}, against the defaults in turns:\n{verdict.reason}.")
-            beside = path.parent == self._place.path and path.name == FILE
+            beside = path.parent == self._local.path and path.name == FILE
             flag = (
                 "--enable_per_model_batching_parameters"
                 if beside

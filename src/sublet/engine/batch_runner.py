@@ -23,7 +23,7 @@ Call = Callable[[], dict[str, Array]]
 
 
 class BatchRunner:
-    """Used by all threads. `behind` is told of clients that could not be sent everything."""
+    """Used by all threads. `behind` gets the clients that could not be sent everything."""
 
     def __init__(self, scheduler: Scheduler, behind: Callable[[Iterable[Client]], None]) -> None:
         self._scheduler = scheduler
@@ -61,8 +61,8 @@ class BatchRunner:
         self._behind(answers.send())
 
     def _compute(self, batch: Batch, loaded: Loaded, began: float, in_pieces: bool = True) -> float:
-        """Run it, and send the answers; how long TensorFlow took. `in_pieces`: whether that may be
-        tried if memory is short."""
+        """Run it, and send the answers; how long TensorFlow took. `in_pieces`: whether it may be
+        split if memory is short."""
         kind = batch.kind
         if kind.bound is None or kind.bound is not loaded.signatures.get(kind.signature):
             self._scheduler.bind(kind, batch.queue, loaded)

@@ -67,8 +67,9 @@ def session(graph: Any, one: bool) -> Any:
 
 
 def start_eager() -> None:
-    """Create the devices of eager execution, if there are none yet. Whoever loads what runs eagerly
-    calls this first: else it would create them while the switch may be set for another model."""
+    """Create the devices of eager execution, unless they are there. Whoever loads what runs
+    eagerly calls this first: else they might be created while the switch is set for another
+    model."""
     if _switch is None:
         return
     import tensorflow as tf
@@ -78,8 +79,7 @@ def start_eager() -> None:
 
 
 def quick(call: Callable[[], object]) -> bool:
-    """Whether a call, that runs in this thread alone, is short. The second counts: the first has
-    things to prepare."""
+    """Whether a call is short on one thread. The second counts: the first has things to prepare."""
     call()
     began = time.thread_time()
     call()

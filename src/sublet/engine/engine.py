@@ -55,7 +55,7 @@ _NEVER = float("inf")
 _MOST_SLOTS = 4
 """Each batch uses all processors where it can; a few at a time fill the gaps between them."""
 _SWITCH = 0.001
-"""Seconds after which a thread that computes in Python lets another one: five times sooner than
+"""Seconds after which a thread that computes in Python lets another run: five times sooner than
 usual, as each of ours has little to do and others wait for it."""
 
 
@@ -133,7 +133,7 @@ class Engine:
 
     def _work(self, number: int) -> None:
         """What each thread does: run what is due; watch, while nothing is."""
-        slot = min(number, flight_recorder.PLACES - 1)
+        slot = min(number, flight_recorder.SLOTS - 1)
         while True:
             try:
                 due = self._run_batch(self._take() or self._watch_for_one(slot), slot)

@@ -1,10 +1,10 @@
-"""Whose turn it is: weighted fairness over the time that batches really take.
+"""Which batch runs next, over the queues of all models. Pure; the scheduler holds a lock around it.
 
 Start-time fair queueing. Each model has a tag, the virtual time at which its next batch starts:
-when its last one was charged, or now, if it came back from having nothing to do. The lowest tag
-goes next, and a batch moves its model's tag by the seconds it took, divided by the model's weight.
-So a model that is flooded gets what the others leave, and one with little to do waits for one
-batch, not for a queue. Pure.
+when its last one was charged, or now, if it had nothing to do. The lowest tag goes next, and a
+batch moves its model's tag by the seconds it took, divided by the model's weight. So a model that
+is flooded gets what the others leave, and one with little to do waits for one batch, not for a
+queue.
 """
 
 from __future__ import annotations
@@ -58,12 +58,11 @@ class FairShares:
 Key = tuple[str, int]
 
 _LONG = 0.003
-"""Seconds. Whoever comes while a longer batch runs would feel the wait: a slot is kept for it."""
+"""Seconds. While a longer batch runs, others would feel the wait: a slot is kept free for them."""
 _FLOODED = 2
 """Batches: a model for which so many wait is flooded."""
 _LATELY = 1.0
-"""Seconds for which a model that was asked for something keeps others from the last slot, and
-has somebody who watches for it."""
+"""Seconds for which a model that was called keeps others from the last slot."""
 
 
 class RunningBatch(NamedTuple):
@@ -92,15 +91,14 @@ class BatchProgress(NamedTuple):
 
 
 class FairQueue:
-    """Up to `slots` batches run at a time.
+    """The queues of all models; up to `slots` batches run at a time.
 
-    A flooded model with long batches makes room for one that has little to do. The last slot is not
-    for it while another model is asked as well: that one finds it free. And beside the only batch
-    of another one it begins none, if it has had more than that one: so that batch shares the
-    processors with what ran before, and no more. Two models that are both flooded run side by side,
-    as turns and priorities decide.
+    A flooded model with long batches yields to one that has little to do: it does not take the last
+    slot while another model is called, too. Nor does it start a batch beside the only one of a
+    model that has had less. Two models that are both flooded run side by side, by share and
+    priority.
 
-    Of several suspects one runs at a time: if the engine ends again, it is clear who it was.
+    Of several suspects one runs at a time: if the engine ends again, it is clear which it was.
     """
 
     def __init__(self, slots: int) -> None:
@@ -135,7 +133,7 @@ class FairQueue:
         return queue.drain()
 
     def put(self, queue: ModelQueue, request: Request) -> ServingError | None:
-        """Have it wait; an error if there is no room."""
+        """Queue a request; an error if the queue is full."""
         refused = queue.put(request)
         if refused is None:
             self._waiting[queue.model, queue.version] = queue
@@ -143,7 +141,8 @@ class FairQueue:
         return refused
 
     def take(self, now: float) -> tuple[RunningBatch | None, list[Request]]:
-        """The next batch if one is due and there is a slot, and those whose time has passed."""
+        """The next batch if one is due and a slot is free, and the requests whose deadline has
+        passed."""
         if self.running >= self.slots or not self._waiting:
             return None, []
         expired: list[Request] = []
@@ -240,8 +239,8 @@ class FairQueue:
         return [queue for queue in self._waiting.values() if not queue.present]
 
     def another_suspect_runs(self, queue: ModelQueue, now: float, loads: bool = False) -> bool:
-        """Whether this one has to wait for that; with `loads` for one that is being loaded, too.
-        It is asked again when the other is done."""
+        """Whether this suspect has to wait for another one that runs, or, with `loads`, is
+        loaded."""
         return now < queue.suspect and any(
             (other.running or (loads and other.loading))
             and now < other.suspect
@@ -273,7 +272,7 @@ class FairQueue:
         return any(other != model and now - when < _LATELY for other, when in self._asked.items())
 
     def _held_back(self, queue: ModelQueue, now: float) -> bool:
-        """Whether it makes room. If so, some batch runs, at whose end it is asked again."""
+        """Whether it yields to others. If so, it is asked again when a running batch ends."""
         if self.slots < 2 or not self.running or queue.seconds <= _LONG:
             return False
         if queue.running >= self.slots - 1:

@@ -13,7 +13,7 @@ from typing import Any
 from sublet.channel import segments
 
 _SIZE = 4096
-PLACES = _SIZE // 2  # Threads that can note what they run.
+SLOTS = _SIZE // 2  # Threads that can note what they run.
 LARGEST = 0xFFFF  # The largest number of a model.
 
 

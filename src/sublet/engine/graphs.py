@@ -107,8 +107,8 @@ _HARMLESS = re.compile(
     r"Random.*|ParameterizedTruncatedNormal|TruncatedNormal|Multinomial|"
     r"Stateful(Uniform|StandardNormal|TruncatedNormal|RandomBinomial).*|Assert|Print.*|NoOp"
 )
-"""Stateful operations that change nothing a later call could see: random numbers of one call are
-not those of another anyway."""
+"""Stateful operations that change nothing a later call could see. Random numbers differ from
+call to call anyway."""
 
 
 def _node(name: str) -> str:

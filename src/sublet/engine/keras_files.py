@@ -81,8 +81,8 @@ def _loaded(path: str) -> Any:
 
 
 def export(model: Any, place: str) -> None:
-    """Write a SavedModel with one signature: the inputs by their names, the outputs by theirs if
-    they are a dictionary, else `output_0` and so on, as Keras names them."""
+    """Write a SavedModel with one signature: the inputs by name, the outputs by name if they are
+    a dictionary, else `output_0` and so on, as Keras names them."""
     import keras
     import tensorflow as tf
 

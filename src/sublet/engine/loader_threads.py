@@ -66,8 +66,8 @@ class Loader:
         self._scheduler.store.unload(model, version)
 
     def interrupt(self, model: str, version: int) -> None:
-        """End what runs of it, as far as that can be done: a loop of TensorFlow ends, an operation
-        that never comes back does not. The next request loads the model anew."""
+        """End what runs of it: TensorFlow ends a loop, but no operation that never returns. The
+        next request loads the model anew."""
         loaded = self._scheduler.store.interrupt(model, version)
         if loaded is None:
             return

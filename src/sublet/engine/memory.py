@@ -64,8 +64,8 @@ _ABREAST = 4
 _TELLING = 16
 """A call that took a smaller part of the memory says nothing of one that would take all of it."""
 _DOUBT = 2
-"""A call is refused if it would take so many times the memory there is: the allocator gives up to
-twice of what it is asked for, and counts that."""
+"""A call is refused if it would take so many times the memory there is: the allocator gives up
+to twice of what it is asked for, and counts that."""
 _MEMORY = 60.0
 """Seconds for which a call that ran out of memory speaks for others: its neighbours may go."""
 
@@ -91,12 +91,11 @@ class Need:
         self._until = 0.0
 
     def tells(self, size: int) -> bool:
-        """Whether a call of this size would say something new: the memory that it takes is then
-        looked at, which costs a little."""
+        """Whether a call of this size says something new: measuring it costs a little."""
         return size >= 2 * self._seen[0] and size > 0
 
     def note(self, size: int, taken: int, room: int) -> None:
-        """A call of this size took so much, where there was so much room."""
+        """A call of this size took so much of the memory that was available."""
         self._before, self._seen = self._seen, (size, taken)
         fewer, less = self._before
         self._fits = self._most = math.inf

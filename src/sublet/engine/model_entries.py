@@ -92,7 +92,7 @@ class ModelEntry:
         return bool(self.options.get("pin"))
 
     def fail(self, error: ServingError, now: float) -> None:
-        """It could not be loaded. Room comes and goes; what is broken stays so for a while."""
+        """It could not be loaded. A lack of memory passes; what is broken stays so for a while."""
         if error.code != Code.RESOURCE_EXHAUSTED:
             first, most = _RETRY
             self.error = error

@@ -26,7 +26,7 @@ OPTIONS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How the requests of one model are batched and given their turns."""
+    """How the requests of one model are batched and scheduled."""
 
     largest: int = LARGEST  # Rows of a batch of several requests.
     wait: float = 0.0
@@ -36,7 +36,7 @@ class Options:
     enqueued: int = ENQUEUED  # Batches that may wait.
     weight: float = 1.0  # Its share of the device where models compete.
     priority: int = 0
-    """Models with a higher one have their turns first, whatever the weights."""
+    """Models with a higher one go first, whatever the weights."""
     pad_inputs: bool = False
     """Whether inputs of different lengths are filled up to be one batch."""
     target: float | None = None

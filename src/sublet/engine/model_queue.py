@@ -21,9 +21,9 @@ _WHILE_LOADING = 16
 """How many times as many may wait for a model that is not in memory."""
 _FIRST_PIECE = 256
 _PIECE = 0.05
-"""Seconds that a piece of a large request should take, so that others have their turn."""
+"""Seconds that a piece of a large request should take, so that others can go between."""
 _BRIEF = 0.0003
-"""Seconds that an engine may be deaf while a batch runs: about what a thread needs to wake up, if
+"""Seconds that an engine may be deaf while a batch runs: about what a thread needs to wake up if
 another one has the interpreter."""
 
 
@@ -165,10 +165,10 @@ class ModelQueue:
         self.exclusive = False  # Whether its batches run one after another.
         self.removed = False  # Whether the model is served no more.
         self.number = 0
-        """By which the owner knows it in the engine's notes."""
+        """Its number in the engine's flight recorder."""
         self.suspect = 0.0
-        """Until when it may be why an engine has ended: no other such one is loaded, or runs, at
-        the same time."""
+        """Until when it may be why an engine has ended: no other suspect is loaded, or runs,
+        meanwhile."""
         self.loading = False
         self.kinds: dict[Hashable, Kind] = {}
         self.needs: dict[str, Need] = {}  # By signature.
@@ -181,7 +181,7 @@ class ModelQueue:
         self._order: list[int] = []
 
     def put(self, request: Request) -> ServingError | None:
-        """Have it wait; an error if there is no room."""
+        """Queue a request; an error if the queue is full."""
         rows = request.rows or 1
         kind = request.kind
         self.asked = request.arrived
@@ -313,16 +313,15 @@ class ModelQueue:
         return None
 
     def _too_long(self, head: Request, now: float) -> bool:
-        """Whether it is split: once it is known that it can be; before that only if it would have
-        no chance as it is."""
+        """Whether it is split: if it is known that it can be, or if it would fail as it is."""
         need = head.kind.need
         if head.kind.even or self.options.fixed:
             return self._piece(head, now) < head.rows
         return need.bounded and head.rows > 1 and need.refusal(head.nbytes, now) is not None
 
     def _piece(self, head: Request, now: float) -> int:
-        """Rows above which a request is split. Without a limit of the owner's it is a matter of
-        time: a row costs less in a large batch, but others wait for it. And it is one of memory."""
+        """Rows above which a request is split. Without a limit of the owner's that is a matter
+        of time, as others wait for it, and of memory."""
         rows = self.options.largest
         if not self.options.fixed:
             rows = max(rows, int(_PIECE / self.per_row) if self.per_row else _FIRST_PIECE)

@@ -54,7 +54,7 @@ def kind(path: str, options: Mapping[str, Any]) -> str:
 
 
 def estimate(path: str) -> int:
-    """Bytes that a model will take of TensorFlow's pool: its variables, and its graph for the
+    """Bytes of TensorFlow's pool that a model will take: its variables, and its graph for the
     constants in it. A guess, until it has been loaded once."""
     if not os.path.isdir(path):
         return _size(path) + _MARGIN
@@ -129,8 +129,8 @@ def _code(names: set[str]) -> Code:
 
 
 def _check_links(path: str) -> None:
-    """Nothing of a model may be elsewhere: whoever can write to its directory could have any file
-    of the server's user read out. Another version of the same model is not elsewhere."""
+    """Nothing of a model may lie elsewhere: whoever can write to its directory could have any
+    file of the server's user read out. Another version of the same model is not elsewhere."""
     root = os.path.realpath(path)
     if os.path.basename(root).isdigit():
         root = os.path.dirname(root)
@@ -154,8 +154,7 @@ def _check_graph(path: str) -> None:
         graphs = savedmodel_proto.read(path)
     except savedmodel_proto.Malformed as wrong:
         raise ServingError(
-            f"{path}/{GRAPH} is damaged: {wrong}. Copy or export the model again.",
-            Code.DATA_LOSS,
+            f"{path}/{GRAPH} is damaged: {wrong}. Copy or export the model again.", Code.DATA_LOSS
         ) from None
     except OSError as wrong:
         raise ServingError(

@@ -130,8 +130,8 @@ class ModelStore:
             self._residents.drop(entry)
 
     def interrupt(self, name: str, version: int) -> Loaded | None:
-        """Its calls are to end, and others have it loaded anew. Who gets what was loaded cancels
-        and closes it, which may take for ever."""
+        """Take the model out, so that it is loaded anew. The caller cancels and closes what is
+        returned, which may take for ever."""
         entry = self._entries.get((name, version))
         if entry is None:
             return None
@@ -151,8 +151,7 @@ class ModelStore:
             self._residents.drop(entry)
 
     def measured(self, name: str, version: int, call: Callable[[], T]) -> tuple[T, Taken | None]:
-        """What the call gives, and what it took, if that can be told; the caller makes sure that
-        no other runs."""
+        """The result of the call, and the memory it took, if known; no other may run meanwhile."""
         before = self._meter.now() if self._residents.take_peak() is not None else None
         result = call()
         peak = None if before is None else self._residents.take_peak()
@@ -161,16 +160,16 @@ class ModelStore:
         return result, Taken(max(0, peak - before), self._residents.spare((name, version)))
 
     def relieve(self, name: str, version: int, error: BaseException) -> ServingError | None:
-        """A call of this model ended with `error` for want of memory: evict what is idle. None if
-        that may help and the call can be tried once more, else the answer."""
+        """A call ended with `error` for want of memory: evict what is idle. None if the call can
+        be tried once more, else the answer."""
         missing = failures.asked(error)
         if self._residents.relieve((name, version), max(missing, MiB)):
             return None
         return self._residents.exhausted((name, version), missing)
 
     def sweep(self) -> list[Key]:
-        """Unload what has gone unused for longer than it may, and note what was needed for
-        computing. To be called now and then, once a second or so; what was unloaded."""
+        """Unload what was idle for too long, and note what computing needed. Called once a
+        second or so."""
         return self._residents.sweep()
 
     def statistics(self) -> list[Statistics]:

@@ -27,8 +27,7 @@ _SHORTEST = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Habit:
-    """How a model has been used so far, in memory or not: so many uses in so much time, of which
-    older ones count less."""
+    """How a model has been used so far: so many uses in so much time, older ones counting less."""
 
     known: float  # Since when it is known.
     used: float | None = None  # When it was used last.
@@ -44,8 +43,8 @@ class Habit:
         )
 
     def until_next(self, now: float) -> float:
-        """Seconds until it is used again, as far as one can guess: the mean, and more the longer it
-        has been quiet."""
+        """The estimated seconds until its next use: the mean gap, and more the longer it is
+        quiet."""
         return max((self.seconds + self.quiet(now)) / max(self.uses, 1.0), _SHORTEST)
 
     def quiet(self, now: float) -> float:
@@ -75,19 +74,19 @@ class Residency:
 
 @dataclasses.dataclass(frozen=True)
 class Evict:
-    """Evict these, then there is room; none if there is already."""
+    """Evict these to have enough memory; none if there is enough."""
 
     keys: tuple[Hashable, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """There is no room before one of the busy models has done its work."""
+    """There is not enough memory before a busy model has done its work."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Never:
-    """There is no room as long as the pinned models are there."""
+    """There is not enough memory as long as the pinned models are there."""
 
     most: int  # Bytes that could be had at most.
 
@@ -152,8 +151,8 @@ def _rank(resident: Residency, now: float, waited: float) -> int | None:
 
 
 def _fewest(missing: int, ranked: Sequence[Residency]) -> list[Residency] | None:
-    """The first of `ranked` that have `missing` bytes together, without those that are not needed
-    once the others are gone."""
+    """The first of `ranked` that have `missing` bytes together, without those that are not
+    needed."""
     chosen: list[Residency] = []
     for resident in ranked:
         if missing <= 0:

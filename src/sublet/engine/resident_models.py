@@ -1,8 +1,7 @@
-"""The models that are in memory, or on their way there: who has how much, and who goes.
+"""The models that are in memory, or on their way there: how much each has, and which are evicted.
 
-Owns the memory of an engine: making room for a model, and giving back what others hold. `paging`
-decides, by numbers and before anything is loaded: TensorFlow stalls for ten seconds before it says
-that memory is out. Loads nothing.
+Makes room for a model and gives memory back. `paging` decides, by numbers and before anything is
+loaded: TensorFlow stalls for ten seconds before it says that memory is out. Loads nothing.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class Residents:
 
     @contextlib.contextmanager
     def room(self, entry: ModelEntry, began: float) -> Iterator[Callable[[], None]]:
-        """Have the turn, and the memory that the model will take; waits while all others are busy.
-        What is yielded gives the turn to others early."""
+        """Reserve the memory that a model will take; waits while all others are busy. Loads one
+        at a time, unless what is yielded is called: it lets the next one load."""
         self._turn.acquire()
         early = False
 
@@ -99,8 +98,8 @@ class Residents:
         return bool(keys)
 
     def take_peak(self) -> int | None:
-        """The most that was in use since this was last asked; None while something is loaded. What
-        of it was for computing is left free from now on."""
+        """The most that was in use since the last call; None while something is loaded. So much
+        of it as was for computing is left free from now on."""
         peak = self._meter.take_peak()
         if peak is None or self._turn.locked():
             return None
@@ -125,7 +124,8 @@ class Residents:
         return cast("list[Key]", keys)
 
     def exhausted(self, key: Key, missing: int) -> ServingError:
-        """No room, even with all idle models gone: how much there would have to be."""
+        """The error when evicting all idle models is not enough: how much memory there would
+        have to be."""
         entry = self._entries.get(key)
         with self._lock:
             fixed = sum(

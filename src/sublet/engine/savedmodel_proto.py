@@ -56,8 +56,7 @@ class Malformed(ValueError):
 
 
 def read(directory: str) -> list[MetaGraph]:
-    """The graphs of the SavedModel in `directory`. OSError if there is none, Malformed if it is
-    damaged."""
+    """The graphs of a SavedModel. Raises OSError if there is none, Malformed if it is damaged."""
     with open(os.path.join(directory, GRAPH), "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise Malformed(f"{GRAPH} is empty")

@@ -1,6 +1,6 @@
-"""What the threads of an engine share: the queues, the turns and the models, under one lock.
+"""What the threads of an engine share: the queues and the models, under one lock.
 
-Owns which queue a call belongs to, and whether it fits the model. Runs nothing, sends nothing.
+Finds the queue of a call, and checks that it fits the model. Runs nothing, sends nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .model_store import ModelStore
 
 OnEvent = Callable[[str, str, int, dict[str, Any]], None]
 Make = Callable[[Callable[[str, int], bool], OnEvent], ModelStore]
-"""What makes the store; its arguments are those of `Store`."""
+"""Makes the store; its arguments are those of `ModelStore`."""
 _MOST_KINDS = 4096
 
 
@@ -50,8 +50,8 @@ class Scheduler:
         number: int = 0,
         suspect: float = 0.0,
     ) -> None:
-        """Make a version known; its first request has it loaded. `number` is for the notes,
-        `suspect` as in `Queue`."""
+        """Make a version known; its first request loads it. `number` is for the flight recorder,
+        `suspect` for the queue."""
         read = Options.read(options, self._few_shapes)
         self.store.add(model, version, path, options)
         with self._lock:
@@ -121,8 +121,8 @@ class Scheduler:
             return self._queue.next_due(now)
 
     def quiet(self) -> int | None:
-        """How many batches have begun so far, if only one of them runs: as long as this stays, what
-        the memory shows is that one's."""
+        """How many batches have begun, if only one runs: while this stays, what the memory shows
+        is that one's."""
         with self._lock:
             return self._queue.begun if self._queue.running == 1 else None
 
@@ -132,8 +132,8 @@ class Scheduler:
             return self._queue.next_due(now)
 
     def put_back(self, run: RunningBatch) -> list[Request]:
-        """The model of this batch is not in memory after all. Those who wait for it in vain, if it
-        is served no more."""
+        """The batch's model is not in memory after all; the requests that wait in vain if it is
+        gone for good."""
         queue = run.batch.queue
         with self._lock:
             self._queue.put_back(run)

@@ -158,8 +158,8 @@ def _settled(tensor: TensorInfo) -> TensorInfo:
 
 
 def batchable(signature: SignatureInfo) -> bool:
-    """Whether the first dimension of all inputs and outputs is free. A tensor of unknown rank says
-    nothing of it, but for examples."""
+    """Whether the first dimension of all inputs and outputs is free. Of a tensor of unknown rank
+    that is only known for examples."""
     if not signature.inputs or not signature.outputs:
         return False
     by_example = signature.method in BY_EXAMPLE and len(signature.inputs) == 1

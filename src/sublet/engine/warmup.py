@@ -143,8 +143,8 @@ def _tensors(request: memoryview) -> dict[str, Array]:
 
 
 def _examples(request: memoryview) -> Array:
-    """The serialized examples of an Input: as they are, for what follows one another in a message
-    is merged by whoever reads it."""
+    """The serialized examples of an Input. Context and example are joined: whoever parses them
+    merges both."""
     found: list[bytes] = []
     for given in messages(request, 2):
         for plain in messages(given, 1):

@@ -42,8 +42,8 @@ class Access(Struct, frozen=True):
     reload: bool = False  # Whether clients may reload at all.
 
     def refusal(self, right: Right, owner: bool, authorization: bytes) -> ServingError | None:
-        """Why this is refused, if it is. `owner`: it comes from the server's own user, over a Unix
-        socket. `authorization` is the header of this name."""
+        """The error for a request without this right; None if it has it. `owner`: it comes from
+        the server's own user, over a Unix socket. `authorization` is the header of this name."""
         if right is Right.OPEN or (right is Right.CALL and not self.callers):
             return None
         if right is Right.RELOAD and not self.reload:
@@ -73,8 +73,8 @@ def digests(tokens: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def read_tokens(path: str, flag: str) -> list[bytes]:
-    """The tokens in a file, one in each line. Raises BadRequest if the file is no secret, or has
-    none in it."""
+    """The tokens in a file, one per line. Raises BadRequest if others can read it, or it has
+    none."""
     try:
         with open(path, "rb") as file:
             facts = os.fstat(file.fileno())

@@ -37,7 +37,7 @@ class Opening(Struct, frozen=True, tag="opening"):
     access: Access = Access()
 
 
-class News(Struct, frozen=True, tag="news"):
+class CatalogueUpdate(Struct, frozen=True, tag="news"):
     """To a front end: what is served from now on."""
 
     number: int
@@ -84,7 +84,9 @@ class Statistics(Struct, frozen=True, tag="statistics"):
     inferences: dict[tuple[str, int], Inferences]
 
 
-ToFrontEnd = Opening | News | Drain | Ping | AskTally | Reloaded | Exposition | Statistics
+ToFrontEnd = (
+    Opening | CatalogueUpdate | Drain | Ping | AskTally | Reloaded | Exposition | Statistics
+)
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -97,8 +99,8 @@ class Failed(Struct, frozen=True, tag="failed"):
     error: str
 
 
-class Heard(Struct, frozen=True, tag="heard"):
-    """From a front end: no request goes to what an older `News` said any more."""
+class Acknowledged(Struct, frozen=True, tag="heard"):
+    """From a front end: no request goes to what an older `CatalogueUpdate` said any more."""
 
     number: int
 
@@ -133,7 +135,9 @@ class AskStatistics(Struct, frozen=True, tag="ask statistics"):
     number: int
 
 
-FromFrontEnd = Ready | Failed | Heard | Pong | Counted | Reload | AskExposition | AskStatistics
+FromFrontEnd = (
+    Ready | Failed | Acknowledged | Pong | Counted | Reload | AskExposition | AskStatistics
+)
 Asked = Reload | AskExposition | AskStatistics  # What only the server can answer.
 Answered = Reloaded | Exposition | Statistics
 

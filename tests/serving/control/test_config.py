@@ -84,7 +84,7 @@ def test_a_client_can_name_what_is_below_the_roots_and_learns_nothing_of_what_is
         return found.base_path
 
     assert named(inside) == str(inside)
-    told = set()
+    answer = set()
     for path in (
         outside,
         tmp_path / "out" / "nothing",
@@ -95,8 +95,8 @@ def test_a_client_can_name_what_is_below_the_roots_and_learns_nothing_of_what_is
     ):
         with pytest.raises(BadRequest, match="is not below a directory") as wrong:
             named(path)
-        told.add(str(wrong.value).replace(str(path), "PATH"))
-    assert len(told) == 1
+        answer.add(str(wrong.value).replace(str(path), "PATH"))
+    assert len(answer) == 1
     with pytest.raises(BadRequest, match="Could not find base path"):
         named(tmp_path / "in" / "nothing")
 
@@ -143,12 +143,12 @@ def test_a_model_may_have_another_time_for_loading_than_the_others(tmp_path: Pat
         (model,) = models(settings)
         return options(settings, model, model.base_path).get("load_timeout")
 
-    told = Settings(model_config_file=str(file), load_timeout=30.0)
+    answer = Settings(model_config_file=str(file), load_timeout=30.0)
     assert timeout("", Settings(model_config_file=str(file))) is None
-    assert timeout("", told) == 30.0
-    assert timeout("load_timeout_seconds: 600", told) == 600.0
+    assert timeout("", answer) == 30.0
+    assert timeout("load_timeout_seconds: 600", answer) == 600.0
     with pytest.raises(BadRequest, match="load_timeout_seconds"):
-        timeout("load_timeout_seconds: -1", told)
+        timeout("load_timeout_seconds: -1", answer)
 
 
 def test_flags_about_models_that_are_not_there_are_told(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_version_brings_its_own_batching_parameters_if_they_are_wanted(tmp_pat
     common = {"max_batch_size": 32, "batch_timeout_micros": 500, "num_batch_threads": 2}
     model = ModelConfig("a", str(tmp_path))
     assert options(Settings(batching=common), model, str(place))["max_batch_size"] == 32
-    told = options(Settings(batching=common, per_model_batching=True), model, str(place))
-    assert told["max_batch_size"] == 4
-    assert "num_batch_threads" not in told
-    assert "batch_timeout_micros" not in told
+    answer = options(Settings(batching=common, per_model_batching=True), model, str(place))
+    assert answer["max_batch_size"] == 4
+    assert "num_batch_threads" not in answer
+    assert "batch_timeout_micros" not in answer

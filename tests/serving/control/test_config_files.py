@@ -133,13 +133,13 @@ def test_bytes_that_are_no_configuration_are_refused() -> None:
 
 @given(st.text())
 def test_any_text_is_read_or_refused_as_a_bad_request(text: str) -> None:
-    told = []
+    answer = []
     for read in (read_models, read_batching, read_monitoring):
         try:
-            told.append(str(read(text)))
+            answer.append(str(read(text)))
         except BadRequest as wrong:
-            told.append(str(wrong))
-    assert all(told)
+            answer.append(str(wrong))
+    assert all(answer)
 
 
 def test_batching_parameters_are_read_and_what_is_left_out_stays_open() -> None:
@@ -161,7 +161,7 @@ def test_batching_parameters_are_read_and_what_is_left_out_stays_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "answer"),
     [
         ("max_batch_size: 3", 'Expected "{"'),
         ("max_batch_size { value: 0 }", "at least 1"),
@@ -176,10 +176,10 @@ def test_batching_parameters_are_read_and_what_is_left_out_stays_open() -> None:
         ("largest_batch { value: 8 }", "It has: max_batch_size"),
     ],
 )
-def test_bad_batching_parameters_are_refused(text: str, told: str) -> None:
+def test_bad_batching_parameters_are_refused(text: str, answer: str) -> None:
     with pytest.raises(BadRequest) as wrong:
         read_batching(text)
-    assert told in str(wrong.value)
+    assert answer in str(wrong.value)
 
 
 def test_monitoring_is_off_unless_it_is_enabled_and_has_a_default_path() -> None:

@@ -28,13 +28,13 @@ class Cluster:
         self.homes: dict[str, tuple[PuppetEngine, ...]] = {}
         """Of models that are not the puppet's."""
         self.crowd = RecordingPublisher()
-        self.told: list[str] = []
+        self.answer: list[str] = []
         self.reconciler = Reconciler(
             lambda config: self.homes.get(config.name, (self.puppet,)),
             self.crowd,
             lambda *_: {},
             retries,
-            self.told.append,
+            self.answer.append,
         )
         self.puppet.lost = lambda *how: self.reconciler.engine_ended(self.puppet, *how)
         self.other.lost = lambda *how: self.reconciler.engine_ended(self.other, *how)
@@ -114,7 +114,7 @@ def test_a_bad_version_stays_out_and_the_good_one_in(play: Callable[..., None]) 
         )
         await cluster.look()
         assert cluster.puppet.log.count("load a 2") == 1
-        assert len([line for line in cluster.told if "it is damaged" in line]) == 1
+        assert len([line for line in cluster.answer if "it is damaged" in line]) == 1
 
     play(story)
 
@@ -132,7 +132,7 @@ def test_a_model_whose_loading_does_not_end_keeps_no_other_from_being_loaded(
         while ("good", 1) not in cluster.puppet.loaded:
             await asyncio.sleep(0.001)
         assert cluster.states("endless") == {1: State.LOADING}
-        assert cluster.told == ["endless version 1 takes long to load; others go on."]
+        assert cluster.answer == ["endless version 1 takes long to load; others go on."]
         cluster.reconciler.close()
         with pytest.raises(asyncio.CancelledError):
             await serving
@@ -383,9 +383,11 @@ def test_a_model_that_ends_engines_while_it_runs_is_put_away_and_tried_again(
             await cluster.reconciler.engine_started(cluster.puppet)
             assert (("fragile", 1) in cluster.puppet.known) == left
         assert not cluster.puppet.suspects
-        with pytest.raises(ServingError, match=r"ended while they ran fragile.*--isolate") as told:
+        with pytest.raises(
+            ServingError, match=r"ended while they ran fragile.*--isolate"
+        ) as answer:
             cluster.reconciler.catalogue.find("fragile")
-        assert told.value.code == Code.UNAVAILABLE
+        assert answer.value.code == Code.UNAVAILABLE
         assert cluster.reconciler.catalogue.find("a").engines == (cluster.puppet.path,)
         await cluster.look()
         assert cluster.reconciler.catalogue.find("fragile").engines == (cluster.puppet.path,)
@@ -482,7 +484,7 @@ def test_a_model_that_cannot_be_where_it_is_wanted_stays_where_it_is(
         await cluster.look()
         assert cluster.reconciler.catalogue.find("a").engines == (cluster.puppet.path,)
         assert cluster.other.log == ["load a 1"]
-        assert cluster.told == ["a version 1 is not on other : there is no room"]
+        assert cluster.answer == ["a version 1 is not on other : there is no room"]
         del cluster.other.bad["a", 1]
         await cluster.serve("a")
         assert cluster.reconciler.catalogue.find("a").engines == (cluster.other.path,)
@@ -539,7 +541,7 @@ def test_a_replica_that_fails_everywhere_is_a_model_that_failed(play: Callable[.
         cluster.put("a", 1)
         await cluster.serve("a")
         assert cluster.states("a") == {1: State.END}
-        assert len([line for line in cluster.told if "it is damaged" in line]) == 1
+        assert len([line for line in cluster.answer if "it is damaged" in line]) == 1
 
     play(story)
 

@@ -10,8 +10,8 @@ NOTHING = Verdict((), (), False)
 
 
 def run(seconds: float, **changes: float | bool) -> WatchedBatch:
-    told = {"expected": 0.0, "wanted": True, "holds_up": 0.0, **changes}
-    return WatchedBatch(number=1, model="m", version=1, seconds=seconds, **told)  # type: ignore[arg-type]
+    answer = {"expected": 0.0, "wanted": True, "holds_up": 0.0, **changes}
+    return WatchedBatch(number=1, model="m", version=1, seconds=seconds, **answer)  # type: ignore[arg-type]
 
 
 def judged(*moments: tuple[float, WatchedBatch]) -> list[Verdict]:

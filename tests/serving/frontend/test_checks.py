@@ -66,7 +66,7 @@ def test_a_wrong_name_is_told_with_the_tensor_that_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "told"),
+    ("array", "answer"),
     [
         (np.zeros((1, 1), np.float64), "to be float but double is provided"),
         (np.zeros((1, 1), np.int64), "to be float but int64 is provided"),
@@ -74,10 +74,10 @@ def test_a_wrong_name_is_told_with_the_tensor_that_is_missing() -> None:
         (np.zeros((1, 1), "M8[s]"), "to be float but datetime64[s] is provided"),
     ],
 )
-def test_a_wrong_type_is_refused(array: Any, told: str) -> None:
+def test_a_wrong_type_is_refused(array: Any, answer: str) -> None:
     code, text = _refusal(check_inputs, _one((-1, 1)), {"x": array})
     assert code == Code.INVALID_ARGUMENT
-    assert re.search(re.escape(told), text)
+    assert re.search(re.escape(answer), text)
 
 
 @pytest.mark.parametrize(

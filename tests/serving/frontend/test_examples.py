@@ -72,7 +72,7 @@ def test_classes_and_scores_come_together_or_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "told"),
+    ("outputs", "answer"),
     [
         ({"scores": np.zeros(3, np.float32)}, "[batch_size num_classes] but got [3]"),
         ({"scores": np.zeros((1, 3))}, "Expected scores Tensor of DT_FLOAT. Got: DT_DOUBLE"),
@@ -85,10 +85,10 @@ def test_classes_and_scores_come_together_or_alone() -> None:
         ({}, "neither"),
     ],
 )
-def test_outputs_that_are_no_classes_are_refused(outputs: Any, told: str) -> None:
+def test_outputs_that_are_no_classes_are_refused(outputs: Any, answer: str) -> None:
     code, text = _refusal(examples.classifications, outputs, 1)
     assert code == Code.INVALID_ARGUMENT
-    assert told in text
+    assert answer in text
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1)])
@@ -98,7 +98,7 @@ def test_a_number_for_each_example(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "told"),
+    ("outputs", "answer"),
     [
         ({}, "Could not find output tensor 'outputs'"),
         ({"outputs": np.zeros((2, 2), np.float32)}, "[batch_size, 1] but got [2,2]"),
@@ -106,14 +106,14 @@ def test_a_number_for_each_example(shape: tuple[int, ...]) -> None:
         ({"outputs": np.zeros(2)}, "Expected output Tensor of DT_FLOAT.  Got: DT_DOUBLE"),
     ],
 )
-def test_outputs_that_are_no_numbers_are_refused(outputs: Any, told: str) -> None:
+def test_outputs_that_are_no_numbers_are_refused(outputs: Any, answer: str) -> None:
     code, text = _refusal(examples.regressions, outputs, 2)
     assert code == Code.INVALID_ARGUMENT
-    assert told in text
+    assert answer in text
 
 
 @pytest.mark.parametrize(
-    ("find", "signature", "code", "told"),
+    ("find", "signature", "code", "answer"),
     [
         (examples.classifying, _signature("inputs a", "scores"), 3, "Expected one input Tensor."),
         (examples.classifying, _signature("inputs", "a", "b", "c"), 3, "output Tensors, found 3"),
@@ -126,14 +126,14 @@ def test_outputs_that_are_no_numbers_are_refused(outputs: Any, told: str) -> Non
     ],
 )
 def test_a_signature_that_cannot_take_examples_is_refused(
-    find: Any, signature: Signature, code: int, told: str
+    find: Any, signature: Signature, code: int, answer: str
 ) -> None:
     found, text = _refusal(find, {"serving_default": signature}, "")
     assert found == code
-    assert told in text
+    assert answer in text
 
 
 def test_an_unknown_signature_is_refused_by_its_name() -> None:
-    told = (Code.INVALID_ARGUMENT, "No signature was found with the name: s")
-    assert _refusal(examples.classifying, {}, "s") == told
-    assert _refusal(examples.regressing, {}, "s") == told
+    answer = (Code.INVALID_ARGUMENT, "No signature was found with the name: s")
+    assert _refusal(examples.classifying, {}, "s") == answer
+    assert _refusal(examples.regressing, {}, "s") == answer

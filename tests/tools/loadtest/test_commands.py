@@ -41,17 +41,17 @@ def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
 
 def bench(sandbox: Sandbox, *words: str) -> dict[str, Any]:
     """What `sublet bench --json` says."""
-    told = sandbox.sublet("bench", *words, *SHORT, "--json")
-    assert told.returncode == 0, told.stderr
-    return json.loads(told.stdout)  # type: ignore[no-any-return]
+    reply = sandbox.sublet("bench", *words, *SHORT, "--json")
+    assert reply.returncode == 0, reply.stderr
+    return json.loads(reply.stdout)  # type: ignore[no-any-return]
 
 
 def refused(sandbox: Sandbox, *words: str) -> str:
     """What a command says that cannot be carried out."""
-    told = sandbox.sublet(*words)
-    assert told.returncode == 2
-    assert "Traceback" not in told.stderr
-    return str(told.stderr)
+    reply = sandbox.sublet(*words)
+    assert reply.returncode == 2
+    assert "Traceback" not in reply.stderr
+    return str(reply.stderr)
 
 
 def engines(sandbox: Sandbox) -> list[str]:
@@ -62,13 +62,13 @@ def engines(sandbox: Sandbox) -> list[str]:
 def test_a_model_on_the_disk_is_measured_in_an_engine_of_its_own(
     sandbox: Sandbox, models: Path
 ) -> None:
-    told = sandbox.sublet(
+    reply = sandbox.sublet(
         "bench", str(models / "half"), "-c", "1:4", *SHORT, "--csv", "a.csv", "--plot", "a.svg"
     )
-    assert told.returncode == 0, told.stderr
-    assert "half, version 3, in an engine of its own" in told.stdout
-    assert "serving_default: x float32 1,1" in told.stdout
-    assert max(map(len, told.stdout.splitlines())) <= 85
+    assert reply.returncode == 0, reply.stderr
+    assert "half, version 3, in an engine of its own" in reply.stdout
+    assert "serving_default: x float32 1,1" in reply.stdout
+    assert max(map(len, reply.stdout.splitlines())) <= 85
     steps = [line.split(",")[0] for line in (sandbox.work / "a.csv").read_text().splitlines()]
     assert steps == ["concurrency", "1", "2", "4"]
     assert ElementTree.parse(sandbox.work / "a.svg").getroot().tag.endswith("svg")
@@ -78,10 +78,10 @@ def test_a_model_on_the_disk_is_measured_in_an_engine_of_its_own(
 def test_calls_at_the_same_time_share_batches_and_the_times_add_up(
     sandbox: Sandbox, models: Path
 ) -> None:
-    told = bench(sandbox, str(models / "half"), "-c", "8", "--rows", "2")
-    (step,) = told["figures"]
-    assert told["complete"]
-    assert told["rows"] == 2
+    reply = bench(sandbox, str(models / "half"), "-c", "8", "--rows", "2")
+    (step,) = reply["figures"]
+    assert reply["complete"]
+    assert reply["rows"] == 2
     assert 2 <= step["batch"] <= 16
     assert step["rows"] == pytest.approx(2 * step["rate"])
     assert 0 < step["p50"] <= step["p95"] <= step["p99"]
@@ -95,9 +95,9 @@ def test_real_inputs_and_batching_parameters_are_read_from_files(
     np.savez(sandbox.work / "real.npz", x=np.ones((6, 1), np.float32))
     sandbox.write("own.config", "max_batch_size { value: 2 }")
     own = ("--batching", "own.config", "--data", "real.npz", "--rows", "2")
-    told = bench(sandbox, str(models / "half"), "-c", "8", *own)
-    assert told["inputs"] == {"x": "float32 2,1"}
-    assert told["figures"][0]["batch"] == 2
+    reply = bench(sandbox, str(models / "half"), "-c", "8", *own)
+    assert reply["inputs"] == {"x": "float32 2,1"}
+    assert reply["figures"][0]["batch"] == 2
 
 
 def test_a_served_model_is_measured_by_its_name_through_rest_and_through_grpc(
@@ -107,10 +107,10 @@ def test_a_served_model_is_measured_by_its_name_through_rest_and_through_grpc(
     assert through_channel["version"] == 3
     assert through_channel["figures"][0]["batch"] >= 1
     for way in (("--url", server.facts["rest"]), ("--grpc", server.grpc)):
-        told = bench(sandbox, "half", "-c", "2", *way)
-        assert told["figures"][0]["requests"] > 0
-        assert told["figures"][0]["failed"] == 0
-        assert told["figures"][0]["queued"] is None
+        reply = bench(sandbox, "half", "-c", "2", *way)
+        assert reply["figures"][0]["requests"] > 0
+        assert reply["figures"][0]["failed"] == 0
+        assert reply["figures"][0]["queued"] is None
         missing = sandbox.sublet("bench", "nobody", *way)
         assert (missing.returncode, "not found" in missing.stderr) == (2, True)
     assert "is served here, only: half" in sandbox.sublet("bench", "nobody").stderr
@@ -144,11 +144,11 @@ def test_a_model_that_cannot_be_loaded_or_called_says_why_and_leaves_nothing_run
 def test_tune_says_what_each_setting_gave_and_writes_only_what_it_suggests(
     sandbox: Sandbox, models: Path
 ) -> None:
-    told = sandbox.sublet(
+    reply = sandbox.sublet(
         "tune", str(models / "half"), "-c", "4", "--time", "1s", "--json", "-o", "best.config"
     )
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
+    assert reply.returncode == 0, reply.stderr
+    found = json.loads(reply.stdout)
     settings = [trial["setting"] for trial in found["trials"]]
     assert settings[0] == {"largest": 64, "micros": 0, "padded": False}
     assert len(settings) >= 3
@@ -177,8 +177,8 @@ def test_help_loads_nothing_that_takes_long(sandbox: Sandbox) -> None:
         "import sys\nfrom sublet.cli import bench, tune\n"
         "print({'numpy', 'grpc', 'httptools', 'tensorflow'} & set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (told.stdout.strip(), told.stderr) == ("set()", "")
+    reply = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (reply.stdout.strip(), reply.stderr) == ("set()", "")
 
 
 def test_a_server_that_asks_for_a_token_is_measured_with_one(
@@ -191,8 +191,8 @@ def test_a_server_that_asks_for_a_token_is_measured_with_one(
     try:
         for words in (("--url", guarded.facts["rest"]), ("--grpc", guarded.grpc)):
             assert "asks for a token" in refused(sandbox, "bench", "half", *words)
-            told = bench(sandbox, "half", *words, "--auth_token_file", str(token), "-c", "2")
-            assert told["figures"][0]["failed"] == 0
+            reply = bench(sandbox, "half", *words, "--auth_token_file", str(token), "-c", "2")
+            assert reply["figures"][0]["failed"] == 0
     finally:
         assert guarded.close() == 0
     assert "is for --url" in refused(sandbox, "bench", "half", "--auth_token_file", str(token))

@@ -40,10 +40,10 @@ def test_without_agreement_all_but_the_first_window_count_and_that_is_said() -> 
 
 
 def test_rates_are_over_all_windows_and_rows_count_as_many_times() -> None:
-    told = figures(4, 3, [window(100), window(50)])
-    assert told.requests == 200
-    assert told.rate == pytest.approx(200 / 3)
-    assert told.rows == pytest.approx(200)
+    answer = figures(4, 3, [window(100), window(50)])
+    assert answer.requests == 200
+    assert answer.rate == pytest.approx(200 / 3)
+    assert answer.rows == pytest.approx(200)
 
 
 def test_the_mean_batch_is_that_of_batches_not_of_calls() -> None:
@@ -53,9 +53,9 @@ def test_the_mean_batch_is_that_of_batches_not_of_calls() -> None:
 
 
 def test_a_way_that_does_not_tell_queue_and_compute_leaves_them_open() -> None:
-    told = figures(1, 1, [window(10)])
-    assert (told.queued, told.computed, told.batch, told.rest) == (None, None, None, None)
-    assert any("does not tell" in line for line in advice([told]))
+    answer = figures(1, 1, [window(10)])
+    assert (answer.queued, answer.computed, answer.batch, answer.rest) == (None, None, None, None)
+    assert any("does not tell" in line for line in advice([answer]))
 
 
 def steps(*rates: float, queued: float, computed: float) -> list[Figures]:
@@ -71,8 +71,8 @@ def steps(*rates: float, queued: float, computed: float) -> list[Figures]:
 def test_what_limits_is_where_most_of_the_time_goes(
     queued: float, computed: float, word: str
 ) -> None:
-    told = advice(steps(10, 20, queued=queued, computed=computed))
-    assert [line for line in told if line.startswith(word)]
+    answer = advice(steps(10, 20, queued=queued, computed=computed))
+    assert [line for line in answer if line.startswith(word)]
 
 
 def test_throughput_that_still_grows_asks_for_more_and_else_the_knee_is_named() -> None:
@@ -83,5 +83,5 @@ def test_throughput_that_still_grows_asks_for_more_and_else_the_knee_is_named() 
 
 
 def test_calls_that_are_split_are_not_judged_by_their_last_piece() -> None:
-    told = figures(4, 1000, [Window(1.0, [Call(1.0, 0.1, 0.1, 250)] * 20)])
-    assert "split into batches of 250 rows" in advice([told])[0]
+    answer = figures(4, 1000, [Window(1.0, [Call(1.0, 0.1, 0.1, 250)] * 20)])
+    assert "split into batches of 250 rows" in advice([answer])[0]

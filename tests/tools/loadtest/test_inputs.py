@@ -54,7 +54,7 @@ def test_examples_are_empty_ones_and_other_strings_are_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "rows", "told"),
+    ("shapes", "rows", "answer"),
     [
         ({"z": (1,)}, None, "--shape z: the signature has no such input. It has: x, y."),
         ({"x": (1, 4)}, None, "--shape x=1,4 does not fit: the input is ?,3."),
@@ -64,11 +64,11 @@ def test_examples_are_empty_ones_and_other_strings_are_not() -> None:
     ],
 )
 def test_a_shape_that_does_not_fit_is_told_before_any_call(
-    shapes: dict[str, tuple[int, ...]], rows: int | None, told: str
+    shapes: dict[str, tuple[int, ...]], rows: int | None, answer: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
         make(signature(x=(FLOAT, (-1, 3)), y=(FLOAT, (-1,))), shapes, rows)
-    assert told in str(refused.value)
+    assert answer in str(refused.value)
 
 
 def test_an_input_of_any_shape_asks_for_one() -> None:
@@ -96,7 +96,7 @@ def test_real_inputs_are_called_in_turn_so_many_rows_at_a_time(tmp_path: Path) -
 def test_a_file_that_does_not_fit_says_what_it_should_have(tmp_path: Path) -> None:
     wanted = signature(x=(FLOAT, (-1, 1)), z=(FLOAT, (-1, 1)))
     rows = np.zeros((2, 1))
-    for arrays, told in (
+    for arrays, answer in (
         ({"x": rows}, "has no array 'z'"),
         ({"x": rows, "z": rows, "q": rows}, "has an array 'q', which is no input"),
         ({"x": rows, "z": np.zeros((3, 1))}, "these rows: x 2, z 3"),
@@ -108,7 +108,7 @@ def test_a_file_that_does_not_fit_says_what_it_should_have(tmp_path: Path) -> No
         np.savez(path, **arrays)
         with pytest.raises(BadRequest) as refused:
             read(path, wanted)
-        assert told in str(refused.value)
+        assert answer in str(refused.value)
 
 
 def test_a_file_that_is_none_is_refused_and_nothing_in_it_is_run(tmp_path: Path) -> None:

@@ -60,29 +60,29 @@ def run(step: Coroutine[Any, Any, Figures]) -> Figures:
 
 def test_so_many_calls_are_in_flight_and_none_is_left_behind() -> None:
     model = Model()
-    told = run(Load(model, clock=model.clock).step(5, LONG))
+    reply = run(Load(model, clock=model.clock).step(5, LONG))
     assert (model.most, model.flying) == (5, 0)
-    assert told.concurrency == 5
-    assert told.failed == 0
+    assert reply.concurrency == 5
+    assert reply.failed == 0
 
 
 def test_a_steady_model_is_measured_in_four_windows() -> None:
     model = Model()
-    told = run(Load(model, clock=model.clock).step(1, LONG))
-    assert told.stable
-    assert told.rate == pytest.approx(10)
-    assert told.rows == pytest.approx(20)
-    assert told.p99 == pytest.approx(0.1)
-    assert told.queued == pytest.approx(0.01)
-    assert told.computed == pytest.approx(0.02)
-    assert told.seconds == pytest.approx(3 * LONG / 20, rel=0.01)
+    reply = run(Load(model, clock=model.clock).step(1, LONG))
+    assert reply.stable
+    assert reply.rate == pytest.approx(10)
+    assert reply.rows == pytest.approx(20)
+    assert reply.p99 == pytest.approx(0.1)
+    assert reply.queued == pytest.approx(0.01)
+    assert reply.computed == pytest.approx(0.02)
+    assert reply.seconds == pytest.approx(3 * LONG / 20, rel=0.01)
     assert model.now < LONG / 4
 
 
 def test_a_model_that_gets_slower_is_measured_for_all_of_its_time_and_is_not_stable() -> None:
     model = Model(lambda number: 0.1 * 1.01**number)
-    told = run(Load(model, clock=model.clock).step(1, LONG))
-    assert not told.stable
+    reply = run(Load(model, clock=model.clock).step(1, LONG))
+    assert not reply.stable
     assert model.now >= LONG
 
 
@@ -90,26 +90,26 @@ def test_callers_that_pause_are_not_all_in_flight_at_once_and_are_answered_all_t
     model = Model()
     load = Load(model, clock=model.clock)
     load.pause = 0.0001
-    told = run(load.step(50, 200.0))
-    assert told.requests >= 50
+    reply = run(load.step(50, 200.0))
+    assert reply.requests >= 50
     assert model.flying == 0
 
 
 def test_a_window_of_a_slow_model_waits_for_enough_answers() -> None:
     windows: list[Figures] = []
     model = Model(lambda number: LONG / 20)
-    told = run(Load(model, windows.append, model.clock).step(1, LONG))
+    reply = run(Load(model, windows.append, model.clock).step(1, LONG))
     assert [one.requests for one in windows] == [20]
-    assert told.requests == 20
+    assert reply.requests == 20
 
 
 def test_some_calls_may_fail_and_are_counted_apart() -> None:
     model = Model()
     model.fails = lambda number: number % 10 == 0
-    told = run(Load(model, clock=model.clock).step(2, LONG / 10))
-    assert told.failed > 0
-    assert told.error == "no"
-    assert told.rate == pytest.approx(9, rel=0.05)
+    reply = run(Load(model, clock=model.clock).step(2, LONG / 10))
+    assert reply.failed > 0
+    assert reply.error == "no"
+    assert reply.rate == pytest.approx(9, rel=0.05)
 
 
 def test_a_model_that_only_fails_ends_the_step_with_what_it_says() -> None:
@@ -154,12 +154,12 @@ def test_a_step_that_is_cancelled_keeps_what_it_has_measured() -> None:
     async def measure() -> Figures | None:
         windows: list[Figures] = []
 
-        def told(figures: Figures) -> None:
+        def reply(figures: Figures) -> None:
             windows.append(figures)
             if len(windows) == 2:
                 task.cancel()
 
-        load = Load(model, told, model.clock)
+        load = Load(model, reply, model.clock)
         task = asyncio.create_task(load.step(1, LONG))
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sublet.errors import BadRequest
-from sublet.tools.loadtest.subject import Target, locate
+from sublet.tools.loadtest.subject import LocalModel, locate
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("models")
 def test_the_newest_version_is_meant_unless_one_is_named() -> None:
-    assert locate("a", None) == Target(Path("a/10"), 10)
-    assert locate("a", 2) == Target(Path("a/2"), 2)
-    assert locate("a/2", None) == Target(Path("a/2"), 2)
-    assert locate("b.keras", None) == Target(Path("b.keras"), 1)
+    assert locate("a", None) == LocalModel(Path("a/10"), 10)
+    assert locate("a", 2) == LocalModel(Path("a/2"), 2)
+    assert locate("a/2", None) == LocalModel(Path("a/2"), 2)
+    assert locate("b.keras", None) == LocalModel(Path("b.keras"), 1)
 
 
 @pytest.mark.usefixtures("models")
@@ -41,7 +41,7 @@ def test_a_word_that_is_no_path_may_be_the_name_of_a_served_model() -> None:
 
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize(
-    ("word", "version", "told"),
+    ("word", "version", "answer"),
     [
         ("a", 3, "a has no version 3. It has: 2, 10."),
         ("a/2", 3, "a/2 is version 2, not 3."),
@@ -50,7 +50,7 @@ def test_a_word_that_is_no_path_may_be_the_name_of_a_served_model() -> None:
         ("./empty", None, "./empty: it is no model. Name a SavedModel"),
     ],
 )
-def test_a_path_without_the_model_is_refused(word: str, version: int | None, told: str) -> None:
+def test_a_path_without_the_model_is_refused(word: str, version: int | None, answer: str) -> None:
     with pytest.raises(BadRequest) as refused:
         locate(word, version)
-    assert told in str(refused.value)
+    assert answer in str(refused.value)

@@ -13,8 +13,8 @@ from sublet.tools.loadtest.drawing import draw
 from sublet.tools.loadtest.figures import Call, Figures, Window, figures
 
 
-def several(scale: float = 1.0, told: bool = True) -> list[Figures]:
-    call = Call(scale, 0.3 * scale, 0.5 * scale, 32 if told else 0)
+def several(scale: float = 1.0, answer: bool = True) -> list[Figures]:
+    call = Call(scale, 0.3 * scale, 0.5 * scale, 32 if answer else 0)
     windows = [Window(40 * scale / 2, [call] * 40)]
     return [
         figures(2**step, 1000, windows, 3, step % 2 == 0, "The queue is full. " * 9)
@@ -31,14 +31,14 @@ def test_the_table_fits_a_terminal_however_fast_or_slow_a_model_is(scale: float)
 
 
 def test_what_is_not_stable_and_what_failed_is_said() -> None:
-    told = "\n".join(tables.legend(several()))
-    assert "~ not stable" in told
-    assert "18 calls failed, and count only here: The queue is full." in told
+    answer = "\n".join(tables.legend(several()))
+    assert "~ not stable" in answer
+    assert "18 calls failed, and count only here: The queue is full." in answer
     assert tables.row(several()[1]).split()[0] == "2~"
 
 
 def test_a_way_that_tells_less_has_dashes_and_no_split() -> None:
-    shown = several(told=False)
+    shown = several(answer=False)
     assert tables.row(shown[0]).split()[-3:] == ["-", "-", "-"]
     assert "mean time of a call" not in tables.bars(shown)
 
@@ -63,7 +63,7 @@ def test_the_sheet_has_a_row_for_each_step_and_times_in_milliseconds() -> None:
     assert [row["concurrency"] for row in rows] == ["1", "2", "4", "8", "16", "32"]
     assert float(rows[0]["p99_ms"]) == pytest.approx(1000)
     assert (rows[0]["stable"], rows[1]["stable"]) == ("true", "false")
-    assert next(csv.DictReader(io.StringIO(tables.sheet(several(told=False)))))["queue_ms"] == ""
+    assert next(csv.DictReader(io.StringIO(tables.sheet(several(answer=False)))))["queue_ms"] == ""
 
 
 @pytest.mark.parametrize("count", [1, 6])
@@ -96,8 +96,8 @@ def test_steps_that_make_no_sense_are_told_what_to_write(text: str) -> None:
 
 
 def test_shapes_are_read_and_an_input_may_have_an_equals_sign_in_its_name() -> None:
-    told = wanted(None, ("x=1,784", "a=b=2", "scalar="), None, None)
-    assert told.shapes == {"x": (1, 784), "a=b": (2,), "scalar": ()}
+    answer = wanted(None, ("x=1,784", "a=b=2", "scalar="), None, None)
+    assert answer.shapes == {"x": (1, 784), "a=b": (2,), "scalar": ()}
     for text in ("x", "=1", "x=1,,2", "x=-1", "x=1.5"):
         with pytest.raises(BadRequest, match="such as --shape x=1,784"):
             wanted(None, (text,), None, None)

@@ -80,8 +80,7 @@ class Model:
     async def call_async(
         self, *args: Any, timeout: float | None = None, priority: int = 0, **inputs: Any
     ) -> Any:
-        """The same in a coroutine. Cancelling it cancels the call; what runs already comes to its
-        end, unheard."""
+        """The same in a coroutine. Cancelling it cancels the call, unless it runs already."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             client = self._connect()
@@ -163,8 +162,8 @@ class Model:
             return True
 
     def _changed(self, client: SyncClient, known: Signatures) -> bool:
-        """Whether another version, with other signatures, has taken the place of the one that was
-        found: a call that does not fit is made once more then."""
+        """Whether the version that is served now has other signatures: then the call is made
+        again."""
         question = {"ask": "describe", "model": self.name, "version": self._version}
         try:
             found = client.ask(question)
@@ -212,8 +211,7 @@ def _find(
         raise known
     if served:
         raise ServingError(
-            f"No model {name!r} is served here, only: {', '.join(sorted(served))}.",
-            Code.NOT_FOUND,
+            f"No model {name!r} is served here, only: {', '.join(sorted(served))}.", Code.NOT_FOUND
         )
     raise ServingError(
         f"Nothing is served here, so there is no model {name!r}. "

@@ -130,13 +130,13 @@ class EngineProcess:
             ) from None
 
     def kill(self) -> None:
-        """End it at once. Whoever is told of its end hears of it as usual."""
+        """End it at once; `on_end` is called as usual."""
         with self._state, contextlib.suppress(OSError):
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def close(self, grace: float = _ENDING) -> None:
         """End it, and wait until it is gone: by itself, or by force after so many seconds. If
-        nobody says that it is gone, it is for its keeper to see to that: its client is."""
+        nobody says that it is gone, its keeper sees to that."""
         self.client.close()
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
@@ -148,7 +148,7 @@ class EngineProcess:
             self._thread.join(_ENDING)
 
     def waits(self, reason: str) -> None:
-        """From the broker: there is no room yet."""
+        """From the broker: there is no memory for it yet."""
         self.reason = reason
         if self._on_wait is not None:
             self._on_wait(reason)
@@ -300,7 +300,7 @@ class Engine:
             del self._models[name]
 
     def submit(self, name: str, *args: Any, **inputs: Any) -> "Future[Any]":
-        """Call a model; the arrays are not to be changed until the future is done. Cancelling it
+        """Call a model; the arrays must not be changed until the future is done. Cancelling it
         cancels the call, unless it runs already."""
         version, signatures = self._find(name)
         signature, arrays = arrange(signatures, args, inputs)

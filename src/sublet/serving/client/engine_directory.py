@@ -74,8 +74,8 @@ def _sweep(engines: Path) -> None:
 
 
 def open_all(but: Path | None = None) -> Iterator[tuple[Path, SyncClient]]:
-    """Each engine's socket, and a client to it, which the caller closes; without the one that is
-    not wanted. Engines that do not answer are left out."""
+    """A client of each engine but one, which the caller closes; engines that do not answer are
+    left out."""
     for path in _engines():
         if path == but:
             continue
@@ -90,8 +90,8 @@ def open_all(but: Path | None = None) -> Iterator[tuple[Path, SyncClient]]:
 
 
 def _engines() -> list[Path]:
-    """The sockets of engines, those of the newest server first. Its own are in any order: who has a
-    model several times has its clients on all of them."""
+    """The sockets of engines, those of the newest server first, in random order: clients of a
+    model with several replicas spread over them."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in (Home.find().path / "engines").glob("*.sock"):
         with contextlib.suppress(OSError):
@@ -105,8 +105,8 @@ _PATIENCE = 5.0  # Seconds for an engine to answer.
 
 
 def list_models() -> list[Row]:
-    """All versions that some engine knows, or some server cannot serve, by name; engines that do
-    not answer are left out."""
+    """All versions that engines have or servers cannot serve, by name; silent engines are left
+    out."""
     rows: list[Row] = []
     for path, client in open_all():
         try:

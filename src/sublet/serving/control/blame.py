@@ -14,8 +14,8 @@ _MEMORY = 600.0
 
 
 class Blame:
-    """The suspects of all engines. Times are seconds of one clock; `engine` is whatever stands for
-    an engine and those that take its place."""
+    """The suspects of all engines, by seconds of one clock; an `engine` stands for its
+    successors, too."""
 
     def __init__(self) -> None:
         self._suspects: dict[Key, _Suspicion] = {}

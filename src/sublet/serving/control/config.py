@@ -30,7 +30,7 @@ PER_MODEL = "batching_params.pbtxt"
 
 
 class Settings(Struct, frozen=True):
-    """All that `sublet serve` can be told; the names are those of its flags."""
+    """The options of `sublet serve`, by the names of its flags."""
 
     path: str | None = None  # A directory of models, or one model.
     model_config_file: str | None = None
@@ -53,8 +53,7 @@ class Settings(Struct, frozen=True):
     warmup: bool = True
     idle: float | None = None
     load_timeout: float | None = None
-    """Seconds after which a load is given up, of models that say nothing else; None for the
-    engine's."""
+    """Seconds for the load of a model that names no limit; None for the engine's default."""
     follow_links: bool = False
     pin: frozenset[str] = frozenset()
     isolate: Mapping[str, str | None] = field(default_factory=dict)
@@ -88,8 +87,9 @@ def models(settings: Settings) -> tuple[ModelConfig, ...]:
 
 
 def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[ModelConfig, ...]:
-    """The models of a serialized ModelServerConfig, as a client sends it: all of them below one of
-    these directories. A client hears nothing of what lies elsewhere, not even whether it exists."""
+    """The models of a ModelServerConfig that a client sends. Raises BadRequest unless all are
+    below one of these directories; nothing is said of what lies elsewhere, not even whether it
+    exists."""
     found = decode_models(data)
     for config in found:
         path = config.base_path.removeprefix("file://")
@@ -103,8 +103,8 @@ def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[Mode
 
 
 def reload_roots(settings: Settings, found: Sequence[ModelConfig]) -> tuple[str, ...]:
-    """The directories from which clients may have models loaded: those that were named, or else
-    those in which the first models lie."""
+    """The directories from which clients may load models: those that were named, or else those
+    in which the first models lie."""
     named = settings.reload_roots or {os.path.dirname(config.base_path) for config in found}
     roots = {os.path.realpath(path) for path in named}
     # All of the disk is a root for who says so, and not for who serves /model.
@@ -148,15 +148,14 @@ def marked(settings: Settings, found: tuple[ModelConfig, ...]) -> tuple[ModelCon
 
 
 def strangers(settings: Settings, found: Sequence[ModelConfig]) -> list[tuple[str, str]]:
-    """Flags of the command line about models that are not there, and which: they may come, or be
-    misspelt."""
+    """Flags about models that are not there: they may come, or be misspelt."""
     known = {config.name for config in found}
     given = (("--pin", settings.pin), ("--isolate", settings.isolate))
     return [(flag, name) for flag, names in given for name in sorted(set(names) - known)]
 
 
 def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any]:
-    """What an engine is told about one version. Raises ServingError if it may not be served."""
+    """The options of one version for its engine. Raises ServingError if it may not be served."""
     if not settings.follow_links:
         model_directories.check_link(config.base_path, path)
     options = dict(settings.batching)
@@ -243,8 +242,7 @@ _FLAGS = {"rest": "--rest_api_ssl_config_file", "grpc": "--ssl_config_file"}
 
 
 def exposure_warnings(settings: Settings, public: Sequence[str]) -> Iterator[str]:
-    """One for each of these protocols, `rest` and `grpc`, that other machines can reach and that is
-    not safe for that."""
+    """A warning for each of these protocols that other machines can reach and that is not safe."""
     for protocol in public:
         name, flag = _NAMES[protocol], _FLAGS[protocol]
         secure = settings.rest_tls if protocol == "rest" else settings.tls

@@ -194,8 +194,7 @@ def is_stopped(pid: int | None) -> bool:
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel has killed for want of memory since the machine was started;
-    None if it does not say."""
+    """How many processes the kernel has killed for want of memory; None if it does not say."""
     try:
         with open(_KERNEL, encoding="ascii") as file:
             return int(dict(line.split() for line in file)["oom_kill"])

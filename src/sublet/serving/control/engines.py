@@ -208,7 +208,6 @@ def _size(config: ModelConfig) -> int:
 
 
 def _estimate(sizes: Sequence[int]) -> str:
-    """Memory for all of these, a second copy of each while it is replaced, and what they compute
-    with."""
+    """Memory for all of these, a second copy while each is replaced, and what they compute with."""
     amount = max(_LEAST, 2 * sum(sizes) + _SCRATCH)
     return f"{-(-amount // MiB)}MiB"

@@ -1,4 +1,4 @@
-"""The front-end processes: started, told what is served, replaced when they end, drained."""
+"""The front-end processes: started, sent the catalogue, restarted when they end, drained."""
 
 import asyncio
 import contextlib
@@ -25,15 +25,15 @@ _STARTING = 120.0
 _TALLY_WAIT = 1.0
 _HEARING = 10.0
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
-"""A front end gives large blocks back to the kernel when they are free. Otherwise the C library
-keeps them after the first few, and a client could have hundreds of MiB held for ever."""
+"""Large blocks go back to the kernel when they are free. Otherwise the C library keeps them
+after the first few, and a client could have hundreds of MiB held for ever."""
 
 Reload = Callable[[bytes], Awaitable[tuple[int, str]]]
 Exposition = Callable[[], Awaitable[str]]
 
 
 class FrontEnds:
-    """All front ends of a server, each in its place and started with its opening.
+    """All front ends of a server, each in its index and started with its opening.
 
     `reload` and `exposition` do what clients ask of the server.
     """
@@ -64,17 +64,17 @@ class FrontEnds:
 
     async def start(self) -> None:
         """Start all of them; returns when each takes requests, and raises why one does not."""
-        started = [self._start(place) for place in range(len(self._openings))]
+        started = [self._start(index) for index in range(len(self._openings))]
         for one in await asyncio.gather(*started):
             self._keeping.append(asyncio.create_task(self._keep(one)))
 
     def publish(self, catalogue: Catalogue, names: dict[str, str], silent: tuple[str, ...]) -> int:
-        """Tell all what is served from now on, where it lies, and which engines give no answers;
-        the number of this news."""
+        """Send the catalogue, the models' directories and the silent engines; the number of this
+        update."""
         self._catalogue, self._names, self._silent = redacted(catalogue, names), names, silent
         self._number += 1
         for one in self._live.values():
-            one.link.send(self._news())
+            one.link.send(self._update())
         return self._number
 
     async def acknowledged(self, number: int) -> None:
@@ -114,14 +114,14 @@ class FrontEnds:
         self._live.clear()
 
     async def _keep(self, one: "_FrontEnd") -> None:
-        """Have a front end in this place as long as the server lives."""
+        """Have a front end in this index as long as the server lives."""
         pause = 0.0
         while True:
             watching = asyncio.create_task(self._watch(one))
             code = await one.process.wait()
             watching.cancel()
             self._past = [add([*self._past, one.tally])]
-            self._live.pop(one.place, None)
+            self._live.pop(one.index, None)
             if self._ending:
                 return
             self.restarts += 1
@@ -131,14 +131,14 @@ class FrontEnds:
             while True:
                 await asyncio.sleep(pause)
                 try:
-                    one = await self._start(one.place)
+                    one = await self._start(one.index)
                     break
                 except (WorldError, OSError) as error:
                     self._tell(str(error))
                     pause = min(_LONGEST_PAUSE, 2 * pause + 0.05)
 
     async def _watch(self, one: "_FrontEnd") -> None:
-        """End a front end that gives no sign of life, so that another takes its place."""
+        """End a front end that gives no sign of life, so that another takes its index."""
         unanswered = 0.0
         while self._patience.process and unanswered < self._patience.process:
             if await one.answers(self._patience.beat):
@@ -151,21 +151,21 @@ class FrontEnds:
             self._tell(f"a front end did not answer for {format_seconds(unanswered)}")
             one.kill()
 
-    async def _start(self, place: int) -> "_FrontEnd":
-        one = await _FrontEnd.start(place, self._openings[place], self._asked)
-        self._live[place] = one
-        one.link.send(self._news())
+    async def _start(self, index: int) -> "_FrontEnd":
+        one = await _FrontEnd.start(index, self._openings[index], self._asked)
+        self._live[index] = one
+        one.link.send(self._update())
         try:
             await one.ready()
         except WorldError:
-            self._live.pop(place, None)
+            self._live.pop(index, None)
             one.kill()
             await one.process.wait()
             raise
         return one
 
-    def _news(self) -> messages.News:
-        return messages.News(self._number, self._catalogue, self._names, self._silent)
+    def _update(self) -> messages.CatalogueUpdate:
+        return messages.CatalogueUpdate(self._number, self._catalogue, self._names, self._silent)
 
     async def _asked(self, one: "_FrontEnd", message: messages.Asked) -> None:
         if isinstance(message, messages.Reload):
@@ -184,11 +184,11 @@ class _FrontEnd:
 
     def __init__(
         self,
-        place: int,
+        index: int,
         process: asyncio.subprocess.Process,
         asked: Callable[["_FrontEnd", messages.Asked], Awaitable[None]],
     ) -> None:
-        self.place = place
+        self.index = index
         self.process = process
         self.since = asyncio.get_running_loop().time()
         self.tally = Tally()
@@ -206,7 +206,7 @@ class _FrontEnd:
     @classmethod
     async def start(
         cls,
-        place: int,
+        index: int,
         opening: messages.Opening,
         asked: Callable[["_FrontEnd", messages.Asked], Awaitable[None]],
     ) -> "_FrontEnd":
@@ -223,7 +223,7 @@ class _FrontEnd:
                 start_new_session=True,
                 env=_MALLOC | os.environ,
             )
-        one = cls(place, process, asked)
+        one = cls(index, process, asked)
         one.link = await messages.Link.over(ours, messages.FromFrontEnd, one._heard, one._lost)
         one.link.send(opening)
         return one
@@ -283,7 +283,7 @@ class _FrontEnd:
                 self._error = error
             case messages.Pong():
                 self._pinged = False
-            case messages.Heard(number):
+            case messages.Acknowledged(number):
                 self._number = max(self._number, number)
             case messages.Counted(number, tally):
                 self.tally = tally

@@ -78,7 +78,7 @@ class Listeners:
             except OSError as error:
                 raise _refusal(str(sock.getsockname()), "--port", error) from None
 
-    def numbers(self, protocol: str, frontend: int) -> tuple[int, ...]:
+    def descriptors(self, protocol: str, frontend: int) -> tuple[int, ...]:
         """The descriptors that this front end listens on."""
         return tuple(
             sockets[frontend % len(sockets)].fileno() for sockets in self._sockets.get(protocol, ())

@@ -82,7 +82,7 @@ def place(
     demands: Sequence[ModelDemand], capacities: Mapping[str, int], before: Placement
 ) -> dict[str, tuple[str, ...]]:
     """The devices of each model from now on. `capacities` has the bytes that models may take on
-    each device, those of models that are there included."""
+    each device, including those that are there."""
     kept = {
         one.model: tuple(d for d in before.get(one.model, ()) if d in one.devices)[: one.replicas]
         for one in demands

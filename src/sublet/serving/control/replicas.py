@@ -50,8 +50,7 @@ class SupervisedEngine(Protocol):
     async def add(
         self, name: str, number: int, path: str, options: Mapping[str, Any], suspect: float
     ) -> None:
-        """Make a version known, to be loaded when it is called. `suspect`: until when it may be
-        why an engine has ended, as `Blame.until`."""
+        """Make a version known, to be loaded when it is called; `suspect` is `Blame.until`."""
 
     async def load(self, name: str, number: int) -> Mapping[str, Signature]:
         """Load a version that is known; its signatures. ServingError: it cannot be served."""
@@ -189,8 +188,9 @@ class Replicas:
         loading: Sequence[Key],
         running: Sequence[Key] = (),
     ) -> None:
-        """The engine of this socket has ended: its versions cannot be called there until the next
-        one is started. `loading` and `running` are what it was busy with: each may be why."""
+        """The engine of this socket has ended: its versions cannot be called there until the
+        next one is started. `loading` and `running` are what it was busy with: each may be the
+        cause."""
         culprit = self._blame.judge(engine, (*loading, *running), time.monotonic())
         if culprit is not None:
             self._put_away(engine, culprit, culprit in loading)
@@ -292,8 +292,8 @@ class Replicas:
     async def _load(
         self, engine: SupervisedEngine, key: Key, path: str, lazily: bool
     ) -> Mapping[str, Signature]:
-        """Load it; its signatures. If it may be done `lazily` and memory is full, only its
-        signatures are read: the first call loads it."""
+        """Load it; its signatures. If it may be `lazily` done and memory is full, only they are
+        read: the first call loads it."""
         async with engine.load_lock:
             if lazily and await engine.full():
                 read = await asyncio.to_thread(model_directories.signatures, path)

@@ -132,8 +132,8 @@ class Server:
             listeners.open_unix("grpc", settings.grpc_socket_path, "--grpc_socket_path")
         openings = [
             messages.Opening(
-                listeners.numbers("rest", place),
-                listeners.numbers("grpc", place),
+                listeners.descriptors("rest", index),
+                listeners.descriptors("grpc", index),
                 settings.rest_timeout,
                 settings.metrics_path,
                 settings.max_request,
@@ -143,7 +143,7 @@ class Server:
                 settings.rest_tls,
                 settings.access,
             )
-            for place in range(settings.frontends)
+            for index in range(settings.frontends)
         ]
         for warning in config.exposure_warnings(settings, listeners.public):
             self._tell(warning)
@@ -229,8 +229,8 @@ class Server:
         return Code.OK, ""
 
     async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
-        """Begin to serve these; whatever is wrong with their labels or their places is said before
-        anything is changed."""
+        """Serve these from now on. Raises what is wrong with their labels or devices before any
+        change."""
         async with self._reloading:
             for one in configs:
                 versions.check_labels(

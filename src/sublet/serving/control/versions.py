@@ -15,7 +15,7 @@ from sublet.serving.catalogue import Catalogue, Model, State, Version
 from sublet.serving.control.config_files import All, Latest, Policy, Specific
 
 _ENDED_KEPT = 8
-"""How many ended versions of a model are still told of."""
+"""How many ended versions of a model are still listed."""
 
 
 class VersionPlan(Struct, frozen=True):

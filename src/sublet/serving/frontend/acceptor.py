@@ -1,8 +1,8 @@
-"""Takes in clients on listening sockets, as many as there is room for.
+"""Accepts clients on listening sockets, up to a limit.
 
-It is our own, and not the event loop's, for two reasons. Who is at the other end of a Unix socket
-is asked here. And a process that has no descriptors left is woken again and again by connections
-that it cannot take: those are hung up on here, so that clients know, and others go on.
+It is our own, and not the event loop's, for two reasons. It asks who is at the other end of a Unix
+socket. And a process without free descriptors would be woken again and again by connections that it
+cannot accept: those are closed here, so that clients know, and others go on.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from sublet.channel import peers
 from sublet.channel.peers import SHORT, Spare
 
 _AT_ONCE = 64
-"""Connections that are taken in before others have their turn."""
+"""Connections that are accepted before others have their turn."""
 _PAUSE = 1.0
 """Seconds after which it is tried again when not even hanging up is possible."""
 
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class Acceptor:
-    """Of one protocol. `make` makes the protocol object for a client, and is told whether that is
-    the server's own user; `inside` says how many there are."""
+    """For one protocol. `make` makes the protocol object of a client, by whether that is the
+    server's own user; `inside` is how many there are."""
 
     def __init__(
         self,
@@ -46,8 +46,7 @@ class Acceptor:
     def open(
         self, sockets: Sequence[socket.socket], backlog: int, secure: ssl.SSLContext | None = None
     ) -> None:
-        """Take in clients from now on. `secure` is for TCP: who may open a Unix socket, its
-        permissions say."""
+        """Accept clients from now on. `secure` is for TCP; a Unix socket has its permissions."""
         for each in sockets:
             each.setblocking(False)
             each.listen(backlog)

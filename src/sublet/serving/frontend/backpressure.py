@@ -22,7 +22,7 @@ Key = tuple[str, int]  # A model and its version.
 
 
 class DelayedRefusal(ServingError):
-    """The error of a call that is refused; it is sent when `due` is done."""
+    """The error of a refused call; it is sent when `due` is done."""
 
     def __init__(self, message: str, code: int, due: "asyncio.Future[None]") -> None:
         super().__init__(message, code)

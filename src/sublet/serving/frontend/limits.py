@@ -34,8 +34,8 @@ class Limits(Struct, frozen=True):
     idle: float = 120.0
     """How long a connection may be silent between two requests."""
     slow: float = 10.0
-    """How long a head may take, or a client may read nothing of its answer. A body that is not
-    complete must have come at `rate` in each such span."""
+    """For a head, or for a client that reads nothing of its answer. In each such span a body
+    must come at `rate`."""
     rate: int = 16 * 1024  # Bytes per second that a body must come at.
     linger: float = 1.0
     """How long a connection that will be closed still listens."""
@@ -43,14 +43,13 @@ class Limits(Struct, frozen=True):
     """How often the clocks of all connections are looked at."""
 
     def silence(self, inside: int) -> float:
-        """How long a connection may be silent if there are so many: when three quarters of the
-        places are taken, those that say nothing make room."""
+        """How long a connection may be silent: less when three quarters of the places are taken."""
         return self.slow if inside > self.connections * 3 // 4 else self.idle
 
 
 def places(most: int, protocols: int, descriptors: int) -> int:
-    """How many connections each of so many protocols may have, if the process may have so many
-    descriptors: clients of one cannot keep out those of another."""
+    """How many connections each protocol may have with so many descriptors: clients of one
+    cannot keep out those of another."""
     return max(_FEWEST, min(most, (descriptors - _RESERVED) // max(1, protocols)))
 
 

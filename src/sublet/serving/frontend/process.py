@@ -60,9 +60,9 @@ class FrontEnd:
         match message:
             case messages.Opening():
                 self._do(self._open(message))
-            case messages.News(number, catalogue, names, silent):
+            case messages.CatalogueUpdate(number, catalogue, names, silent):
                 self._router.names, self._router.silent = names, frozenset(silent)
-                self._do(self._news(number, catalogue))
+                self._do(self._update(number, catalogue))
             case messages.Ping():
                 self._link.send(messages.Pong())
             case messages.Drain(seconds):
@@ -89,10 +89,10 @@ class FrontEnd:
         gc.freeze()
         self._link.send(messages.Ready())
 
-    async def _news(self, number: int, catalogue: Catalogue) -> None:
+    async def _update(self, number: int, catalogue: Catalogue) -> None:
         await self._router.update(catalogue)
         self._announce_readiness()
-        self._link.send(messages.Heard(number))
+        self._link.send(messages.Acknowledged(number))
 
     def _announce_readiness(self) -> None:
         for server in self._servers:

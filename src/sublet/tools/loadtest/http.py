@@ -93,7 +93,7 @@ class HttpTarget:
         return head.encode() + body
 
 
-class Rest:
+class RestTransport:
     """Calls a model through REST."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a model is called with when it is measured: made up from its signature, or from a file.
 
-Pure NumPy. Checks what the user says against the signature, so that a wrong shape is told before
-anything is started or called.
+Pure NumPy. Checks what the user says against the signature, so that a wrong shape is reported
+before anything is started or called.
 """
 
 import zipfile

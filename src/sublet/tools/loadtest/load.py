@@ -23,7 +23,7 @@ _LEAST = 20
 """Answers in a window: of fewer, a p95 says little."""
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """How calls get to a model."""
 
     rows: int  # Of each call.
@@ -47,11 +47,11 @@ class Load:
 
     def __init__(
         self,
-        way: Way,
+        transport: Transport,
         on_window: Callable[[Figures], None] = lambda figures: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._way = way
+        self._transport = transport
         self._on_window = on_window
         self._clock = clock
         self.pause = 0.0
@@ -68,7 +68,7 @@ class Load:
         for _ in range(3):
             began = self._clock()
             try:
-                await self._way.call()
+                await self._transport.call()
             except ServingError as error:
                 raise WorldError(
                     f"The model does not answer: {error.message}",
@@ -85,9 +85,15 @@ class Load:
     async def step(self, concurrency: int, most: float, until_stable: bool = True) -> Figures:
         """So many calls at once, until the figures are stable, or for `most` seconds."""
         self.cut = None
-        await self._way.ready(concurrency)
+        await self._transport.ready(concurrency)
         running = _Step(
-            self._way, self._on_window, self._clock, concurrency, most, until_stable, self.pause
+            self._transport,
+            self._on_window,
+            self._clock,
+            concurrency,
+            most,
+            until_stable,
+            self.pause,
         )
         try:
             await running.run()
@@ -103,7 +109,7 @@ class _Step:
 
     def __init__(
         self,
-        way: Way,
+        transport: Transport,
         on_window: Callable[[Figures], None],
         clock: Callable[[], float],
         concurrency: int,
@@ -111,7 +117,7 @@ class _Step:
         until_stable: bool,
         pause: float,
     ) -> None:
-        self._way, self._on_window, self._clock = way, on_window, clock
+        self._transport, self._on_window, self._clock = transport, on_window, clock
         self._concurrency = concurrency
         self._most = most
         self._until_stable = until_stable
@@ -154,13 +160,13 @@ class _Step:
 
     def figures(self) -> Figures:
         windows, stable = chosen(self.windows)
-        rows, failed = self._way.rows, self._failed
+        rows, failed = self._transport.rows, self._failed
         return figures(self._concurrency, rows, windows, failed, stable, self._error)
 
     def _call(self) -> None:
         began = self._clock()
         try:
-            future = self._way.call()
+            future = self._transport.call()
         except Exception as error:
             self._over.set_exception(error)
             return
@@ -209,7 +215,9 @@ class _Step:
     def _close(self, now: float) -> None:
         self.windows.append(Window(now - self._began, self._calls))
         self._calls, self._began = [], now
-        self._on_window(figures(self._concurrency, self._way.rows, self.windows[-1:], self._failed))
+        self._on_window(
+            figures(self._concurrency, self._transport.rows, self.windows[-1:], self._failed)
+        )
         if self._until_stable and settled(self.windows):
             self._over.set_result(None)
         elif now >= self._last:

@@ -87,7 +87,7 @@ class GrpcTarget:
             spec.version.value = self._version
 
 
-class Rpc:
+class GrpcTransport:
     """Calls a model through gRPC."""
 
     def __init__(self, target: GrpcTarget, name: str, inputs: Sequence[Arrays], rows: int) -> None:

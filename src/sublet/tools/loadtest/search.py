@@ -88,8 +88,8 @@ class Search:
         return self._goal.target is None or micros * 1e-6 <= self._goal.target / 2
 
     async def _climb(self, best: Setting, ladder: Sequence[Setting], patience: int = 2) -> Setting:
-        """From where it stands, up or down the ladder for as long as that helps: one rung may be a
-        bad one, two say that the top was passed."""
+        """Go up or down the ladder as long as that helps: one bad rung may be chance, two mean
+        that the top was passed."""
         ways: tuple[Sequence[Setting], ...] = (ladder[::-1],)
         if best in ladder:
             start = ladder.index(best)

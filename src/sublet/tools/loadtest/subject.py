@@ -25,14 +25,14 @@ from sublet.serving.client.engine import Engine
 from sublet.serving.control import model_directories
 from sublet.tools.loadtest import inputs
 from sublet.tools.loadtest.inputs import Arrays
-from sublet.tools.loadtest.load import Way
+from sublet.tools.loadtest.load import Transport
 
 if TYPE_CHECKING:
     from sublet.tools.loadtest.http import HttpTarget
     from sublet.tools.loadtest.rpc import GrpcTarget
 
 
-class Channel:
+class ChannelTransport:
     """Through shared memory and a socket to an engine of this user."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Wanted(Struct, frozen=True):
     data: Path | None = None
 
 
-class Target(Struct, frozen=True):
+class LocalModel(Struct, frozen=True):
     """A version of a model on the disk."""
 
     path: Path
@@ -109,24 +109,24 @@ class Subject(Struct, frozen=True):
     signature: str
     inputs: Mapping[str, str]  # dtype and shape of each, as they are sent.
     batchable: bool
-    way: Way
+    transport: Transport
 
 
-def locate(model: str, version: int | None) -> Target | None:
+def locate(model: str, version: int | None) -> LocalModel | None:
     """Where a model lies; None if the word is not a path, but may be the name of a served model."""
     path = Path(model)
     if model_directories.is_model(path):
         number = int(path.name) if path.is_dir() and path.name.isdecimal() else 1
         if version not in (None, number):
             raise BadRequest(f"{model} is version {number}, not {version}.", "Leave --version out.")
-        return Target(path, number)
+        return LocalModel(path, number)
     if model_directories.has_versions(path):
         found = model_directories.look(model)
         number = max(found) if version is None else version
         if number not in found:
             known = ", ".join(map(str, sorted(found)))
             raise BadRequest(f"{model} has no version {number}.", f"It has: {known}.")
-        return Target(Path(found[number].path), number)
+        return LocalModel(Path(found[number].path), number)
     if "/" in model or model.endswith(".keras") or path.is_file():
         missing = "there is no such file or directory" if not path.exists() else "it is no model"
         raise BadRequest(
@@ -136,13 +136,13 @@ def locate(model: str, version: int | None) -> Target | None:
     return None
 
 
-async def own(engine: Engine, place: Target, wanted: Wanted) -> Subject:
+async def own(engine: Engine, local: LocalModel, wanted: Wanted) -> Subject:
     """A model that gets an engine of its own."""
     client = await AsyncClient.open(engine.worker.path)
-    answer = await client.ask({"ask": "describe", "model": NAME, "version": place.version})
+    answer = await client.ask({"ask": "describe", "model": NAME, "version": local.version})
     found = Signatures.read(answer["signatures"])
-    about = f"{place.name}, version {place.version}, in an engine of its own"
-    return _through_channel(client, NAME, place.version, found, wanted, about)
+    about = f"{local.name}, version {local.version}, in an engine of its own"
+    return _through_channel(client, NAME, local.version, found, wanted, about)
 
 
 async def running(name: str, version: int | None, wanted: Wanted) -> Subject:
@@ -156,27 +156,27 @@ async def over_rest(
     target: "HttpTarget", name: str, version: int | None, wanted: Wanted
 ) -> Subject:
     """A model of a server of any make, through REST."""
-    from sublet.tools.loadtest.http import Rest
+    from sublet.tools.loadtest.http import RestTransport
 
     chosen, signature, made, rows = _prepared(await target.describe(), wanted)
-    way = Rest(target, chosen, signature, made, rows)
+    transport = RestTransport(target, chosen, signature, made, rows)
     about = f"{name} at {target.url}, through REST"
-    return _subject(about, name, version, chosen, signature, made, way)
+    return _subject(about, name, version, chosen, signature, made, transport)
 
 
 async def over_grpc(
     target: "GrpcTarget", name: str, version: int | None, wanted: Wanted
 ) -> Subject:
-    from sublet.tools.loadtest.rpc import Rpc
+    from sublet.tools.loadtest.rpc import GrpcTransport
 
     try:
         chosen, signature, made, rows = _prepared(await target.describe(), wanted)
     except BaseException:
         await target.close()
         raise
-    way = Rpc(target, chosen, made, rows)
+    transport = GrpcTransport(target, chosen, made, rows)
     about = f"{name} at {target.address}, through gRPC"
-    return _subject(about, name, version, chosen, signature, made, way)
+    return _subject(about, name, version, chosen, signature, made, transport)
 
 
 def _through_channel(
@@ -187,8 +187,8 @@ def _through_channel(
     except BaseException:
         client.close()
         raise
-    way = Channel(client, name, version, chosen, made, rows)
-    return _subject(about, name, version, chosen, signature, made, way)
+    transport = ChannelTransport(client, name, version, chosen, made, rows)
+    return _subject(about, name, version, chosen, signature, made, transport)
 
 
 def _prepared(found: Signatures, wanted: Wanted) -> tuple[str, Signature, list[Arrays], int]:
@@ -211,10 +211,10 @@ def _subject(
     chosen: str,
     signature: Signature,
     made: list[Arrays],
-    way: Way,
+    transport: Transport,
 ) -> Subject:
     sent = {
         key: f"{tensors.NAMES[tensors.number_of(array.dtype)]} {inputs.shown(array.shape)}"
         for key, array in made[0].items()
     }
-    return Subject(about, name, version, chosen, sent, inputs.batchable(signature), way)
+    return Subject(about, name, version, chosen, sent, inputs.batchable(signature), transport)

@@ -130,7 +130,7 @@ _WHOLE = 0.99
 
 
 def advice(figures: Sequence[Figures]) -> list[str]:
-    """A few lines for whoever looks at the table; nothing of a single step but its split."""
+    """A few lines of advice for whoever looks at the table."""
     last = figures[-1]
     lines = [_growth(figures)] if len(figures) > 1 else []
     if last.queued is None or last.computed is None or last.rest is None:

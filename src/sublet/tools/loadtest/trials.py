@@ -15,7 +15,7 @@ from sublet.tools.loadtest.figures import Figures
 from sublet.tools.loadtest.load import Load
 from sublet.tools.loadtest.search import Goal
 from sublet.tools.loadtest.setting import Setting
-from sublet.tools.loadtest.subject import NAME, Target
+from sublet.tools.loadtest.subject import NAME, LocalModel
 from sublet.tools.loadtest.tables import span
 
 PAIRS = 10
@@ -52,7 +52,7 @@ def judge(pairs: Sequence[tuple[Figures, Figures]], goal: Goal) -> TrialVerdict:
     p99 = _change([(before.p99, after.p99) for before, after in pairs])
     gains = f"{rate.gain:+.1%} requests/s (noise ±{rate.noise:.1%})"
     if goal.target is not None:
-        first, second = ([pair[place].p99 for pair in pairs] for place in (0, 1))
+        first, second = ([pair[local].p99 for pair in pairs] for local in (0, 1))
         before, after = statistics.median(first), statistics.median(second)
         target = span(goal.target)
         if after > goal.target:
@@ -81,10 +81,10 @@ class Trials:
     """Of one model, under one load. A trial is four measurements, of `most` seconds together."""
 
     def __init__(
-        self, engine: Engine, place: Target, load: Load, concurrency: int, most: float
+        self, engine: Engine, local: LocalModel, load: Load, concurrency: int, most: float
     ) -> None:
         self._client = engine.worker.client
-        self._place = place
+        self._local = local
         self._load = load
         self._concurrency = concurrency
         self._most = most
@@ -115,8 +115,8 @@ class Trials:
             {
                 "ask": "add",
                 "model": NAME,
-                "version": self._place.version,
-                "path": str(self._place.path.absolute()),
+                "version": self._local.version,
+                "path": str(self._local.path.absolute()),
                 "options": setting.options(),
             }
         )

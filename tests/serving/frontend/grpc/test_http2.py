@@ -178,9 +178,9 @@ def test_bodies_that_are_no_message_are_refused(server: Served, body: bytes, tex
     with Client(server.port) as client:
         client.headers(1)
         client.data(1, body)
-        code, told = client.status(1)
+        code, reply = client.status(1)
         assert code == 13
-        assert text in told
+        assert text in reply
         client.message(3, REQUEST)
         assert client.status(3) == (0, "")
 
@@ -291,9 +291,9 @@ def test_requests_that_stay_incomplete_fill_a_bounded_room_and_leave_it(tmp_path
                 client.data(stream, half, 0)
             client.headers(5)
             client.data(5, half, 0)
-            code, told = client.status(5)
+            code, reply = client.status(5)
             assert code == 8
-            assert "Try again later" in told
+            assert "Try again later" in reply
             client.message(7, REQUEST)
             assert client.status(7) == (0, "")
             client.send(frames.reset(1, Fault.CANCEL))

@@ -100,9 +100,9 @@ def test_connections_beyond_the_most_are_told_so_and_others_go_on(tmp_path: Path
         for one in inside:
             one.next(frames.SETTINGS)
         with Client(server.port, greet=False) as client:
-            told = client.next(frames.GOAWAY)
-            assert told.fault == Fault.ENHANCE_YOUR_CALM
-            assert b"too many connections" in told.payload
+            reply = client.next(frames.GOAWAY)
+            assert reply.fault == Fault.ENHANCE_YOUR_CALM
+            assert b"too many connections" in reply.payload
         with grpc.insecure_channel(server.address) as channel:
             with pytest.raises(grpc.RpcError) as wrong:
                 channel.unary_unary(PREDICT)(request(), timeout=60)

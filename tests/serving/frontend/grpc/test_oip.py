@@ -53,11 +53,11 @@ def test_the_server_and_its_models_are_ready(server: Served, client: Any) -> Non
 
 def test_metadata_says_what_a_model_takes(client: Any) -> None:
     assert client.get_server_metadata().name == "sublet"
-    told = client.get_model_metadata("half")
-    assert (told.name, list(told.versions)) == ("half", ["123"])
-    (x,) = told.inputs
+    reply = client.get_model_metadata("half")
+    assert (reply.name, list(reply.versions)) == ("half", ["123"])
+    (x,) = reply.inputs
     assert (x.name, x.datatype, list(x.shape)) == ("x", "FP32", [-1, 1])
-    assert [y.name for y in told.outputs] == ["y"]
+    assert [y.name for y in reply.outputs] == ["y"]
     config = client.get_model_config("half").config
     assert (config.name, [(i.name, i.data_type) for i in config.input]) == ("half", [("x", 11)])
     assert [(y.name, list(y.dims)) for y in config.output] == [("y", [-1, 1])]
@@ -87,18 +87,18 @@ def test_clients_neither_load_nor_unload(client: Any) -> None:
 
 
 def test_the_index_lists_every_version_with_its_state(client: Any) -> None:
-    told = [
+    reply = [
         (m.name, m.version, m.state, m.reason) for m in client.get_model_repository_index().models
     ]
-    assert ("half", "123", "READY", "") in told
-    assert ("half", "124", "UNAVAILABLE", "no such file") in told
+    assert ("half", "123", "READY", "") in reply
+    assert ("half", "124", "UNAVAILABLE", "no such file") in reply
 
 
 def test_infer_answers(client: Any) -> None:
     answer = client.infer("half", [_input("x", X, "FP32")], request_id="7")
     assert answer.as_numpy("y").tolist() == [[2.5], [3.0], [4.5]]
-    told = answer.get_response()
-    assert (told.id, told.model_name, told.model_version) == ("7", "half", "123")
+    reply = answer.get_response()
+    assert (reply.id, reply.model_name, reply.model_version) == ("7", "half", "123")
 
 
 def test_infer_takes_versions_wanted_outputs_and_a_signature(client: Any) -> None:
@@ -221,9 +221,9 @@ def _refusal(client: Any, model: str, inputs: list[Any], **named: Any) -> tuple[
 def test_bad_requests_are_refused(
     client: Any, model: str, given: Any, named: dict[str, Any], status: str, text: str
 ) -> None:
-    code, told = _refusal(client, model, [given], **named)
+    code, reply = _refusal(client, model, [given], **named)
     assert code == f"StatusCode.{status}"
-    assert text in told
+    assert text in reply
 
 
 def test_lengths_that_lie_are_refused(client: Any) -> None:
@@ -238,9 +238,9 @@ def test_lengths_that_lie_are_refused(client: Any) -> None:
 def test_shared_memory_is_refused_with_another_way(client: Any) -> None:
     given = triton.InferInput("x", [1, 1], "FP32")
     given.set_shared_memory("region", 4)
-    code, told = _refusal(client, "half", [given])
+    code, reply = _refusal(client, "half", [given])
     assert code == "StatusCode.UNIMPLEMENTED"
-    assert "sublet.connect" in told
+    assert "sublet.connect" in reply
 
 
 def test_a_stream_answers_each_request_in_order(server: Served) -> None:

@@ -360,11 +360,11 @@ def test_status_tells_each_version_the_newest_first(channel: grpc.Channel) -> No
     request = serving("GetModelStatusRequest")()
     request.model_spec.name = "half"
     answer = _ask(channel, MODELS + "GetModelStatus", request, "GetModelStatusResponse")
-    told = [
+    reply = [
         (s.version, s.state, s.status.error_code, s.status.error_message)
         for s in answer.model_version_status
     ]
-    assert told == [(124, 50, 13, "no such file"), (123, 30, 0, "")]
+    assert reply == [(124, 50, 13, "no such file"), (123, 30, 0, "")]
     request.model_spec.version.value = 9
     assert _refusal(channel, MODELS + "GetModelStatus", request) == (
         StatusCode.NOT_FOUND,

@@ -40,15 +40,15 @@ def test_messages_enums_maps_and_oneofs_become_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "answer"),
     [
         ("service S {}", "p.proto: service is not known here"),
         ("message M { int32 a 1; }", "p.proto: expected =, found 1"),
         ("message M { int32 a = 1;", "p.proto ends too early"),
     ],
 )
-def test_mistakes_are_told_with_the_file(text: str, told: str) -> None:
-    with pytest.raises(SyntaxError, match=told):
+def test_mistakes_are_told_with_the_file(text: str, answer: str) -> None:
+    with pytest.raises(SyntaxError, match=answer):
         language.read("p.proto", text)
 
 

@@ -101,7 +101,7 @@ def test_a_truth_value_is_one_whatever_byte_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proto", "told"),
+    ("proto", "answer"),
     [
         (_proto(1, (3,), tensor_content=b"12345678"), "8 bytes; its shape and type take 12"),
         (_proto(1, (1,), float_val=[b"12345678"]), "2 values; its shape takes 1"),
@@ -123,8 +123,8 @@ def test_a_truth_value_is_one_whatever_byte_says_so() -> None:
         (_proto(STRING, (1,), tensor_content=b"\xff" * 20), "damaged"),
     ],
 )
-def test_lengths_that_lie_are_refused_before_memory_is_taken(proto: Any, told: str) -> None:
-    assert told in _refusal(proto)
+def test_lengths_that_lie_are_refused_before_memory_is_taken(proto: Any, answer: str) -> None:
+    assert answer in _refusal(proto)
 
 
 def test_an_unknown_rank_is_refused() -> None:

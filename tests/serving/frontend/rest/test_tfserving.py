@@ -124,15 +124,15 @@ def test_examples_are_classified_and_regressed(client: Client) -> None:
 
 def test_the_status_of_a_model_tells_of_each_version(client: Client) -> None:
     good = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-    told = {"model_version_status": [{"version": "123", **good}]}
+    answer = {"model_version_status": [{"version": "123", **good}]}
     for path in ("", "/versions/123", "/labels/stable"):
-        assert client.ask("GET", f"/v1/models/half_plus_two{path}").json == told
+        assert client.ask("GET", f"/v1/models/half_plus_two{path}").json == answer
     both = client.ask("GET", "/v1/models/mixed").json["model_version_status"]
     assert [each["version"] for each in both] == ["2", "1"]
 
 
 def test_the_metadata_of_a_model_are_its_signatures(client: Client) -> None:
-    told = client.ask("GET", "/v1/models/untold/versions/7/metadata").json
+    answer = client.ask("GET", "/v1/models/untold/versions/7/metadata").json
     tensor = {
         "dtype": "DT_FLOAT",
         "tensor_shape": {
@@ -140,7 +140,7 @@ def test_the_metadata_of_a_model_are_its_signatures(client: Client) -> None:
             "unknown_rank": False,
         },
     }
-    assert told == {
+    assert answer == {
         "model_spec": {"name": "untold", "signature_name": "", "version": "7"},
         "metadata": {
             "signature_def": {
@@ -156,8 +156,8 @@ def test_the_metadata_of_a_model_are_its_signatures(client: Client) -> None:
         },
     }
     unknown = client.ask("GET", "/v1/models/texts/metadata").json
-    told = unknown["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["t"]
-    assert told["tensor_shape"] == {"dim": [], "unknown_rank": True}
+    answer = unknown["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["t"]
+    assert answer["tensor_shape"] == {"dim": [], "unknown_rank": True}
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,7 @@ DRAIN_PING = b"draining"
 
 
 class Conversation:
-    """The connection's, from its first byte to its last. It raises ConnectionFault, and has to be
-    ended then."""
+    """One connection, from its first byte to its last. After a ConnectionFault it must be ended."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Conversation:
         self.sender = Sender(transport, loop, self._answered)
         self.settled = False  # Whether the client has sent its settings.
         self.draining = False
-        """Whether it was told that no more calls are taken."""
+        """Whether the client knows that no more calls are taken."""
         self.calls = 0  # Begun by the client.
         self._transport = transport
         self._loop = loop
@@ -125,7 +124,7 @@ class Conversation:
             self.sender.put(frames.frame(frames.PING, 0, 0, DRAIN_PING))
 
     def end(self, wrong: ConnectionFault | None = None) -> None:
-        """It is over: why, if the client can still be told. Nobody waits for its calls."""
+        """End it, and tell the client why, if it still listens. Nobody waits for its calls."""
         self._over = True
         if wrong is not None:
             self.sender.put(frames.goaway(self._last, wrong.fault, str(wrong)))

@@ -16,8 +16,8 @@ LARGE = 1 << 16
 _BEGINNING = 1024
 """Bytes of a large message that are there when its memory is chosen."""
 _LEAST = 1 << 18
-"""What a large message counts for, however little of it has come: it has a mapping of its own, of
-which a process has some ten thousand."""
+"""What a large message counts for, however little of it has come: it has a mapping of its own,
+of which a process has some ten thousand."""
 
 
 class Incoming:

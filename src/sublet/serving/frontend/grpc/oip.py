@@ -26,7 +26,7 @@ _REQUEST = inference("ModelInferRequest")
 _EXTENSIONS = ("model_configuration", "statistics")
 
 
-class Inference:
+class InferenceService:
     """inference.GRPCInferenceService."""
 
     def __init__(self, backend: ModelBackend, health: Health) -> None:

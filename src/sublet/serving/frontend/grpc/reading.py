@@ -16,8 +16,8 @@ LARGEST_CONTROL = 16384  # Bytes of a frame that is not data.
 Data = bytes | memoryview
 Whole = Callable[[int, int, int, bytes], None]  # Takes a frame: kind, flags, stream, payload.
 Piece = Callable[[int, Data | None, int, bool], None]
-"""Takes a piece of data: stream, bytes or None if they are in their place already, what they cost
-of the window, whether it is the last."""
+"""Takes a piece of data: its stream, its bytes or None if they are in their place, what it costs
+of the window, and whether it is the last."""
 
 
 class NotHttp2(Exception):
@@ -135,7 +135,7 @@ class Blocks:
     def __init__(self) -> None:
         self._decoder = hpack.Decoder()
         self.begun: tuple[int, int, bytearray] | None = None
-        """Stream, flags and bytes of headers that are not complete: until they are, no other frame
+        """Stream, flags and bytes of incomplete headers: until they are complete, no other frame
         may come."""
 
     def begin(self, flags: int, stream: int, payload: bytes) -> Block | None:

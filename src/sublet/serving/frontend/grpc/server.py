@@ -11,14 +11,14 @@ from sublet.serving.frontend.acceptor import Acceptor
 from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE, Methods
 from sublet.serving.frontend.grpc.connection import BUFFER, Connection
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.oip import Inference
-from sublet.serving.frontend.grpc.tfserving import Models, Prediction
+from sublet.serving.frontend.grpc.oip import InferenceService
+from sublet.serving.frontend.grpc.tfserving import ModelService, PredictionService
 from sublet.serving.frontend.limits import Limits, MemoryBudget
 from sublet.serving.frontend.model_backend import ModelBackend
 
 _BACKLOG = 1024
 _REFUSED = 32
-"""Connections too many that are told so; more are hung up on."""
+"""Connections beyond the limit that get an answer; more are closed at once."""
 
 
 class GrpcServer:
@@ -39,10 +39,10 @@ class GrpcServer:
         self.access = Access() if access is None else access
         self.buffer = memoryview(bytearray(BUFFER))
         self.methods: Methods = {
-            **Prediction(backend).methods(),
-            **Models(backend).methods(),
+            **PredictionService(backend).methods(),
+            **ModelService(backend).methods(),
             **self.health.methods(),
-            **Inference(backend, self.health).methods(),
+            **InferenceService(backend, self.health).methods(),
         }
         self.connections: set[Connection] = set()
         self.streams = 0
@@ -60,8 +60,7 @@ class GrpcServer:
     async def listen(
         self, sockets: Sequence[socket.socket], secure: ssl.SSLContext | None = None
     ) -> None:
-        """Take in clients on bound TCP or Unix sockets; `drain` closes them. `secure` is for
-        TCP."""
+        """Accept clients on bound TCP or Unix sockets; `drain` closes them. `secure` is for TCP."""
         self._acceptor.open(sockets, _BACKLOG, secure)
         if self._timer is None:
             self._sweep()

@@ -161,7 +161,7 @@ class Stream:
         return message
 
     def _account(self) -> None:
-        """Take of the room what waits here, or give back what does not any more."""
+        """Take of the memory budget what waits here, or give back what does not any more."""
         if self.dropped:
             return
         held = self._incoming.cost + sum(map(len, self.out.queue))
@@ -221,7 +221,7 @@ class Stream:
         self._account()
 
     def _hold(self) -> None:
-        """Count what the client does not take yet. If there is no room for it, it is not kept."""
+        """Count what the client does not take yet. What does not fit into the budget is dropped."""
         try:
             self._account()
         except ServingError as wrong:

@@ -33,7 +33,7 @@ _SIGNATURE_DEF = "signature_def"
 _PREDICT = serving("PredictRequest")
 
 
-class Prediction:
+class PredictionService:
     """tensorflow.serving.PredictionService."""
 
     def __init__(self, backend: ModelBackend) -> None:
@@ -181,11 +181,7 @@ class Prediction:
             return _bytes(response)
 
     async def _run(
-        self,
-        version: Version,
-        name: str,
-        given: list[bytes],
-        deadline: float | None,
+        self, version: Version, name: str, given: list[bytes], deadline: float | None
     ) -> Arrays:
         """Examples through a signature.
 
@@ -225,7 +221,7 @@ def _bytes(response: Any) -> bytes:
     return data
 
 
-class Models:
+class ModelService:
     """tensorflow.serving.ModelService."""
 
     def __init__(self, backend: ModelBackend) -> None:

@@ -20,13 +20,7 @@ from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
 from sublet.serving.frontend.rest.heads import Heads, check_beginning
-from sublet.serving.frontend.rest.messages import (
-    Body,
-    Head,
-    Refused,
-    Reply,
-    Request,
-)
+from sublet.serving.frontend.rest.messages import Body, Head, Refused, Reply, Request
 
 _LARGE = 64 * 1024
 """From here a reply's body is not copied behind its first lines."""

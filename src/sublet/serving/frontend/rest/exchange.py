@@ -72,8 +72,7 @@ class Exchange:
 
 
 def server_error(failed: Exception) -> Reply:
-    """The reply when something failed that should not have. The cause is for the server's log
-    only: it may name anything."""
+    """The reply to a bug. The cause is for the server's log only: it may name anything."""
     log.error("a request failed; this is a bug, please report it", exc_info=failed)
     return messages.error(500, "The server failed. Its log says how.")
 

@@ -26,7 +26,7 @@ _CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
 _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
 
 
-class Inference:
+class OipApi:
     def __init__(self, backend: ModelBackend, calls: ModelCalls) -> None:
         self._backend = backend
         self._calls = calls
@@ -109,7 +109,7 @@ class Inference:
         split = request.head.split
         body = request.body
         if split is not None and split > len(body):
-            raise invalid_argument("Inference-Header-Content-Length is larger than the body.")
+            raise invalid_argument("OipApi-Header-Content-Length is larger than the body.")
         version = self._calls.find(target)
         self._backend.admit(version)
         document = documents.parse(body if split is None else body[:split])
@@ -191,7 +191,4 @@ def _healthy(request: Request) -> Reply:
     return Reply(200, b"")
 
 
-_PLAIN: Mapping[str, Answerer] = {
-    "/v2": _server,
-    "/v2/health/live": _healthy,
-}
+_PLAIN: Mapping[str, Answerer] = {"/v2": _server, "/v2/health/live": _healthy}

@@ -140,11 +140,7 @@ def outcome(
         classes = asked.get("classification", 0)
         if type(classes) is int and classes > 0 and array.dtype.kind != "O":
             array, kind = _best(array, classes), KINDS[STRING]
-        output: dict[str, Any] = {
-            "name": name,
-            "datatype": kind.triton,
-            "shape": list(array.shape),
-        }
+        output: dict[str, Any] = {"name": name, "datatype": kind.triton, "shape": list(array.shape)}
         if asked.get("binary_data", all_raw) is True:
             parts.append(raw_contents(array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}

@@ -8,8 +8,8 @@ from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Head, Reply, Request
-from sublet.serving.frontend.rest.oip import Inference
-from sublet.serving.frontend.rest.tfserving import Answerer, TfServing
+from sublet.serving.frontend.rest.oip import OipApi
+from sublet.serving.frontend.rest.tfserving import Answerer, TfServingApi
 
 METRICS = "/monitoring/prometheus/metrics"
 _METRICS_KIND = b"text/plain; version=0.0.4; charset=utf-8"
@@ -29,8 +29,8 @@ class Router:
         self._backend = backend
         self._metrics_path = metrics
         self._calls = ModelCalls(backend, limits)
-        self._tfserving = TfServing(backend, self._calls)
-        self._oip = Inference(backend, self._calls)
+        self._tfserving = TfServingApi(backend, self._calls)
+        self._oip = OipApi(backend, self._calls)
         self._routes: dict[tuple[str, str], Answerer] = {}
 
     def handle(self, request: Request) -> Reply | Pending:

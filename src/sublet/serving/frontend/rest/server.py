@@ -16,7 +16,7 @@ from sublet.serving.frontend.rest.router import Router
 
 _BACKLOG = 1024
 _REFUSED = 32
-"""Connections too many that are told so; more are hung up on."""
+"""Connections beyond the limit that get an answer; more are closed at once."""
 
 
 class Server:
@@ -54,8 +54,7 @@ class Server:
         self._acceptor.open(sockets, _BACKLOG, secure)
 
     async def drain(self, seconds: float) -> bool:
-        """Take no new connections, finish what runs; what takes longer than that is ended. Says
-        whether all of it ended in time."""
+        """Accept nobody, finish what runs, end what takes longer; whether all ended in time."""
         self.draining = True
         self._shut()
         for connection in self.connections:

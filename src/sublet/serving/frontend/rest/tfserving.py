@@ -38,7 +38,7 @@ class Target(NamedTuple):
     label: str | None = None
 
 
-class TfServing:
+class TfServingApi:
     """The API. What is wrong with a request is said in TensorFlow Serving's words."""
 
     def __init__(self, backend: ModelBackend, calls: ModelCalls) -> None:

@@ -48,7 +48,8 @@ def _counts(launcher: LauncherHarness) -> None:
 
 
 def _pause(launched: LaunchedAttempt) -> None:
-    """One that stands because it is not its turn is not paused yet: that is written down first."""
+    """One that stands because its share of the time is over is not paused yet: that is written down
+    first."""
     launched.call("pause", True)
     wait_for(lambda: _paused(launched) and launched.stands(), "it stands")
 
@@ -58,7 +59,7 @@ def _paused(launched: LaunchedAttempt) -> bool:
 
 
 @pytest.fixture(params=["group", "signals"])
-def any_shop(launcher: LauncherHarness, request: pytest.FixtureRequest) -> LauncherHarness:
+def any_launcher(launcher: LauncherHarness, request: pytest.FixtureRequest) -> LauncherHarness:
     """With a control group where the machine has one, and always without one."""
     if request.param == "signals":
         launcher.fire()
@@ -70,33 +71,33 @@ def any_shop(launcher: LauncherHarness, request: pytest.FixtureRequest) -> Launc
     return launcher
 
 
-def test_a_paused_program_stands_and_goes_on_where_it_was(any_shop: LauncherHarness) -> None:
-    launched = any_shop.start("1.1", COUNT)
-    _counts(any_shop)
+def test_a_paused_program_stands_and_goes_on_where_it_was(any_launcher: LauncherHarness) -> None:
+    launched = any_launcher.start("1.1", COUNT)
+    _counts(any_launcher)
     _pause(launched)
-    before = _size(any_shop)
+    before = _size(any_launcher)
     assert launched.stands()
-    assert _size(any_shop) == before
+    assert _size(any_launcher) == before
     launched.call("pause", False)
-    _counts(any_shop)
+    _counts(any_launcher)
     assert launched.members()
 
 
-def test_a_tree_that_forks_meanwhile_does_not_escape(any_shop: LauncherHarness) -> None:
+def test_a_tree_that_forks_meanwhile_does_not_escape(any_launcher: LauncherHarness) -> None:
     """Neither do children that have left for a session of their own."""
-    launched = any_shop.start("1.1", FORK)
+    launched = any_launcher.start("1.1", FORK)
     wait_for(lambda: len(launched.members()) > 20, "it has forked a lot")
     _pause(launched)
 
     def rests() -> bool:
-        before = (_size(any_shop), sorted(launched.members()))
+        before = (_size(any_launcher), sorted(launched.members()))
         time.sleep(0.1)
-        return (_size(any_shop), sorted(launched.members())) == before
+        return (_size(any_launcher), sorted(launched.members())) == before
 
     # What we look at may be forked behind our back, as it may behind the keeper's.
     wait_for(rests, "nothing of it writes or forks any more")
     launched.call("pause", False)
-    _counts(any_shop)
+    _counts(any_launcher)
 
 
 @pytest.fixture
@@ -111,36 +112,38 @@ def sleeper() -> Iterator[int]:
 def test_a_child_that_moves_up_the_tree_during_a_look_is_not_missed(sleeper: int) -> None:
     """Its parent ends just then: the look finds neither."""
     looks: Iterator[list[int]] = iter([[]])
-    brake = Pause(lambda: next(looks, [sleeper]), None)
-    brake.pause(True)
-    brake.turn(time.monotonic())
-    wait_for(lambda: process_tree.stands(sleeper), "it stands after this one turn")
+    pause = Pause(lambda: next(looks, [sleeper]), None)
+    pause.pause(True)
+    pause.tick(time.monotonic())
+    wait_for(lambda: process_tree.stands(sleeper), "it stands after this one tick")
 
 
-def test_what_others_have_stopped_stays_stopped_after_a_pause(any_shop: LauncherHarness) -> None:
+def test_what_others_have_stopped_stays_stopped_after_a_pause(
+    any_launcher: LauncherHarness,
+) -> None:
     code = (
         "import subprocess, os, signal, time\n"
         "child = subprocess.Popen(['sleep', '1000'])\n"
         "os.kill(child.pid, signal.SIGSTOP)\n"
         "print('child', child.pid, '.', flush=True)\n" + COUNT
     )
-    launched = any_shop.start("1.1", code)
+    launched = any_launcher.start("1.1", code)
     launched.says("up")
     child = int(launched.log.read_text().split()[1])
     _pause(launched)
     launched.call("pause", False)
-    _counts(any_shop)
+    _counts(any_launcher)
     assert Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_a_paused_program_can_be_stopped_and_still_saves(any_shop: LauncherHarness) -> None:
+def test_a_paused_program_can_be_stopped_and_still_saves(any_launcher: LauncherHarness) -> None:
     """It is woken to hear SIGTERM, and the reason comes through as given."""
     code = (
         "import signal, sys\n"
         "def save(*_): print('saved', flush=True); sys.exit(3)\n"
         "signal.signal(signal.SIGTERM, save)\n" + COUNT
     )
-    launched = any_shop.start("1.1", code)
+    launched = any_launcher.start("1.1", code)
     launched.says("up")
     _pause(launched)
     launched.call("stop", "preempted", 60.0)
@@ -149,28 +152,32 @@ def test_a_paused_program_can_be_stopped_and_still_saves(any_shop: LauncherHarne
     assert b"saved" in launched.log.read_bytes()
 
 
-def test_a_pause_outlives_the_broker_and_a_later_one_can_end_it(any_shop: LauncherHarness) -> None:
-    launched = any_shop.start("1.1", COUNT)
-    _counts(any_shop)
+def test_a_pause_outlives_the_broker_and_a_later_one_can_end_it(
+    any_launcher: LauncherHarness,
+) -> None:
+    launched = any_launcher.start("1.1", COUNT)
+    _counts(any_launcher)
     _pause(launched)
-    any_shop.fire()
-    any_shop.hire()
-    any_shop.call("adopt", "1.1")
-    any_shop.await_report("started", "1.1")
+    any_launcher.fire()
+    any_launcher.hire()
+    any_launcher.call("adopt", "1.1")
+    any_launcher.await_report("started", "1.1")
     assert launched.stands()
     launched.call("pause", False)
-    _counts(any_shop)
+    _counts(any_launcher)
 
 
-def test_a_pause_outlives_its_keeper_and_the_program_does_too(any_shop: LauncherHarness) -> None:
+def test_a_pause_outlives_its_keeper_and_the_program_does_too(
+    any_launcher: LauncherHarness,
+) -> None:
     """The kernel would hang up on it; the broker takes over, and it ends only when it is told."""
-    launched = any_shop.start("1.1", COUNT)
-    _counts(any_shop)
+    launched = any_launcher.start("1.1", COUNT)
+    _counts(any_launcher)
     _pause(launched)
     launched.kill_keeper()
     wait_for(launched.stands, "it stands again")
     launched.call("pause", False)
-    _counts(any_shop)
+    _counts(any_launcher)
     launched.call("pause", True)
     wait_for(launched.stands, "it stands once more")
     launched.call("stop", "cancelled", 60.0)
@@ -190,14 +197,14 @@ def test_in_turns_a_program_stands_and_runs_until_they_are_over(launcher: Launch
 
 
 def test_a_turn_is_divided_as_it_was_asked(sleeper: int) -> None:
-    brake = Pause(lambda: [sleeper], None)
-    brake.duty(0.2)
-    brake.turn(10.0)
+    pause = Pause(lambda: [sleeper], None)
+    pause.duty(0.2)
+    pause.tick(10.0)
     wait_for(lambda: process_tree.stands(sleeper), "it stands")
-    assert brake.due == pytest.approx(10.08)
-    brake.turn(11.0)
+    assert pause.due == pytest.approx(10.08)
+    pause.tick(11.0)
     wait_for(lambda: not process_tree.stands(sleeper), "it runs")
-    assert brake.due == pytest.approx(11.02)
+    assert pause.due == pytest.approx(11.02)
 
 
 @pytest.mark.parametrize("broker", ["lives", "dies first"])

@@ -108,10 +108,10 @@ def test_where_the_idle_class_is_refused_nice_takes_its_place(
 
     def body() -> None:
         me = threading.get_native_id()
-        monkeypatch.setattr(scheduling, "_weigh", lambda _: True)
+        monkeypatch.setattr(scheduling, "_lower_autogroup", lambda _: True)
         monkeypatch.setattr(process_tree, "threads", lambda _: [me])
         monkeypatch.setattr(os, "sched_setscheduler", refuse)
-        scheduling.SchedulingClass(lambda: [1], scheduling.OPPORTUNISTIC).turn(0.0)
+        scheduling.SchedulingClass(lambda: [1], scheduling.OPPORTUNISTIC).tick(0.0)
         found.append(os.getpriority(os.PRIO_PROCESS, me))
 
     thread = threading.Thread(target=body)

@@ -127,7 +127,7 @@ def test_a_hole_that_was_made_in_part_is_made_whole_by_the_next(tmp_path: Path) 
     with path.open("rb+") as file:
         output_files.punch(file.fileno(), 16 * MiB, 4 * MiB)
     bound = output_files.SizeLimit([str(path)], 24 * MiB)
-    bound.turn(bound.due)
+    bound.tick(bound.due)
     bound.close()
     assert _on_disk(path) <= 24 * MiB
 
@@ -194,7 +194,7 @@ def test_who_bounds_it_later_goes_on_from_the_hole(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(piece)
         bound = output_files.SizeLimit([str(path)], 4 * MiB)
-        bound.turn(bound.due)
+        bound.tick(bound.due)
         bound.close()
     data, missing = _whole(path)
     assert len(data) + missing == len(written)
@@ -210,7 +210,7 @@ def test_where_no_holes_can_be_made_the_first_part_stays_and_the_loss_is_told(
     path = tmp_path / "1.1.log"
     path.write_bytes(b"a" * (3 * MiB))
     bound = output_files.SizeLimit([str(path)], MiB, hole=lambda *_: False)
-    bound.turn(bound.due)
+    bound.tick(bound.due)
     with path.open("ab") as file:
         file.write(b"later")
     bound.close()
@@ -240,7 +240,7 @@ def test_a_follower_never_reads_a_hole_as_output_while_it_is_made(tmp_path: Path
             else:
                 missing += piece.size
             if number == 20:
-                bound.turn(bound.due)
+                bound.tick(bound.due)
     bound.close()
     assert missing > 0
     assert data + missing == 8 * MiB

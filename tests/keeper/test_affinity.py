@@ -6,7 +6,7 @@ import os
 import pytest
 
 from sublet.keeper import process_tree
-from sublet.keeper.affinity import Affinity
+from sublet.keeper.scheduling import Affinity
 from sublet.policy.opportunistic import WORKS
 from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
@@ -111,7 +111,7 @@ def test_what_a_thread_chose_within_its_part_is_left_alone() -> None:
         held.confine(ALL)
         assert sorted(os.sched_getaffinity(0)) == ALL
         os.sched_setaffinity(0, ALL[-1:])
-        held.turn(0.0)
+        held.tick(0.0)
         assert sorted(os.sched_getaffinity(0)) == ALL[-1:]
         held.confine(ALL[:1])
         assert sorted(os.sched_getaffinity(0)) == ALL[:1]
