@@ -40,7 +40,7 @@ class Load:
     order: tuple[int, ...] = ()
     """Which of them comes when, over and over; one after the other if nothing is said."""
     path: str = ""
-    """Of the gRPC method."""
+    """The path of the gRPC method."""
     connections: int = 32
     warm: float = 0.5
     """Seconds that are not counted."""
@@ -69,12 +69,12 @@ class Heard:
 
     @property
     def rate(self) -> float:
-        """Answered per second."""
+        """Answers per second."""
         return self.answered / self.seconds
 
     @property
     def body(self) -> bytes:
-        """One answer."""
+        """The body of one answer, to compare."""
         return base64.b64decode(self.sample)
 
 
@@ -114,7 +114,7 @@ def heard(child: "subprocess.Popen[bytes]", timeout: float = 300) -> Heard:
 
 
 def call(load: Load) -> Heard:
-    """One client, to its end."""
+    """Run one client process to its end."""
     return heard(start(load))
 
 

@@ -172,7 +172,7 @@ class _Trainer:
         processes.wait_for(lambda: self.steps() >= 1, "the first step")
 
     def steps(self) -> int:
-        """So many until now."""
+        """How many steps the program has made until now."""
         count: int = struct.unpack("q", self._counter.read_bytes().ljust(8, b"\0"))[0]
         return count
 

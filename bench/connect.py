@@ -30,7 +30,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Calls:
-    """Four clients in one round."""
+    """What four clients did in one round."""
 
     rate: Mapping[str, float]
     """Calls per second of all, by model."""

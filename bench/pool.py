@@ -160,7 +160,7 @@ def _training_bars(drives: Mapping[str, Sequence[Drive]]) -> Iterator[Bar]:
 
 
 def hold(mark: str) -> None:
-    """Train, say so, and stay."""
+    """Train, tell the parent, and hold the memory."""
     perform("short_job", f"{mark}.stamp")
     Path(mark).touch()
     signal.pause()
@@ -214,7 +214,7 @@ def _held_bars(held: Mapping[str, float]) -> Iterator[Bar]:
 
 
 def nothing() -> None:
-    """An empty call."""
+    """The empty call that is timed."""
 
 
 def glance(array: Any) -> float:

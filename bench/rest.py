@@ -14,18 +14,18 @@ _COMMANDS = ("--help", "status")
 
 @dataclass(frozen=True)
 class AtRest:
-    """One process while nothing runs."""
+    """What one process uses while nothing runs."""
 
     rss: int
     pss: int
     cpu: float
-    """Seconds on a processor."""
+    """Processor seconds used."""
     over: float
-    """In so many seconds."""
+    """The seconds for which it was watched."""
 
     @property
     def share(self) -> float:
-        """Of one core."""
+        """The share of one core that it used."""
         return self.cpu / self.over
 
 

@@ -57,7 +57,7 @@ class Sandbox:
             raise processes.Failed(f"the nursery is not warm: {states}")
 
     def status(self) -> dict[str, Any]:
-        """What `sublet status --json` tells."""
+        """The document of `sublet status --json`."""
         ran = subprocess.run(
             [SUBLET, "status", "--json"],
             env=self.env,

@@ -116,7 +116,7 @@ def pytriton(
 def bare_http(
     home: Sandbox, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
 ) -> Iterator[Server]:
-    """The limit for REST."""
+    """A bare HTTP server: the limit for REST."""
     (http,) = ports(1)
     words: list[str | Path] = [
         sys.executable,
@@ -132,7 +132,7 @@ def bare_http(
 def bare_grpc(
     home: Sandbox, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
 ) -> Iterator[Server]:
-    """grpc.aio and nothing else."""
+    """A bare `grpc.aio` server: the limit for gRPC."""
     (grpc,) = ports(1)
     words: list[str | Path] = [
         sys.executable,

@@ -52,10 +52,10 @@ KINDS = ("rest 1", "rest 4", "grpc 1", "grpc 4")
 
 @dataclass(frozen=True)
 class Stay:
-    """One server in one round."""
+    """The figures of one server in one round."""
 
     heard: Mapping[str, callers.Heard]
-    """By kind."""
+    """What clients saw, by kind of call."""
     pss: int
     started: float
 

@@ -50,7 +50,7 @@ KINDS: dict[str, Callable[[], keras.Model]] = {
 
 
 def main(directory: str, *names: str) -> None:
-    """Export them."""
+    """Export all models, with an example for each."""
     keras.utils.set_random_seed(0)
     for name in names:
         model = KINDS[name]()

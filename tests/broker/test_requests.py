@@ -32,8 +32,8 @@ from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
 from sublet.wire import messages
 from support.client import Client
+from support.fakes import FakeClock, PuppetBackend
 from support.jobs import KEEPER, WORKER, job, lease
-from support.puppet import HandClock, PuppetBackend
 
 DAY = 86400.0
 
@@ -41,7 +41,7 @@ DAY = 86400.0
 class Office:
     """A broker and its desk for clients."""
 
-    def __init__(self, root: Path, clock: HandClock) -> None:
+    def __init__(self, root: Path, clock: FakeClock) -> None:
         home = Home(root)
         home.make()
         self.clock = clock
@@ -127,12 +127,12 @@ def wanted(**fields: object) -> JobSpec:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def office(tmp_path: Path, clock: HandClock) -> Iterator[Office]:
+def office(tmp_path: Path, clock: FakeClock) -> Iterator[Office]:
     made = Office(tmp_path / "home", clock)
     yield made
     made.close()
@@ -309,7 +309,7 @@ def test_an_environment_that_no_program_can_have_is_refused(office: Office) -> N
 
 @pytest.mark.parametrize("jump", [-DAY, DAY])
 def test_a_wall_clock_that_is_set_decides_nothing(
-    office: Office, clock: HandClock, jump: float
+    office: Office, clock: FakeClock, jump: float
 ) -> None:
     """Not who is first, not for how long one is put off, not how long it waited."""
     first, second = office.submit()[0], office.submit()[0]
@@ -331,7 +331,7 @@ def test_a_wall_clock_that_is_set_decides_nothing(
     assert held.waited == 5.0
 
 
-def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: HandClock) -> None:
+def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: FakeClock) -> None:
     office = Office(tmp_path / "home", clock)
     number = office.submit()[0]
     office.run(number)
@@ -346,7 +346,7 @@ def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: Ha
     later.close()
 
 
-def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: HandClock) -> None:
+def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: FakeClock) -> None:
     office = Office(tmp_path / "home", clock)
     office.submit()
     office.ask(messages.JobAction("pause", (1,)))
@@ -377,7 +377,7 @@ def test_a_lease_for_a_process_needs_the_process_and_no_program(office: Office) 
 
 
 def test_what_was_asked_of_a_job_that_was_being_started_is_known_to_the_next_broker(
-    tmp_path: Path, clock: HandClock
+    tmp_path: Path, clock: FakeClock
 ) -> None:
     """Its worker never came: it waits, paused, or is cancelled."""
     office = Office(tmp_path / "home", clock)
@@ -524,7 +524,7 @@ def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
 
 
 def test_the_next_broker_knows_who_is_within_whom(
-    office: Office, outer: messages.Under, clock: HandClock, tmp_path: Path
+    office: Office, outer: messages.Under, clock: FakeClock, tmp_path: Path
 ) -> None:
     office.start(outer)
     office.broker.commit()

@@ -22,8 +22,8 @@ from sublet.reactor import Reactor
 from sublet.units import MiB
 from sublet.wire import messages
 from support.client import Client
+from support.fakes import FakeClock, FakeProbe, PuppetBackend
 from support.jobs import device, job
-from support.puppet import FakeProbe, HandClock, PuppetBackend
 
 SPEC = replace(
     job().spec,
@@ -42,7 +42,7 @@ class Office:
         self.reactor = Reactor()
         self.backend = PuppetBackend()
         ledger, probe = Ledger.open(self.home.ledger), FakeProbe(device(capacity=2048 * MiB))
-        self.broker = Broker(self.reactor, self.home, ledger, probe, HandClock(), self.backend)
+        self.broker = Broker(self.reactor, self.home, ledger, probe, FakeClock(), self.backend)
         self.client = Client(self.reactor)
         self.view = View(0, {}, {})
         self.updates: list[messages.Update] = []

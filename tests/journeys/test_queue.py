@@ -374,7 +374,7 @@ def test_of_many_that_a_broker_leaves_waiting_the_first_are_named_and_the_others
 def test_an_opportunistic_job_leaves_processors_to_a_guaranteed_one_while_that_one_works(
     new_sandbox: NewSandbox,
 ) -> None:
-    """A pause is no work."""
+    """A paused one does not work."""
     sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
     every = os.sched_getaffinity(0)
     polite = shell(sandbox, HOLD.format("go"), "--opportunistic")

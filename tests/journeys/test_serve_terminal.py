@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Showing:
-    """A `sublet serve` for people."""
+    """A `sublet serve` without --json, and what it prints."""
 
     def __init__(self, sandbox: Sandbox, *words: str) -> None:
         self.process: subprocess.Popen[str] = sandbox.start(
