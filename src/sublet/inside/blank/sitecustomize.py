@@ -1,1 +1,1 @@
-"""Nothing: a nursery leaves the user's `sitecustomize` to its programs (`inside.program`)."""
+"""Nothing: a nursery leaves the user's `sitecustomize` to its programs (`inside.warm_start.program`)."""
