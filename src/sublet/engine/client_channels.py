@@ -229,14 +229,14 @@ def text(record: Record, data: bytes) -> str:
 def pack(arrays: list[Array]) -> tuple[bytes, list[Any], int, tuple[int, ...]]:
     """Heads, the pieces behind them, the size of all, and the memory for what is large."""
     heads, refs, pieces, beside = [], [], [], []
-    room, size, large = records.INLINE, 0, 0
+    left, size, large = records.INLINE, 0, 0
     for array in arrays:
         number = tensors.number_of(array.dtype)
         raw = tensors.data(array, number)
         nbytes = len(raw) if number == tensors.DT_STRING else raw.nbytes
-        place = INLINE if nbytes <= room else BESIDE
+        place = INLINE if nbytes <= left else BESIDE
         if place == INLINE:
-            room -= nbytes
+            left -= nbytes
             fill = tensors.pad(nbytes)
             pieces += [raw, bytes(fill)] if fill else [raw]
             size += nbytes + fill

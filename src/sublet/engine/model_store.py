@@ -40,7 +40,7 @@ class Taken(NamedTuple):
     """Bytes of the pool that a call took."""
 
     bytes: int
-    room: int  # Bytes that there were for it.
+    available: int  # Bytes that there were for it.
 
 
 class ModelStore:
@@ -193,7 +193,7 @@ class ModelStore:
 
     def _load(self, entry: ModelEntry, began: float) -> Loaded:
         opening = self._opening(entry)
-        with self._residents.room(entry, began) as hand_over:
+        with self._residents.reserved(entry, began) as hand_over:
             try:
                 return self._open(entry, opening, hand_over)
             except BaseException as error:

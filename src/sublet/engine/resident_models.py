@@ -45,23 +45,23 @@ class Residents:
         self._on_event = on_event
         self._clock = clock
         self._meter = meter
-        self._turn = threading.Lock()
+        self._load_lock = threading.Lock()
         """Whoever has it makes room and loads: one at a time, so that figures can be believed."""
         limit = meter.limit or 0
         self._reserve = paging.Reserve(min(limit // 8, _LEAST_RESERVE), limit // 2)
 
     @contextlib.contextmanager
-    def room(self, entry: ModelEntry, began: float) -> Iterator[Callable[[], None]]:
+    def reserved(self, entry: ModelEntry, began: float) -> Iterator[Callable[[], None]]:
         """Reserve the memory that a model will take; waits while all others are busy. Loads one
         at a time, unless what is yielded is called: it lets the next one load."""
-        self._turn.acquire()
+        self._load_lock.acquire()
         early = False
 
         def hand_over() -> None:
             nonlocal early
             if not early:
                 early = True
-                self._turn.release()
+                self._load_lock.release()
 
         try:
             self._make_room(entry, began)
@@ -70,7 +70,7 @@ class Residents:
             if not entry.stuck:
                 entry.claimed = 0
             if not early:
-                self._turn.release()
+                self._load_lock.release()
 
     def drop(self, entry: ModelEntry) -> None:
         """Give its memory back. Calls that run come to their end first."""
@@ -101,7 +101,7 @@ class Residents:
         """The most that was in use since the last call; None while something is loaded. So much
         of it as was for computing is left free from now on."""
         peak = self._meter.take_peak()
-        if peak is None or self._turn.locked():
+        if peak is None or self._load_lock.locked():
             return None
         with self._lock:
             held = sum(resident.bytes for resident in self._all())
