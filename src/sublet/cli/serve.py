@@ -58,10 +58,8 @@ _REFUSED = {
 
 
 class _Serve(click.Command):
-    """Takes switches as TensorFlow Serving does: `--enable_batching` and `--enable_batching=true`.
-
-    And words with dashes or underscores alike.
-    """
+    """Takes switches as TensorFlow Serving does, `--enable_batching` and
+    `--enable_batching=true`, with dashes or underscores alike."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = []

@@ -99,10 +99,8 @@ class ModelStore:
         return entry.loaded
 
     def load(self, name: str, version: int) -> Loaded:
-        """The version, in memory; others are evicted if need be. Waits while all of them are busy.
-
-        A ServingError says why it cannot be.
-        """
+        """The version, in memory; others are evicted if need be. Waits while all of them are
+        busy. A ServingError says why it cannot be loaded."""
         entry = self._entry(name, version)
         began = self._clock()
         with entry.loading:

@@ -169,10 +169,8 @@ def _fewest(missing: int, ranked: Sequence[Residency]) -> list[Residency] | None
 
 
 class Reserve:
-    """The memory that is left free for what models compute: the most that they have taken lately.
-
-    Two spans of time are kept, so that one large batch is not remembered for ever.
-    """
+    """The memory that is left free for what models compute: the most that they took lately, in
+    two spans of time, so that one large batch is not remembered for ever."""
 
     def __init__(self, least: int, most: int, span: float = 600.0) -> None:
         self._least = least

@@ -81,11 +81,10 @@ class Residents:
             self._on_event("unloaded", *entry.key, {"bytes": loaded.bytes})
 
     def relieve(self, key: Key, missing: int) -> bool:
-        """Evict idle models that have so many bytes, and leave as much more free from now on;
-        whether there were any. The allocator cuts no chunk of memory that leaves less than 128 MiB
-        over, if it is not twice what is asked: so in a small pool memory may be out though the
-        figures say that it is not.
-        """
+        """Evict idle models of so many bytes, and leave as much more free from now on; whether
+        there were any. The allocator does not split a chunk that leaves less than 128 MiB over
+        unless it is twice what is asked: so memory may be out in a small pool though the figures
+        say that it is not."""
         now = self._clock()
         self._reserve.note(self._reserve.bytes + missing, now)
         with self._lock:

@@ -100,7 +100,7 @@ class PredictionService:
                 self._pick(task, spec.name, signatures, picked)
             given = examples.from_input(request.input)
             answers = await asyncio.gather(
-                *(self._run(version, name, given, deadline) for name in picked)
+                *(self._infer_examples(version, name, given, deadline) for name in picked)
             )
             response = serving("MultiInferenceResponse")()
             for (name, method), outputs in zip(picked.items(), answers, strict=True):
@@ -174,20 +174,17 @@ class PredictionService:
             self._backend.admit(version)
             name, _ = choose(await signatures_of(self._backend, version), spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, given, deadline)
+            outputs = await self._infer_examples(version, name, given, deadline)
             response = serving(f"{message}Response")()
             fill(response.result, outputs, len(given))
             response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
             return _bytes(response)
 
-    async def _run(
+    async def _infer_examples(
         self, version: Version, name: str, given: list[bytes], deadline: float | None
     ) -> Arrays:
-        """Examples through a signature.
-
-        Its type is not looked at: models are served whose signature says another one than the
-        graph has, and their examples are fed all the same.
-        """
+        """Examples through a signature. The type of its input is not checked: some models are
+        served whose signature names another one than their graph has."""
         inputs = {examples.INPUTS: examples.to_array(given)}
         answer = await self._backend.infer(version, name, inputs, (), deadline)
         return answer.outputs
