@@ -1,7 +1,6 @@
 """The engine's half of each channel: routes, segments and calls of one client.
 
-Owns reading records and writing answers. Knows nothing of queues or models: a call that was read
-is a `WarmupRequest`, whatever becomes of it.
+Reads records and writes answers. Knows nothing of models or of when a call runs.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class ModelQueue:
         """Its model is not in memory after all: as if it had not been taken."""
         self.running -= 1
         for request, start, stop in reversed(batch.parts):
-            if stop == request.rows:  # Else it has not left its waiting.
+            if stop == request.rows:  # Else it has not left its queue.
                 self._waiting[request.priority].setdefault(request.kind, deque()).appendleft(
                     request
                 )
@@ -333,7 +333,7 @@ class ModelQueue:
         return Batch(self, kind, parts, rows, nbytes)
 
     def _shift(self, request: Request) -> None:
-        """The first of its waiting steps out; an empty waiting is no waiting."""
+        """Take out the first of its kind; a kind without requests has no entry."""
         by_kind = self._waiting[request.priority]
         waiting = by_kind[request.kind]
         waiting.popleft()

@@ -28,7 +28,8 @@ _LEAST_RESERVE = 32 * MiB
 
 
 class Residents:
-    """The store's, whose lock and arguments these are: `model_entries` is all that is known."""
+    """A part of the store, whose lock and arguments these are; `entries` are all versions that
+    are known."""
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from sublet.serving.frontend.grpc.requests import (
     memory,
     model_spec,
     parse,
+    serialized,
     signatures_of,
 )
 from sublet.serving.frontend.model_backend import Arrays, ModelBackend
@@ -110,7 +111,7 @@ class PredictionService:
                     _fill_classes(result.classification_result, outputs, len(given))
                 else:
                     _fill_numbers(result.regression_result, outputs, len(given))
-            return _bytes(response)
+            return serialized(response)
 
     @staticmethod
     def _pick(
@@ -154,7 +155,7 @@ class PredictionService:
         response.model_spec.ParseFromString(model_spec(version.model, version.number))
         signatures = await signatures_of(self._backend, version)
         response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
-        return _bytes(response)
+        return serialized(response)
 
     async def _by_example(
         self,
@@ -178,7 +179,7 @@ class PredictionService:
             response = serving(f"{message}Response")()
             fill(response.result, outputs, len(given))
             response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
-            return _bytes(response)
+            return serialized(response)
 
     async def _infer_examples(
         self, version: Version, name: str, given: list[bytes], deadline: float | None
@@ -213,11 +214,6 @@ def _fill_numbers(result: Any, outputs: Arrays, rows: int) -> None:
         result.regressions.add(value=value)
 
 
-def _bytes(response: Any) -> bytes:
-    data: bytes = response.SerializeToString()
-    return data
-
-
 class ModelService:
     """tensorflow.serving.ModelService."""
 
@@ -244,8 +240,7 @@ class ModelService:
             status.status.error_code = version.code
             status.status.error_message = version.error
             status.devices.extend(version.devices)
-        answer: bytes = response.SerializeToString()
-        return answer
+        return serialized(response)
 
     async def handle_reload_config_request(self, data: Data, deadline: float | None) -> bytes:
         config = parse(serving("ReloadConfigRequest"), data).config
@@ -260,5 +255,4 @@ class ModelService:
             raise invalid_argument(str(wrong)) from None
         response = serving("ReloadConfigResponse")()
         response.status.SetInParent()
-        answer: bytes = response.SerializeToString()
-        return answer
+        return serialized(response)
