@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, cast
 
 from bench import figures, http2, processes
-from bench.household import ROOT
+from bench.sandbox import ROOT
 
 _TICK = 0.001
 _PATIENCE = 20.0
@@ -40,7 +40,7 @@ class Load:
     order: tuple[int, ...] = ()
     """Which of them comes when, over and over; one after the other if nothing is said."""
     path: str = ""
-    """Of the gRPC method."""
+    """The path of the gRPC method."""
     connections: int = 32
     warm: float = 0.5
     """Seconds that are not counted."""
@@ -69,18 +69,18 @@ class Heard:
 
     @property
     def rate(self) -> float:
-        """Answered per second."""
+        """Answers per second."""
         return self.answered / self.seconds
 
     @property
     def body(self) -> bytes:
-        """One answer."""
+        """The body of one answer, to compare."""
         return base64.b64decode(self.sample)
 
 
 def start(load: Load) -> "subprocess.Popen[bytes]":
     """Start a client; its figures are had by `heard`."""
-    told = asdict(load) | {"requests": [base64.b64encode(one).decode() for one in load.requests]}
+    fields = asdict(load) | {"requests": [base64.b64encode(one).decode() for one in load.requests]}
     child = subprocess.Popen(
         [sys.executable, "-m", "bench.callers"],
         cwd=ROOT,
@@ -89,7 +89,7 @@ def start(load: Load) -> "subprocess.Popen[bytes]":
         stderr=subprocess.PIPE,
     )
     assert child.stdin is not None
-    child.stdin.write(json.dumps(told).encode())
+    child.stdin.write(json.dumps(fields).encode())
     child.stdin.close()
     child.stdin = None
     return child
@@ -114,7 +114,7 @@ def heard(child: "subprocess.Popen[bytes]", timeout: float = 300) -> Heard:
 
 
 def call(load: Load) -> Heard:
-    """One client, to its end."""
+    """Run one client process to its end."""
     return heard(start(load))
 
 
@@ -346,9 +346,9 @@ async def _main(load: Load) -> Heard:
     return await crowd.run()
 
 
-def read(told: str) -> Load:
+def read(text: str) -> Load:
     """A load as `start` wrote it."""
-    fields = json.loads(told)
+    fields = json.loads(text)
     fields["order"] = tuple(fields["order"])
     fields["requests"] = tuple(base64.b64decode(one) for one in fields["requests"])
     return Load(**fields)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import sublet
 from bench import figures, processes
-from bench.household import PROGRAMS, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, Sandbox, sandbox
 from sublet.domain.job import Service
 
 _PROGRAM = PROGRAMS / "steady.py"
@@ -56,7 +56,7 @@ def measure(quick: bool) -> Result:
     rounds, window = (2, 0.5) if quick else (24, 0.8)
     rates: dict[str, dict[str, list[tuple[float, float]]]] = {}
     again: dict[str, int] = {}
-    with household() as home, home.entered():
+    with sandbox() as home, home.entered():
         home.warm_up()
         for name, case in CASES.items():
             with (
@@ -81,7 +81,7 @@ def _rounds(
         (EQUAL, [first, equal], equal),
         (NEIGHBOUR, [equal], equal),
     ]
-    told: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in scenes}
+    paces: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in scenes}
     again = 0
     for number in range(rounds):
         turn = number % len(scenes)
@@ -99,8 +99,8 @@ def _rounds(
                 break
             again += 1
         for name, pair in found.items():
-            told[name].append(pair)
-    return told, again
+            paces[name].append(pair)
+    return paces, again
 
 
 def _watch(trainers: list["_Trainer"], window: float) -> tuple[dict["_Trainer", float], float]:
@@ -172,7 +172,7 @@ class _Trainer:
         processes.wait_for(lambda: self.steps() >= 1, "the first step")
 
     def steps(self) -> int:
-        """So many until now."""
+        """How many steps the program has made until now."""
         count: int = struct.unpack("q", self._counter.read_bytes().ljust(8, b"\0"))[0]
         return count
 
@@ -188,7 +188,7 @@ class _Trainer:
 
 
 @contextlib.contextmanager
-def _trainer(home: Household, kind: str, service: Service) -> Iterator[_Trainer]:
+def _trainer(home: Sandbox, kind: str, service: Service) -> Iterator[_Trainer]:
     counter = home.directory / f"steps-{kind}-{service}-{time.monotonic_ns()}"
     job = sublet.submit(
         [str(_PROGRAM), str(counter), kind],

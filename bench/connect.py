@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench import callers, figures, processes, servers
-from bench.household import PROGRAMS, ROOT, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, ROOT, Sandbox, sandbox
 
 _MiB = 2**20
 _CLIENTS = 4
@@ -30,7 +30,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Calls:
-    """Four clients in one round."""
+    """What four clients did in one round."""
 
     rate: Mapping[str, float]
     """Calls per second of all, by model."""
@@ -48,7 +48,7 @@ def measure(quick: bool) -> Result:
     rounds: list[dict[str, Calls]] = []
     failures: dict[str, None] = {}
     seconds = 0.4 if quick else _SECONDS
-    with household() as kept:
+    with sandbox() as kept:
         models = servers.export(kept, SMALL, LARGE)
         for number in range(1 if quick else _ROUNDS):
             rounds.append({})
@@ -128,8 +128,8 @@ def _group(ways: Sequence[str], models: Path, seconds: float) -> dict[str, Calls
     def first(http: int, grpc: int) -> callers.Load:
         return servers.predict_call(grpc, [SMALL], row)
 
-    told = {}
-    with household() as home, contextlib.ExitStack() as held:
+    results = {}
+    with sandbox() as home, contextlib.ExitStack() as held:
         server = None
         if ways[0] == "connect":
             server = held.enter_context(servers.sublet(home, paths, first))
@@ -137,13 +137,13 @@ def _group(ways: Sequence[str], models: Path, seconds: float) -> dict[str, Calls
             server = held.enter_context(servers.bare_grpc(home, paths, first))
         for way in ways:
             where = str(server.grpc) if server is not None else str(models)
-            told[way] = _calls("grpc" if way == "served" else way, where, server, home, seconds)
-            print(f"  {TITLES[way]}: {told[way].rate}", file=sys.stderr)
-    return told
+            results[way] = _calls("grpc" if way == "served" else way, where, server, home, seconds)
+            print(f"  {TITLES[way]}: {results[way].rate}", file=sys.stderr)
+    return results
 
 
 def _calls(
-    way: str, where: str, server: servers.Server | None, home: Household, seconds: float
+    way: str, where: str, server: servers.Server | None, home: Sandbox, seconds: float
 ) -> Calls:
     env = {**home.env, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
     with home.log.open("ab") as log, contextlib.ExitStack() as held:
@@ -178,7 +178,7 @@ def _calls(
         return Calls(rate, p50, p99, pss + (server.pss() if server is not None else 0))
 
 
-def _line(client: "subprocess.Popen[str]", home: Household) -> str:
+def _line(client: "subprocess.Popen[str]", home: Sandbox) -> str:
     assert client.stdout is not None
     # A line is all that a client says at a time, so none is hidden in the buffer.
     heard, _, _ = select.select([client.stdout], [], [], _LONGEST)

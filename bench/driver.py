@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import processes, ways
-from bench.household import ROOT, household
+from bench.sandbox import ROOT, sandbox
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Drive:
 
 def drive(way: str, program: str, count: int, width: int, timeout: float = 900) -> Drive:
     """Run a program so many times, `width` at a time; Failed if that does not work."""
-    with household() as home:
+    with sandbox() as home:
         env = {**home.env, "PYTHONPATH": str(ROOT)}
         report = home.directory / "report"
         words = [sys.executable, "-m", "bench.driver", way, program, str(count), str(width)]
         began = time.monotonic_ns()
         processes.run([*words, home.directory], env, home.log, timeout=timeout)
-        told = json.loads(report.read_text())
+        times = json.loads(report.read_text())
         return Drive(
-            from_nothing=(told["done"] - began) / 1e9,
-            once_warm=(told["done"] - told["ready"]) / 1e9,
-            first_ops=tuple(nanoseconds / 1e9 for nanoseconds in told["first_ops"]),
+            from_nothing=(times["done"] - began) / 1e9,
+            once_warm=(times["done"] - times["ready"]) / 1e9,
+            first_ops=tuple(nanoseconds / 1e9 for nanoseconds in times["first_ops"]),
         )
 
 
@@ -60,8 +60,8 @@ def main(way: str, program: str, count: int, width: int, directory: Path) -> Non
     first_ops = [
         int(Path(stamp).read_text()) - began for stamp, began in zip(stamps, asked, strict=True)
     ]
-    told = {"ready": ready, "done": done, "first_ops": first_ops}
-    (directory / "report").write_text(json.dumps(told))
+    times = {"ready": ready, "done": done, "first_ops": first_ops}
+    (directory / "report").write_text(json.dumps(times))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import callers, figures, servers
-from bench.household import household
 from bench.report import Bar, Result, Table
+from bench.sandbox import sandbox
 
 _LARGEST, _ENQUEUED = 2, 8
 _QUIET = 10.0
@@ -43,7 +43,7 @@ def measure(quick: bool) -> Result:
     """One server; the situations in turn, round after round."""
     long, short = (1.0, 0.5) if quick else (15.0, 4.0)
     rounds = []
-    with household() as home:
+    with sandbox() as home:
         path = servers.export(home, "wide") / "wide"
         row = servers.example(path).row
 
@@ -71,8 +71,8 @@ def measure(quick: bool) -> Result:
                     )
                     held.callback(flood.kill)
                     beside = callers.call(other)
-                    told = callers.heard(flood)
-                rounds.append(Round(peak, full, overload, told, {ALONE: alone, BESIDE: beside}))
+                    loaded = callers.heard(flood)
+                rounds.append(Round(peak, full, overload, loaded, {ALONE: alone, BESIDE: beside}))
                 print(
                     f"  peak {peak.rate:.0f}/s; other's p99 {alone.p99 * 1e3:.1f} ms alone,"
                     f" {beside.p99 * 1e3:.1f} ms beside",
@@ -161,9 +161,9 @@ def _row(name: str, several: Sequence[callers.Heard]) -> tuple[str, ...]:
     )
 
 
-def _without_samples(told: dict[str, object]) -> dict[str, object]:
-    told.pop("sample", None)
-    for inner in told.values():
+def _without_samples(document: dict[str, object]) -> dict[str, object]:
+    document.pop("sample", None)
+    for inner in document.values():
         if isinstance(inner, dict):
             _without_samples(inner)
-    return told
+    return document

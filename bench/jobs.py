@@ -49,9 +49,9 @@ def result(drives: Drives, counts: Sequence[int], failures: tuple[str, ...] = ()
     rows = []
     for way in WAYS:
         cells = [way.title, "own" if way.isolated else "reused"]
-        for told in (warm, full):
+        for times in (warm, full):
             for count in counts:
-                value = told.get(way.key, {}).get(count)
+                value = times.get(way.key, {}).get(count)
                 missing = "failed" if way.installed else "not inst."
                 cells.append(figures.significant(value) if value is not None else missing)
         rows.append(tuple(cells))
@@ -91,10 +91,10 @@ def _bars(
     bars = []
     for ours in ("sublet-command", "sublet-call"):
         for kind, limit in (("fresh", 3.0), ("reused", 1.0)):
-            for told, when in ((full, "all"), (warm, "warm")):
+            for times, when in ((full, "all"), (warm, "warm")):
                 others = [
                     by[count]
-                    for key, by in told.items()
+                    for key, by in times.items()
                     if BY_KEY[key].kind == kind and count in by
                 ]
                 own = warm.get(ours, {}).get(count)

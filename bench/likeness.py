@@ -29,8 +29,8 @@ from typing import Any
 
 from bench import machine, outputs, processes, report
 from bench.corpus import LIST, Program, data, programs, sources
-from bench.household import SUBLET, Household, household
 from bench.outputs import Line
+from bench.sandbox import SUBLET, Sandbox, sandbox
 
 _POOL = Path(__file__).parent / "programs" / "in_a_pool.py"
 WAYS: dict[str, list[str | Path]] = {
@@ -60,7 +60,7 @@ class Run:
     out: list[Line]
     err: list[Line]
     left: frozenset[str]
-    told: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
     """Sublet's report."""
 
 
@@ -90,11 +90,11 @@ class Story:
 
 
 class Bench:
-    """Runs one program after another in a household of its own."""
+    """Runs one program after another in a sandbox of its own."""
 
     def __init__(
         self,
-        home: Household,
+        home: Sandbox,
         templates: dict[bool, Path],
         copies: Path,
         import_log: frozenset[str],
@@ -149,9 +149,9 @@ class Bench:
         self, program: Program, words: Sequence[str | Path], script: Path, longest: float = 0
     ) -> Run:
         before = self._fresh(program, self.source)
-        told = self.home.directory / "report.json"
-        told.unlink(missing_ok=True)
-        reporting: list[str | Path] = ["--report", told] if words[0] == SUBLET else []
+        report_file = self.home.directory / "report.json"
+        report_file.unlink(missing_ok=True)
+        reporting: list[str | Path] = ["--report", report_file] if words[0] == SUBLET else []
         files = [self.home.directory / name for name in ("out", "err")]
         began = time.monotonic()
         with files[0].open("wb") as out, files[1].open("wb") as err:
@@ -172,24 +172,24 @@ class Bench:
             if self.place / "tmp" not in path.parents
         )
         shown = [outputs.lines(path.read_text(errors="replace"), self.import_log) for path in files]
-        document = json.loads(told.read_text()) if told.exists() else {}
+        document = json.loads(report_file.read_text()) if report_file.exists() else {}
         return Run(code, seconds, shown[0], shown[1], left, document)
 
 
 def unlike(plain: Sequence[Run], run: Run) -> list[str]:
     """What one run shows that none of the plain ones shows."""
     base = plain[0]
-    told = [] if run.code == base.code else [f"exit code {base.code} is {run.code}"]
+    differences = [] if run.code == base.code else [f"exit code {base.code} is {run.code}"]
     for name in ("out", "err"):
         was: list[Line] = getattr(base, name)
         noise = [one for it in plain[1:] for one in outputs.differences(was, getattr(it, name))]
         real = outputs.beyond(outputs.differences(was, getattr(run, name)), noise)
-        told += [f"std{name} {one}" for one in real]
+        differences += [f"std{name} {one}" for one in real]
     always = frozenset.intersection(*(it.left for it in plain))
     ever = frozenset.union(*(it.left for it in plain))
-    told += [f"left no {path}" for path in sorted(always - run.left)]
-    told += [f"left {path}" for path in sorted(run.left - ever)]
-    return told
+    differences += [f"left no {path}" for path in sorted(always - run.left)]
+    differences += [f"left {path}" for path in sorted(run.left - ever)]
+    return differences
 
 
 def lasting(found: Sequence[str], again: Sequence[str]) -> list[str]:
@@ -214,7 +214,7 @@ def _fractions(runs: Sequence[Run]) -> int:
     return sum(any("." in one.was[0].numbers[at] for at in one.numbers) for one in found)
 
 
-def _environment(home: Household, user: Path) -> dict[str, str]:
+def _environment(home: Sandbox, user: Path) -> dict[str, str]:
     """Little, and the same in all ways."""
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -244,13 +244,13 @@ def _finish(child: "subprocess.Popen[bytes]", longest: float) -> int | None:
 
 
 def _verdict(run: Run, found: list[str]) -> Verdict:
-    told = run.told
+    facts = run.report
     return Verdict(
         run.code,
-        report.without_directories(told.get("how", "")),
-        told.get("lease") or 0,
-        told.get("peak") or 0,
-        told.get("cause", ""),
+        report.without_directories(facts.get("how", "")),
+        facts.get("lease") or 0,
+        facts.get("peak") or 0,
+        facts.get("cause", ""),
         tuple(map(report.without_directories, found)),
     )
 
@@ -258,8 +258,8 @@ def _verdict(run: Run, found: list[str]) -> Verdict:
 def _import_log() -> frozenset[str]:
     """What TensorFlow's log says of its import alone: a warm program has that behind it."""
     words = [sys.executable, "-c", "import tensorflow, keras"]
-    told = subprocess.run(words, capture_output=True, check=True).stderr.decode(errors="replace")
-    return frozenset(outputs.LOG_HEAD.sub("", line).strip() for line in told.splitlines())
+    log = subprocess.run(words, capture_output=True, check=True).stderr.decode(errors="replace")
+    return frozenset(outputs.LOG_HEAD.sub("", line).strip() for line in log.splitlines())
 
 
 def _templates(directory: Path, sizes: set[bool]) -> dict[bool, Path]:
@@ -341,7 +341,7 @@ def _all(
         work.put(one)
     stories: list[Story] = []
 
-    def lane(home: Household) -> None:
+    def lane(home: Sandbox) -> None:
         bench = Bench(home, templates, copies, import_log, longest)
         with contextlib.suppress(queue.Empty):
             while True:
@@ -355,10 +355,10 @@ def _all(
 
     with contextlib.ExitStack() as stack:
         # The data are linked into the homes, so all are in one file system.
-        directory = stack.enter_context(household()).directory
+        directory = stack.enter_context(sandbox()).directory
         templates = _templates(directory, {program.full for program, _ in chosen})
         import_log = _import_log()
-        homes = [stack.enter_context(household()) for _ in range(lanes)]
+        homes = [stack.enter_context(sandbox()) for _ in range(lanes)]
         threads = [threading.Thread(target=lane, args=(home,), daemon=True) for home in homes]
         for thread in threads:
             thread.start()

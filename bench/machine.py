@@ -23,11 +23,11 @@ def facts() -> dict[str, Any]:
     }
 
 
-def line(told: dict[str, Any]) -> str:
-    """The facts in one line of a table's head."""
+def line(machine: dict[str, Any]) -> str:
+    """The machine in one line of a table's head."""
     return (
-        f"{told['cores']} cores, {told['ram_gib']:g} GiB, Python {told['python']}, "
-        f"TensorFlow {told['tensorflow']}, load {told['load_before']:g}"
+        f"{machine['cores']} cores, {machine['ram_gib']:g} GiB, Python {machine['python']}, "
+        f"TensorFlow {machine['tensorflow']}, load {machine['load_before']:g}"
     )
 
 

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from bench import figures, processes, ways
-from bench.household import PROGRAMS, ROOT, SUBLET, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, ROOT, SUBLET, Sandbox, sandbox
 
 _MiB = 2**20
 _PROGRAM = PROGRAMS / "short_job.py"
@@ -39,14 +39,14 @@ def measure(quick: bool) -> Result:
     count = 2 if quick else 6
     weights: dict[str, Weights] = {}
     failures = []
-    ways_: dict[str, Callable[[Household, int], Weights]] = {
+    ways_: dict[str, Callable[[Sandbox, int], Weights]] = {
         "python job.py": _plain,
         "limit: bare fork, preloaded": _forked,
         "sublet run job.py": _leased,
     }
     for title, weigh in ways_.items():
         try:
-            with household() as home:
+            with sandbox() as home:
                 weights[title] = weigh(home, count)
         except processes.Failed as trouble:
             failures.append(f"{title}: {trouble}")
@@ -57,17 +57,17 @@ def result(weights: dict[str, Weights], failures: tuple[str, ...] = ()) -> Resul
     """The table and the bar for these weights."""
     plain, ours = weights.get("python job.py"), weights.get("sublet run job.py")
     rows = []
-    for title, told in weights.items():
+    for title, weight in weights.items():
         rows.append(
             (
                 title,
-                str(told.workers),
-                *(f"{n / _MiB:.0f}" for n in (told.before, told.after, told.each)),
-                figures.significant(told.each / plain.each) if plain else "–",
+                str(weight.workers),
+                *(f"{n / _MiB:.0f}" for n in (weight.before, weight.after, weight.each)),
+                figures.significant(weight.each / plain.each) if plain else "–",
             )
         )
-        if told.clients:
-            each = told.clients / told.workers
+        if weight.clients:
+            each = weight.clients / weight.workers
             share = figures.significant(each / plain.each) if plain else "–"
             rows.append(
                 ("  and its client in the terminal", "", "", "", f"{each / _MiB:.0f}", share)
@@ -86,11 +86,11 @@ def result(weights: dict[str, Weights], failures: tuple[str, ...] = ()) -> Resul
         bars.append(
             Bar("one more worker, of a plain process", ours.each / plain.each, 0.5, "at most")
         )
-    samples = {title: asdict(told) for title, told in weights.items()}
+    samples = {title: asdict(weight) for title, weight in weights.items()}
     return Result("memory", (table,), tuple(bars), samples, failures)
 
 
-def _plain(home: Household, count: int) -> Weights:
+def _plain(home: Sandbox, count: int) -> Weights:
     children = [
         processes.start([sys.executable, _PROGRAM, *marks], home.env, home.log)
         for marks in _marks(home, count)
@@ -99,7 +99,7 @@ def _plain(home: Household, count: int) -> Weights:
     return Weights(count, 0, sum(processes.pss(child.pid) for child in children))
 
 
-def _forked(home: Household, count: int) -> Weights:
+def _forked(home: Sandbox, count: int) -> Weights:
     """By this module run as a program, which preloads, tells so, and forks when it is told to."""
     words: list[str | Path] = [sys.executable, "-m", "bench.memory", home.directory, str(count)]
     parent = processes.start(words, {**home.env, "PYTHONPATH": str(ROOT)}, home.log)
@@ -110,7 +110,7 @@ def _forked(home: Household, count: int) -> Weights:
     return Weights(count, before, _weigh(parent.pid))
 
 
-def _leased(home: Household, count: int) -> Weights:
+def _leased(home: Sandbox, count: int) -> Weights:
     home.warm_up()
     broker = home.status()["pid"]
     before = _weigh(broker)
@@ -130,12 +130,12 @@ def _weigh(pid: int) -> int:
     return sum(processes.pss(process.pid) for process in processes.tree(pid))
 
 
-def _marks(home: Household, count: int) -> list[list[Path]]:
+def _marks(home: Sandbox, count: int) -> list[list[Path]]:
     """For each worker: the file of its first operation, and the one that it leaves when idle."""
     return [[home.directory / f"stamp-{n}", home.directory / f"idle-{n}"] for n in range(count)]
 
 
-def _wait_until_idle(home: Household, count: int) -> None:
+def _wait_until_idle(home: Sandbox, count: int) -> None:
     processes.wait_for(
         lambda: len(list(home.directory.glob("idle-*"))) == count, f"{count} fits", every=0.1
     )

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import callers, figures, processes, servers, wire
-from bench.household import PROGRAMS, ROOT, SUBLET, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, ROOT, SUBLET, Sandbox, sandbox
 
 _MiB = 2**20
 _MODELS, _FIT = 50, 8
@@ -51,23 +51,23 @@ class Replay:
 
 def measure(quick: bool) -> Result:
     """The trace through both servers, a part of it through the program."""
-    told: dict[str, Replay] = {}
+    replays: dict[str, Replay] = {}
     failures: list[str] = []
     count, fit = (12, 3) if quick else (_MODELS, _FIT)
     minutes = 1.0 if quick else _MINUTES
     order = trace(count, int(_RATE * minutes * 60))
-    with household() as kept:
+    with sandbox() as kept:
         models = _models(servers.export(kept, "paged") / "paged", count)
         room = _room(kept, models["m0"])
         print(f"  one model takes {room / _MiB:.1f} MiB", file=sys.stderr)
         # A part of the memory is kept for what models compute.
         for name, memory in ((PAGED, room * fit * 8 // 7), (ALL, None)):
             try:
-                told[name] = _replay(models, order, memory, minutes)
+                replays[name] = _replay(models, order, memory, minutes)
             except (processes.Failed, OSError) as trouble:
                 failures.append(f"{name}: {trouble}")
-        told[EACH] = _each(kept, models, order[: 5 if quick else _EACH])
-    return result(told, count, fit, minutes, tuple(failures))
+        replays[EACH] = _each(kept, models, order[: 5 if quick else _EACH])
+    return result(replays, count, fit, minutes, tuple(failures))
 
 
 def trace(models: int, requests: int) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ def trace(models: int, requests: int) -> tuple[int, ...]:
 
 
 def result(
-    told: Mapping[str, Replay],
+    replays: Mapping[str, Replay],
     count: int,
     fit: int,
     minutes: float,
@@ -95,7 +95,7 @@ def result(
             figures.significant(one.p99 * 1000),
             f"{one.pss / _MiB:.0f}",
         )
-        for name, one in told.items()
+        for name, one in replays.items()
     )
     table = Table(
         f"{count} models, Zipf popularity, {minutes:g} minutes of trace",
@@ -110,9 +110,9 @@ def result(
         ),
     )
     bars = []
-    if PAGED in told:
-        bars.append(Bar("failed requests", told[PAGED].failed, 0, "at most", "requests"))
-    samples = {name: dataclasses.asdict(one) for name, one in told.items()}
+    if PAGED in replays:
+        bars.append(Bar("failed requests", replays[PAGED].failed, 0, "at most", "requests"))
+    samples = {name: dataclasses.asdict(one) for name, one in replays.items()}
     return Result("paging", (table,), tuple(bars), samples, failures)
 
 
@@ -130,7 +130,7 @@ def _models(source: Path, count: int) -> dict[str, Path]:
     return models
 
 
-def _room(home: Household, model: Path) -> int:
+def _room(home: Sandbox, model: Path) -> int:
     """Bytes that one model takes in the server's books."""
     row = servers.example(model).row
 
@@ -153,7 +153,7 @@ def _replay(
         return servers.predict_load(http, ["m0"], example.row)
 
     options = () if memory is None else ("--memory", f"{memory // _MiB}MiB")
-    with household() as home, servers.sublet(home, models, first, options, timeout=120) as server:
+    with sandbox() as home, servers.sublet(home, models, first, options, timeout=120) as server:
         loads = servers.metric(server, _LOADS)
         heard = callers.call(
             callers.Load(
@@ -179,15 +179,15 @@ def _replay(
         )
 
 
-def _held(home: Household) -> int:
+def _held(home: Sandbox) -> int:
     """Models that are in memory now."""
-    told = subprocess.run(
+    ran = subprocess.run(
         [SUBLET, "models", "--json"], env=home.env, capture_output=True, timeout=30, check=True
     )
-    return sum(row["state"] == "loaded" for row in json.loads(told.stdout))
+    return sum(row["state"] == "loaded" for row in json.loads(ran.stdout))
 
 
-def _each(home: Household, models: Mapping[str, Path], order: Sequence[int]) -> Replay:
+def _each(home: Sandbox, models: Mapping[str, Path], order: Sequence[int]) -> Replay:
     paths = [str(models[f"m{number}"] / "1") for number in order]
     with home.log.open("ab") as log, contextlib.ExitStack() as held:
         child = held.enter_context(

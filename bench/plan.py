@@ -34,7 +34,7 @@ Samples = Mapping[str, Mapping[int, Sequence[float]]]
 
 
 def measure(quick: bool) -> Result:
-    """Each step several times; medians."""
+    """Time each step several times and take medians."""
     samples: dict[str, dict[int, list[float]]] = {name: {} for name in _STEPS}
     for size in SIZES[: 2 if quick else 3]:
         for name, seconds in _steps(size, 2 if quick else 7).items():

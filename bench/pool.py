@@ -22,8 +22,8 @@ from typing import Any
 
 from bench import figures, processes
 from bench.driver import Drive, drive
-from bench.household import ROOT, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import ROOT, Sandbox, sandbox
 from bench.ways import BY_KEY, perform
 from sublet.pool.pool import Isolation
 
@@ -54,8 +54,8 @@ def measure(quick: bool) -> Result:
     for turn in range(1 if quick else 3):
         for way in ("executor", "pool") if turn % 2 == 0 else ("pool", "executor"):
             with _noted(failures, f"calls, {way}"):
-                told = _apart("TRIPS", way, {"calls": 100 if quick else 1000, "large": 10})
-                for name, values in told.items():
+                sample = _apart("TRIPS", way, {"calls": 100 if quick else 1000, "large": 10})
+                for name, values in sample.items():
                     trips.setdefault(way, {}).setdefault(name, []).append(values)
     flat: dict[str, list[int]] = {}
     for way in ("pool", "pool-reused"):
@@ -64,8 +64,8 @@ def measure(quick: bool) -> Result:
     same: dict[str, list[int]] = {}
     for way in ("thread", "session"):
         with _noted(failures, f"calls beside each alone, {way}"):
-            told = _apart("SAME", way, {"rounds": 3 if quick else 50})
-            same[way] = [told["calls"], told["unequal"]]
+            sample = _apart("SAME", way, {"rounds": 3 if quick else 50})
+            same[way] = [sample["calls"], sample["unequal"]]
     return result(drives, held, trips, flat, same, tuple(failures))
 
 
@@ -127,7 +127,7 @@ def _training_table(drives: Mapping[str, Sequence[Drive]]) -> Table:
     rows = []
     for key in _TRAININGS:
         way = BY_KEY[key]
-        cells = [figures.significant(told[key]) if key in told else "–" for told in (full, warm)]
+        cells = [figures.significant(times[key]) if key in times else "–" for times in (full, warm)]
         worker = "own" if way.isolated else "reused"
         rows.append((way.title, worker, str(len(drives.get(key, ()))), *cells))
     return Table(
@@ -143,24 +143,24 @@ def _training_table(drives: Mapping[str, Sequence[Drive]]) -> Table:
 
 def _training_bars(drives: Mapping[str, Sequence[Drive]]) -> Iterator[Bar]:
     for field, when in (("from_nothing", "from nothing"), ("once_warm", "once warm")):
-        told = _middles(drives, field)
-        fresh = [told[key] for key in told if BY_KEY[key].kind == "fresh"]
-        reused = [told[key] for key in told if BY_KEY[key].kind == "reused"]
-        if "pool" in told and fresh:
+        times = _middles(drives, field)
+        fresh = [times[key] for key in times if BY_KEY[key].kind == "fresh"]
+        reused = [times[key] for key in times if BY_KEY[key].kind == "reused"]
+        if "pool" in times and fresh:
             yield Bar(
-                f"a worker each, best fresh one, {when}", min(fresh) / told["pool"], 3, "at least"
+                f"a worker each, best fresh one, {when}", min(fresh) / times["pool"], 3, "at least"
             )
         for key, name in (("pool", "a worker each"), ("pool-reused", "reused")):
-            if key in told and reused:
+            if key in times and reused:
                 bar = f"{name}, best reused one, {when}"
-                yield Bar(bar, min(reused) / told[key], 1, "at least")
+                yield Bar(bar, min(reused) / times[key], 1, "at least")
 
 
 # Memory of workers that are held.
 
 
 def hold(mark: str) -> None:
-    """Train, say so, and stay."""
+    """Train, tell the parent, and hold the memory."""
     perform("short_job", f"{mark}.stamp")
     Path(mark).touch()
     signal.pause()
@@ -181,11 +181,11 @@ def _held(way: str, directory: Path, options: dict[str, Any]) -> dict[str, Any]:
         import sublet
 
         pids |= {one.pid for one in processes.tree(sublet.status().pid)}
-    told = sum(map(processes.pss, pids))
+    held = sum(map(processes.pss, pids))
     for future in futures:
         if future.done():
             future.result()
-    _write(directory, {"bytes": told})
+    _write(directory, {"bytes": held})
     os._exit(0)
 
 
@@ -197,8 +197,8 @@ def _held_table(held: Mapping[str, float]) -> Table:
     }
     first = held.get("executor")
     rows = [
-        (titles[way], f"{told / _MiB:.0f}", figures.significant(told / first) if first else "–")
-        for way, told in held.items()
+        (titles[way], f"{size / _MiB:.0f}", figures.significant(size / first) if first else "–")
+        for way, size in held.items()
     ]
     return Table("six held workers, PSS in MiB", ("pool", "all", "of spawn"), tuple(rows))
 
@@ -214,7 +214,7 @@ def _held_bars(held: Mapping[str, float]) -> Iterator[Bar]:
 
 
 def nothing() -> None:
-    """An empty call."""
+    """The empty call that is timed."""
 
 
 def glance(array: Any) -> float:
@@ -276,15 +276,15 @@ def _flat(way: str, directory: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Memory of all processes after each ten trainings; the pool is idle then."""
     import sublet
 
-    told = []
+    sizes = []
     with _open(way, _WIDTH) as pool:
         for ten in range(options["count"] // 10):
             stamps = [str(directory / f"stamp-{ten}-{number}") for number in range(10)]
             list(pool.map(perform, ["short_job"] * 10, stamps))
             broker = sublet.status().pid
             pids = {one.pid for root in (os.getpid(), broker) for one in processes.tree(root)}
-            told.append(sum(map(processes.pss, pids)))
-    return {"bytes": told}
+            sizes.append(sum(map(processes.pss, pids)))
+    return {"bytes": sizes}
 
 
 def _flat_table(flat: Mapping[str, Sequence[int]]) -> Table:
@@ -292,13 +292,13 @@ def _flat_table(flat: Mapping[str, Sequence[int]]) -> Table:
     rows = [
         (
             titles[way],
-            str(10 * len(told)),
-            f"{figures.median(told[1:6]) / _MiB:.0f}",
-            f"{max(told[1:]) / _MiB:.0f}",
-            f"{figures.median(told[-5:]) / _MiB:.0f}",
-            figures.percent(_growth(told)),
+            str(10 * len(sizes)),
+            f"{figures.median(sizes[1:6]) / _MiB:.0f}",
+            f"{max(sizes[1:]) / _MiB:.0f}",
+            f"{figures.median(sizes[-5:]) / _MiB:.0f}",
+            figures.percent(_growth(sizes)),
         )
-        for way, told in flat.items()
+        for way, sizes in flat.items()
     ]
     return Table(
         "trainings through one pool: memory of all processes, PSS in MiB",
@@ -308,15 +308,15 @@ def _flat_table(flat: Mapping[str, Sequence[int]]) -> Table:
     )
 
 
-def _growth(told: Sequence[int]) -> float:
+def _growth(sizes: Sequence[int]) -> float:
     """The middle of the last five looks beside that of the five from the twentieth training on: one
     look differs from the next by several percent, by what was being forked at the moment."""
-    return figures.median(told[-5:]) / figures.median(told[1:6]) - 1
+    return figures.median(sizes[-5:]) / figures.median(sizes[1:6]) - 1
 
 
 def _flat_bars(flat: Mapping[str, Sequence[int]]) -> Iterator[Bar]:
-    for way, told in flat.items():
-        yield Bar(f"growth of memory, {way}", _growth(told) * 100, 5, "at most", "%")
+    for way, sizes in flat.items():
+        yield Bar(f"growth of memory, {way}", _growth(sizes) * 100, 5, "at most", "%")
 
 
 # Calls in threads and sessions, beside each alone.
@@ -332,8 +332,8 @@ def train(seed: int) -> list[float]:
     model = keras.Sequential([keras.Input((8,)), *layers])
     model.compile("adam", "mse")
     x, y = np.random.rand(64, 8), np.random.rand(64, 1)
-    told = model.fit(x, y, epochs=2, batch_size=16, verbose=0)
-    return [float(loss) for loss in told.history["loss"]]
+    history = model.fit(x, y, epochs=2, batch_size=16, verbose=0)
+    return [float(loss) for loss in history.history["loss"]]
 
 
 def descend(seed: int) -> list[float]:
@@ -365,8 +365,8 @@ def _same(way: str, directory: Path, options: dict[str, Any]) -> dict[str, Any]:
     for _ in range(options["rounds"]):
         # Which of the two literals it is came through the command line.
         with sublet.Pool(4, memory="512MiB", isolation=way) as pool:  # type: ignore[arg-type]
-            told = list(pool.map(function, range(4)))
-        unequal += sum(told[seed] != alone[seed] for seed in range(4))
+            results = list(pool.map(function, range(4)))
+        unequal += sum(results[seed] != alone[seed] for seed in range(4))
     return {"calls": 4 * options["rounds"], "unequal": unequal}
 
 
@@ -402,21 +402,21 @@ def _noted(failures: list[str], what: str) -> Iterator[None]:
 
 
 def _apart(what: str, way: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Measure in a process of its own, in a household of its own."""
-    with household() as home:
+    """Measure in a process of its own, in a sandbox of its own."""
+    with sandbox() as home:
         return _ask(home, what, way, options)
 
 
-def _ask(home: Household, what: str, way: str, options: dict[str, Any]) -> dict[str, Any]:
+def _ask(home: Sandbox, what: str, way: str, options: dict[str, Any]) -> dict[str, Any]:
     env = {**home.env, "PYTHONPATH": str(ROOT)}
     words: list[str | Path] = [sys.executable, "-m", "bench.pool", what, way, home.directory]
     processes.run([*words, json.dumps(options)], env, home.log, timeout=900)
-    told: dict[str, Any] = json.loads((home.directory / "told").read_text())
-    return told
+    document: dict[str, Any] = json.loads((home.directory / "sample.json").read_text())
+    return document
 
 
-def _write(directory: Path, told: dict[str, Any]) -> None:
-    (directory / "told").write_text(json.dumps(told))
+def _write(directory: Path, document: dict[str, Any]) -> None:
+    (directory / "sample.json").write_text(json.dumps(document))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import sublet
 from bench import figures, processes
-from bench.household import SUBLET, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import SUBLET, Sandbox, sandbox
 from sublet.backends.local.backend import LocalBackend
 from sublet.broker.__main__ import collect_rarely
 from sublet.broker.broker import Broker
@@ -57,7 +57,7 @@ class Figures:
 def measure(quick: bool) -> Result:
     """Fill the queue, look at it, and start again."""
     count = 1000 if quick else 10_000
-    with household() as home:
+    with sandbox() as home:
         home.env["SUBLET_CPU_MEMORY"] = f"{_CAPACITY}B"
         with home.entered():
             starts = {0: _start(home)}
@@ -78,20 +78,20 @@ def measure(quick: bool) -> Result:
     return result(Figures(count, submits, memory, looks, *plans, starts))
 
 
-def result(told: Figures) -> Result:
+def result(measured: Figures) -> Result:
     """The tables and the bars for these figures."""
-    late = sorted(told.submits[-max(1, told.count // 10) :])
+    late = sorted(measured.submits[-max(1, measured.count // 10) :])
     spans = {
-        "submit, all": told.submits,
-        f"submit, beyond {told.count - len(late)} in the queue": late,
-        "sublet ps": told.looks,
-        "plan, one job changed": told.plans,
-        "plan, every job looked at again": told.whole_plans,
-        "plan, the program was measured": told.lessons,
-        "first plan of a broker": [told.first_plan],
+        "submit, all": measured.submits,
+        f"submit, beyond {measured.count - len(late)} in the queue": late,
+        "sublet ps": measured.looks,
+        "plan, one job changed": measured.plans,
+        "plan, every job looked at again": measured.whole_plans,
+        "plan, the program was measured": measured.lessons,
+        "first plan of a broker": [measured.first_plan],
     }
     times = Table(
-        f"with {told.count} jobs in the queue",
+        f"with {measured.count} jobs in the queue",
         ("what", "times", "p50", "p99", "most"),
         tuple(
             (
@@ -102,15 +102,17 @@ def result(told: Figures) -> Result:
             for what, values in spans.items()
         ),
     )
-    counts = sorted(told.memory)
+    counts = sorted(measured.memory)
     memory = Table(
         "the broker's memory",
         ("in the queue", "RSS MB", "KB for each job"),
         tuple(
             (
                 str(count),
-                f"{told.memory[count] / _MB:.1f}",
-                f"{(told.memory[count] - told.memory[0]) / count / 1e3:.1f}" if count else "",
+                f"{measured.memory[count] / _MB:.1f}",
+                f"{(measured.memory[count] - measured.memory[0]) / count / 1e3:.1f}"
+                if count
+                else "",
             )
             for count in counts
         ),
@@ -118,46 +120,52 @@ def result(told: Figures) -> Result:
     starts = Table(
         "from no broker to its first answer",
         ("in the ledger", "wall"),
-        tuple((str(count), figures.seconds(span)) for count, span in told.starts.items()),
+        tuple((str(count), figures.seconds(span)) for count, span in measured.starts.items()),
     )
     bars = (
-        Bar("submit, p99", _quantile(told.submits, 0.99) * 1000, 50, "at most", "ms"),
-        Bar("plan, one job changed, p99", _quantile(told.plans, 0.99) * 1000, 20, "at most", "ms"),
+        Bar("submit, p99", _quantile(measured.submits, 0.99) * 1000, 50, "at most", "ms"),
         Bar(
-            "plan, the program was measured, p99",
-            _quantile(told.lessons, 0.99) * 1000,
+            "plan, one job changed, p99",
+            _quantile(measured.plans, 0.99) * 1000,
             20,
             "at most",
             "ms",
         ),
-        Bar("sublet ps, median", figures.median(told.looks) * 1000, 200, "at most", "ms"),
+        Bar(
+            "plan, the program was measured, p99",
+            _quantile(measured.lessons, 0.99) * 1000,
+            20,
+            "at most",
+            "ms",
+        ),
+        Bar("sublet ps, median", figures.median(measured.looks) * 1000, 200, "at most", "ms"),
     )
     samples = {
-        "submits, by percent": [_quantile(told.submits, i / 100) for i in range(101)],
-        "memory": {str(count): size for count, size in told.memory.items()},
-        "looks": list(told.looks),
-        "first_plan": told.first_plan,
-        "plans": list(told.plans),
-        "whole_plans": list(told.whole_plans),
-        "lessons": list(told.lessons),
-        "starts": {str(count): span for count, span in told.starts.items()},
+        "submits, by percent": [_quantile(measured.submits, i / 100) for i in range(101)],
+        "memory": {str(count): size for count, size in measured.memory.items()},
+        "looks": list(measured.looks),
+        "first_plan": measured.first_plan,
+        "plans": list(measured.plans),
+        "whole_plans": list(measured.whole_plans),
+        "lessons": list(measured.lessons),
+        "starts": {str(count): span for count, span in measured.starts.items()},
     }
     return Result("queue", (times, memory, starts), bars, samples)
 
 
-def _look(home: Household) -> float:
+def _look(home: Sandbox) -> float:
     began = time.perf_counter()
     subprocess.run([SUBLET, "ps"], env=home.env, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
 
 
-def _start(home: Household) -> float:
+def _start(home: Sandbox) -> float:
     began = time.perf_counter()
     home.status()
     return time.perf_counter() - began
 
 
-def _plans(home: Household, count: int) -> tuple[float, list[float], list[float], list[float]]:
+def _plans(home: Sandbox, count: int) -> tuple[float, list[float], list[float], list[float]]:
     """Plans by the broker's own code, in this process, on a copy of its ledger."""
     copy = Home(home.directory / "copy")
     copy.make()
@@ -176,11 +184,11 @@ def _plans(home: Household, count: int) -> tuple[float, list[float], list[float]
             broker.queue.touch(waiting[number * 7919 % len(waiting)])
             one.append(_timed(broker))
         for _ in range(max(5, count // 10)):
-            broker.queue.touch_all()
+            broker.work.touch_waiting()
             whole.append(_timed(broker))
         job = broker.state[waiting[0]]
-        told = Outcome("exited", 0, peak=MiB, system_peak=8 * MiB)
-        ledger.measurements.remember(job, "cpu", GiB, told, "cold", time.time())
+        outcome = Outcome("exited", 0, peak=MiB, system_peak=8 * MiB)
+        ledger.measurements.remember(job, "cpu", GiB, outcome, "cold", time.time())
         broker.queue.revise(broker.estimator.measured(job))
         lessons = []
         while broker.queue.behind:

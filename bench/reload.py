@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import callers, figures, processes, servers, wire
-from bench.household import Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import Sandbox, sandbox
 
 _MiB = 2**20
 _TIMES = 200
@@ -21,7 +21,7 @@ MODEL = "mlp"
 def measure(quick: bool) -> Result:
     """Change versions to and fro while connections send as fast as they are answered."""
     times = 10 if quick else _TIMES
-    with household() as home:
+    with sandbox() as home:
         path = servers.export(home, MODEL) / MODEL
         (path / "2").mkdir()
         _copy(path / "1", path / "2")
@@ -128,7 +128,7 @@ def _served(server: servers.Server, version: int) -> bool:
     return body is not None and b'"AVAILABLE"' in body
 
 
-def _engine(home: Household) -> int:
+def _engine(home: Sandbox) -> int:
     """The process that holds the models."""
     found = [
         one.pid

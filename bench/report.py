@@ -84,7 +84,7 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """All that one benchmark found."""
+    """The tables, bars and samples of one benchmark."""
 
     name: str
     tables: tuple[Table, ...]

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from bench import figures, processes
-from bench.household import Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import Sandbox, sandbox
 
 _MB = 1e6
 _COMMANDS = ("--help", "status")
@@ -14,31 +14,31 @@ _COMMANDS = ("--help", "status")
 
 @dataclass(frozen=True)
 class AtRest:
-    """One process while nothing runs."""
+    """What one process uses while nothing runs."""
 
     rss: int
     pss: int
     cpu: float
-    """Seconds on a processor."""
+    """Processor seconds used."""
     over: float
-    """In so many seconds."""
+    """The seconds for which it was watched."""
 
     @property
     def share(self) -> float:
-        """Of one core."""
+        """The share of one core that it used."""
         return self.cpu / self.over
 
 
 def measure(quick: bool) -> Result:
     """With the nursery warm: the commands one after another, then silence."""
-    with household() as home:
+    with sandbox() as home:
         home.warm_up()
         walls = {
             command: [_wall(home, command) for _ in range(5 if quick else 21)]
             for command in _COMMANDS
         }
-        told = home.status()
-        pids = {"broker": told["pid"], "nursery": told["nurseries"][0]["pid"]}
+        status = home.status()
+        pids = {"broker": status["pid"], "nursery": status["nurseries"][0]["pid"]}
         resting = _watch(pids, 3.0 if quick else 20.0)
     return result(walls, resting)
 
@@ -63,13 +63,13 @@ def result(walls: Mapping[str, Sequence[float]], resting: Mapping[str, AtRest]) 
         tuple(
             (
                 name,
-                f"{told.rss / _MB:.1f}",
-                f"{told.pss / _MB:.1f}",
-                f"{told.cpu * 1000:.2f} ms",
-                f"{told.over:.0f} s",
-                f"{told.share * 100:.3f} %",
+                f"{use.rss / _MB:.1f}",
+                f"{use.pss / _MB:.1f}",
+                f"{use.cpu * 1000:.2f} ms",
+                f"{use.over:.0f} s",
+                f"{use.share * 100:.3f} %",
             )
-            for name, told in resting.items()
+            for name, use in resting.items()
         ),
         ("MB are 10⁶ bytes. PSS counts pages that other processes share by their share.",),
     )
@@ -80,18 +80,18 @@ def result(walls: Mapping[str, Sequence[float]], resting: Mapping[str, AtRest]) 
         ),
         Bar("broker at rest, RSS", resting["broker"].rss / _MB, 40, "at most", "MB"),
         *(
-            Bar(f"{name} at rest, of a core", told.share * 100, 0.1, "at most", "%")
-            for name, told in resting.items()
+            Bar(f"{name} at rest, of a core", use.share * 100, 0.1, "at most", "%")
+            for name, use in resting.items()
         ),
     ]
     samples = {
         "walls": {name: list(values) for name, values in walls.items()},
-        "resting": {name: asdict(told) for name, told in resting.items()},
+        "resting": {name: asdict(use) for name, use in resting.items()},
     }
     return Result("rest", (commands, rest), tuple(bars), samples)
 
 
-def _wall(home: Household, command: str) -> float:
+def _wall(home: Sandbox, command: str) -> float:
     began = time.perf_counter()
     home.sublet(command, timeout=30)
     return time.perf_counter() - began

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import callers, peers, processes, wire
-from bench.household import PROGRAMS, ROOT, SUBLET, Household
+from bench.sandbox import PROGRAMS, ROOT, SUBLET, Sandbox
 
 INPUT = "x"
 _MiB = 2**20
@@ -45,7 +45,7 @@ class Example:
     expected: tuple[float, ...]
 
 
-def export(home: Household, *kinds: str) -> Path:
+def export(home: Sandbox, *kinds: str) -> Path:
     """Write these kinds of models; returns the directory that holds them by name."""
     place = home.directory / "exports"
     env = {**home.env, "PYTHONPATH": str(ROOT)}
@@ -55,13 +55,13 @@ def export(home: Household, *kinds: str) -> Path:
 
 def example(model: Path) -> Example:
     """What was written beside a model."""
-    told = json.loads((model / "example.json").read_text())
-    return Example(tuple(told.get("row", ())), tuple(told["expected"]))
+    facts = json.loads((model / "example.json").read_text())
+    return Example(tuple(facts.get("row", ())), tuple(facts["expected"]))
 
 
 @contextlib.contextmanager
 def sublet(
-    home: Household,
+    home: Sandbox,
     models: Mapping[str, Path],
     first: Callable[[int, int], callers.Load],
     options: Sequence[str | Path] = (),
@@ -96,7 +96,7 @@ def sublet(
 
 @contextlib.contextmanager
 def pytriton(
-    home: Household, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
+    home: Sandbox, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
 ) -> Iterator[Server]:
     """PyTriton with dynamic batching; skipped with its reason where it cannot be installed."""
     python = peers.pytriton()
@@ -114,9 +114,9 @@ def pytriton(
 
 @contextlib.contextmanager
 def bare_http(
-    home: Household, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
+    home: Sandbox, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
 ) -> Iterator[Server]:
-    """The limit for REST."""
+    """A bare HTTP server: the limit for REST."""
     (http,) = ports(1)
     words: list[str | Path] = [
         sys.executable,
@@ -130,9 +130,9 @@ def bare_http(
 
 @contextlib.contextmanager
 def bare_grpc(
-    home: Household, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
+    home: Sandbox, models: Mapping[str, Path], first: Callable[[int, int], callers.Load]
 ) -> Iterator[Server]:
-    """grpc.aio and nothing else."""
+    """A bare `grpc.aio` server: the limit for gRPC."""
     (grpc,) = ports(1)
     words: list[str | Path] = [
         sys.executable,
@@ -195,7 +195,7 @@ def _grpc(
 
 @contextlib.contextmanager
 def _program(
-    home: Household, words: Sequence[str | Path], first: callers.Load, at: tuple[int, int]
+    home: Sandbox, words: Sequence[str | Path], first: callers.Load, at: tuple[int, int]
 ) -> Iterator[Server]:
     env = {**home.env, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
     began = time.monotonic()

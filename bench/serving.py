@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import callers, figures, processes, servers, wire
-from bench.household import PROGRAMS, ROOT, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, ROOT, Sandbox, sandbox
 
 _MiB = 2**20
 _LARGEST = 32
@@ -52,10 +52,10 @@ KINDS = ("rest 1", "rest 4", "grpc 1", "grpc 4")
 
 @dataclass(frozen=True)
 class Stay:
-    """One server in one round."""
+    """The figures of one server in one round."""
 
     heard: Mapping[str, callers.Heard]
-    """By kind."""
+    """What clients saw, by kind of call."""
     pss: int
     started: float
 
@@ -70,7 +70,7 @@ def measure(quick: bool) -> Result:
     direct: list[float] = []
     failures: dict[str, None] = {}
     seconds = 0.5 if quick else _SECONDS
-    with household() as home:
+    with sandbox() as home:
         path = servers.export(home, "mlp") / "mlp"
         for number in range(1 if quick else _ROUNDS):
             rounds.append({})
@@ -112,11 +112,11 @@ def result(rounds: Rounds, direct: Sequence[float], failures: tuple[str, ...] = 
 
 def _plain(by: Mapping[str, Stay]) -> dict[str, Any]:
     """A round without its sample answers."""
-    told = {key: dataclasses.asdict(stay) for key, stay in by.items()}
-    for stay in told.values():
+    stays = {key: dataclasses.asdict(stay) for key, stay in by.items()}
+    for stay in stays.values():
         for heard in stay["heard"].values():
             del heard["sample"]
-    return told
+    return stays
 
 
 def _stay(way: Way, path: Path, seconds: float) -> Stay:
@@ -130,7 +130,7 @@ def _stay(way: Way, path: Path, seconds: float) -> Stay:
         assert way.grpc is not None
         return way.grpc(grpc, _MODELS[-1:], example.row)
 
-    with household() as home, way.open(home, models, first) as server:
+    with sandbox() as home, way.open(home, models, first) as server:
         heard = {}
         for kind, load in _loads(way, server, example.row):
             one = callers.call(dataclasses.replace(load, seconds=seconds))
@@ -179,13 +179,13 @@ def _close(values: Sequence[float], expected: Sequence[float]) -> bool:
     )
 
 
-def _direct(home: Household, path: Path, seconds: float) -> float:
+def _direct(home: Sandbox, path: Path, seconds: float) -> float:
     """Rows per second of full batches in one process, without any server."""
-    told = home.directory / "direct"
+    output = home.directory / "direct"
     words: list[str | Path] = [sys.executable, PROGRAMS / "direct.py", path / "1", str(seconds)]
     env = {**home.env, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    processes.run([*words, told], env, home.log)
-    return float(told.read_text())
+    processes.run([*words, output], env, home.log)
+    return float(output.read_text())
 
 
 def _rates(several: Sequence[Stay], kind: str) -> list[float]:
@@ -261,5 +261,5 @@ def _pairs(rounds: Rounds, kind: str, key: str) -> list[tuple[callers.Heard, cal
 
 
 def _tell(title: str, stay: Stay) -> None:
-    told = ", ".join(f"{kind} {heard.rate:.0f}/s" for kind, heard in stay.heard.items())
-    print(f"  {title}: {told}", file=sys.stderr)
+    rates = ", ".join(f"{kind} {heard.rate:.0f}/s" for kind, heard in stay.heard.items())
+    print(f"  {title}: {rates}", file=sys.stderr)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench import figures, processes
-from bench.household import ROOT, SUBLET, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import ROOT, SUBLET, Sandbox, sandbox
 
 _MiB = 2**20
 _PROGRAMS = sorted((ROOT / "examples" / "programs").glob("*.py"))
@@ -62,7 +62,7 @@ def measure(quick: bool) -> Result:
     stories: dict[str, list[Story]] = {path.stem: [] for path in programs}
     failures: list[str] = []
     for _ in range(1 if quick else 3):
-        with household() as home:
+        with sandbox() as home:
             home.warm_up()
             for path in programs:
                 try:
@@ -75,10 +75,10 @@ def measure(quick: bool) -> Result:
                     f"{run.lease // _MiB}/{run.peak / _MiB:.1f}" for run in story.runs
                 )
                 codes = [run.code for run in story.runs]
-                told = story.forecast
-                probe = f"{told.low / _MiB:.0f}..{told.high / _MiB:.0f}" if told else "-"
+                known = story.forecast
+                probe = f"{known.low / _MiB:.0f}..{known.high / _MiB:.0f}" if known else "-"
                 print(f"  {path.stem}: probe {probe}; {leases} {codes}", file=sys.stderr)
-    return result({name: told for name, told in stories.items() if told}, tuple(failures))
+    return result({name: known for name, known in stories.items() if known}, tuple(failures))
 
 
 def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
@@ -93,16 +93,16 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
         peak = max(run.peak for story in rounds for run in story.runs)
         ratio = max(run.lease for run in seconds) / max(1, peak)
         deaths = sum(run.code != 0 for run in later)
-        told = [story.forecast for story in rounds if story.forecast is not None]
+        forecasts = [story.forecast for story in rounds if story.forecast is not None]
         firsts = [story.runs[0].peak for story in rounds]
-        inside = sum(t.low <= p <= t.high for t, p in zip(told, firsts, strict=False))
+        inside = sum(t.low <= p <= t.high for t, p in zip(forecasts, firsts, strict=False))
         coarse = peak < _SMALLEST
         if not coarse:
             worst, counted = max(worst, ratio), counted + 1
             strict += [run.lease / max(1, run.peak) for run in seconds if run.code == 0]
         died += deaths
-        asked += bool(told)
-        held += bool(told) and 2 * inside > len(told)
+        asked += bool(forecasts)
+        held += bool(forecasts) and 2 * inside > len(forecasts)
         rows.append(
             (
                 name,
@@ -111,8 +111,8 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
                 f"{peak / _MiB:.1f}",
                 "–" if coarse else figures.times(ratio),
                 f"{deaths} of {len(later)}",
-                f"{told[0].low // _MiB}–{-(-told[0].high // _MiB)}" if told else "–",
-                f"{inside} of {len(told)}" if told else "–",
+                f"{forecasts[0].low // _MiB}–{-(-forecasts[0].high // _MiB)}" if forecasts else "–",
+                f"{inside} of {len(forecasts)}" if forecasts else "–",
             )
         )
     table = Table(
@@ -138,17 +138,17 @@ def result(stories: Stories, failures: tuple[str, ...] = ()) -> Result:
     if asked:
         share = 12 * held / asked
         bars.append(Bar("intervals that held, of each 12", share, 10, "at least", "probes"))
-    samples = {name: [asdict(story) for story in told] for name, told in stories.items()}
+    samples = {name: [asdict(story) for story in forecasts] for name, forecasts in stories.items()}
     return Result("sizing", (table,), tuple(bars), samples, failures)
 
 
-def _story(home: Household, path: Path, count: int) -> Story:
+def _story(home: Sandbox, path: Path, count: int) -> Story:
     forecast = _probe(home, path)
     return Story(forecast, tuple(_run(home, path) for _ in range(count)))
 
 
-def _probe(home: Household, path: Path) -> Forecast | None:
-    told = subprocess.run(
+def _probe(home: Sandbox, path: Path) -> Forecast | None:
+    ran = subprocess.run(
         [SUBLET, "probe", "--json", "--forget", path],
         env=home.env,
         stdin=subprocess.DEVNULL,
@@ -156,13 +156,13 @@ def _probe(home: Household, path: Path) -> Forecast | None:
         timeout=300,
         check=False,
     )
-    if told.returncode != 0:
+    if ran.returncode != 0:
         return None
-    document = json.loads(told.stdout)
+    document = json.loads(ran.stdout)
     return Forecast(document["expected"], document["low"], document["high"])
 
 
-def _run(home: Household, path: Path) -> Run:
+def _run(home: Sandbox, path: Path) -> Run:
     report = home.directory / "report.json"
     report.unlink(missing_ok=True)
     with contextlib.suppress(subprocess.TimeoutExpired), home.log.open("ab") as log:
@@ -177,5 +177,5 @@ def _run(home: Household, path: Path) -> Run:
         )
     if not report.exists():
         return Run(0, 0, _HUNG)
-    told = json.loads(report.read_text())
-    return Run(told["lease"] or 0, told["peak"] or 0, told["code"])
+    document = json.loads(report.read_text())
+    return Run(document["lease"] or 0, document["peak"] or 0, document["code"])

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench import figures, processes
-from bench.household import PROGRAMS, SUBLET, Household, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, SUBLET, Sandbox, sandbox
 
 _PROGRAM = PROGRAMS / "train_steps.py"
 _CEILING = 1024
@@ -42,7 +42,7 @@ def measure(quick: bool) -> Result:
     blocks: dict[str, dict[str, list[tuple[float, float]]]] = {
         mode: {model: [] for model in _BLOCKS} for mode in _MODES
     }
-    with household() as home, contextlib.ExitStack() as stack:
+    with sandbox() as home, contextlib.ExitStack() as stack:
         home.warm_up()
         runners = {mode: stack.enter_context(_runner(home, mode)) for mode in _MODES}
         for number in range(rounds):
@@ -108,7 +108,7 @@ def _cost(interval: tuple[float, float, float]) -> str:
 
 
 @contextlib.contextmanager
-def _runner(home: Household, mode: str) -> Iterator[Callable[[str, int], tuple[float, float]]]:
+def _runner(home: Sandbox, mode: str) -> Iterator[Callable[[str, int], tuple[float, float]]]:
     """Start a mode's program; gives a function that has it run a block."""
     place = home.directory / mode
     place.mkdir()
@@ -122,7 +122,7 @@ def _runner(home: Household, mode: str) -> Iterator[Callable[[str, int], tuple[f
     env = {**home.env, **(_POOL if mode == POOL else {})}
     log = place / "log"
     # Open for both directions, so that neither end has to wait for the other to open.
-    with open(asks, "r+b", buffering=0) as turns, open(answers, "r+b", buffering=0) as told:
+    with open(asks, "r+b", buffering=0) as turns, open(answers, "r+b", buffering=0) as replies:
         # Linux shares processors out by session first, and a leased program is in another one
         # than its client: on a busy machine the modes would not be treated alike.
         child = processes.start(words, env, log, session=True)
@@ -131,8 +131,8 @@ def _runner(home: Household, mode: str) -> Iterator[Callable[[str, int], tuple[f
             heard = b""
             deadline = time.monotonic() + timeout
             while not heard.endswith(b"\n"):
-                if select.select([told], [], [], 0.5)[0]:
-                    heard += os.read(told.fileno(), 4096)
+                if select.select([replies], [], [], 0.5)[0]:
+                    heard += os.read(replies.fileno(), 4096)
                 elif child.poll() is not None or time.monotonic() > deadline:
                     raise processes.Failed(f"{mode}: no answer: {processes.tail(log)}")
             return heard

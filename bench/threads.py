@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from bench import figures, processes
-from bench.household import PROGRAMS, ROOT, household
 from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, ROOT, sandbox
 
 _PROGRAM = PROGRAMS / "side_by_side.py"
 _MiB = 2**20
@@ -33,7 +33,7 @@ def measure(quick: bool) -> Result:
     runs: dict[tuple[str, int], dict[str, list[tuple[float, float, int]]]] = {
         (kind, count): {way: [] for way in WAYS} for kind in KINDS for count in counts
     }
-    with household() as home, home.log.open("ab") as log:
+    with sandbox() as home, home.log.open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, _PROGRAM],
             env={**home.env, "PYTHONPATH": str(ROOT)},

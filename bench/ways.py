@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench import processes
-from bench.household import PROGRAMS, SUBLET
+from bench.sandbox import PROGRAMS, SUBLET
 
 RunAll = Callable[[str, Sequence[str]], None]
 """Run a program of `bench.programs` once for each stamp, so many at a time; raise if one fails."""

@@ -36,7 +36,7 @@ def growth(
 
 
 def why(finish: Finish) -> str:
-    """What a program died of."""
+    """The reason of a program's death."""
     if "ResourceExhaustedError" in finish.errors or "OOM when allocating" in finish.errors:
         return "out of memory"
     if finish.code < 0:

@@ -114,10 +114,10 @@ def charged(snapshot: Snapshot) -> int:
 
 def _report(program: Program, folder: Path) -> Report:
     try:
-        told = json.loads(_report_path(program, folder).read_bytes())
+        document = json.loads(_report_path(program, folder).read_bytes())
     except (OSError, ValueError):
         return Report()
-    return Report(**{key: told[key] for key in Report.__dataclass_fields__ if key in told})
+    return Report(**{key: document[key] for key in Report.__dataclass_fields__ if key in document})
 
 
 def _report_path(program: Program, folder: Path) -> Path:

@@ -24,7 +24,7 @@ TOO_LONG = 150.0
 
 @dataclass(frozen=True)
 class Entry:
-    """One command."""
+    """One command that takes part."""
 
     name: str
     argv: tuple[str, ...]
@@ -47,7 +47,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Moment:
-    """How the race stands."""
+    """The state of the race at one moment."""
 
     seconds: float
     memory: int
@@ -58,7 +58,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Race:
-    """How it went."""
+    """The outcome of all commands."""
 
     finishes: tuple[Finish, ...]
     seconds: float

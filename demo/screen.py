@@ -35,7 +35,7 @@ class Screen:
         self._told: set[str] = set()
 
     def say(self, text: str, style: str = "") -> None:
-        """One paragraph."""
+        """Print one paragraph."""
         self.console.print(Text(text, style=style))
 
     @contextlib.contextmanager
@@ -105,7 +105,7 @@ class Screen:
             )
 
     def totals(self, ways: dict[str, Race]) -> None:
-        """The ways, side by side."""
+        """A table of both ways, side by side."""
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
         table.add_column("way", no_wrap=True)
         for name in ("died", "most memory", f"of {format_bytes(self.capacity)}", "wall time"):

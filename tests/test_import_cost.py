@@ -15,10 +15,10 @@ def loaded_by(statement: str) -> set[str]:
         f"import json, sys\nbefore = set(sys.modules)\n{statement}\n"
         "print(json.dumps([name.partition('.')[0] for name in set(sys.modules) - before]))"
     )
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
-    return set(json.loads(told.stdout))
+    return set(json.loads(answer.stdout))
 
 
 def test_importing_sublet_loads_nothing_but_itself() -> None:

@@ -30,10 +30,10 @@ class Program:
 
 def programs(path: Path = LIST) -> list[Program]:
     """All of them, in the order of the file."""
-    told = tomllib.loads(path.read_text())
+    document = tomllib.loads(path.read_text())
     return [
         Program(repository["name"], repository["commit"], program, kind == "full")
-        for repository in told["repository"]
+        for repository in document["repository"]
         for kind in ("programs", "full")
         for program in repository.get(kind, ())
     ]

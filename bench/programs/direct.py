@@ -13,7 +13,7 @@ from bench.programs.greedy import LARGEST, load
 
 
 def main(path: str, seconds: float) -> float:
-    """Rows per second."""
+    """Measure rows per second."""
     call = load(path)
     rows = np.random.default_rng(0).random((LARGEST, 784), "float32")
     for _ in range(50):

@@ -50,7 +50,7 @@ KINDS: dict[str, Callable[[], keras.Model]] = {
 
 
 def main(directory: str, *names: str) -> None:
-    """Export them."""
+    """Export all models, with an example for each."""
     keras.utils.set_random_seed(0)
     for name in names:
         model = KINDS[name]()
@@ -58,10 +58,10 @@ def main(directory: str, *names: str) -> None:
         model.export(place / "1", verbose=False)
         shape = model.inputs[0].shape[1:]
         row = np.random.default_rng(1).random((1, *shape), "float32").round(4)
-        told = {"expected": np.asarray(model(row))[0].tolist()}
+        example = {"expected": np.asarray(model(row))[0].tolist()}
         if row.size < 2000:
-            told["row"] = [round(float(value), 4) for value in row.ravel()]
-        (place / "example.json").write_text(json.dumps(told))
+            example["row"] = [round(float(value), 4) for value in row.ravel()]
+        (place / "example.json").write_text(json.dumps(example))
 
 
 if __name__ == "__main__":

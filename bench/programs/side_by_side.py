@@ -75,10 +75,10 @@ def in_threads(kind: str, count: int) -> Kept:
             raise outcome.error
         kept.append(outcome.value)
 
-    crew = ThreadRunner("thread", count, done)
+    runner = ThreadRunner("thread", count, done)
     for number in range(count):
-        crew.start(number, KINDS[kind])
-    crew.close()
+        runner.start(number, KINDS[kind])
+    runner.close()
     if len(kept) != count:
         raise RuntimeError("a call has failed")
     return kept
@@ -104,15 +104,15 @@ def _forks(work: Callable[[], Kept], count: int) -> Iterator[tuple[list[int], fl
                 os._exit(code)
         pids.append(pid)
     os.close(begun[1])
-    told = b""
+    received = b""
     while more := os.read(begun[0], 4096):
-        told += more
-        if len(told) == count * _DOUBLE:
+        received += more
+        if len(received) == count * _DOUBLE:
             break
     try:
-        if len(told) < count * _DOUBLE:
+        if len(received) < count * _DOUBLE:
             raise RuntimeError("a fork has failed")
-        yield pids, sum(struct.unpack(f"{count}d", told))
+        yield pids, sum(struct.unpack(f"{count}d", received))
     finally:
         os.close(ended[1])
         for pid in pids:
@@ -150,6 +150,6 @@ def main(answers: TextIO) -> None:
 
 if __name__ == "__main__":
     # What TensorFlow prints must not be taken for an answer.
-    with os.fdopen(os.dup(1), "w") as told:
+    with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
-        main(told)
+        main(output)

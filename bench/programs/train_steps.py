@@ -82,8 +82,8 @@ def main(asks: str, answers: str, sleepy: str = "") -> None:
         let_threads_sleep()
     tf.random.set_seed(0)
     steps = {"cnn": stepper(cnn(), (28, 28, 1)), "mlp": stepper(mlp(), (784,))}
-    with open(asks) as turns, open(answers, "w") as told:
-        print("ready", file=told, flush=True)
+    with open(asks) as turns, open(answers, "w") as replies:
+        print("ready", file=replies, flush=True)
         for turn in turns:
             model, _, count = turn.partition(" ")
             step = steps[model]
@@ -92,7 +92,7 @@ def main(asks: str, answers: str, sleepy: str = "") -> None:
                 step()
             clock = time.perf_counter() - clock
             processors = time.process_time() - processors
-            print(clock / int(count), processors / int(count), file=told, flush=True)
+            print(clock / int(count), processors / int(count), file=replies, flush=True)
 
 
 if __name__ == "__main__":

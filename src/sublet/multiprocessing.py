@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from multiprocessing import TimeoutError
-from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeVar, Unpack
 
 from sublet.pool.call import Chunk, Row, chunks, name_of
@@ -171,12 +170,7 @@ class Pool:
         self._check_running()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.terminate()
 
     def __reduce__(self) -> NoReturn:

@@ -1,36 +1,5 @@
-"""A workshop for the tests of keepers and their launcher."""
+"""A launcher in a process of its own, for the tests of keepers."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from support.launcher_harness import any_launcher, launcher
 
-import pytest
-
-from sublet.keeper.cgroup import Cgroup
-from support.workshop import Workshop
-
-
-@pytest.fixture
-def shop(real_processes: None, tmp_path: Path) -> Iterator[Workshop]:
-    """A launcher in a process of its own."""
-    made = Workshop(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture(params=["with a control group", "without one"])
-def any_shop(
-    real_processes: None,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Workshop]:
-    """The same, in both ways in which a tree can be held together."""
-    if request.param == "without one":
-        monkeypatch.setenv("SUBLET_NO_CGROUP", "1")
-    elif (group := Cgroup.make("probe-of-a-test")) is None:
-        pytest.skip("this user may make no control group (version 2)")
-    else:
-        group.close()
-    made = Workshop(tmp_path)
-    yield made
-    made.close()
+__all__ = ["any_launcher", "launcher"]

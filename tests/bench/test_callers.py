@@ -30,7 +30,7 @@ class _Echo(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class _Http(ThreadingHTTPServer):

@@ -56,5 +56,5 @@ def _repository(path: Path) -> str:
     names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     for words in (["init", "-q"], ["add", "."], [*names, "commit", "-q", "-m", "all"]):
         subprocess.run(["git", *words], cwd=path, check=True)
-    told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=path, check=True, capture_output=True)
-    return told.stdout.decode().strip()
+    answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=path, check=True, capture_output=True)
+    return answer.stdout.decode().strip()

@@ -61,13 +61,13 @@ def test_a_result_survives_json_with_its_bars_judged(tmp_path: Path) -> None:
         "rest", (TABLE,), (report.Bar("b", 3.0, 2.0, "at most", "ms"),), {"walls": [1.0]}
     )
     path = report.write(result.document({"cores": 2}, quick=False), tmp_path)
-    told = json.loads(path.read_text())
+    answer = json.loads(path.read_text())
     assert path.name == "rest.json"
-    assert told["format"] == report.FORMAT
-    assert told["machine"] == {"cores": 2}
-    assert told["bars"][0]["met"] is False
-    assert told["tables"][0]["rows"] == [["plain", "3", "2.1 s"]]
-    assert told["samples"] == {"walls": [1.0]}
+    assert answer["format"] == report.FORMAT
+    assert answer["machine"] == {"cores": 2}
+    assert answer["bars"][0]["met"] is False
+    assert answer["tables"][0]["rows"] == [["plain", "3", "2.1 s"]]
+    assert answer["samples"] == {"walls": [1.0]}
 
 
 def test_a_quick_result_never_replaces_a_full_one(tmp_path: Path) -> None:

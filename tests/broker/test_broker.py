@@ -19,8 +19,8 @@ from sublet.reactor import Reactor
 from sublet.units import MiB
 from sublet.wire import messages
 from support.client import Client
+from support.fakes import FakeClock, FakeProbe, PuppetBackend
 from support.jobs import device, job
-from support.puppet import FakeProbe, HandClock, PuppetBackend
 
 CAPACITY = 2048 * MiB
 VERBS: tuple[messages.Verb, ...] = ("cancel", "pause", "resume", "retry")
@@ -46,7 +46,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.root = TemporaryDirectory(prefix="sublet-")
         self.home = Home(Path(self.root.name))
         self.home.make()
-        self.clock = HandClock()
+        self.clock = FakeClock()
         self.backend = PuppetBackend(self.check_launch)
         self.accepted: set[int] = set()
         self.tokens = 0
@@ -183,7 +183,7 @@ def test_a_job_that_waits_is_launched_when_the_one_before_it_has_ended(tmp_path:
     home.make()
     reactor, backend = Reactor(), PuppetBackend()
     ledger, probe = Ledger.open(home.ledger), FakeProbe(device(capacity=CAPACITY))
-    broker = Broker(reactor, home, ledger, probe, HandClock(), backend)
+    broker = Broker(reactor, home, ledger, probe, FakeClock(), backend)
     client = Client(reactor)
     for token in ("first", "second"):
         broker.requests.handle(client.connection, messages.Submit(wanted(1200 * MiB), token))

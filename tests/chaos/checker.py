@@ -189,14 +189,13 @@ class Codes:
                 found += self._outcome(job, job.attempt, job.state.outcome, job.state.how)
         return found
 
-    def _outcome(self, job: Job, attempt: int, told: Outcome, how: str) -> list[str]:
+    def _outcome(self, job: Job, attempt: int, outcome: Outcome, how: str) -> list[str]:
         began, ended = self._starts.get((job.id, attempt)), self._ends.get((job.id, attempt))
         killed = began is not None and self._was_killed(began.pid, began.at)
-        what = (
-            f"#{job.id}.{attempt} {job.spec.name}, {how}: {told.cause} {told.code} {told.message}"
-        )
-        match told.cause:
-            case "exited" if ended is not None and ended.facts["code"] == told.code:
+        ending = f"{outcome.cause} {outcome.code} {outcome.message}"
+        what = f"#{job.id}.{attempt} {job.spec.name}, {how}: {ending}"
+        match outcome.cause:
+            case "exited" if ended is not None and ended.facts["code"] == outcome.code:
                 return []
             case "signalled" if killed or (ended is None and began is None):
                 # Killed between the fork and the first line: our list has processes only that
@@ -210,7 +209,7 @@ class Codes:
                 return []
             case "stopped" if self._was_left(job) or (job.spec.client and began is None):
                 return []  # Who waited is told, and its own code is looked at.
-            case "signalled" if self._was_left(job) and told.code == _TERMINATED:
+            case "signalled" if self._was_left(job) and outcome.code == _TERMINATED:
                 return []
             case "cancelled" if job.id in self._cancelled:
                 return []

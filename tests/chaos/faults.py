@@ -46,7 +46,7 @@ class Disk:
             self.small = not subprocess.run(mount, capture_output=True, check=False).returncode
 
     def fill(self) -> None:
-        """Not a byte is left."""
+        """Fill the disk to its last byte."""
         with contextlib.suppress(OSError), (self.path / "ballast").open("ab") as file:
             while True:
                 os.write(file.fileno(), bytes(1 << 16))
@@ -117,7 +117,7 @@ class Faults:
         return sum(one.how == how and kind in (None, one.kind) for one in self.list)
 
     def once(self) -> None:
-        """Do one thing."""
+        """Do one thing that harms."""
         self.tick()
         acts = {name: share for name, share in ACTS.items() if name in self._acts}
         if not self._disk.small or self._full_until is not None:
@@ -149,7 +149,7 @@ class Faults:
             self._full_until = None
 
     def end(self) -> None:
-        """All harm is over."""
+        """End all harm that still lasts."""
         self._stopped = [(0.0, pid, start) for _, pid, start in self._stopped]
         if self._full_until is not None:
             self._full_until = 0.0
@@ -183,7 +183,7 @@ class Faults:
         return True
 
     def census(self) -> dict[str, list[int]]:
-        """Who is there, by kind."""
+        """The processes that live, by kind."""
         found: dict[str, list[int]] = {kind: [] for kind in VICTIMS}
         found["client"] = [*self._load.clients()]
         started = self._started()

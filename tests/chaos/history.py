@@ -28,14 +28,14 @@ class Asked(NamedTuple):
     expected: int
     """The exit code that the program has when nobody harms it."""
     pid: int
-    """Of the command."""
+    """The pid of the command."""
     code: int
     """The command's own exit code; negative for a signal."""
     said: str
     began: float
     ended: float
     jobs: tuple[int, ...] = ()
-    """Submitted and accepted."""
+    """The jobs that were accepted."""
     after_ok: tuple[int, ...] = ()
     at_once: int = 0
 
@@ -54,7 +54,7 @@ class Fault(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """One lease in a sample."""
+    """The holder of one lease in a sample."""
 
     job: int
     charge: int

@@ -35,6 +35,7 @@ class Load:
         """Answers that no fault excuses."""
         self.server: Server | None = None
         self.servers = 0
+        self._server_began = 0.0
         self._models = models
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -176,8 +177,8 @@ class Load:
         words += [f"--after={number}" for number in after]
         words += [*(["--cold"] if dice.random() < 0.6 else [])]
         words += ["--array", array] if array else []
-        told = f"{name}[{{index}}]" if array else name
-        words += [JOB, told, f"{dice.uniform(0.1, 1.0):.2f}", str(code)]
+        label = f"{name}[{{index}}]" if array else name
+        words += [JOB, label, f"{dice.uniform(0.1, 1.0):.2f}", str(code)]
         words += dice.choice(([], [], ["child"]))
         return self._do(
             "submit", name, 0, ["-m", "sublet", *words], after_ok=after_ok,
@@ -215,6 +216,7 @@ class Load:
                 return
             self._note_end(self.server, "it served")
             self.server = None
+        self._server_began = time.monotonic()
         fresh = Server(
             self.sandbox, str(self._models), "--memory", "256MiB", "--frontends", "2", ready=False
         )
@@ -233,8 +235,9 @@ class Load:
             server.close()
         except AssertionError as wrong:
             self.wrong.append(f"a server that ended while {when}: {str(wrong)[-_TAIL:]}")
-        process, said, now = server.process, "".join(server.errors)[-_TAIL:], time.monotonic()
-        self.asked.append(Asked("serve", when, 0, process.pid, process.returncode, said, now, now))
+        process, said = server.process, "".join(server.errors)[-_TAIL:]
+        times = self._server_began, time.monotonic()
+        self.asked.append(Asked("serve", when, 0, process.pid, process.returncode, said, *times))
 
     def _rest(self, dice: random.Random) -> None:
         server = self.server
@@ -249,11 +252,11 @@ class Load:
                 body = json.dumps({"instances": [value]})
                 connection.request("POST", "/v1/models/half:predict", body)
                 reply = connection.getresponse()
-                told = json.loads(reply.read())
-                if reply.status == 200 and told != {"predictions": [value / 2 + 2]}:
-                    self.wrong.append(f"REST: half of {value} is {told}")
+                answer = json.loads(reply.read())
+                if reply.status == 200 and answer != {"predictions": [value / 2 + 2]}:
+                    self.wrong.append(f"REST: half of {value} is {answer}")
                 elif reply.status not in (200, 503, 504):
-                    self.wrong.append(f"REST: {reply.status} {told}")
+                    self.wrong.append(f"REST: {reply.status} {answer}")
                 self.answers[str(reply.status)] += 1
                 # One connection would be with one front end.
                 if reply.will_close or dice.random() < 0.05:

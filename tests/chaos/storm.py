@@ -74,15 +74,15 @@ class Storm:
         self.load.start()
         self._wait_for_server()
         began = time.monotonic()
-        told = began
+        reported = began
         while (now := time.monotonic()) < began + seconds:
             self.faults.once()
             until = now + every
             while time.monotonic() < until:
                 self.faults.tick()
                 time.sleep(0.05)
-            if now > told + 10.0:
-                told = now
+            if now > reported + 10.0:
+                reported = now
                 self._say(self._progress(now - began))
         self.faults.end()
         self.broken += self.load.stop(_DRAIN)

@@ -14,10 +14,10 @@ from support import jobs
 GiB = 1 << 30
 
 
-def job(number: int = 1, told: Outcome | None = None, attempt: int = 1, **facts: Any) -> Job:
+def job(number: int = 1, outcome: Outcome | None = None, attempt: int = 1, **facts: Any) -> Job:
     """A job that has ended so; without an outcome, one that waits."""
     past, how = facts.pop("past", ()), facts.pop("how", "warm")
-    state = Waiting(0.0) if told is None else Finished(9.0, told, None, how)
+    state = Waiting(0.0) if outcome is None else Finished(9.0, outcome, None, how)
     plain = jobs.job(number, state, b"/job.py", attempt=attempt)
     return replace(plain, past=past, spec=replace(plain.spec, **{"client": None, **facts}))
 
@@ -32,8 +32,8 @@ def end(at: float, name: str = "a", attempt: int = 1, job: int = 1, code: int = 
 
 
 def asked(kind: str = "run", code: int = 0, expected: int = 0, **facts: Any) -> Asked:
-    told: dict[str, Any] = {"name": "a", "pid": 5, "said": "", "began": 0.0, "ended": 9.0} | facts
-    return Asked(kind=kind, expected=expected, code=code, **told)
+    fields: dict[str, Any] = {"name": "a", "pid": 5, "said": "", "began": 0.0, "ended": 9.0} | facts
+    return Asked(kind=kind, expected=expected, code=code, **fields)
 
 
 def kill(pid: int, kind: str = "worker", at: float = 1.0) -> Fault:
@@ -45,7 +45,7 @@ DONE = Outcome("exited", 0)
 
 
 def test_nothing_is_said_of_a_run_without_faults(tmp_path: Path) -> None:
-    known = {1: job(told=DONE)}
+    known = {1: job(outcome=DONE)}
     path = tmp_path / "history"
     path.write_text('{"kind": "start", "name": "a", "pid": 100, "at": 0.0, "job": 1}\n')
     assert [one.name for one in history.read(path)] == ["a"]
@@ -77,17 +77,17 @@ def test_a_job_that_vanished_or_waits_without_a_reason_is_reported() -> None:
 def test_another_attempt_that_no_policy_allows_is_reported() -> None:
     events = [start(0.0), end(1.0), start(2.0, attempt=2), end(3.0, attempt=2)]
     past = (Past(1, 1.0, DONE),)
-    (told,) = checker.runs_again(events, {1: job(told=DONE, attempt=2, past=past)})
-    assert "was started again after" in told
+    (found,) = checker.runs_again(events, {1: job(outcome=DONE, attempt=2, past=past)})
+    assert "was started again after" in found
     failed = (Past(1, 1.0, Outcome("signalled", 137)),)
-    allowed = {1: job(told=DONE, attempt=2, past=failed, retries=1)}
+    allowed = {1: job(outcome=DONE, attempt=2, past=failed, retries=1)}
     assert checker.runs_again(events, allowed) == []
 
 
 def test_attempts_that_the_ledger_does_not_know_are_reported() -> None:
     events = [start(0.0), start(1.0), start(2.0, attempt=7)]
-    told = checker.runs_again(events, {1: job(told=DONE, attempt=1)})
-    assert [one.partition(": ")[2] for one in told] == [
+    found = checker.runs_again(events, {1: job(outcome=DONE, attempt=1)})
+    assert [one.partition(": ")[2] for one in found] == [
         "one attempt ran twice: [1, 1, 7]",
         "the ledger knows nothing of attempts [7]",
     ]
@@ -120,42 +120,42 @@ def test_who_did_not_wait_for_another_is_reported() -> None:
 def test_more_of_an_array_at_once_than_it_says_are_reported() -> None:
     events = [start(0.0), start(0.5, "b", job=2), end(2.0), end(2.0, "b", job=2)]
     known = {1: job(1, DONE), 2: job(2, DONE)}
-    (told,) = checker.out_of_order(events, [asked(jobs=(1, 2), at_once=1)], known)
-    assert told == "a: 2 ran at once, not 1"
+    (found,) = checker.out_of_order(events, [asked(jobs=(1, 2), at_once=1)], known)
+    assert found == "a: 2 ran at once, not 1"
 
 
 @pytest.mark.parametrize(
-    "told",
+    "outcome",
     [
         Outcome("exited", 3),
         *(Outcome("signalled", 137), Outcome("lost", 255), Outcome("lease exceeded", 1)),
         *(Outcome("stopped", 143), Outcome("cancelled", 143), Outcome("dependency", 143)),
     ],
-    ids=lambda told: told.cause,
+    ids=lambda outcome: outcome.cause,
 )
-def test_codes_in_the_ledger_that_are_not_true_are_reported(told: Outcome) -> None:
-    assert checker.Codes(GOOD, [], {1: job(told=told)}).of_jobs()
+def test_codes_in_the_ledger_that_are_not_true_are_reported(outcome: Outcome) -> None:
+    assert checker.Codes(GOOD, [], {1: job(outcome=outcome)}).of_jobs()
 
 
 def test_codes_that_faults_explain_are_not_reported() -> None:
     events = [start(0.0, pid=100)]
-    known = {1: job(told=Outcome("signalled", 137))}
+    known = {1: job(outcome=Outcome("signalled", 137))}
     codes = checker.Codes(events, [kill(100)], known)
     assert codes.of_jobs() == []
-    left = {1: job(told=Outcome("stopped", 143), client=Process(7, 7))}
+    left = {1: job(outcome=Outcome("stopped", 143), client=Process(7, 7))}
     assert checker.Codes(events, [kill(7, "client")], left).of_jobs() == []
-    ended = {1: job(told=Outcome("cancelled", 143)), 2: job(2, Outcome("dependency", 143))}
+    ended = {1: job(outcome=Outcome("cancelled", 143)), 2: job(2, Outcome("dependency", 143))}
     ended[2] = replace(ended[2], spec=replace(ended[2].spec, after_ok=(1,)))
     assert checker.Codes(events, [], ended, {1}).of_jobs() == []
     assert codes.of_commands([asked(code=137), asked(code=-9)]) == []
     all_three = [kill(7, kind) for kind in ("keeper", "witness", "broker")]
-    lost = checker.Codes(GOOD, all_three, {1: job(told=Outcome("lost", 255), how="cold")})
+    lost = checker.Codes(GOOD, all_three, {1: job(outcome=Outcome("lost", 255), how="cold")})
     assert lost.of_jobs() == []
     assert lost.lost == 1
 
 
 def test_codes_of_commands_that_are_not_true_are_reported() -> None:
-    codes = checker.Codes(GOOD, [], {1: job(told=Outcome("exited", 3))})
+    codes = checker.Codes(GOOD, [], {1: job(outcome=Outcome("exited", 3))})
     wrong = [
         asked(code=1),
         asked("submit", code=2, said="The ledger cannot be written: the disk is full."),

@@ -16,15 +16,15 @@ def settings(*words: str) -> Settings:
 
 
 def test_without_flags_it_serves_on_the_ports_of_tensorflow_serving_to_this_machine() -> None:
-    found = settings("models/")
-    assert (found.host, found.grpc_port, found.rest_port) == ("127.0.0.1", 8500, 8501)
-    assert found.metrics_path == "/monitoring/prometheus/metrics"
-    assert found.warmup
-    assert (found.poll, found.retries, found.retry_wait) == (1.0, 5, 60.0)
+    chosen = settings("models/")
+    assert (chosen.host, chosen.grpc_port, chosen.rest_port) == ("127.0.0.1", 8500, 8501)
+    assert chosen.metrics_path == "/monitoring/prometheus/metrics"
+    assert chosen.warmup
+    assert (chosen.poll, chosen.retries, chosen.retry_wait) == (1.0, 5, 60.0)
 
 
 @pytest.mark.parametrize(
-    ("word", "found"),
+    ("word", "chosen"),
     [
         ("--enable_model_warmup", True),
         ("--enable_model_warmup=true", True),
@@ -32,8 +32,8 @@ def test_without_flags_it_serves_on_the_ports_of_tensorflow_serving_to_this_mach
         ("--enable-model-warmup=0", False),
     ],
 )
-def test_switches_are_written_with_and_without_a_value(word: str, found: bool) -> None:
-    assert settings(word, "models/").warmup is found
+def test_switches_are_written_with_and_without_a_value(word: str, chosen: bool) -> None:
+    assert settings(word, "models/").warmup is chosen
     assert settings(word, "models/").path == "models/"
 
 
@@ -45,8 +45,8 @@ def test_dashes_and_underscores_are_alike(word: str) -> None:
 
 
 def test_one_model_is_named_as_in_tensorflow_serving() -> None:
-    found = settings("--model_name=half", "--model_base_path=/models/half")
-    assert (found.model_name, found.path) == ("half", "/models/half")
+    chosen = settings("--model_name=half", "--model_base_path=/models/half")
+    assert (chosen.model_name, chosen.path) == ("half", "/models/half")
 
 
 def test_batching_is_on_unless_it_is_switched_off(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_batching_is_on_unless_it_is_switched_off(tmp_path: Path) -> None:
     assert settings("m", "--enable_batching=false").batching == {"alone": True}
     file = tmp_path / "batching.config"
     file.write_text("max_batch_size { value: 128 } batch_timeout_micros { value: 0 }")
-    found = settings("m", "--enable_batching", f"--batching_parameters_file={file}")
-    assert found.batching == {"max_batch_size": 128, "batch_timeout_micros": 0}
+    chosen = settings("m", "--enable_batching", f"--batching_parameters_file={file}")
+    assert chosen.batching == {"max_batch_size": 128, "batch_timeout_micros": 0}
 
 
 def test_metrics_are_where_the_monitoring_file_says(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_metrics_are_where_the_monitoring_file_says(tmp_path: Path) -> None:
 
 
 def test_models_get_engines_of_their_own_with_or_without_a_size() -> None:
-    found = settings("m", "--isolate", "a", "--isolate", "b=1GiB", "--pin", "c", "--idle", "10min")
-    assert found.isolate == {"a": None, "b": "1GiB"}
-    assert (found.pin, found.idle) == (frozenset("c"), 600.0)
+    chosen = settings("m", "--isolate", "a", "--isolate", "b=1GiB", "--pin", "c", "--idle", "10min")
+    assert chosen.isolate == {"a": None, "b": "1GiB"}
+    assert (chosen.pin, chosen.idle) == (frozenset("c"), 600.0)
 
 
 def test_a_fraction_of_the_gpu_is_a_share_of_the_device() -> None:
@@ -134,11 +134,11 @@ def secret(path: Path, text: str = "0123456789abcdef") -> str:
 def test_clients_may_not_reload_unless_it_is_said_who_may(tmp_path: Path) -> None:
     assert not settings("m").access.reload
     token = secret(tmp_path / "token")
-    found = settings("m", "--allow_reload", "--reload_token_file", token)
-    assert found.access.reload
-    assert len(found.access.reloaders) == 1
-    found = settings("m", "--allow_reload", "--grpc_socket_path", "x.sock")
-    assert (found.access.reload, found.access.reloaders) == (True, ())
+    chosen = settings("m", "--allow_reload", "--reload_token_file", token)
+    assert chosen.access.reload
+    assert len(chosen.access.reloaders) == 1
+    chosen = settings("m", "--allow_reload", "--grpc_socket_path", "x.sock")
+    assert (chosen.access.reload, chosen.access.reloaders) == (True, ())
     with pytest.raises(BadRequest, match="allows it to nobody") as wrong:
         settings("m", "--allow_reload")
     assert "--reload_token_file" in wrong.value.hint
@@ -165,8 +165,8 @@ def test_a_token_is_asked_of_callers_and_its_file_must_be_a_secret(tmp_path: Pat
 
 def test_the_watchdog_can_be_set_and_switched_off_and_is_not_too_short() -> None:
     assert settings("m").patience == (30.0, 600.0)
-    found = settings("m", "--watchdog", "5s", "--run_timeout", "1min")
-    assert found.patience == (5.0, 60.0)
+    chosen = settings("m", "--watchdog", "5s", "--run_timeout", "1min")
+    assert chosen.patience == (5.0, 60.0)
     assert settings("m", "--watchdog", "0s").patience.process == 0
     for words in (("--watchdog", "10ms"), ("--run_timeout", "0s")):
         with pytest.raises(BadRequest, match=words[0]):

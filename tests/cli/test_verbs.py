@@ -11,7 +11,7 @@ from sublet.errors import BadRequest
 
 
 class Screen(io.StringIO):
-    """A terminal."""
+    """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -75,7 +75,7 @@ def test_a_tail_never_reaches_over_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "7.1.log"
     path.write_bytes(b"old\n" * MiB + b"x" * MiB + b"\nnew\n")
     bound = output_files.SizeLimit([str(path)], MiB)
-    bound.turn(bound.due)
+    bound.tick(bound.due)
     bound.close()
     with Log.open(path) as log:
         log.seek_lines(100)
@@ -115,12 +115,12 @@ def test_a_follower_reads_all_attempts_to_the_very_end(tmp_path: Path) -> None:
 
 def test_following_waits_for_a_job_that_has_not_begun(tmp_path: Path) -> None:
     job = _job(tmp_path, Row("waiting", "7.1"), Row("running", "7.1"), Row("finished", "7.1"))
-    told: list[bytes] = []
-    thread = threading.Thread(target=lambda: told.append(_text(job.follow())))
+    followed: list[bytes] = []
+    thread = threading.Thread(target=lambda: followed.append(_text(job.follow())))
     thread.start()
     (tmp_path / "7.1.log").write_bytes(b"at last")
     thread.join()
-    assert told == [b"at last"]
+    assert followed == [b"at last"]
 
 
 def test_what_is_not_there_is_explained(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_command_says_how_much_is_left_out(tmp_path: Path, reader: Any) -> N
     path = tmp_path / "logs" / "7.1.log"
     path.write_bytes(b"x" * (8 * MiB))
     bound = output_files.SizeLimit([str(path)], 4 * MiB)
-    bound.turn(bound.due)
+    bound.tick(bound.due)
     bound.close()
     out, said = reader("7").communicate(b"")
     assert 0 < len(out) <= 4 * MiB

@@ -1,4 +1,4 @@
-"""What a command line means."""
+"""How a command line is read."""
 
 import os
 import resource

@@ -37,8 +37,8 @@ class Liar:
         self.sock.settimeout(PATIENCE)
 
     def open(self, **changes: object) -> None:
-        reply = {**OPEN, "inputs": ["x"], **changes}
-        self.sock.send(records.plain(records.OPEN, body=json.dumps(reply).encode()))
+        request = {**OPEN, "inputs": ["x"], **changes}
+        self.sock.send(records.plain(records.OPEN, body=json.dumps(request).encode()))
 
     def call(self, heads: bytes, rest: bytes = b"", route: int = 0, number: int = 1) -> None:
         length = records.CALL_HEAD.size + len(heads) + len(rest)

@@ -75,18 +75,18 @@ def test_every_verb_answers_on_a_full_disk_and_says_what_to_do(new_sandbox: NewS
     reached(sandbox, other, "running")
     pid = sandbox.status()["pid"]
     write_nothing(pid, True)
-    told = sandbox.sublet("pause", str(running))
-    assert told.returncode != 0
-    assert "is paused" in told.stderr
-    assert "Free some space" in told.stderr
+    answer = sandbox.sublet("pause", str(running))
+    assert answer.returncode != 0
+    assert "is paused" in answer.stderr
+    assert "Free some space" in answer.stderr
     assert stands(sandbox, before)
     for words in (["resume", str(running)], ["cancel", str(running)], ["pause", str(waiting)]):
-        told = sandbox.sublet(*words)
-        assert "Free some space" in told.stderr
+        answer = sandbox.sublet(*words)
+        assert "Free some space" in answer.stderr
     for words in (["submit", "true"], ["run", "true"]):
-        told = sandbox.sublet(*words)
-        assert told.returncode != 0
-        assert "Traceback" not in told.stderr
+        answer = sandbox.sublet(*words)
+        assert answer.returncode != 0
+        assert "Traceback" not in answer.stderr
     assert "Free some space" in sandbox.sublet("submit", "--memory", "64MiB", "true").stderr
     wait_for(lambda: row(sandbox, running)["state"] == "finished", "it has ended")
     assert "cancelled" in row(sandbox, running)["reason"]
@@ -112,11 +112,11 @@ def test_a_broker_cannot_start_on_a_full_disk_and_says_so_in_one_line(
     (sandbox.home / "broker.log").unlink()
     (sandbox.home / "broker.log").touch()
     fill(sandbox)
-    told = sandbox.sublet("status")
-    assert told.returncode == 2
-    assert "cannot be used" in told.stderr
-    assert "Free some space" in told.stderr
-    assert "Traceback" not in told.stderr + log(sandbox)
+    answer = sandbox.sublet("status")
+    assert answer.returncode == 2
+    assert "cannot be used" in answer.stderr
+    assert "Free some space" in answer.stderr
+    assert "Traceback" not in answer.stderr + log(sandbox)
     free(sandbox)
     sandbox.write("go", "")
     assert ended(sandbox, running)[0]["code"] == 4
@@ -127,10 +127,10 @@ def test_a_first_broker_cannot_start_without_inodes_and_says_so_in_one_line(
 ) -> None:
     sandbox = small_sandbox
     fill_inodes(sandbox)
-    told = sandbox.sublet("status")
-    assert told.returncode == 2
-    assert "cannot be used" in told.stderr
-    assert "Traceback" not in told.stderr
+    answer = sandbox.sublet("status")
+    assert answer.returncode == 2
+    assert "cannot be used" in answer.stderr
+    assert "Traceback" not in answer.stderr
     free(sandbox)
     assert sandbox.status()["leases"] == []
 
@@ -162,10 +162,10 @@ def test_a_broker_that_can_write_nothing_says_so_in_one_line(new_sandbox: NewSan
     pid = sandbox.status()["pid"]
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the broker is gone")
-    told = sandbox.sublet("status", preexec_fn=lambda: write_nothing(0, True))
-    assert told.returncode == 2
-    assert "cannot be used" in told.stderr
-    assert "Free some space" in told.stderr
-    assert len(told.stderr.splitlines()) <= 2
+    answer = sandbox.sublet("status", preexec_fn=lambda: write_nothing(0, True))
+    assert answer.returncode == 2
+    assert "cannot be used" in answer.stderr
+    assert "Free some space" in answer.stderr
+    assert len(answer.stderr.splitlines()) <= 2
     sandbox.write("go", "")
     assert ended(sandbox, running)[0]["code"] == 4

@@ -20,7 +20,7 @@ NewSandbox = Callable[..., Sandbox]
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Have a process stand still."""
+    """Stop a process by SIGSTOP, until the dedent."""
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: process_tree.is_stopped(pid), "it stands still")
     try:
@@ -98,7 +98,7 @@ def test_a_job_whose_keeper_is_stopped_can_be_cancelled(new_sandbox: NewSandbox)
 def test_a_stopped_keeper_hangs_nobody_else(
     new_sandbox: NewSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However much it is told."""
+    """Not even if it is sent more than its socket can hold."""
     sandbox = new_sandbox()
     monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
     number = shell(sandbox, f"{HOLD.format('go')}; exit 4")

@@ -34,9 +34,9 @@ def test_a_queue_waits_for_a_directory_that_is_away_and_then_all_of_it_runs(
     assert said_of_it in sandbox.sublet("explain", str(last)).stdout
     assert said_of_it in sandbox.status()["waiting"][0]["reason"]
     os.rename(sandbox.home / "away", sandbox.home / directory)
-    told = ended(sandbox, *range(1, last + 1))
+    rows = ended(sandbox, *range(1, last + 1))
     # It has cost them nothing: all are in their first attempt.
-    assert {(one["code"], one["attempt"]) for one in told} == {(0, 1)}
+    assert {(one["code"], one["attempt"]) for one in rows} == {(0, 1)}
     assert said(sandbox, last) == "ran\n"
 
 

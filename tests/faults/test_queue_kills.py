@@ -318,7 +318,7 @@ def _limit_files(pid: int, size: int | None) -> None:
 def test_a_submission_from_python_survives_a_broker_that_dies_over_it(
     new_sandbox: NewSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before each of them."""
+    """The broker is killed before each submission."""
     sandbox = new_sandbox()
     monkeypatch.setenv("SUBLET_HOME", str(sandbox.home))
     monkeypatch.chdir(sandbox.work)

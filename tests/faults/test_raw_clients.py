@@ -96,9 +96,9 @@ def test_a_job_that_cannot_be_is_refused_and_leaves_nothing(
 ) -> None:
     pid = shared_sandbox.status()["pid"]
     before = shared_sandbox.sublet("ps", "--json", check=True).stdout
-    told = refused(shared_sandbox, submission(**WRONG[what]))
-    assert told.kind == "BadRequest"
-    assert len(told.message) < 500
+    reply = refused(shared_sandbox, submission(**WRONG[what]))
+    assert reply.kind == "BadRequest"
+    assert len(reply.message) < 500
     assert shared_sandbox.status()["pid"] == pid
     assert shared_sandbox.sublet("ps", "--json", check=True).stdout == before
 
@@ -123,9 +123,9 @@ def test_a_message_that_is_none_ends_its_own_connection_only(
     with connected(shared_sandbox) as bystander:
         assert refused(shared_sandbox, FRAMES[what]).kind == "BadRequest"
         bystander.send(say.encode(say.AskStatus()))
-        told = answer(bystander)
-    assert isinstance(told, say.Snapshot)
-    assert told.pid == pid
+        reply = answer(bystander)
+    assert isinstance(reply, say.Snapshot)
+    assert reply.pid == pid
 
 
 def test_a_signal_that_there_is_not_reaches_no_program(sandbox: Sandbox) -> None:
@@ -138,10 +138,10 @@ def test_a_signal_that_there_is_not_reaches_no_program(sandbox: Sandbox) -> None
         while not isinstance(answer(frames), say.Started):
             pass
         frames.send(msgspec.msgpack.encode({"type": "signal", "number": 1 << 40}))
-        told = answer(frames)
+        reply = answer(frames)
     os.close(null)
     # It ends as that of any client that hangs up does.
-    assert isinstance(told, say.Refused)
+    assert isinstance(reply, say.Refused)
     wait_for(lambda: not sandbox.status()["leases"], "its program has ended")
 
 
@@ -168,8 +168,8 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_sent(
     # By the broker, too.
     with connected(sandbox) as frames:
         frames.sock.sendall((LARGEST + 1).to_bytes(4, "big"))
-        told = answer(frames)
-    assert isinstance(told, say.Refused)
+        reply = answer(frames)
+    assert isinstance(reply, say.Refused)
 
 
 def test_silent_clients_make_room_and_those_that_wait_are_not_disturbed(
@@ -193,17 +193,17 @@ def test_silent_clients_make_room_and_those_that_wait_are_not_disturbed(
             silent.enter_context(connected(sandbox))
         assert sandbox.status()["pid"] == pid
     with contextlib.ExitStack() as asking:
-        told: say.Reply | None = None
+        reply: say.Reply | None = None
         for _ in range(200):
             frames = asking.enter_context(connected(sandbox))
             # One that is refused may be hung up on before it has asked.
             with contextlib.suppress(ConnectionError):
                 frames.send(say.encode(say.AskStatus()))
-            told = answer(frames)
-            if isinstance(told, say.Refused):
+            reply = answer(frames)
+            if isinstance(reply, say.Refused):
                 break
-        assert isinstance(told, say.Refused)
-        assert "as many clients as it can have" in told.message
+        assert isinstance(reply, say.Refused)
+        assert "as many clients as it can have" in reply.message
         clear = sandbox.sublet("status")
         assert clear.returncode != 0
         assert "as many clients as it can have" in clear.stderr

@@ -116,9 +116,9 @@ def test_an_engine_that_cannot_be_interrupted_is_replaced_and_its_model_put_away
         ends = said(server).count("could not be interrupted, and was ended while it ran reader 1")
         assert ends == times
     wait_for(lambda: server.states("reader") == {1: "END"}, "it is put away")
-    status, outcome = server._speak("POST", "/v1/models/reader:predict", {"inputs": str(pipe)})
+    status, answer = server._speak("POST", "/v1/models/reader:predict", {"inputs": str(pipe)})
     assert status == 503
-    assert "--isolate reader" in outcome["error"]
+    assert "--isolate reader" in answer["error"]
 
 
 def test_a_stopped_engine_is_not_ready_and_is_replaced(server: Server) -> None:

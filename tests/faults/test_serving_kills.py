@@ -47,7 +47,7 @@ def test_a_killed_engine_comes_back_with_its_models_and_others_do_not_notice(
         os.kill(job(server, "serve: 1 model"), signal.SIGKILL)
         wait_for(lambda: hurt.wrong, "callers are told")
         wait_for(lambda: answers(server, "half"), "it is back")
-    assert {reply[0] for reply in hurt.wrong} == {503}
+    assert {answer[0] for answer in hurt.wrong} == {503}
     assert not load.wrong
     assert server.states("half") == {1: "AVAILABLE"}
 

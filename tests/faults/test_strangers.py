@@ -151,9 +151,9 @@ def test_a_stranger_learns_no_paths(server: Server, models: Path) -> None:
         texts.append(json.dumps(server._speak("POST", "/v2/repository/index", {})))
         return [*texts, server.text("/monitoring/prometheus/metrics")]
 
-    told = as_stranger(look)
-    assert "bad/1 holds a session bundle" in told[0]
-    for text in told:
+    answer = as_stranger(look)
+    assert "bad/1 holds a session bundle" in answer[0]
+    for text in answer:
         assert str(models) not in text
         assert str(server.sandbox.home) not in text
 
@@ -227,17 +227,17 @@ def test_a_stranger_is_hung_up_on_by_keepers_and_the_broker_whatever_permissions
         path.chmod(0o777)
 
     def reach() -> list[bytes]:
-        told = []
+        answer = []
         for path, kind in sockets:
             with socket.socket(socket.AF_UNIX, kind) as sock:
                 sock.settimeout(60)
                 sock.connect(str(path))
                 try:
                     sock.send(b'{"stop": 0}')
-                    told.append(sock.recv(1 << 16))
+                    answer.append(sock.recv(1 << 16))
                 except ConnectionError:
-                    told.append(b"")
-        return told
+                    answer.append(b"")
+        return answer
 
     assert as_stranger(reach) == [b"", b""]
     assert row(sandbox, 1)["state"] == "running"

@@ -51,7 +51,7 @@ class Fault(Exception):
 
 
 def names() -> list[str]:
-    """All targets."""
+    """The names of all targets."""
     return sorted(module.name for module in pkgutil.iter_modules(targets.__path__))
 
 
@@ -88,7 +88,7 @@ def keep(name: str, data: bytes) -> Path:
 
 
 def make(target: Target, chance: Random) -> bytes:
-    """One input."""
+    """Make one input."""
     if target.make is not None and (not target.seeds or chance.random() < 0.5):
         data = target.make(chance)
         return data if chance.random() < 0.5 else damage(data, target.seeds, chance)

@@ -66,7 +66,7 @@ class Errors(logging.Handler):
         self.seen.append(record)
 
     def check(self) -> None:
-        """Raise the first of them."""
+        """Raise the first of the errors."""
         seen, self.seen = self.seen, []
         for record in seen:
             error = record.exc_info[1] if record.exc_info else None

@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from sublet.formats.lease import MIB, LeaseTerms
 from sublet.formats.lease_environment import leased_environment
 from sublet.formats.oom_evidence import OomEvidence, read_evidence
 from sublet.formats.usage_file import Reading, read_usage
+from support.leased import cpu_lease, on_cpu, on_gpu
+
+__all__ = ["on_cpu", "on_gpu", "start"]
 
 PLAIN = {
     name: value
@@ -55,24 +56,6 @@ class Program:
     def wait(self) -> Ended:
         out, err = self.process.communicate()
         return Ended(self.process.returncode, out, err, self.dir)
-
-
-def cpu_lease(directory: Path | str, mib: int = 64) -> LeaseTerms:
-    return LeaseTerms(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, 2048 * MIB, str(directory))
-
-
-def gpu_lease(directory: Path | str = "/run/a1", mib: int = 1024, of: int = 8192) -> LeaseTerms:
-    return LeaseTerms(7, 1, "t0ken", "gpu0", "gpu", "GPU-aa", mib * MIB, of * MIB, str(directory))
-
-
-@pytest.fixture(scope="session")
-def on_cpu() -> Callable[..., LeaseTerms]:
-    return cpu_lease
-
-
-@pytest.fixture(scope="session")
-def on_gpu() -> Callable[..., LeaseTerms]:
-    return gpu_lease
 
 
 @pytest.fixture(scope="module")

@@ -124,11 +124,11 @@ PROGRAMS = {
             model.compile("sgd", "mse")
         return model.fit(np.ones([8, 2]), np.ones([8, 1]), verbose=0).history["loss"]
 
-    found = {}
+    facts = {}
     kinds = keras_training, own_loop, generated, older_keras
     calls = [functools.partial(kind, seed) for seed in (1, 1, 2) for kind in kinds]
-    found["equal"] = compared("thread", 2, *calls)
-    found["strategy"] = together("thread", *[functools.partial(mirrored, 1)] * 2)
+    facts["equal"] = compared("thread", 2, *calls)
+    facts["strategy"] = together("thread", *[functools.partial(mirrored, 1)] * 2)
 
     both = threading.Barrier(2, timeout=LIMIT)
     building, stepped = threading.Event(), threading.Event()
@@ -160,8 +160,8 @@ PROGRAMS = {
         model.fit(np.ones([12, 2]), np.ones([12, 1]), batch_size=4, callbacks=[InStep()], verbose=0)
         return "both were in each step"
 
-    found["in step"] = together("thread", fit_in_step, fit_in_step)
-    found["log"] = [line.partition(" ")[2] if line[0].isdigit() else line for line in log]
+    facts["in step"] = together("thread", fit_in_step, fit_in_step)
+    facts["log"] = [line.partition(" ")[2] if line[0].isdigit() else line for line in log]
 
     class Patient(keras.layers.Layer):
         '''Is built only after another call has made a step.'''
@@ -190,7 +190,7 @@ PROGRAMS = {
         return list(keras.Sequential([Patient()])(np.ones([1, 1])).shape)
 
     building.clear()
-    found["while building"] = together("thread", stepping, patient)
+    facts["while building"] = together("thread", stepping, patient)
 
     shared = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
     together_now = threading.Barrier(4, timeout=LIMIT)
@@ -199,7 +199,7 @@ PROGRAMS = {
         together_now.wait()
         return [list(shared.predict(np.ones([n, 3]), verbose=0).shape) for n in (1, 5)]
 
-    found["shared model"] = together("thread", *[predict] * 4)
+    facts["shared model"] = together("thread", *[predict] * 4)
 
     def policy():
         keras.config.set_dtype_policy("float64" if call_context.current().number else "float16")
@@ -207,15 +207,15 @@ PROGRAMS = {
 
     keras.config.set_dtype_policy("mixed_bfloat16")
     name = lambda: keras.config.dtype_policy().name
-    found["inherited"] = together("thread", name, policy, policy)
-    found["inherited"].append(keras.config.dtype_policy().name)
+    facts["inherited"] = together("thread", name, policy, policy)
+    facts["inherited"].append(keras.config.dtype_policy().name)
 
     def old_switches():
         tf.compat.v1.disable_v2_behavior()
         return tf.executing_eagerly(), str(tf.compat.v1.placeholder(tf.float32, [3]).shape[0])
 
-    found["switches"] = together("thread", old_switches, tf.executing_eagerly, threads=1)
-    print(json.dumps(found))
+    facts["switches"] = together("thread", old_switches, tf.executing_eagerly, threads=1)
+    print(json.dumps(facts))
     """,
     "session": """
     v1 = tf.compat.v1
@@ -260,12 +260,12 @@ PROGRAMS = {
         tf.compat.v1.disable_eager_execution()
         return function(seed)
 
-    found = {}
+    facts = {}
     kinds = graph_training, monitored, older_keras
     calls = [functools.partial(kind, seed) for seed in (1, 1, 2) for kind in kinds]
     expected = [alone(in_graph_mode, call.func, *call.args) for call in calls]
     found = json.loads(json.dumps(together("session", *calls * 3)))
-    found["equal"] = {"expected": expected * 3, "found": found}
+    facts["equal"] = {"expected": expected * 3, "found": found}
 
     def own_session():
         weights = v1.get_variable("weights", [2], initializer=v1.ones_initializer())
@@ -281,8 +281,8 @@ PROGRAMS = {
         return weights.eval(session=session).tolist()
 
     left_open = []
-    found["default session"] = together("session", *[own_session] * 2)
-    found["left open"] = [session._closed for session in left_open]
+    facts["default session"] = together("session", *[own_session] * 2)
+    facts["left open"] = [session._closed for session in left_open]
 
     common, both = tf.Graph(), threading.Barrier(2, timeout=LIMIT)
     with common.as_default():
@@ -306,16 +306,16 @@ PROGRAMS = {
             finally:
                 both.wait()
 
-    found["run one graph"] = together("session", run_common, run_common)
-    found["change one graph"] = together("session", change_common, change_common)
-    found["change it later"] = together("session", lambda: tf.constant(3).name)
+    facts["run one graph"] = together("session", run_common, run_common)
+    facts["change one graph"] = together("session", change_common, change_common)
+    facts["change it later"] = together("session", lambda: tf.constant(3).name)
 
     def old_switches():
         v1.disable_v2_behavior()
         return v1.placeholder(tf.float32, [3]).shape[0].value
 
-    found["switches"] = together("session", *[old_switches] * 2) + [tf.executing_eagerly()]
-    print(json.dumps(found))
+    facts["switches"] = together("session", *[old_switches] * 2) + [tf.executing_eagerly()]
+    print(json.dumps(facts))
     """,
 }
 

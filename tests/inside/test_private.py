@@ -13,10 +13,10 @@ pytestmark = pytest.mark.slow
 
 START_UNPREPARED = """
 import json
-from sublet.backends.local import nursery
-from sublet.inside import onednn, pool, warm
+from sublet.nursery import nursery, onednn, preload
+from sublet.inside import allocator
 
-whole = pool.c_library
+whole = allocator.c_library
 
 class Plain:
     def __getattr__(self, name):
@@ -24,12 +24,12 @@ class Plain:
             raise AttributeError(name)
         return getattr(whole(), name)
 
-pool.c_library = Plain
+allocator.c_library = Plain
 done = []
 prepare = onednn.prepare
 onednn.prepare = lambda: done.append(prepare())
-version = warm.preload()
-print(json.dumps([version, done, nursery.census()]))
+version = preload.preload()
+print(json.dumps([version, done, nursery.unsafe_to_fork()]))
 """
 
 UNMEASURED = """

@@ -80,7 +80,7 @@ def test_a_stale_socket_is_replaced(new_sandbox: NewSandbox) -> None:
 
 
 def test_a_second_broker_is_refused_with_the_pid_of_the_first(new_sandbox: NewSandbox) -> None:
-    """And does no harm."""
+    """The first broker does not notice."""
     sandbox = new_sandbox()
     pid = sandbox.status()["pid"]
     second = sandbox.python("-m", "sublet.broker")
@@ -118,7 +118,7 @@ def test_a_state_directory_that_cannot_be_written_is_said(new_sandbox: NewSandbo
 
 
 def test_a_wrong_capacity_is_said(new_sandbox: NewSandbox) -> None:
-    """Before anything is started."""
+    """The error comes before anything is started."""
     sandbox = new_sandbox(SUBLET_CPU_MEMORY="lots")
     answer = sandbox.sublet("status")
     assert answer.returncode == 2

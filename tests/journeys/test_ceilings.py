@@ -99,7 +99,7 @@ def test_a_program_that_wants_more_is_stopped_by_tensorflow_itself(
 
 @pytest.mark.slow
 def test_on_oom_grow_tries_again_with_more(too_large: dict[str, Ran]) -> None:
-    """Until it fits."""
+    """The program is started again until it fits."""
     code, said, report = too_large["grow"]
     assert code == 0, said
     assert "out of memory within 128 MiB; starting again with" in said

@@ -61,7 +61,7 @@ def test_a_program_is_given_one_card_by_its_uuid(gpu_sandbox: Sandbox) -> None:
 
 
 def test_strangers_on_a_card_are_respected(gpu_sandbox: Sandbox) -> None:
-    """A job that fits only without them waits, and is told of them."""
+    """A job that fits only without them waits, and is seen of them."""
     gpu_sandbox.write("dump.py", DUMP)
     config = Path(gpu_sandbox.environ["GPUS"])
 
@@ -206,15 +206,15 @@ def look(x):
     from sublet.inside import current_lease
     held = current_lease.current()
     names = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TF_FORCE_GPU_ALLOW_GROWTH"]
-    told = {name: os.environ.get(name) for name in names}
-    text = json.dumps(told | {"device": held.device, "MiB": held.ceiling_mib})
+    seen = {name: os.environ.get(name) for name in names}
+    text = json.dumps(seen | {"device": held.device, "MiB": held.ceiling_mib})
     return numpy.array([text.encode()], object)
 
 if __name__ == "__main__":
     with sublet.Engine("1GiB", sys.argv[1]) as engine:
         engine.load("look", look)
-        told = json.loads(engine.run("look", numpy.float32([0]))[0])
-        print(json.dumps([engine.device, told]))
+        seen = json.loads(engine.run("look", numpy.float32([0]))[0])
+        print(json.dumps([engine.device, seen]))
 """
 
 
@@ -253,8 +253,8 @@ def test_a_server_has_an_engine_on_each_card_and_its_models_spread_over_them(
     )
     server = Server(gpu_sandbox, "--model_config_file", str(config))
     try:
-        told = {one["model"]: one["devices"] for one in server.facts["models"]}
-        assert told == {"half": ["gpu0"], "large": ["gpu0"], "small": ["gpu1"]}
+        answer = {one["model"]: one["devices"] for one in server.facts["models"]}
+        assert answer == {"half": ["gpu0"], "large": ["gpu0"], "small": ["gpu1"]}
         leases = gpu_sandbox.status()["leases"]
         assert {row["device"]: row["ceiling"] >> 20 for row in leases} == {
             "gpu0": 2 * 5 * 1024 + 257,

@@ -28,7 +28,7 @@ def own_sandbox(new_sandbox: NewSandbox) -> Sandbox:
 
 @pytest.fixture
 def resident(own_sandbox: Sandbox) -> Iterator[MakeResident]:
-    """Processes beside that device."""
+    """Makes processes that can ask for leases in this sandbox."""
     with residents(own_sandbox) as make:
         yield make
 

@@ -148,7 +148,7 @@ first = sublet.status().pid
 os.kill(first, signal.SIGKILL)
 while (broker := sublet.status().pid) == first: pass
 with open("draft", "w") as file: file.write(f"{os.getpid()} {broker}")
-os.rename("draft", "told")
+os.rename("draft", "pids")
 """,
     )
     sandbox.write("other.py", "import time\nwhile True: time.sleep(0.1)\n")
@@ -156,9 +156,9 @@ os.rename("draft", "told")
     rows(sandbox, 1)
     # Submitted, so that no client of theirs is there to start the next broker.
     sandbox.sublet("submit", "--memory", "64MiB", "needy.py", check=True)
-    told = sandbox.work / "told"
-    wait_for(told.exists, "the program has a new broker")
-    program, broker = map(int, told.read_text().split())
+    pids = sandbox.work / "pids"
+    wait_for(pids.exists, "the program has a new broker")
+    program, broker = map(int, pids.read_text().split())
     wait_for(lambda: process_tree.start_time(program) is None, "the program has ended")
     assert b"SUBLET_LEASE" not in Path(f"/proc/{broker}/environ").read_bytes()
     (lease,) = rows(sandbox, 1)

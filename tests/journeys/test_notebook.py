@@ -36,7 +36,7 @@ def test_a_notebook_holds_a_lease_until_its_kernel_ends(sandbox: Sandbox, tmp_pa
 
 
 def test_a_notebook_that_waits_says_what_for(sandbox: Sandbox, tmp_path: Path) -> None:
-    """And that it was granted."""
+    """It also says when the lease was granted."""
     sandbox.write("hold.sh", "while [ ! -e go ]; do sleep 0.02; done")
     first = sandbox.start("run", "--memory", "3GiB", "sh", "hold.sh")
     wait_for(

@@ -124,9 +124,9 @@ def test_a_program_in_a_terminal_that_somebody_cancels_says_so(queue: Sandbox) -
 
     (number,) = wait_for(mine, "it runs")
     queue.sublet("cancel", str(number), check=True)
-    _, told = client.communicate(timeout=60)
+    _, answer = client.communicate(timeout=60)
     assert client.returncode == 128 + signal.SIGTERM
-    assert "the program was ended: `sublet cancel`" in told
+    assert "the program was ended: `sublet cancel`" in answer
 
 
 def test_a_job_that_is_cancelled_at_once_never_runs_or_is_stopped(queue: Sandbox) -> None:
@@ -364,17 +364,17 @@ def test_of_many_that_a_broker_leaves_waiting_the_first_are_named_and_the_others
     holder = shell(sandbox, HOLD.format("go"), memory="550MiB")
     reached(sandbox, holder, "running")
     first = submit(sandbox, "--array", "1-30", "true", memory="550MiB")
-    told = sandbox.sublet("down", "--stop", check=True).stdout
-    assert f"#{first + 9} true[10]: still waits in the queue" in told
-    assert f"#{first + 10} " not in told
-    assert "20 more still wait, for the next broker" in told
+    answer = sandbox.sublet("down", "--stop", check=True).stdout
+    assert f"#{first + 9} true[10]: still waits in the queue" in answer
+    assert f"#{first + 10} " not in answer
+    assert "20 more still wait, for the next broker" in answer
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part needs two processors")
 def test_an_opportunistic_job_leaves_processors_to_a_guaranteed_one_while_that_one_works(
     new_sandbox: NewSandbox,
 ) -> None:
-    """A pause is no work."""
+    """A paused one does not work."""
     sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
     every = os.sched_getaffinity(0)
     polite = shell(sandbox, HOLD.format("go"), "--opportunistic")
@@ -463,11 +463,11 @@ def test_what_programs_read_is_json_with_numbers(
     second = shell(sandbox, HOLD.format("never"))
     ended(sandbox, first)
     answer = sandbox.sublet(words[0], "--json", *words[1:], check=True)
-    told: Any = json.loads(answer.stdout)
+    reply: Any = json.loads(answer.stdout)
     numbers = (
-        [one["id"] for one in (told if isinstance(told, list) else told["rows"])]
+        [one["id"] for one in (reply if isinstance(reply, list) else reply["rows"])]
         if words[0] in ("ps", "wait")
-        else told["ids"]
+        else reply["ids"]
     )
     assert numbers == {"ps": [first, second], "cancel": [second]}.get(words[0], [first])
 

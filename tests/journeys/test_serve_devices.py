@@ -78,7 +78,7 @@ class Calling:
         self._process.communicate()
 
     def go_on(self) -> None:
-        """Until more calls were answered."""
+        """Wait until more calls were answered."""
         enough = len(self._lines) + 3
         wait_for(
             lambda: len(self._lines) >= enough or self._process.poll() is not None,

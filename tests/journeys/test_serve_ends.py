@@ -23,7 +23,7 @@ _BATCHING = "max_batch_size {{ value: 2 }} batch_timeout_micros {{ value: {wait}
 
 
 class Call(threading.Thread):
-    """One request, under way."""
+    """One request that was sent and not answered yet."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()

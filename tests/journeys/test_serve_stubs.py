@@ -276,7 +276,7 @@ def test_a_client_can_only_name_models_beside_those_of_the_beginning(
     (shop.root / "link").symlink_to(tmp_path / "elsewhere")
     text = 'model_config_list {{ config {{ name: "m" base_path: "{}" }} }}'
     for path in (tmp_path / "elsewhere", tmp_path / "nothing", shop.root / "link"):
-        code, outcome = shop.client.reload(text.format(path))
+        code, answer = shop.client.reload(text.format(path))
         assert code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-        assert "is not below a directory from which" in outcome
+        assert "is not below a directory from which" in answer
     assert shop.client.predict("a", 1.0) == (3.5, 2)

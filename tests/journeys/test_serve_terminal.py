@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Showing:
-    """A `sublet serve` for people."""
+    """A `sublet serve` without --json, and what it prints."""
 
     def __init__(self, sandbox: Sandbox, *words: str) -> None:
         self.process: subprocess.Popen[str] = sandbox.start(
@@ -96,10 +96,10 @@ def test_what_clients_send_and_tensorflow_quotes(serving: Showing) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_what_models_shows(serving: Showing, sandbox: Sandbox, words: tuple[str, ...]) -> None:
-    reply = sandbox.sublet("models", *words).stdout
-    harmless(reply)
+    answer = sandbox.sublet("models", *words).stdout
+    harmless(answer)
     if words:
-        assert EVIL in {row["model"] for row in json.loads(reply)}
+        assert EVIL in {row["model"] for row in json.loads(answer)}
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

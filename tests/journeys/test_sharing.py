@@ -130,12 +130,12 @@ def test_down_with_stop_ends_those_who_wait_too(new_sandbox: NewSandbox) -> None
     _holding(sandbox, 1)
     answer = sandbox.sublet("down", "--stop", check=True)
     assert answer.stdout.count("hold.py: not started") == 2
-    told = ""
+    reply = ""
     for client in clients:
-        told += client.communicate(timeout=60)[1]
+        reply += client.communicate(timeout=60)[1]
         assert client.returncode == 143
-    assert told.count("the program was ended: `sublet down --stop`") == 1
-    assert told.count("the program was not started: `sublet down --stop` came first") == 2
+    assert reply.count("the program was ended: `sublet down --stop`") == 1
+    assert reply.count("the program was not started: `sublet down --stop` came first") == 2
     wait_for(lambda: not sandbox.processes(), "all has ended")
 
 

@@ -80,14 +80,14 @@ def test_the_second_run_gets_what_the_first_one_showed_and_explain_says_so(
 def test_a_probe_forecasts_the_peak_saves_nothing_and_auto_goes_by_it(sandbox: Sandbox) -> None:
     sandbox.write("train.py", TRAIN)
     words = ("train.py", "--batch-size", "2048")
-    told = json.loads(sandbox.sublet("probe", "--json", *words, check=True).stdout)
-    assert [point["batch"] for point in told["points"]][:2] == [0.25, 0.5]
-    assert told["low"] < told["expected"] < told["high"]
+    answer = json.loads(sandbox.sublet("probe", "--json", *words, check=True).stdout)
+    assert [point["batch"] for point in answer["points"]][:2] == [0.25, 0.5]
+    assert answer["low"] < answer["expected"] < answer["high"]
     assert not (sandbox.work / "model.keras").exists()
 
     ran = _run(sandbox, *words)
-    assert told["low"] <= ran["peak"] <= told["high"]
-    assert told["high"] <= ran["lease"] <= 1.2 * told["high"] + (66 << 20)
+    assert answer["low"] <= ran["peak"] <= answer["high"]
+    assert answer["high"] <= ran["lease"] <= 1.2 * answer["high"] + (66 << 20)
     assert (sandbox.work / "model.keras").exists()
 
 
@@ -109,8 +109,8 @@ def test_a_trimmed_program_is_held_to_its_new_ceiling_and_can_be_given_more_agai
     sandbox: Sandbox,
 ) -> None:
     sandbox.write("trimmed.py", TRIMMED)
-    told = sandbox.sublet("run", "-q", "--memory", "1536MiB", "trimmed.py", check=True)
-    assert told.stdout.split("\n") == ["refused", "given back", ""]
+    answer = sandbox.sublet("run", "-q", "--memory", "1536MiB", "trimmed.py", check=True)
+    assert answer.stdout.split("\n") == ["refused", "given back", ""]
 
 
 HOLDS = """

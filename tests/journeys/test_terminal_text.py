@@ -69,14 +69,14 @@ def test_no_command_prints_what_a_job_is_called_as_it_is(speak: Any) -> None:
         ["cancel", str(waits)],
         ["down", "--stop"],
     )
-    told = []
+    reply = []
     with sandbox.start("run", "-m", "60%", "sleep", "1") as client:
-        told.append((["run"], client.stderr.readline()))
+        reply.append((["run"], client.stderr.readline()))
         client.terminate()
     for words in commands:
         answer = sandbox.sublet(*words)
-        told.append((words, f"{answer.stdout}{answer.stderr}"))
-    for words, shown in told:
+        reply.append((words, f"{answer.stdout}{answer.stderr}"))
+    for words, shown in reply:
         bad = [one for one in shown if unicodedata.category(one) in ("Cc", "Cf") and one != "\n"]
         assert not bad, (words, shown)
         assert not any(line.startswith("all is well") for line in shown.splitlines()), words

@@ -242,7 +242,7 @@ def test_no_library_reads_a_variable_of_which_we_do_not_know(tmp_path: Path) -> 
     tracer = tmp_path / "getenv.so"
     build = ["cc", "-shared", "-fPIC", "-o", str(tracer), str(tmp_path / "getenv.c"), "-ldl"]
     subprocess.run(build, check=True, capture_output=True)
-    preload = "from sublet.inside import warm; warm.preload()"
+    preload = "from sublet.nursery import preload; preload.preload()"
     environ = {"LD_PRELOAD": str(tracer), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", preload], env=environ) as nursery:
         assert nursery.wait() == 0

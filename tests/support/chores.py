@@ -25,7 +25,7 @@ def pid(_: object = None) -> int:
 
 
 def refuse(number: int) -> int:
-    """Even ones."""
+    """Raise for even numbers."""
     if number % 2 == 0:
         raise ValueError(f"{number} is even")
     return number
@@ -78,5 +78,5 @@ def countdown(number: int, end: int = 0) -> tuple[int, int]:
 
 @sublet.task
 def describe(value: Any) -> str:
-    """A task without options."""
+    """A `sublet.task` without options."""
     return f"{value!r}"

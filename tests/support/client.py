@@ -33,6 +33,6 @@ class Client:
         return replies
 
     def close(self) -> None:
-        """Hang up."""
+        """Close both ends."""
         self.connection.close()
         self.frames.close()

@@ -77,7 +77,7 @@ class Client:
         self.send(frames.frame(frames.DATA, flags, stream, data))
 
     def message(self, stream: int, message: bytes) -> None:
-        """A call, complete."""
+        """Send a complete call."""
         self.headers(stream)
         self.data(stream, b"\0" + len(message).to_bytes(4, "big") + message)
 

@@ -3,8 +3,8 @@
     test ──function, arguments──▶ child: TensorFlow, one memory pool
          ◀──result or exception──
 
-It stays for a whole module: TensorFlow takes seconds to start. What a function leaves in `room` is
-there for the next.
+It stays for a whole module, because TensorFlow takes seconds to start. What a function leaves in
+`room` is there for the next one.
 """
 
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import pytest
 
 from sublet.formats.lease import MIB, LeaseTerms
 from sublet.formats.lease_environment import leased_environment
@@ -48,10 +49,9 @@ class Leased:
     """The test's side. `close` ends the child."""
 
     def __init__(self, directory: Path, mib: int) -> None:
-        lease = LeaseTerms(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, 4096 * MIB, str(directory))
-        environ, _ = leased_environment(lease, _PLAIN)
+        environ, _ = leased_environment(cpu_lease(directory, mib, of=4096), _PLAIN)
         path = [environ["PYTHONPATH"], str(TESTS), *filter(None, sys.path)]
-        self._line, theirs = Pipe()
+        self._connection, theirs = Pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "support.leased", str(theirs.fileno())],
             env={**environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(path)},
@@ -61,9 +61,9 @@ class Leased:
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(*args)` in the child; what it raises is raised here."""
-        self._line.send_bytes(cloudpickle.dumps((function, args)))
+        self._connection.send_bytes(cloudpickle.dumps((function, args)))
         try:
-            good, result = cloudpickle.loads(self._line.recv_bytes())
+            good, result = cloudpickle.loads(self._connection.recv_bytes())
         except EOFError:
             raise ChildProcessError(f"the child ended with {self.process.wait()}") from None
         if not good:
@@ -71,21 +71,39 @@ class Leased:
         return result
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
         self.process.wait()
 
 
-def _serve(line: Connection) -> None:
+def _serve(connection: Connection) -> None:
     while True:
         try:
-            function, args = cloudpickle.loads(line.recv_bytes())
+            function, args = cloudpickle.loads(connection.recv_bytes())
         except EOFError:
             return
         try:
             answer = (True, function(*args))
         except BaseException as error:
             answer = (False, error)
-        line.send_bytes(cloudpickle.dumps(answer))
+        connection.send_bytes(cloudpickle.dumps(answer))
+
+
+def cpu_lease(directory: Path | str, mib: int = 64, of: int = 2048) -> LeaseTerms:
+    return LeaseTerms(7, 1, "t0ken", "cpu", "cpu", None, mib * MIB, of * MIB, str(directory))
+
+
+def gpu_lease(directory: Path | str = "/run/a1", mib: int = 1024, of: int = 8192) -> LeaseTerms:
+    return LeaseTerms(7, 1, "t0ken", "gpu0", "gpu", "GPU-aa", mib * MIB, of * MIB, str(directory))
+
+
+@pytest.fixture(scope="session")
+def on_cpu() -> Callable[..., LeaseTerms]:
+    return cpu_lease
+
+
+@pytest.fixture(scope="session")
+def on_gpu() -> Callable[..., LeaseTerms]:
+    return gpu_lease
 
 
 if __name__ == "__main__":

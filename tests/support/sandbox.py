@@ -17,7 +17,10 @@ PATIENCE = 120.0
 
 
 class Sandbox:
-    """One home; `close` ends all that was started in it and says what would not go."""
+    """A state directory and a working directory of a test's own.
+
+    `close` ends all that was started in it, and fails if something does not end.
+    """
 
     def __init__(self, home: Path, work: Path, **environ: str) -> None:
         self.home = home
@@ -59,7 +62,7 @@ class Sandbox:
         return subprocess.Popen([*SUBLET, *words], **settings)
 
     def status(self) -> dict[str, Any]:
-        """What `status --json` says."""
+        """The document of `sublet status --json`."""
         answer = self.sublet("status", "--json", check=True)
         return json.loads(answer.stdout)  # type: ignore[no-any-return]
 

@@ -19,7 +19,7 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """What stands on the screen."""
+        """The rows of the screen."""
         return ["".join(row).rstrip() for row in self._cells]
 
     @property
@@ -32,7 +32,7 @@ class Screen:
         return (self._top, self._bottom) == (0, self._rows - 1)
 
     def feed(self, written: str) -> "Screen":
-        """Show what was written."""
+        """Take in what was written to the terminal."""
         for options, control, escape, motion, character in _PIECE.findall(written):
             if control:
                 self._control(control, options)

@@ -30,12 +30,12 @@ def as_stranger(act: Callable[[], T]) -> T:
             os.setgroups([])
             os.setresgid(GID, GID, GID)
             os.setresuid(UID, UID, UID)
-            told: Any = (True, act())
+            answer: Any = (True, act())
         except BaseException:
-            told = (False, traceback.format_exc())
+            answer = (False, traceback.format_exc())
         try:
             with open(theirs, "wb") as out:
-                pickle.dump(told, out)
+                pickle.dump(answer, out)
         finally:
             os._exit(0)
     os.close(theirs)

@@ -47,16 +47,16 @@ class Terminal:
         return self.screen
 
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Type these keys."""
         os.write(self.master, text.encode())
 
     def resize(self, rows: int, columns: int) -> None:
-        """Drag the window's corner."""
+        """Change the size of the window."""
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
 
     def hang_up(self) -> None:
-        """Close the window."""
+        """Close the terminal, as closing its window does."""
         os.close(self.master)
 
     def kill(self) -> None:

@@ -27,7 +27,7 @@ class Report(Struct, frozen=True):
     code: int
     cause: Cause
     lease: int | None
-    """The ceiling."""
+    """The ceiling of its lease."""
     charge: int | None
     device: str | None
     peak: int | None

@@ -32,7 +32,7 @@ class Job:
         return hash(self.id)
 
     def status(self) -> JobRow:
-        """Its state now."""
+        """The row that `sublet ps` shows of it."""
         return listing((self.id,)).rows[0]
 
     def wait(self, timeout: float | None = None) -> JobRow:

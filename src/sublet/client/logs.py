@@ -38,7 +38,7 @@ class Log:
 
     @classmethod
     def open(cls, path: Path) -> "Log":
-        """Raises FileNotFoundError."""
+        """Open it; raises FileNotFoundError."""
         return cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def __enter__(self) -> "Log":

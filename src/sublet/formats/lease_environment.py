@@ -124,8 +124,7 @@ def _without_outer_lease(lease: LeaseTerms, environ: Mapping[str, str]) -> dict[
 
 
 def _python_path(path: str) -> str:
-    """The path with our site directory first. No empty entry: it would mean the current
-    directory."""
+    """The path with our site directory first. An empty entry would mean the current directory."""
     others = path.split(os.pathsep) if path else []
     return os.pathsep.join([SITE, *(entry for entry in others if entry != SITE)])
 

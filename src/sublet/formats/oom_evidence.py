@@ -1,7 +1,5 @@
-"""What a program left behind about running out of memory, read from outside.
-
-Owns the judgement over usage files, `oom-*.json` and the allocator's dumps. Believes nothing: a
-program that crashed may have left anything. Never imports TensorFlow.
+"""Whether a program ran out of memory, judged by the files that it left: usage files, `oom-*.json`
+and the allocator's dumps. A program that crashed may have left anything.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ _LARGEST_RECORD = 64 * 1024
 @dataclasses.dataclass(frozen=True)
 class OomEvidence:
     """`uncaught`: an out-of-memory error ended a thread or the program. `unheard`: an allocation
-    failed after the last error that Python heard of, which is what a segmentation fault for want
-    of memory looks like. None means that nothing says it."""
+    failed after the last error that Python has seen, as before a segmentation fault for lack of
+    memory. None means unknown."""
 
     failures: int
     asked: int | None
@@ -36,18 +34,18 @@ def read_evidence(directory: str) -> OomEvidence:
     processes = usage_file.read_usage(directory)
     records = _records(directory)
     dumps = _dump_times(directory)
-    # The error that ended the program explains it best, else the latest.
-    told = max(records, key=lambda r: (r["uncaught"], r["time"]), default=None)
+    # The error that ended the program, else the latest.
+    fatal = max(records, key=lambda r: (r["uncaught"], r["time"]), default=None)
     heard = max((r["time"] for r in records), default=0.0)
     counted = max(sum(process.failures for process in processes), len(records))
-    # Dumps are no count: one failure leaves four, or eight, and a wait that ends well leaves two.
+    # Dumps cannot be counted: a failure leaves four or eight, and a retry that succeeds two.
     unheard = max(dumps, default=0.0) > heard
     return OomEvidence(
         failures=counted + unheard,
-        asked=_known([told["asked"]] if told else [process.asked for process in processes]),
+        asked=_known([fatal["asked"]] if fatal else [process.asked for process in processes]),
         limit=_known([process.limit for process in processes] + [r["limit"] for r in records]),
         peak=_known([process.peak for process in processes] + [r["peak"] for r in records]),
-        message=told["message"] if told else None,
+        message=fatal["message"] if fatal else None,
         uncaught=any(r["uncaught"] for r in records),
         unheard=unheard,
     )
@@ -77,7 +75,7 @@ def _records(directory: str) -> list[dict[str, Any]]:
 
 
 def _dump_times(directory: str) -> list[float]:
-    """When the allocator wrote each dump, from its name: `dump_<allocator>.<microseconds>`."""
+    """The times of the allocator's dumps, from their names: `dump_<allocator>.<microseconds>`."""
     times = []
     for name in _names(directory):
         digits = name.rpartition(".")[2]

@@ -1,8 +1,8 @@
-"""Small JSON messages over a SOCK_SEQPACKET socket, with descriptors.
+"""Small JSON messages with descriptors, between the broker, its nurseries and its keepers.
 
-Between the broker, its nurseries and its keepers. Any of them may be stopped or hang, so none
-waits for another to read: `send` gives up at once, and a `Link` keeps what was not read yet, within
-a bound. What cannot be read as a message is dropped.
+Over SOCK_SEQPACKET sockets. Any of these processes may hang, so none waits for another to read:
+`send` gives up at once, and a `Link` keeps a limited number of unread packets. What cannot be read
+as a message is dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGEST = 1 << 16
 _MOST_DESCRIPTORS = 8
 _CREDENTIALS = struct.Struct("3i")
 MOST_WAITING = 64
-"""Packets that a link keeps for an end that does not read; later ones are dropped."""
+"""Unread packets that a link keeps; later ones are dropped."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -29,14 +29,14 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def peer(sock: socket.socket) -> tuple[int, int]:
-    """The process and the user that have made the other end."""
+    """The process and the user that created the other end."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(data)
     return pid, uid
 
 
 def send(sock: socket.socket, packet: dict[str, Any], descriptors: list[int] | None = None) -> bool:
-    """Send one packet; False if the other end is gone, or has too much to read already."""
+    """Send one packet; False if the other end is gone, or does not read."""
     data = json.dumps(packet).encode()
     beside = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors or []))
     try:
@@ -48,15 +48,15 @@ def send(sock: socket.socket, packet: dict[str, Any], descriptors: list[int] | N
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next packet and its descriptors; None when the other end is gone.
+    """The next packet and its descriptors; None if the other end is gone.
 
-    A packet that is no message is empty; descriptors that came with it are closed.
+    Something else than a message counts as an empty packet, and its descriptors are closed.
     """
     try:
         try:
             received = socket.recv_fds(sock, _LARGEST, _MOST_DESCRIPTORS)
         except ConnectionResetError:
-            # The other end is gone without having read all. What it has said itself comes next.
+            # The other end is gone without having read all. What it has sent itself comes next.
             received = socket.recv_fds(sock, _LARGEST, _MOST_DESCRIPTORS)
     except BlockingIOError:
         return {}, []
@@ -87,9 +87,9 @@ def close(descriptors: list[int]) -> None:
 class Link:
     """One end of a connection whose other end may not read for a while.
 
-    Packets keep their order. Of those with the same `slot` only the last one waits; beyond
-    MOST_WAITING, packets are dropped. Whoever owns it calls `flush` when the socket can be written
-    while `waiting`.
+    Packets keep their order. Of those with the same `slot` only the last one is kept; beyond
+    MOST_WAITING, packets are dropped. While `waiting`, its owner calls `flush` whenever the socket
+    can be written.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -102,7 +102,7 @@ class Link:
 
     @property
     def waiting(self) -> bool:
-        """Whether something could not be sent yet."""
+        """Whether there are packets that could not be sent yet."""
         return bool(self._waiting)
 
     def put(self, packet: dict[str, Any], slot: str = "") -> bool:
@@ -114,7 +114,7 @@ class Link:
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what waits, as far as it is taken; False if the other end is gone."""
+        """Send waiting packets, as far as possible; False if the other end is gone."""
         while self._waiting:
             try:
                 self.sock.send(self._waiting[0][1])
@@ -127,7 +127,7 @@ class Link:
         return True
 
     def receive(self) -> tuple[dict[str, Any], list[int]] | None:
-        """As the function of this name; an empty packet if there is none."""
+        """As the function `receive`; an empty packet if there is none."""
         return receive(self.sock)
 
     def close(self) -> None:

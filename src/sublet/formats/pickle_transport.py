@@ -142,8 +142,7 @@ def receive(sock: socket.socket, wait: bool = True) -> PicklePacket | None:
 
 
 def _fill(memory: int, pieces: list[Any]) -> None:
-    """Write the table of lengths, then the pieces. Unlike a mapping, `pwrite` needs no cleared
-    pages."""
+    """Write the table of lengths, then the pieces. A mapping would have to clear its pages."""
     with contextlib.ExitStack() as stack:
         views = [stack.enter_context(_raw(piece)) for piece in pieces]
         table = b"".join(_LENGTH.pack(view.nbytes) for view in views)

@@ -1,7 +1,7 @@
-"""The usage file: what one process of a leased program uses, in a record that outlives it.
+"""The usage file: a record of what one process of a leased program uses, which outlives it.
 
-Owns the layout of `inside-<pid>` and `status-<pid>` in the attempt's directory. One process writes
-one file (`inside/measure.py`); anybody may read all of them. What is not whole is passed over.
+`inside-<pid>` and `status-<pid>` in the attempt's directory. Each process writes its own
+(`inside/measure.py`); files that are not complete are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAYOUT = struct.Struct("<10q")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A usage file as it stood. Times are CLOCK_MONOTONIC in ns, sizes are bytes, 0 is not yet."""
+    """The contents of a usage file. Times are CLOCK_MONOTONIC in ns, sizes bytes; 0 is unknown."""
 
     pid: int
     main_started_ns: int
@@ -35,22 +35,12 @@ class Reading:
 
 
 def pack(reading: Reading) -> bytes:
-    return _LAYOUT.pack(
-        VERSION,
-        reading.main_started_ns,
-        reading.runtime_started_ns,
-        reading.current,
-        reading.peak,
-        reading.limit,
-        reading.updated_ns,
-        reading.failures,
-        reading.asked,
-        0 if reading.exit_code is None else reading.exit_code + 1,
-    )
+    _, *fields, exit_code = dataclasses.astuple(reading)
+    return _LAYOUT.pack(VERSION, *fields, 0 if exit_code is None else exit_code + 1)
 
 
 def read_usage(directory: str) -> list[Reading]:
-    """All usage files there, by pid; what is none, or not wholly written, is passed over."""
+    """All usage files of an attempt, in the order of their pids."""
     readings = []
     try:
         names = os.listdir(directory)
@@ -71,7 +61,7 @@ def read_usage(directory: str) -> list[Reading]:
 
 
 def read_exit_code(directory: str, pid: int) -> int | None:
-    """How a process has ended by its own word; None if it left none."""
+    """The exit code that a process has left itself; None if it left none."""
     try:
         with open(os.path.join(directory, f"{STATUS}{pid}"), "rb") as file:
             (code,) = _EXIT.unpack(file.read(_EXIT.size + 1))
@@ -87,6 +77,5 @@ def _unpack(pid: int, data: bytes) -> Reading | None:
     version, *fields, exit_plus_one = _LAYOUT.unpack(data)
     if version != VERSION or min(fields) < 0:
         return None
-    main, runtime, current, peak, limit, updated, failures, asked = fields
-    exit_code = exit_plus_one - 1 if exit_plus_one else None
-    return Reading(pid, main, runtime, current, peak, limit, updated, failures, asked, exit_code)
+    fields.append(exit_plus_one - 1 if exit_plus_one else None)
+    return Reading(pid, *fields)

@@ -1,22 +1,21 @@
-"""The memory pool of the leased device, as TensorFlow's allocator sees it.
+"""The memory pool of the leased device: primes it, and reads what is in use.
 
-Owns priming the CPU pool and reading what is in use. Never raises into the program: a pool that
-is not primed only fragments sooner, a reading that fails is no reading.
+Never raises into the program: a pool that is not primed only fragments sooner.
 
-Why priming: the CPU's BFC allocator takes its memory in regions of 2, 4, 8 … MiB that are never
-merged, so a program can fail to get half of its ceiling while next to nothing is in use. With one
-region an MLP and an LSTM that needed 1.2 and 1.3 times their peak ran in 1.0 times of it.
+Why priming: the CPU's BFC allocator takes memory in regions of 2, 4, 8 … MiB that are never merged,
+so a program can fail to get half of its ceiling while next to nothing is in use. With one region,
+an MLP and an LSTM that needed 1.2 and 1.3 times their peak ran with 1.0 times of it.
 
-Why two regions: a piece gets the whole of a free chunk that is neither twice its size nor 128 MiB
-larger. In one region of 160 MiB a tensor of 100 MiB has it all, and the next operation fails, many
-of them by a segmentation fault. So a small region, which the allocator takes for small pieces,
-comes first, and the large one after it. A pool that has 128 MiB more than its program needs wastes
-nothing: there every piece is cut to size, and the peak that is measured is the need. (In regions
-that double, attention.py showed 238 to 272 MiB, and 164 to 218 MiB in one region.)
+Why two regions: a tensor gets the whole of a free chunk unless that is twice its size or 128 MiB
+larger. In one region of 160 MiB a tensor of 100 MiB has it all, and the next operation fails, often
+by a segmentation fault. So a small region, which the allocator uses for small tensors, comes first.
+A pool that is 128 MiB larger than needed wastes nothing: every chunk is cut to size, and the
+measured peak is the need. (attention.py showed 238 to 272 MiB in regions that double, 164 to 218 in
+one.)
 
-A region's pages stay untouched, but for a table of 1/32 of its size that the allocator fills at
-once: 256 MiB cost 4 ms and 8 MiB, 8 GiB would cost half a second and 256 MiB. So a larger pool gets
-the small region only, and grows from there; what is left can be had in one piece.
+The pages of a region stay untouched but for a table of 1/32 of its size: 256 MiB cost 4 ms and 8
+MiB, 8 GiB would cost half a second and 256 MiB. So a larger pool gets the small region only, and
+grows from there; the rest can still be had in one piece.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from ..formats.lease_environment import cpu_limit
 WHOLE = 1024
 """MiB up to which any pool is primed whole."""
 WHOLE_ROOMY = 4096
-"""MiB up to which one is that is known to be used."""
+"""MiB up to which a roomy one is, which is known to be used."""
 _PART = 16
-"""The small region is this part of the pool, or less: regions are powers of two."""
+"""The small region is at most this fraction of the pool; regions are powers of two."""
 _LARGEST_SMALL = 256
 
 _UINT8 = 4
 _SPARE = 2
-"""MiB left out of a request: the runtime has taken a little by then. The allocator rounds the
-region up to what is left, so nothing is lost."""
+"""MiB left out of the request, as the runtime has taken a little. The allocator rounds the region
+up to what is left, so nothing is lost."""
 
 
 def prime(lease: LeaseTerms, context: Any = None) -> None:
-    """Take the regions once and give them back, straight from the allocator.
+    """Allocate the regions once and free them.
 
-    For a program that only has sessions there is no `context`; ours looks on then.
+    A program that only has sessions has no eager `context`; one of our own is used then.
     """
     sizes = _primed_mib(lease)
     if not sizes:
@@ -55,12 +54,11 @@ def prime(lease: LeaseTerms, context: Any = None) -> None:
         from tensorflow.python import pywrap_tfe
 
         handle = _own_handle() if context is None else context._handle
-        # Once something is in use the whole would not fit, and TensorFlow would wait ten seconds
-        # before it said so.
+        # With anything in use the whole would not fit, and TensorFlow would retry for 10 s.
         if int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB:
             return
         library = c_library()
-        # Held together, or the second would be put into the first.
+        # Held at the same time, or the second would be put into the first.
         tensors = [
             library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size * MIB), 1, size * MIB)
             for size in sizes
@@ -90,7 +88,7 @@ def c_library() -> Any:
 
 
 def usage(lease: LeaseTerms) -> tuple[int, int] | None:
-    """Bytes in use now and at most so far, on the leased device; None when it cannot be told."""
+    """Bytes in use on the leased device now, and the peak so far; None if unknown."""
     try:
         from tensorflow.python import pywrap_tfe
         from tensorflow.python.eager import context as eager
@@ -112,7 +110,7 @@ def usage(lease: LeaseTerms) -> tuple[int, int] | None:
 
 
 def forget_peak(lease: LeaseTerms) -> None:
-    """Let the peak begin anew at what is in use now."""
+    """Reset the peak to what is in use now."""
     try:
         from tensorflow.python import pywrap_tfe
         from tensorflow.python.eager import context as eager
@@ -126,7 +124,7 @@ def forget_peak(lease: LeaseTerms) -> None:
 
 
 def limit(lease: LeaseTerms) -> int:
-    """Bytes that the allocator gives at most: the ceiling, or less if the user set less."""
+    """The most bytes that the allocator gives: the ceiling, or less if the user has set less."""
     if lease.on_gpu:
         return lease.ceiling_mib * MIB
     return min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib) * MIB
@@ -141,11 +139,11 @@ def _devices(context: Any, lease: LeaseTerms) -> list[str]:
 
 
 def _primed_mib(lease: LeaseTerms) -> list[int]:
-    """MiB to ask for when priming, one region after another; none where nothing is primed."""
+    """The sizes in MiB of the regions to prime, in order; empty if none is."""
     ceiling = cpu_limit(os.environ)
     if lease.on_gpu or ceiling is None or ceiling < 4 * _SPARE:
         return []
-    # The largest power of two that is no more than its part: what the allocator would make of it.
+    # The largest power of two within its fraction, as the allocator would round it.
     small = min(_LARGEST_SMALL, 1 << max(2, (ceiling // _PART).bit_length() - 1))
     if ceiling > (WHOLE_ROOMY if lease.roomy else WHOLE):
         return [small - 1]
@@ -157,8 +155,8 @@ _own: tuple[int, Any] | None = None
 
 
 def _own_handle() -> Any:
-    """A C++ context of ours that only asks: it shares the process's CPU allocator, and the
-    program's own eager context stays as unstarted as it was."""
+    """A C++ context of our own for queries. It shares the process's CPU allocator, and does not
+    start the program's eager context."""
     global _own
     if _own is None or _own[0] != os.getpid():
         from tensorflow.core.protobuf import config_pb2

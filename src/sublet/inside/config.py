@@ -1,7 +1,6 @@
-"""The ConfigProto within a lease: the device side of enforcement on a GPU, and good manners.
+"""Changes a ConfigProto so that it fits a lease: memory limits of GPUs, and threads that sleep.
 
-Owns the arithmetic between what the program configured and what it may have. Pure but for the
-proto it is given, which it changes in place; a second pass changes nothing.
+The proto is changed in place; a second pass changes nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from ..formats.lease import MIB, LeaseTerms
 
 
 def bound(config: Any, lease: LeaseTerms, gpus: int = 1) -> list[str]:
-    """Hold `config` within `lease`; the lines say what the program asked for and did not get.
+    """Make `config` fit `lease`; a line for each setting that had to change.
 
-    `gpus` is how many GPUs the program can see. With none, and on a CPU lease, whose ceiling is
-    in the environment, the proto is left as it is: TensorFlow refuses limits for absent devices.
+    `gpus` is how many GPUs the program can see. Without any, and under a lease on the CPU, whose
+    ceiling is in the environment, nothing changes: TensorFlow refuses limits for absent devices.
     """
     if not lease.on_gpu or gpus == 0 or config.device_count.get("GPU", 1) == 0:
         return []
@@ -31,14 +30,13 @@ def bound(config: Any, lease: LeaseTerms, gpus: int = 1) -> list[str]:
 
 
 def spare_processors(config: Any) -> None:
-    """Have idle threads sleep. Those that spin take the processors that neighbours need: 24 short
-    trainings, two at a time on two cores, took 14.5 s instead of 16.4 (means of six; 13.7 to 15.5
-    and 14.5 to 17.8)."""
+    """Have idle threads sleep and not spin, as neighbours need the processors. 24 short trainings,
+    two at a time on two cores, took 14.5 s instead of 16.4 (means of six)."""
     config.experimental.disable_thread_spinning = True
 
 
 def see_leased_gpu(config: Any, lease: LeaseTerms) -> list[str]:
-    """Under a lease the one GPU there is has index 0, whatever index it has on the machine."""
+    """Use index 0, which the one GPU of a lease always has."""
     options = config.gpu_options
     asked = options.visible_device_list
     if asked in ("", "0"):
@@ -59,12 +57,12 @@ def _use_bfc(options: Any) -> list[str]:
 
 
 def _take_fraction(options: Any, lease: LeaseTerms, notes: list[str]) -> int:
-    """MiB to share out. The fraction is cleared: TensorFlow refuses it beside a limit."""
+    """The MiB to distribute. Clears the fraction, which TensorFlow refuses beside a limit."""
     fraction = options.per_process_gpu_memory_fraction
     options.per_process_gpu_memory_fraction = 0
     if fraction <= 0:
         return lease.ceiling_mib
-    # The proto may hold a float32's worth of digits: 0.1 of 1000 MiB is 100, not 99.
+    # The proto may hold a float32: 0.1 of 1000 MiB must be 100, not 99.
     wanted = max(1, int(fraction * lease.capacity / MIB + 1e-3))
     if wanted > lease.ceiling_mib:
         notes.append(

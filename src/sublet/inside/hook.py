@@ -1,7 +1,7 @@
-"""The hook: waits in an interpreter until TensorFlow is imported there, and patches it then.
+"""Patches TensorFlow when a program imports it; never imports it itself.
 
-Owns the moment. Never imports TensorFlow by itself. Every Python child of a leased program pays
-for this module at its start, so it imports nothing; what acts on TensorFlow is in `patches`.
+Every Python child of a leased program loads this module at its start, so it imports nothing. The
+patches are in `patches`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _MACHINERY = "<frozen importlib._bootstrap>"
 
 
 def install() -> None:
-    """Patch TensorFlow now if it is imported, else when it will be. Once is enough."""
+    """Patch TensorFlow now if it is imported, else as soon as it is."""
     if not any(act is _patch for finder in _finders() for _, act in finder.waiting):
         when_imported("tensorflow", _patch)
 
 
 def when_imported(name: str, act: Callable[[], object]) -> None:
-    """Call `act` now if the package `name` is imported, else when it has been."""
+    """Call `act` now if the package `name` is imported, else as soon as it is."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
@@ -37,7 +37,7 @@ def when_imported(name: str, act: Callable[[], object]) -> None:
 
 
 def imported(names: list[str]) -> None:
-    """These modules were imported in a way that no finder has seen."""
+    """Act on modules that were imported without a finder (`preloaded`)."""
     for finder in _finders():
         for name, act in finder.waiting:
             if name in names:
@@ -49,7 +49,7 @@ def _finders() -> list[_Finder]:
 
 
 class _Finder:
-    """Finds nothing itself: lets the others find a package, and acts when it has been loaded."""
+    """Finds nothing itself: lets others find a package, and acts when it has been loaded."""
 
     def __init__(self, waiting: list[tuple[str, Callable[[], object]]]) -> None:
         self.waiting = waiting
@@ -77,7 +77,7 @@ class _Finder:
                 if awaited == name:
                     act()
 
-        # A part of the import machinery, as far as tracebacks go: Python leaves that out of them.
+        # Python leaves frames of the import machinery out of tracebacks.
         code = exec_module.__code__.replace(co_filename=_MACHINERY)
         exec_module.__code__ = code
         loader.exec_module = exec_module

@@ -1,8 +1,7 @@
-"""A lease that a process takes itself, while it runs: in a notebook, or in a script.
+"""Holds a running process, a notebook or a script, to a lease that it has taken itself; and back.
 
-Owns what changes in the process then, and the way back. It works as long as TensorFlow's runtime
-has not started: the library may be loaded, but its devices and allocators must not be made. Never
-asks anybody for a lease: that is done by then.
+Possible until TensorFlow's runtime starts: the library may be loaded, but its devices and
+allocators must not exist. Asking the broker for the lease is the caller's part.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from ..formats.lease_environment import leased_environment
 from . import current_lease, hook, measure
 
 _THREADS = ("tf_Compute", "tf_graph_runner")
-"""What TensorFlow calls threads of its runtime, whoever started it; before 2.21 it named none."""
+"""Names of threads of TensorFlow's runtime; before 2.21 they had none."""
 
 _before: dict[str, str] | None = None
 _mask: set[int] = set()
-"""Environment and processors of this process before the lease; None without one."""
+"""Environment and processors of this process before the lease."""
 _watching = False
 _failed = False
 
 
 def too_late() -> str:
-    """Why a lease could not hold TensorFlow in this process any more; empty if it could."""
+    """Why it is too late to hold TensorFlow in this process to a lease; empty if it is not."""
     if "tensorflow" not in sys.modules:
         return ""
     context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
     if getattr(context, "_initialized", False) or _has_had_session() or _has_runtime_threads():
         return "TensorFlow's runtime has started in this process"
-    # Looking for GPUs starts the driver, which reads only once which of them it may show.
+    # Looking for GPUs starts the driver, which reads only once which of them are visible.
     devices = getattr(context, "_physical_devices", None) or ()
     if any(device.device_type == "GPU" for device in devices):
         return "TensorFlow has looked for the GPUs in this process"
@@ -44,7 +43,7 @@ def too_late() -> str:
 
 
 def take(lease: LeaseTerms, cpus: Iterable[int] = ()) -> None:
-    """Hold this process, and the children it will have, to the lease."""
+    """Hold this process and its future children to the lease."""
     global _before, _mask
     _before, _mask = dict(os.environ), os.sched_getaffinity(0)
     current_lease.impose(lease)
@@ -55,8 +54,7 @@ def take(lease: LeaseTerms, cpus: Iterable[int] = ()) -> None:
 
 
 def leave(lease: LeaseTerms) -> None:
-    """Undo that, in a process whose runtime has not started. What the program has set since
-    stays."""
+    """Undo `take`, before the runtime has started. What the program has set since then stays."""
     global _before
     if _before is None:
         return
@@ -76,17 +74,17 @@ def leave(lease: LeaseTerms) -> None:
 
 
 def _pin(cpus: set[int]) -> None:
-    """All threads: those that are there hand their mask down to those that will be."""
+    """Set the processors of all threads; new threads inherit them."""
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(int(thread), cpus)
 
 
 def _has_had_session() -> bool:
-    """TensorFlow counts the sessions of a process, for its own statistics."""
+    """Whether TensorFlow has counted a session of this process."""
     module = sys.modules.get("tensorflow.python.client.session")
     try:
-        # Of no module, or of one without it, it is an AttributeError.
+        # Without the module, or the counter in it, this is an AttributeError.
         return bool(module._python_session_create_counter.get_cell().value())  # type: ignore[union-attr]
     except AttributeError:
         return False
@@ -101,7 +99,7 @@ def _has_runtime_threads() -> bool:
 
 
 def _watch_end() -> None:
-    """Nobody else can tell how this process ended: it leaves a word itself."""
+    """Note how this process ends: nobody else can."""
     global _watching
     if _watching:
         return
@@ -119,6 +117,6 @@ def _watch_end() -> None:
 
 
 def _note_end() -> None:
-    board = measure.writer()
-    if board is not None:
-        board.note(exit_code=int(_failed))
+    usage = measure.writer()
+    if usage is not None:
+        usage.note(exit_code=int(_failed))

@@ -1,7 +1,7 @@
-"""Measures what a process of a leased program uses, and keeps its usage file up to date.
+"""Measures once a second what a process of a leased program uses, and keeps its usage file.
 
-Owns the thread that does so once a second; it also follows a new ceiling, and tells the program of
-devices that it names too late. Never starts the runtime, and never raises into the program.
+Its thread also applies a new ceiling, and reports devices that the program names too late. It never
+starts the runtime, and never raises into the program.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..formats.usage_file import Reading
 from . import allocator, current_lease, trim
 
 _FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
-"""A child that is killed, as those of a pool are at its end, leaves no last reading: one that lived
-for less than a second must not be taken for one that used nothing. A reading takes 50 µs."""
+"""Readings are frequent at first, because a child that is killed, as those of a pool are, leaves no
+last reading. One takes 50 µs."""
 _PAUSE = 1.0
 _KEPT_DUMPS = 32
 
 
 class UsageWriter:
-    """The writing side. Every change is one write of the whole record, so that a reader sees the
-    record before or after it; the file is opened anew each time, because a program may close
-    descriptors that it does not know."""
+    """Writes the usage file. Every change is one write of the whole record, so a reader sees the
+    record before or after it. The file is opened each time, because a program may close descriptors
+    that it does not know."""
 
     def __init__(self, lease: LeaseTerms, pid: int) -> None:
         self.lease = lease
@@ -53,8 +53,8 @@ class UsageWriter:
             self._replace(current=used[0], peak=max(used[1], self._reading.peak))
 
     def follow_ceiling(self) -> None:
-        """Take on a new ceiling that the broker has named; the file's limit says that it holds, or
-        on a GPU that it was heard."""
+        """Apply a new ceiling that the broker has named. The limit in the file then confirms it; on
+        a GPU it only shows that it was read."""
         ceiling = trim.asked(self.lease)
         if ceiling is None or ceiling == self._reading.limit:
             return
@@ -75,7 +75,7 @@ class UsageWriter:
             finally:
                 os.close(fd)
         except OSError:
-            # The directory is gone or full: the program goes on unmeasured.
+            # The directory is gone or full; the program continues without measurements.
             pass
 
 
@@ -84,8 +84,8 @@ _sampled_pid = 0
 
 
 def writer() -> UsageWriter | None:
-    """The writer of this process's usage file, None without a lease. A forked child gets one
-    of its own, and so does a process that has given its lease back and holds another."""
+    """The writer of this process's usage file; None without a lease. A forked child gets its own,
+    and so does a process that holds another lease than before."""
     global _writer
     lease = current_lease.current()
     if lease is None:
@@ -96,32 +96,31 @@ def writer() -> UsageWriter | None:
 
 
 def mark_main_started() -> None:
-    """The program's own code is about to run."""
+    """Note that the program's own code is about to run."""
     mine = writer()
     if mine is not None:
         mine.note(main_started_ns=time.monotonic_ns())
 
 
 def mark_exit(code: int) -> None:
-    """The program's own code has ended; a last reading is taken if the runtime ran."""
+    """Note that the program's own code has ended; measure once more if the runtime ran."""
     mine = writer()
     if mine is None:
         return
     if mine.reading.runtime_started_ns:
         mine.note_usage()
-        _answer_late(mine.lease)
+        _report_late(mine.lease)
     mine.note(exit_code=code)
 
 
 def status_path() -> str | None:
-    """Where the exit code of this process is to be written by code that knows nothing of usage
-    files."""
+    """The file for the exit code of this process, for code that cannot write usage files."""
     mine = writer()
     return None if mine is None else os.path.join(mine.lease.dir, f"{usage_file.STATUS}{mine.pid}")
 
 
 def start() -> None:
-    """The runtime has started: measure from here to the end of the process. Once per process."""
+    """Measure until the end of the process, as the runtime has started. Once per process."""
     global _sampled_pid
     mine = writer()
     if mine is None or _sampled_pid == mine.pid:
@@ -129,7 +128,7 @@ def start() -> None:
     _sampled_pid = mine.pid
     mine.note(runtime_started_ns=time.monotonic_ns(), limit=allocator.limit(mine.lease))
     atexit.register(_last_reading, mine)
-    # A forked child of multiprocessing leaves through os._exit after its own finalizers.
+    # A forked child of multiprocessing runs its own finalizers and then os._exit.
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         util.Finalize(None, _last_reading, args=(mine,), exitpriority=0)
@@ -143,15 +142,15 @@ def _sample(mine: UsageWriter) -> None:
         while not never.wait(pauses.pop(0) if pauses else _PAUSE):
             _look(mine)
     except Exception:
-        return  # The interpreter is being taken apart, and this thread says nothing of it.
+        return  # The interpreter is being finalised.
 
 
 def _look(mine: UsageWriter) -> None:
-    """Whatever fails here, the program goes on, and finds no word of it among its own."""
+    """Take one reading. Whatever fails here, the program continues, without a message."""
     try:
         mine.note_usage()
         mine.follow_ceiling()
-        _answer_late(mine.lease)
+        _report_late(mine.lease)
         _prune_dumps(mine.lease)
     except Exception:
         return
@@ -160,18 +159,18 @@ def _look(mine: UsageWriter) -> None:
 def _last_reading(mine: UsageWriter) -> None:
     if mine.pid == os.getpid():
         mine.note_usage()
-        _answer_late(mine.lease)
+        _report_late(mine.lease)
 
 
-def _answer_late(lease: LeaseTerms) -> None:
-    """The classic mistake: CUDA has read its variables, and a program sets one of them."""
+def _report_late(lease: LeaseTerms) -> None:
+    """Report a variable that the program has set after CUDA has read it."""
     line = lease_environment.too_late(lease, os.environ)
     if line is not None:
         current_lease.say(line)
 
 
 def _prune_dumps(lease: LeaseTerms) -> None:
-    """A program that lives at its ceiling may leave a dump with every wait: keep the newest."""
+    """Keep the newest dumps only: a program at its ceiling may leave one with every retry."""
     try:
         dumps = [entry.path for entry in os.scandir(lease.dir) if entry.name.startswith("dump_")]
         if len(dumps) > _KEPT_DUMPS:

@@ -1,8 +1,8 @@
-"""What is written down when TensorFlow runs out of its lease.
+"""Writes down when TensorFlow runs out of its lease, in `oom-<pid>.json` of the attempt's
+directory.
 
-Owns `oom-<pid>.json` in the attempt's directory and the program's exception hooks, which it chains
-and whose output it never changes. An error that the program catches is noted too: it is not fatal,
-but it says that the lease is tight.
+Chains the program's exception hooks without changing their output. An error that the program
+catches is noted too, because it shows that the lease is tight.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from . import measure
 
 _KEPT = 2000
 _SAME_FAILURE = 1.0
-"""Seconds. One failed allocation surfaces as several exceptions, the inner and the one that adds
-the operation to it; the next failure is ten seconds away, for TensorFlow waits that long."""
+"""Seconds in which exceptions belong to one failed allocation: an inner one, and one that adds the
+operation. The next failure is at least ten seconds away, as TensorFlow retries for that long."""
 
 _TENSOR = re.compile(
     r"OOM when allocating (?:temporary )?tensor (?:with|of) shape ?\[([0-9, ]*)\]"
@@ -32,38 +32,28 @@ _BYTES = re.compile(r"[Oo]ut of memory[a-z ]* allocat(?:e|ing) (\d+) ?bytes")
 _CONSTANT = re.compile(
     r"Cannot parse tensor from proto:.*?\ndtype: DT_(\w+)\s+tensor_shape \{\n(.*?)\n\}", re.DOTALL
 )
-"""How TensorFlow says that there was no memory for a constant of a graph."""
+"""TensorFlow's message when there was no memory for a constant of a graph."""
 _MARKS = re.compile(r"\{\{function_node __wrapped__[^{}]*\}\} ?| \[Op:\w+\](?: name: ?)?")
 _SIGNS = ("OOM when allocating", "ut of memory", "ailed to allocate")
 _WIDTHS = {
-    "double": 8,
-    "int64": 8,
-    "uint64": 8,
-    "complex64": 8,
+    **dict.fromkeys(("half", "bfloat16", "int16", "uint16", "qint16", "quint16"), 2),
+    **dict.fromkeys(("float", "int32", "uint32", "qint32"), 4),
+    **dict.fromkeys(("double", "int64", "uint64", "complex64"), 8),
     "complex128": 16,
-    "float": 4,
-    "int32": 4,
-    "uint32": 4,
-    "qint32": 4,
-    "half": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "qint16": 2,
-    "quint16": 2,
     "string": 24,
 }
+"""Bytes of an element, by TensorFlow's name of the type; others have one byte."""
 
 _last_noted: dict[int, float] = {}
 
 
 def is_oom(message: str) -> bool:
-    """Whether it was memory: a server also says "resource exhausted" when it is merely busy."""
+    """Whether it is about memory: a busy server also says "resource exhausted"."""
     return any(sign in message for sign in _SIGNS)
 
 
 def asked(message: str) -> int:
-    """Bytes of the allocation that failed, 0 where the text does not say."""
+    """Bytes of the failed allocation; 0 if the text does not say."""
     tensor = _TENSOR.search(message)
     if tensor is not None:
         size = _WIDTHS.get(tensor[2] or "float", 1)
@@ -75,28 +65,27 @@ def asked(message: str) -> int:
 
 
 def excerpt(message: str) -> str:
-    """From the line that tells on, for a trace of the graph may come first; without the marks of
-    TensorFlow's own functions, which name nothing that is the program's."""
-    told = min((at for at in map(message.find, _SIGNS) if at >= 0), default=0)
-    if not told and (constant := _CONSTANT.search(message)) is not None:
+    """The message from the line about memory on, without a graph trace before it and without marks
+    of TensorFlow's own functions."""
+    start = min((at for at in map(message.find, _SIGNS) if at >= 0), default=0)
+    if not start and (constant := _CONSTANT.search(message)) is not None:
         shape = ",".join(re.findall(r"size: (\d+)", constant[2]))
         kind = constant[1].lower()
         return f"OOM when allocating tensor with shape[{shape}] and type {kind}, a constant"
-    begin = message.rfind("\n", 0, told) + 1
-    if told - begin > _KEPT // 2:
-        begin = told
+    begin = message.rfind("\n", 0, start) + 1
+    if start - begin > _KEPT // 2:
+        begin = start
     return _MARKS.sub("", message[begin : begin + _KEPT])
 
 
 def watch(error_class: Any) -> None:
-    """Note every `ResourceExhaustedError` as it is made, and every one that nobody catches."""
+    """Note every `ResourceExhaustedError` when it is made, and again if it is not caught."""
     made = error_class.__init__
 
     @functools.wraps(made)
     def init(self: Any, node_def: Any, op: Any, message: Any, *args: Any) -> None:
         made(self, node_def, op, message, *args)
-        # Not sooner: a program sees its own hooks until there is something to tell, and those that
-        # it has set meanwhile are chained, too.
+        # Not sooner, so that hooks which the program has set meanwhile are chained, too.
         _chain_hooks()
         note(message, uncaught=False)
 
@@ -104,18 +93,18 @@ def watch(error_class: Any) -> None:
 
 
 def note(message: Any, uncaught: bool) -> None:
-    """Write down one failure. Safe from any thread, and never raises."""
+    """Write down one failure. May be called from any thread, and never raises."""
     try:
-        board = measure.writer()
-        if board is None or not is_oom(str(message)):
+        usage = measure.writer()
+        if usage is None or not is_oom(str(message)):
             return
         text, now, thread = str(message), time.monotonic(), threading.get_ident()
-        known = uncaught and board.reading.failures > 0
+        known = uncaught and usage.reading.failures > 0
         if not known and now - _last_noted.get(thread, -_SAME_FAILURE) >= _SAME_FAILURE:
-            board.note_usage()
-            board.note_failure(asked(text))
+            usage.note_usage()
+            usage.note_failure(asked(text))
         _last_noted[thread] = now
-        reading = board.reading
+        reading = usage.reading
         record = {
             "message": excerpt(text),
             "asked": asked(text),
@@ -125,7 +114,7 @@ def note(message: Any, uncaught: bool) -> None:
             "uncaught": uncaught,
             "time": time.time(),
         }
-        path = os.path.join(board.lease.dir, f"{oom_evidence.PREFIX}{board.pid}.json")
+        path = os.path.join(usage.lease.dir, f"{oom_evidence.PREFIX}{usage.pid}.json")
         draft = f"{path}.{thread}"
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(record, file)
@@ -152,8 +141,7 @@ def _chain_hooks() -> None:
 
 
 def note_uncaught(error: BaseException | None) -> bool:
-    """Nobody has caught this error. Whether it, or what it was raised from or while handling,
-    is an out-of-memory."""
+    """Note an uncaught error if it is an out-of-memory or was caused by one; whether it was."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

@@ -1,11 +1,11 @@
-"""The patches on TensorFlow: where a lease enters a program that knows nothing of it.
+"""The patches on TensorFlow, which hold a program to a lease that it knows nothing of.
 
-Owns them all, each where TensorFlow builds what its runtime starts with, so that the program's own
-calls stay as they are and are answered within the lease. Never starts the runtime, and does
-nothing in a process without a lease.
+They sit where TensorFlow builds what its runtime starts with, so a program's own settings work as
+they are, within the lease. They never start the runtime, and do nothing in a process without a
+lease.
 
-Applied once per interpreter, perhaps long before there is a lease: a warm process is patched
-before the fork. So each patch looks the lease up when it acts.
+They are applied once per interpreter, perhaps long before there is a lease: a nursery is patched
+before it forks. So each patch looks up the lease when it runs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..formats.lease_environment import BFC_LIMIT, LEFT, cpu_limit
 from . import allocator, measure, oom, probe, trim
 from .config import bound, see_leased_gpu, spare_processors
 from .current_lease import current, impose, say
-from .warm_start import cpp_log_level
+from .warm_start import native_libraries
 
 OLDEST, NEWEST = "2.16", "2.21"
 """The oldest and the newest TensorFlow that tests were run with. Nothing is decided by them."""
 
 
 def apply() -> None:
-    """Patch the TensorFlow that is imported, once; one that is too different is said to be so, and
-    runs with the part of the lease that needs no patch: on a CPU, the ceiling."""
+    """Patch the imported TensorFlow, once. If it is too different, that is reported, and the
+    program runs with the part of the lease that needs no patch: on a CPU, the ceiling."""
     try:
         from tensorflow.python.client import device_lib, session
         from tensorflow.python.eager import context
@@ -55,7 +55,7 @@ def apply() -> None:
 
 
 def _patch_context(context_class: Any) -> None:
-    """Eager execution, and the configuration that sessions without one of their own get."""
+    """Patch eager execution, and the configuration of sessions without one of their own."""
     config_of = context_class.config.fget
     find_devices = context_class._initialize_physical_devices
     initialize = context_class.ensure_initialized
@@ -69,7 +69,7 @@ def _patch_context(context_class: Any) -> None:
     @functools.wraps(find_devices)
     def initialize_physical_devices(self: Any, reinitialize: bool = False) -> Any:
         if self._physical_devices is None or reinitialize:
-            # The first cuInit is next, and CUDA reads its variables only then.
+            # CUDA reads its variables at the first cuInit, which comes next.
             _settle()
             _see_leased_gpu(self)
         return find_devices(self, reinitialize)
@@ -93,7 +93,7 @@ def _patch_context(context_class: Any) -> None:
 
 
 def _patch_session(session_class: Any) -> None:
-    """Sessions of TensorFlow 1, with or without a configuration of their own."""
+    """Patch sessions of TensorFlow 1, with or without a configuration of their own."""
     original = session_class.__init__
 
     @functools.wraps(original)
@@ -111,7 +111,7 @@ def _patch_session(session_class: Any) -> None:
 
 
 def _patch_device_lib(module: Any) -> None:
-    """Listing local devices makes them, with the defaults if nothing else is said."""
+    """Patch the listing of local devices, which creates them, by default with the defaults."""
     original = module.list_local_devices
 
     @functools.wraps(original)
@@ -127,7 +127,7 @@ def _patch_device_lib(module: Any) -> None:
 
 
 def _patch_server(module: Any) -> None:
-    """A server of a cluster makes its devices from the configuration in its definition."""
+    """Patch cluster servers, which make devices from the configuration in their definition."""
     original = module._make_server_def
 
     @functools.wraps(original)
@@ -141,7 +141,7 @@ def _patch_server(module: Any) -> None:
 
 
 def _settle() -> None:
-    """Impose the environment again: the program may have changed it since it started."""
+    """Impose the environment again, because the program may have changed it."""
     lease = current()
     if lease is None:
         return
@@ -149,7 +149,7 @@ def _settle() -> None:
     left = _left(lease)
     if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
         os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)
-    cpp_log_level.follow(os.environ)
+    native_libraries.set_log_level(os.environ)
 
 
 def _bound(proto: Any, context: Any = None) -> None:
@@ -159,7 +159,7 @@ def _bound(proto: Any, context: Any = None) -> None:
         return
     try:
         spare_processors(proto)
-        # Only a GPU's devices are asked for: looking for them starts the driver.
+        # Listing GPUs starts the driver, so that is done for a lease on a GPU only.
         if not lease.on_gpu:
             return
         for note in bound(proto, _left(lease), _gpus(context)):
@@ -169,7 +169,8 @@ def _bound(proto: Any, context: Any = None) -> None:
 
 
 def _bounded_copy(config: Any) -> Any:
-    """The program keeps its own proto as it made it; what is no proto is TensorFlow's to refuse."""
+    """A copy within the lease, as the program's own proto must not change. TensorFlow refuses what
+    is not a proto."""
     if current() is None or not hasattr(config, "gpu_options"):
         return config
     copy = _copy(config)
@@ -178,8 +179,8 @@ def _bounded_copy(config: Any) -> Any:
 
 
 def _see_leased_gpu(context: Any) -> None:
-    """A program may give its configuration to the eager context; TensorFlow checks the device
-    indices in it against the devices that the lease leaves visible."""
+    """Adjust the device indices in the program's own configuration of the eager context: TensorFlow
+    checks them against the devices that the lease leaves visible."""
     lease = current()
     if lease is not None and lease.on_gpu and context._config is not None:
         context._config = _copy(context._config)
@@ -208,14 +209,14 @@ def _version() -> str:
 _ready_pid = 0
 """The process in which the runtime has started and its pool is primed."""
 _started_with = 0
-"""The ceiling with which it has, in bytes."""
+"""The ceiling with which it has started, in bytes."""
 _starting = threading.RLock()
-"""Held while the runtime starts for the first time: until the pool is primed, which takes all of it
-for a moment, no other thread may come by and find nothing left."""
+"""Held while the runtime starts for the first time. Priming takes the whole pool for a moment, in
+which no other thread may ask for memory."""
 
 
 def _forked() -> None:
-    """A child starts anew, whoever held the lock in its parent."""
+    """Give a forked child a lock of its own, whoever held it in the parent."""
     global _starting
     _starting = threading.RLock()
 
@@ -224,7 +225,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _started(prime: Callable[[LeaseTerms], object]) -> None:
-    """The runtime runs; the first time in this process, prime its pool and begin to measure."""
+    """Prime the pool and begin to measure, when the runtime starts for the first time."""
     global _ready_pid, _started_with
     lease = current()
     if lease is not None and _ready_pid != os.getpid():
@@ -242,8 +243,8 @@ def _started(prime: Callable[[LeaseTerms], object]) -> None:
 
 
 def _left(lease: LeaseTerms) -> LeaseTerms:
-    """The lease without what is lent at the moment to jobs that this program has started itself. A
-    runtime keeps the ceiling with which it began."""
+    """The lease less what is lent now to jobs that this program has started. A started runtime
+    keeps the ceiling that it has."""
     if _ready_pid == os.getpid():
         return dataclasses.replace(lease, ceiling=_started_with or lease.ceiling)
     return dataclasses.replace(lease, ceiling=trim.asked(lease) or lease.ceiling)

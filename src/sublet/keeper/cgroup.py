@@ -1,10 +1,9 @@
 """A control group (version 2) around one worker's tree, where this user may make one.
 
-It lists the whole tree, however its processes have detached themselves, ends or freezes it in one
-stroke, and bounds the number of its processes. Without one, the keeper's own watch over its
-descendants ends and stops the tree. Only the bound has no other way: RLIMIT_NPROC counts all
-processes of the user, so that a limit for one program would be a limit for all. SUBLET_NO_CGROUP=1
-in the broker's environment turns all of it off.
+It lists the whole tree however its processes detach, ends or freezes it at once, and limits the
+number of its processes. Without one the keeper works through its descendants. Only the limit has no
+substitute: RLIMIT_NPROC counts all processes of the user. SUBLET_NO_CGROUP=1 in the broker's
+environment disables control groups.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import contextlib
 import os
 
 PREFIX = "sublet-"
-"""How the names of our groups begin; the number of the keeper and its start follow."""
+"""The names of our groups begin with it; the keeper's number and start time follow."""
 
 
 class Cgroup:
@@ -24,7 +23,7 @@ class Cgroup:
 
     @classmethod
     def make(cls, name: str) -> Cgroup | None:
-        """A new group below our own, or None where that is not allowed or not wanted."""
+        """A new group below our own; None if that is not allowed or not wanted."""
         base = None if os.environ.get("SUBLET_NO_CGROUP") else _own()
         if base is None:
             return None
@@ -55,7 +54,7 @@ class Cgroup:
             return []
 
     def enter(self, pid: int) -> bool:
-        """Move a process in; what it starts from then on is in, too."""
+        """Move a process in; its future children are in, too."""
         return self._write("cgroup.procs", str(pid))
 
     def kill(self) -> bool:
@@ -63,15 +62,15 @@ class Cgroup:
         return self._write("cgroup.kill", "1")
 
     def freeze(self, on: bool) -> bool:
-        """Stop everything in the group, what is started meanwhile too, or let it go on."""
+        """Stop everything in the group, including new processes, or let it go on."""
         return self._write("cgroup.freeze", "1" if on else "0")
 
     def limit_pids(self, most: int) -> bool:
-        """Refuse more processes and threads than this; False where the controller is not ours."""
+        """Allow so many processes and threads; False without the controller."""
         return self._write("pids.max", str(most))
 
     def release(self) -> None:
-        """Move everything out, to the group around this one."""
+        """Move everything out, to the parent group."""
         around = Cgroup(os.path.dirname(self.path))
         for pid in self.members():
             around.enter(pid)
@@ -93,8 +92,8 @@ class Cgroup:
 
 
 def leave() -> None:
-    """Move this process out of the group of a worker, if it is in one: what a broker starts is
-    part of nobody's tree, also if a program had to start the broker itself."""
+    """Move this process out of a worker's group. For a broker that a program had to start itself:
+    what the broker starts is not part of that program's tree."""
     path = _own()
     while path is not None and os.path.basename(path).startswith(PREFIX):
         path = os.path.dirname(path)
@@ -116,7 +115,7 @@ def _own() -> str | None:
 
 
 def _mount() -> str | None:
-    """Where the version-2 groups are."""
+    """Where the version-2 groups are mounted."""
     try:
         with open("/proc/self/mounts", encoding="utf-8") as file:
             return next((row.split()[1] for row in file if row.split()[2] == "cgroup2"), None)

@@ -1,9 +1,8 @@
-"""A process that belongs to nobody's tree, for a keeper that is asked for a broker.
+"""Starts a broker outside of a program's process tree.
 
-A program under a lease may be the first to need a broker. Whatever it starts itself stays below
-its keeper, in its control group, and ends with it; a broker must not, nor the workers of others
-that it then starts. So the program asks its keeper, and the keeper makes a process that is its
-parent's child and not its own.
+A program under a lease may be the first to need a broker. Whatever it starts itself stays below its
+keeper and ends with it; a broker must not, nor the workers that it starts for others. So the
+program asks its keeper, and the keeper makes a process that is its parent's child and not its own.
 """
 
 from __future__ import annotations
@@ -23,25 +22,24 @@ _SIGCHLD = 17
 
 
 def start(words: list[str], environ: dict[str, str], log: str, report: int) -> None:
-    """Start a program apart, with `report` as its one descriptor beside the standard ones.
+    """Start a program as our sibling, with `report` as its one descriptor beside the standard ones.
 
-    It is told the number of that descriptor as its last word. Raises OSError if the kernel has no
-    way to do it.
+    The number of that descriptor is its last argument. Raises OSError if the kernel has no way.
     """
-    if _fork_beside() == 0:
+    if _fork_sibling() == 0:
         try:
             _become(words, environ, log, report)
         finally:
             os._exit(127)
 
 
-def _fork_beside() -> int:
-    """As `os.fork`, but the child is our sibling. No handler of Python's runs: exec comes next."""
+def _fork_sibling() -> int:
+    """As `os.fork`, but the child is our sibling, and Python's fork handlers do not run."""
     libc = ctypes.CDLL(None, use_errno=True)
     given = ctypes.create_string_buffer(_ARGUMENTS.pack(_CLONE_PARENT, *(0,) * 10))
     pid = int(libc.syscall(_CLONE3, given, ctypes.c_size_t(_ARGUMENTS.size)))
     if pid < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM):
-        # Containers refuse the newer call, whose arguments they cannot look into.
+        # Containers refuse clone3, whose arguments they cannot inspect.
         number = _CLONE.get(platform.machine(), -1)
         zero = ctypes.c_void_p(0)
         flags = ctypes.c_ulong(_CLONE_PARENT | _SIGCHLD)

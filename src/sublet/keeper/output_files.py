@@ -1,15 +1,14 @@
-"""The output of a job that runs without a client: files that programs write themselves.
+"""The output files of a job without a client, which its program writes itself.
 
-Both streams of an attempt go to `<run>.log`, in the order they were written, or apart to
-`<run>.out` and `<run>.err`. The files are opened for appending and given to the program; nobody
-stands between, so nobody's death can break its output.
+Both streams of an attempt go to `<run>.log`, in the order they were written, or separately to
+`<run>.out` and `<run>.err`. The files are opened for appending and given to the program, with no
+process in between whose death could break its output.
 
-What a file holds on disk is bounded by its keeper. The first part and the latest part stay; the
-middle is given back to the file system as a hole. Programs only write at the end, so no write is
-ever raced, and every byte keeps its offset, so readers are never misled: a hole is what was left
-out. A file system that cannot make holes gets the file cut back to its first part instead; that
-may lose what is written in the same instant, and the latest part too. How much is gone is then
-written beside it, in `<file>.cut`.
+The keeper bounds what a file holds on disk. The first and the latest part stay; the middle is given
+back to the file system as a hole. Programs only append, so no write is raced, and every byte keeps
+its offset. Where the file system cannot make holes, the file is cut back to its first part; that
+loses the latest part, and what is written in the same instant. How much is lost is then written to
+`<file>.cut`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
 class Gap(NamedTuple):
-    """Bytes of a file that were left out: from `start` on, so many."""
+    """Bytes of a file that were dropped."""
 
     start: int
     size: int
@@ -65,7 +64,7 @@ def open_streams(directory: str, run: str, split: bool) -> list[int]:
 
 
 def punch(descriptor: int, start: int, size: int) -> bool:
-    """Give a part of a file back to the file system; False where it cannot do that."""
+    """Give a part of a file back to the file system; False if it cannot make holes."""
     number = errno.EINTR
     while number == errno.EINTR:
         done = _libc.fallocate(
@@ -83,9 +82,9 @@ def punch(descriptor: int, start: int, size: int) -> bool:
 
 
 class SizeLimit:
-    """What some files may hold on disk. `due` is when it wants its next `turn`.
+    """Bounds what some files hold on disk. `due` is when it wants its next `tick`.
 
-    It looks as often as the files grow fast: beyond the limit comes what a program that was quiet
+    It looks more often at files that grow fast. They may exceed the limit by what a quiet program
     writes in a tenth of a second, or a busy one in some hundredths.
     """
 
@@ -100,20 +99,20 @@ class SizeLimit:
         self._hole = hole
         self._files: list[_File] = []
         for name in names:
-            # A file that somebody has removed needs no bound, and its job no error.
+            # A file that was removed needs no bound, and is no error.
             with contextlib.suppress(OSError):
                 self._files.append(_File(name, self._head))
         self._looked = time.monotonic()
         self.due = self._looked if self._files else float("inf")
 
-    def turn(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Look at all files, and drop the middle of those that hold too much."""
         soonest = _LATEST
         for file in self._files:
             with contextlib.suppress(OSError):
                 grown = file.measure()
                 if file.held > self._each:
-                    # A quarter more than needed, so that this is rare.
+                    # A quarter more than needed, so that it happens rarely.
                     file.drop(file.held - self._each * 3 // 4, self._hole)
                 speed = grown / max(1e-3, now - self._looked)
                 if speed > 0:
@@ -123,7 +122,7 @@ class SizeLimit:
 
     def close(self) -> None:
         """Look for the last time."""
-        self.turn(time.monotonic())
+        self.tick(time.monotonic())
         for file in self._files:
             os.close(file.descriptor)
         self._files.clear()
@@ -140,13 +139,13 @@ class _File:
         self._dropped_to = self._behind_hole(head)
         """The first byte behind the hole."""
         if self._dropped_to > head:
-            # A keeper that was killed in the middle may have made only the latter part of it.
+            # A keeper that was killed meanwhile may have made only a part of the hole.
             punch(self.descriptor, head, self._dropped_to - head)
         earlier = cut(path)
         self._lost = earlier.size if earlier is not None else 0
 
     def _behind_hole(self, head: int) -> int:
-        """A keeper that was killed may have left a hole."""
+        """The first byte behind the hole that an earlier keeper has made."""
         try:
             hole = os.lseek(self.descriptor, 0, os.SEEK_HOLE)
             if hole == os.fstat(self.descriptor).st_size:
@@ -156,7 +155,7 @@ class _File:
             return head
 
     def measure(self) -> int:
-        """How much it has grown since the last look."""
+        """Measure it; how much it has grown since the last time."""
         size = os.fstat(self.descriptor).st_size
         grown = max(0, size - self._size)
         self._size = size
@@ -164,7 +163,7 @@ class _File:
         return grown
 
     def drop(self, size: int, hole: Callable[[int, int, int], bool]) -> None:
-        """Leave out so many bytes, rounded up, behind what was left out before."""
+        """Drop so many bytes, rounded up, behind those that were dropped before."""
         size = -(-size // _BLOCK) * _BLOCK
         end = min(self._dropped_to + size, self._size // _BLOCK * _BLOCK)
         if end <= self._dropped_to:
@@ -185,7 +184,7 @@ class _File:
 
 
 def cut(path: str) -> Gap | None:
-    """What was lost where the file system could make no holes."""
+    """What was lost because the file system cannot make holes."""
     try:
         with open(f"{path}.cut", encoding="ascii") as file:
             record = json.load(file)

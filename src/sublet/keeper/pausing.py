@@ -1,8 +1,8 @@
-"""Stops a whole tree of processes and lets it go on: for a pause, or in turns.
+"""Stops a whole tree of processes and lets it go on: for a pause, or for a share of the time.
 
-A pause uses the tree's own control group where there is one, signals elsewhere. Turns always use
-signals: a worker asks the kernel for SIGCONT when its keeper dies, so that it is not left
-standing, and a frozen group would have nobody to thaw it. It decides nothing.
+A pause uses the tree's control group where there is one, otherwise signals. Sharing the time always
+uses signals: a worker has the kernel send it SIGCONT when its keeper dies, while nobody would thaw
+a frozen group.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ from . import process_tree
 from .cgroup import Cgroup
 
 PERIOD = 0.1
-"""Seconds of one turn: a share of it running, the rest standing."""
+"""Seconds of one cycle, of which the tree runs for its share and stands still for the rest."""
 _PASSES = 6
 _LOOK_SOON = 0.02
 _LOOK_LATER = 1.0
 
 
 class Pause:
-    """The brake of one tree; `members` finds its processes, now.
-
-    `due` is when it wants its next `turn`.
-    """
+    """Stops one tree; `members` lists its processes. `due` is when it wants its next `tick`."""
 
     def __init__(self, members: Callable[[], list[int]], group: Cgroup | None) -> None:
         self.paused = False
@@ -35,10 +32,10 @@ class Pause:
         self._group = group
         self._frozen = False
         self._held: dict[int, int] = {}
-        """Those we have stopped, and when they started: who was stopped by others stays so."""
+        """Processes that we have stopped, with their start times; others stay stopped."""
 
     def pause(self, on: bool) -> None:
-        """Stop the tree until the pause is taken back."""
+        """Stop the tree, or let it go on."""
         if on == self.paused:
             return
         self.paused = on
@@ -53,11 +50,11 @@ class Pause:
             self._release()
             self.due = time.monotonic()
 
-    def turn(self, now: float) -> None:
-        """Do what is due."""
+    def tick(self, now: float) -> None:
+        """Stop or release the tree, as is due."""
         if self.paused:
-            # Looked at again for ever: somebody else may send SIGCONT.
-            self.due = now + (_LOOK_LATER if self._stand() else _LOOK_SOON)
+            # Checked for as long as it lasts: somebody else may send SIGCONT.
+            self.due = now + (_LOOK_LATER if self._stop_all() else _LOOK_SOON)
         elif self.share >= 1.0:
             self.due = float("inf")
         elif self._held:
@@ -68,18 +65,18 @@ class Pause:
             self.due = now + PERIOD * (1.0 - self.share)
 
     def let_go(self) -> None:
-        """Take the brake off for good: the tree is to end, and needs to run for that."""
+        """Release the tree for good: it is to end, and has to run for that."""
         self.paused, self.share = False, 1.0
         self._release()
         self.due = float("inf")
 
-    def _stand(self) -> bool:
-        """Stop all; True once nothing of the tree runs any more."""
+    def _stop_all(self) -> bool:
+        """Stop the tree; True once nothing of it runs."""
         if self._frozen or (self._group is not None and self._group.freeze(True)):
             self._frozen = True
             return True
-        # A tree that forks meanwhile: until two passes in a row have found nobody running. One
-        # may miss a child whose parent ends in the middle of it: that child moves up the tree.
+        # The tree may fork meanwhile: repeat until two passes in a row find nothing running. One
+        # pass may miss a child whose parent ends during it, because the child moves up the tree.
         quiet = 0
         for _ in range(_PASSES):
             quiet = 0 if self._stop_running() else quiet + 1
@@ -104,7 +101,7 @@ class Pause:
 
 
 def release(pids: list[int], group: Cgroup | None) -> None:
-    """Let a tree go on that has lost its keeper; who had stopped which of them is not known."""
+    """Let a tree go on that has lost its keeper, whoever had stopped its processes."""
     if group is not None:
         group.freeze(False)
     process_tree.send(pids, signal.SIGCONT)

@@ -1,7 +1,4 @@
-"""Processes as the kernel shows them: identity, descendants, memory, signals.
-
-Reads /proc, and signals whom it is told to; decides nothing.
-"""
+"""Processes as /proc shows them: identity, descendants, memory; and signals to them."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ _OWN_CHILDREN = "/proc/thread-self/children"
 
 
 def boot() -> str:
-    """What tells this boot of the machine apart from all others."""
+    """The identity of this boot of the machine."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
@@ -27,7 +24,7 @@ def start_time(pid: int) -> int | None:
 
 
 def name(pid: int) -> str:
-    """What the kernel calls it: the first 15 bytes of its program's name."""
+    """The kernel's name of a process: the first 15 bytes of its program's name."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return "".join(one if one.isprintable() else "?" for one in file.read().strip())
@@ -36,7 +33,7 @@ def name(pid: int) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still because of a signal or a debugger."""
+    """Whether a process is stopped by a signal or a debugger."""
     fields = _stat(pid)
     return fields is not None and fields[0] in ("T", "t")
 
@@ -68,7 +65,7 @@ def threads(pid: int) -> list[int]:
 
 def stands(pid: int) -> bool:
     """Whether every thread of a process is stopped, or has ended."""
-    # One that sleeps may be in the middle of a fork: only a thread that shows as stopped is.
+    # A sleeping thread may be in the middle of a fork, so only stopped ones count.
     states = [_stat(pid, thread) for thread in threads(pid)]
     return all(fields is None or fields[0] in ("T", "t", "Z", "X") for fields in states)
 
@@ -91,11 +88,11 @@ def everybody() -> dict[int, Stat]:
 
 
 def related(processes: dict[int, Stat], known: set[int]) -> set[int]:
-    """These processes of a tree, and those that can be found through them.
+    """These processes of a tree, and all that can be found through them.
 
-    What is below a process of the tree is in the tree. So is its session: the worker has made one
-    of its own, and a process can leave its session only for a new one. The number of a session is
-    nobody else's as long as a process is in it; that of one that is empty may be anybody's.
+    Descendants of a process of the tree belong to it. So do members of its session: the worker has
+    made one of its own, which processes can only leave for a new one. The number of a session is
+    not used again while a process is in it.
     """
     found = known & processes.keys()
     while True:
@@ -109,16 +106,16 @@ def related(processes: dict[int, Stat], known: set[int]) -> set[int]:
 
 
 def marked(processes: dict[int, Stat], mark: str) -> set[int]:
-    """Those of these processes that were started with `mark` in their environment."""
+    """The processes that were started with `mark` in their environment."""
     needle = mark.encode()
     return {pid for pid in processes if needle in _environ(pid)}
 
 
 def added_memory(pids: list[int]) -> int:
-    """The memory these processes add to the machine.
+    """The memory that these processes add to the machine.
 
-    One process adds the pages that are its own. Several may share pages among themselves, so for
-    them each page is divided by those who share it (PSS), which may include the nursery's.
+    For one process, its private pages. Several may share pages, so for them each page is divided by
+    the number of processes that share it (PSS), which may include the nursery.
     """
     parts = [_memory(pid) for pid in pids]
     if len(pids) == 1:
@@ -136,7 +133,7 @@ def resident_memory(pid: int) -> int:
 
 
 def processor_time(pids: list[int]) -> float:
-    """Seconds that these processes, and their children that have ended, kept a processor busy."""
+    """Processor seconds of these processes and of their children that have ended."""
     found = (_stat(pid) for pid in pids)
     ticks = sum(int(number) for fields in found if fields is not None for number in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")

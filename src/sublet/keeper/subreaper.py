@@ -1,4 +1,4 @@
-"""What it takes to be the parent of processes that others have started."""
+"""What a keeper, a witness, a nursery and a broker need as parents of processes."""
 
 from __future__ import annotations
 
@@ -8,30 +8,46 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_FROM_TERMINALS = (
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGPIPE,
+    signal.SIGTSTP,
+)
 
 
 def adopt_orphans() -> None:
-    """Descendants whose own parent dies fall to us, so that their exits are still seen."""
+    """Become the parent of descendants whose own parent dies, so that their exits are seen."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def become(name: str) -> None:
+    """Adopt orphans under this process name, and ignore what a terminal sends."""
+    adopt_orphans()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+    for number in _FROM_TERMINALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class Wake(NamedTuple):
-    """A pipe into which the interpreter writes the numbers of signals as they arrive."""
+    """A pipe to which the interpreter writes the numbers of signals as they arrive."""
 
     reading: int
     writing: int
 
     def close(self) -> None:
         """Close both ends, in a child that has no use for them."""
-        # Asked of nobody: since Python 3.12 asyncio's fork hook has unset the descriptor already.
+        # Not asked what was set: since 3.12, asyncio's fork hook has unset it already.
         signal.set_wakeup_fd(-1)
         os.close(self.reading)
         os.close(self.writing)
 
 
 def wake_on(*numbers: int) -> Wake:
-    """Have these signals do nothing but wake whoever reads the pipe."""
+    """Have these signals do nothing but wake the reader of the pipe."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
@@ -42,7 +58,7 @@ def wake_on(*numbers: int) -> Wake:
 
 
 def collect() -> Iterator[tuple[int, int]]:
-    """The children that have ended, and how, as waitpid says it."""
+    """The children that have ended, each with its waitpid status."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

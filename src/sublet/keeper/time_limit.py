@@ -1,7 +1,7 @@
-"""How long a program has run, and when that is enough.
+"""How long a program may run; pauses do not count.
 
-Monotonic seconds; a pause does not count. The count is left in the attempt's directory whenever
-its pace changes, so that whoever takes over goes on from there.
+The time spent is written to the attempt's directory at every pause and resumption, so that whoever
+takes over continues from there.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import time
 from ..formats import attempt_files
 
 WHY = "time limit"
-"""What an exit record says of a program that was ended because of it."""
+"""The reason in the exit record of a program that was ended by its limit."""
 _RECORD = "runtime.json"
 
 
 class TimeLimit:
-    """The count of one attempt."""
+    """The running time of one attempt, in monotonic seconds."""
 
     def __init__(self, limit: float | None, paused: bool = False, spent: float = 0.0) -> None:
         self.limit = limit
@@ -26,7 +26,7 @@ class TimeLimit:
 
     @classmethod
     def resume(cls, directory: str, limit: float | None, began: float) -> TimeLimit:
-        """The count that a killed keeper has left; from `began` on if it never changed its pace."""
+        """Continue what a killed keeper has left; count from `began` if it left nothing."""
         record = attempt_files.read(directory, _RECORD) or {}
         spent, at = record.get("spent", -1), record.get("at", -1)
         now = time.monotonic()
@@ -38,17 +38,17 @@ class TimeLimit:
         return found
 
     def spent(self) -> float:
-        """Seconds that count."""
+        """Seconds that it has run."""
         return self._spent + (0.0 if self.paused else time.monotonic() - self._since)
 
     def left(self) -> float:
-        """Seconds until the limit; without one, or in a pause, there is no end to them."""
+        """Seconds until the limit; infinite without a limit, and during a pause."""
         if self.limit is None or self.paused:
             return float("inf")
         return self.limit - self.spent()
 
     def pause(self, on: bool, directory: str) -> None:
-        """Stop or go on counting, and write that down."""
+        """Stop or continue counting, and write that down."""
         self._spent, self._since, self.paused = self.spent(), time.monotonic(), on
         record = {"spent": self._spent, "paused": on, "at": self._since}
         attempt_files.write(directory, _RECORD, record)

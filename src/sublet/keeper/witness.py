@@ -1,15 +1,13 @@
-"""The parent of a keeper: sees how the worker ends if its keeper is killed.
+"""The parent of a keeper: records how the worker ends if its keeper is killed.
 
-Whatever a killed keeper leaves falls to it, so the whole tree can still be found below it. It
-writes down how the worker has ended (see `attempt_files`), whoever else is gone by then. For its
-keeper it starts a broker, which must not be below either of them. It does nothing else, and
-ends with the last process that it has.
+The processes of a killed keeper become its children, so the whole tree can still be found below it.
+It writes down how the worker has ended (see `attempt_files`). It also starts brokers for its
+keeper, because they must be below neither of them. It ends with its last child.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -21,14 +19,12 @@ from ..formats import attempt_files, packets
 from . import daemonize, subreaper
 
 NAME = "sublet-witness"
-_PR_SET_NAME = 15
-_DEAF_TO = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTSTP)
 
 
-def stand_behind() -> socket.socket:
-    """Fork: returns in the child, which is to be the keeper, its line to its parent, the witness.
+def fork_keeper() -> socket.socket:
+    """Fork. Returns only in the child, the keeper: its connection to its parent, the witness.
 
-    The keeper says whom it keeps: a worker (`keeps`) and its attempt's `directory`.
+    The keeper sends the witness the worker that it `keeps`, and the attempt's `directory`.
     """
     ours, theirs = packets.pair()
     keeper = os.fork()
@@ -41,45 +37,42 @@ def stand_behind() -> socket.socket:
     return theirs
 
 
-def start_apart(
-    line: socket.socket, words: list[str], environ: dict[str, str], log: str, report: int
+def start_beside(
+    witness: socket.socket, words: list[str], environ: dict[str, str], log: str, report: int
 ) -> bool:
-    """Have our witness start a program beside itself, as `daemonize` does; False if it is gone."""
+    """Have the witness start a program as its sibling, as `daemonize` does; False if it is gone."""
     wanted = os.memfd_create("sublet")  # There is no bound on environments.
     try:
         with open(wanted, "w", encoding="utf-8", closefd=False) as file:
             json.dump({"words": words, "environ": environ, "log": log}, file)
-        return packets.send(line, {}, [wanted, report])
+        return packets.send(witness, {}, [wanted, report])
     finally:
         os.close(wanted)
 
 
 class _Witness:
-    def __init__(self, keeper: int, line: socket.socket) -> None:
+    def __init__(self, keeper: int, link: socket.socket) -> None:
         signal.set_wakeup_fd(-1)
-        subreaper.adopt_orphans()
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
-        for deaf in _DEAF_TO:
-            signal.signal(deaf, signal.SIG_IGN)
-        # Nobody's link may stay open because of us.
-        os.dup2(line.detach(), 3)
+        subreaper.become(NAME)
+        # No connection of others may stay open because of us.
+        os.dup2(link.detach(), 3)
         os.closerange(4, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
-        self._line = socket.socket(fileno=3)
-        self._line.setblocking(False)
+        self._link = socket.socket(fileno=3)
+        self._link.setblocking(False)
         self._wake = subreaper.wake_on(signal.SIGCHLD).reading
         self._keeper = keeper
         self._keeps: dict[str, Any] = {}
         self._ended: dict[int, int] = {}
 
     def watch(self) -> None:
-        """Until there is nobody left to wait for, or the keeper has seen to all of it."""
+        """Stay until no child is left, or the keeper has ended in order."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
-        poll.register(self._line, select.POLLIN)
+        poll.register(self._link, select.POLLIN)
         while True:
             for number, _ in poll.poll():
-                if number == self._line.fileno() and not self._hear():
-                    poll.unregister(self._line)
+                if number == self._link.fileno() and not self._receive():
+                    poll.unregister(self._link)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
             left = self._collect()
@@ -88,7 +81,7 @@ class _Witness:
                 return
 
     def _collect(self) -> bool:
-        """Take in who has ended; False if there is nobody left, or nothing to do for us."""
+        """Collect ended children; False if none is left, or the keeper has ended in order."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -100,9 +93,9 @@ class _Witness:
                 return True
             self._ended[pid] = status
 
-    def _hear(self) -> bool:
-        """What the keeper says; False once it is gone."""
-        heard = packets.receive(self._line)
+    def _receive(self) -> bool:
+        """Take in what the keeper says; False once it is gone."""
+        heard = packets.receive(self._link)
         if heard is None:
             return False
         packet, descriptors = heard
@@ -116,7 +109,7 @@ class _Witness:
         return True
 
     def _note(self) -> None:
-        """Write down how the worker has ended, if it is ours to say."""
+        """Write down how the worker has ended, if its keeper could not."""
         worker = self._keeps.get("keeps")
         if self._keeper in self._ended and worker in self._ended:
             status = self._ended.pop(worker)

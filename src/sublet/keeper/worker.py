@@ -1,4 +1,4 @@
-"""In the worker: from the fork to its program. It takes on the surroundings of the client."""
+"""In the worker, between the fork and its program: takes on the surroundings of the client."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _PR_SET_PDEATHSIG = 1
 
 
 def enter(channel: socket.socket) -> WorkerSpec:
-    """Wait for the word to go, then become all of the client's but its program."""
+    """Wait for the start, then take on everything of the client but its program."""
     signal.set_wakeup_fd(-1)
-    # The keeper writes worker.json before it says go. A keeper that dies or has no order closes
-    # the channel: the program has not run, and must not.
-    heard = packets.receive(channel)
-    if heard is None:
+    # The keeper sends "go" after it has written worker.json. If it dies or gets no order, the
+    # channel closes: the program has not run, and must not.
+    received = packets.receive(channel)
+    if received is None:
         os._exit(0)
-    packet, streams = heard
+    packet, streams = received
     directory = packet["go"]
     spec = worker_spec.read(directory)
     if spec is None:
         os._exit(0)
     attempt_files.mark_run(directory)
-    # A session of its own: the kernel hangs up on a stopped group whose last parent in the same
-    # session dies, and a killed keeper must not cost a paused program its life. For the same
-    # reason the kernel wakes it then: nobody may be left who could.
+    # In a session of its own: a stopped group whose last parent in the same session dies gets a
+    # SIGHUP, and a killed keeper must not end a paused program. The kernel continues it instead,
+    # because nobody else may be left to do so.
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
-    _take_on(streams)
+    _set_streams(streams)
     for number in spec.get("closed", ()):
         os.close(number)
     with contextlib.suppress(OSError):
@@ -71,17 +71,17 @@ def enter(channel: socket.socket) -> WorkerSpec:
     return spec
 
 
-def _take_on(streams: list[int]) -> None:
-    """These become the descriptors 0, 1, 2 … of the program, and there are no others."""
-    # Out of the way first: one of them may have a number that another is to get.
-    apart = [fcntl.fcntl(number, fcntl.F_DUPFD, len(streams)) for number in streams]
-    for target, number in enumerate(apart):
+def _set_streams(streams: list[int]) -> None:
+    """Make these the descriptors 0, 1, 2 … of the program, and close all others."""
+    # Moved up first: one of them may have a number that another is to get.
+    moved = [fcntl.fcntl(number, fcntl.F_DUPFD, len(streams)) for number in streams]
+    for target, number in enumerate(moved):
         os.dup2(number, target)
     os.closerange(len(streams), max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
 
 
 def run_cold(spec: WorkerSpec) -> NoReturn:
-    """Become the program, in an interpreter of its own or none."""
+    """Become the program by exec."""
     words = spec["argv"]
     if isolated_python.FLAGS.intersection(spec.get("flags", ())):
         words = isolated_python.command(spec)

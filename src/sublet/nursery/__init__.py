@@ -1,2 +1,1 @@
-"""Runs in a nursery: the warm process that forks keepers and workers. Standard library and
-TensorFlow only."""
+"""Runs in a nursery, the warm process that forks workers. Standard library and TensorFlow only."""

@@ -1,8 +1,7 @@
-"""Questions that every program asks Python: is this class a kind of that abstract one?
+"""Fills the caches of abstract classes with the checks that every TensorFlow program makes.
 
-Owns asking them before the fork. An abstract class remembers each answer, but finds it by asking
-all of its subclasses, and TensorFlow has hundreds. A later `register` makes Python ask again, so
-no answer can become wrong.
+An abstract class remembers each answer of `issubclass`, but first asks all of its subclasses, and
+TensorFlow has hundreds. A later `register` invalidates the cache, so no answer can become wrong.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ _CONCRETE = (
 )
 
 
-def settle() -> None:
-    """Ask about each pair; what this TensorFlow does not have is left out."""
+def fill() -> None:
+    """Check each pair; classes that this TensorFlow lacks are left out."""
     concrete = list(_classes(_CONCRETE))
     for abstract in _classes(_ABSTRACT):
         for one in concrete:

@@ -1,11 +1,11 @@
-"""The warm process: TensorFlow and Keras imported, the runtime not started; it forks workers.
+"""The warm process, which has imported TensorFlow and Keras, and forks workers.
 
     broker ──order, link, streams──▶ nursery ──order──▶ keeper ──go──▶ worker
 
-One pair of a keeper and its worker is always forked ahead, so that an order finds it ready.
-Before every fork it proves that forking is safe: one thread, no open GPU, no runtime. If it
-cannot, it says so and the broker starts that worker cold. It ends with its broker; keepers and
-workers do not.
+One pair of a keeper and its worker is always forked ahead, so that an order finds it ready. Before
+each fork the nursery checks that forking is safe: one thread, no open GPU, no TensorFlow runtime.
+If it is not, it reports that, and the broker starts workers cold. A nursery ends with its broker;
+keepers and workers do not.
 """
 
 from __future__ import annotations
@@ -24,47 +24,46 @@ from sublet.formats import packets
 from sublet.formats.worker_spec import WorkerSpec
 from sublet.inside.warm_start import import_reads, preloaded, program
 from sublet.keeper import keeper, subreaper
-from sublet.nursery import package_ages, preload, release_pages
+from sublet.nursery import preload, release_pages
 
 
 def main(link: socket.socket) -> None:
     """Warm up, then serve the broker; in a worker, become its program."""
     began = time.monotonic()
     before = program.Before.now()
-    # Collections walk all that was imported so far, again and again: a quarter of the warm-up, for
-    # 2 MiB of garbage. That is left where it is.
+    # Garbage collections would take a quarter of the warm-up, for 2 MiB of garbage.
     gc.disable()
-    # Looked at before the imports: what is installed while they go on is news, too.
-    found: dict[str, Any] = {"packages": package_ages.ages(before.path)}
+    # Before the imports, so that a package installed meanwhile counts as a change.
+    report: dict[str, Any] = {"packages": import_reads.ages(before.path)}
     needs = preloaded.Needs()
     try:
         with import_reads.traced() as read, needs.traced():
             version = preload.preload()
     except Exception as error:
         why = f"{type(error).__name__}: {error}"[:500]
-        packets.send(link, {"event": "off", "why": why, **found})
+        packets.send(link, {"event": "off", "why": why, **report})
         return
-    unsafe = census()
+    unsafe = unsafe_to_fork()
     if unsafe:
-        packets.send(link, {"event": "off", "why": unsafe, **found})
+        packets.send(link, {"event": "off", "why": unsafe, **report})
         return
     base = program.Interpreter.after_preload(before, needs, read)
-    found["packages"] |= package_ages.ages(read.files)
-    found["variables"] = sorted(read.variables)
-    found["written"] = read.set_by_imports()
+    report["packages"] |= import_reads.ages(read.files)
+    report["variables"] = sorted(read.variables)
+    report["written"] = read.set_by_imports()
     gc.freeze()
     gc.enable()
     with contextlib.suppress(OSError):
-        release_pages.let_go()
+        release_pages.release()
     took = time.monotonic() - began
-    packets.send(link, {"event": "warm", "tensorflow": version, "took": took, **found})
+    packets.send(link, {"event": "warm", "tensorflow": version, "took": took, **report})
     spec = _serve(link, base.preloaded.touch)
     if spec is not None:
         program.become(spec, base)
 
 
-def census() -> str:
-    """Why a fork would not be safe now; empty if it is."""
+def unsafe_to_fork() -> str:
+    """Why forking is not safe now; empty if it is."""
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         return f"{threads} threads run in it"
@@ -76,8 +75,8 @@ def census() -> str:
 
 
 def _serve(link: socket.socket, prepare: Callable[[], None]) -> WorkerSpec | None:
-    """Give each order to a pair that is ready. Returns the spec in a worker; None in a nursery
-    whose broker is gone."""
+    """Give each order to a waiting pair. Returns the spec in a worker, and None in a nursery whose
+    broker is gone."""
     wake = subreaper.wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ready: socket.socket | None = None
@@ -90,7 +89,7 @@ def _serve(link: socket.socket, prepare: Callable[[], None]) -> WorkerSpec | Non
             for _ in subreaper.collect():
                 pass
         if ready is None and (not awake or link.fileno() in awake):
-            unsafe = census()
+            unsafe = unsafe_to_fork()
             if unsafe:
                 packets.send(link, {"event": "off", "why": unsafe})
                 return None
@@ -99,34 +98,32 @@ def _serve(link: socket.socket, prepare: Callable[[], None]) -> WorkerSpec | Non
                 wake.close()
                 for sock in (link, ready):
                     sock.close()
-                return _as_pair(theirs, prepare)
+                return _become_pair(theirs, prepare)
             theirs.close()
         if link.fileno() not in awake:
             continue
-        heard = packets.receive(link)
-        if heard is None:
+        received = packets.receive(link)
+        if received is None:
             return None
-        order, descriptors = heard
+        order, descriptors = received
         assert ready is not None
-        # If the pair was killed, the link to the broker closes here, and the broker sees that
-        # nothing has run.
+        # If the pair was killed, the link closes here, and the broker knows that nothing has run.
         packets.send(ready, order, descriptors)
         ready.close()
-        # The next pair can wait until the program that has just started has its first moments.
+        # The next fork waits a moment, in favour of the program that has just started.
         ready, pause = None, 0.05
-        for number in descriptors:
-            os.close(number)
+        packets.close(descriptors)
 
 
-def _as_pair(orders: socket.socket, prepare: Callable[[], None]) -> WorkerSpec:
-    """In a keeper that has no order yet, and in its worker."""
+def _become_pair(orders: socket.socket, prepare: Callable[[], None]) -> WorkerSpec:
+    """Keep a worker once an order comes. Returns in the worker."""
 
     def await_order() -> keeper.StartOrder | None:
-        heard = packets.receive(orders)
+        received = packets.receive(orders)
         orders.close()
-        if heard is None:
+        if received is None:
             return None
-        order, numbers = heard
+        order, numbers = received
         return keeper.StartOrder.of(order["start"], numbers)
 
     return keeper.keep(await_order, "warm", prepare)

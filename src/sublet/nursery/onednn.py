@@ -1,13 +1,13 @@
-"""oneDNN's part of a first operation and a first fit, done before the fork.
+"""Fills oneDNN's layout table before the fork, which saves a first Keras fit 7 % of its time.
 
-Owns one table: TensorFlow's layout pass notes in it, for each operation and type that it meets,
-whether oneDNN has that operation, and finds out by a walk through all kernels. Filled before the
-fork, it spares a worker those walks. Never starts the runtime or a thread, takes no memory from
-TensorFlow's allocators, and decides nothing for a program: its own answers would be the same.
+TensorFlow's layout pass notes in this table, for each operation and type, whether oneDNN has that
+operation; each entry takes a walk through all kernels. A program would get the same answers. This
+starts neither the runtime nor a thread, and takes no memory from TensorFlow's allocators. The
+figures are in docs/design/0002.
 
-Rejected: having matrix products folded as constants, so that oneDNN compiles its kernels for them
-(50 ms of a first fit). The folding asks TensorFlow for memory, and where memory comes from is
-settled for the process when it is first asked: the lease of the worker would come too late.
+Rejected: folding matrix products as constants, so that oneDNN compiles its kernels (50 ms of a
+first fit). The folding allocates memory, and the allocator is chosen at the first allocation of a
+process: the lease of the worker would come too late.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ _OPERATIONS = {
     "DT_VARIANT": "Identity ZerosLike _Arg _EagerConst _Retval",
     "DT_RESOURCE": "Identity _Arg _EagerConst _Retval",
 }
-"""What Keras models and plain TensorFlow programs are made of, by type, and the ends of every
-function (`_Arg`, `_Retval`), which the pass asks about like any other. One that is missing costs a
-program about two milliseconds; one that TensorFlow does not have is left out."""
+"""The operations of Keras models and plain TensorFlow programs by type, including the ends of every
+function (`_Arg`, `_Retval`). A missing one costs a program about two milliseconds; one that this
+TensorFlow lacks is left out."""
 
 _LONGEST = 20
-"""Seconds for the trial; it takes a tenth of one."""
+"""Seconds after which the trial is ended; it takes a tenth of one."""
 
 
 def prepare() -> bool:
-    """Fill the table if oneDNN is on and this TensorFlow lets us; whether that was done.
+    """Fill the table if oneDNN is on and this TensorFlow allows it; whether that was done.
 
-    Tried in a forked child first: it reaches into TensorFlow's libraries, and what fits a
-    TensorFlow that we know may crash another.
+    Tried in a forked child first: it calls private functions of TensorFlow's libraries, and what
+    works with a known TensorFlow may crash another.
     """
     from tensorflow.python.util import _pywrap_util_port
 
@@ -94,14 +94,14 @@ def _threads() -> int:
 
 
 def fill_layout_table() -> None:
-    """Let the layout pass look at a graph that has each operation once in each type.
+    """Run the layout pass on a graph that has each operation once in each type.
 
-    The table belongs to the thread that asks, and that is the worker's main thread after the fork.
-    A `tf.Graph` would not do: it starts a thread that stays.
+    The table belongs to the calling thread, which is the worker's main thread after the fork. A
+    `tf.Graph` cannot be used, as it starts a thread that stays.
     """
     library = _Library()
-    # Larger by far than the objects are; kept from the garbage collector until the end.
-    graph, message = _room(), _room()
+    # Far larger than the objects; both names must live until the end.
+    graph, message = _buffer(), _buffer()
     library.construct_graph(graph, library.operations())
     library.construct_node(message, None)
     nodes: dict[str, int] = {}
@@ -116,7 +116,7 @@ def fill_layout_table() -> None:
         nodes[node.name] = added.node
         for index, source in enumerate(node.input):
             library.add_edge(graph, nodes[source], 0, nodes[node.name], index)
-    # The pass only visits what can be reached from the graph's source.
+    # The pass only visits nodes that the graph's source reaches.
     library.tie(graph)
     library.run_pass(ctypes.byref(ctypes.c_void_p(ctypes.addressof(graph))))
     library.destroy_graph(graph)
@@ -143,7 +143,7 @@ def _every_operation() -> Iterator[Any]:
 
 
 def _fill(node: Any, definition: Any, number: int) -> None:
-    """Give a node what its definition asks for: the type, the least of all else, and inputs."""
+    """Give a node what its definition requires: the type, minimal attributes, and inputs."""
     for attribute in definition.attr:
         value = node.attr[attribute.name]
         allowed = attribute.allowed_values.list
@@ -169,12 +169,12 @@ def _source(number: int) -> str:
     return f"in_{number}"
 
 
-def _room() -> ctypes.Array[ctypes.c_char]:
+def _buffer() -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(1 << 16)
 
 
 class _NodeOrStatus(ctypes.Structure):
-    """An `absl::StatusOr<Node*>`, which C++ has the caller make room for."""
+    """An `absl::StatusOr<Node*>`, for which the caller provides the memory."""
 
     _fields_ = (("status", ctypes.c_uint64), ("node", ctypes.c_void_p))
 
@@ -183,9 +183,9 @@ _OK = 1
 
 
 class _Library:
-    """The few C++ functions of TensorFlow that are needed, by the names that the linker knows.
+    """The C++ functions of TensorFlow that are needed, by their mangled names.
 
-    A name tells the types of all arguments, so that most functions that were changed are not found.
+    A mangled name contains the argument types, so a function with others is not found.
     """
 
     def __init__(self) -> None:
@@ -228,4 +228,4 @@ class _Library:
         setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)  # So that a type checker knows that there are more.
+        raise AttributeError(name)  # Tells type checkers that there are more attributes.

@@ -1,6 +1,6 @@
-"""What every TensorFlow program does before its own work, done once, before the fork.
+"""Does what every TensorFlow program does before its own work, once, before the fork.
 
-Nothing here may start the runtime, a thread or a GPU: the nursery counts afterwards.
+Nothing here may start the runtime, a thread or a GPU; the nursery checks that afterwards.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _FIRST_CALL = (
     "sublet.formats.oom_evidence",
     "sublet.formats.pickle_transport",
 )
-"""What `pool_worker`, the program of a pool's worker, imports."""
+"""Imports of `inside.pool_worker`."""
 
 
 _context: Any = None
-"""The module whose `_context` says whether the runtime has started; programs may not see it."""
+"""The module whose `_context` shows whether the runtime has started."""
 
 
 def preload() -> str:
@@ -58,7 +58,7 @@ def preload() -> str:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     _fill_registries(tensorflow)
-    abc_cache.settle()
+    abc_cache.fill()
     with contextlib.suppress(Exception):
         onednn.prepare()
     return str(tensorflow.__version__)
@@ -66,8 +66,8 @@ def preload() -> str:
 
 @contextlib.contextmanager
 def _without_readline() -> Iterator[None]:
-    """Import nothing that makes `input()` edit its line, for the nursery's terminal, which is none.
-    From 3.13 on, `pdb` does, and absl has `pdb`; see `settings`."""
+    """Keep imports from setting up line editing for `input()`. From 3.13 on `pdb` does that, which
+    absl imports; `settings` makes up for it."""
     sys.modules["readline"] = None  # type: ignore[assignment]
     try:
         yield
@@ -77,9 +77,9 @@ def _without_readline() -> Iterator[None]:
 
 
 def _fill_registries(tensorflow: Any) -> None:
-    """TensorFlow completes its tables of kernels and operations when they are first asked.
+    """Complete TensorFlow's tables of kernels and operations, which it fills when first asked.
 
-    More than half of what a first operation cost: done here, it is shared by all workers.
+    That is more than half of the time of a first operation.
     """
     with contextlib.suppress(ImportError, AttributeError):
         kernels = importlib.import_module("tensorflow.python.framework.kernels")
@@ -89,9 +89,9 @@ def _fill_registries(tensorflow: Any) -> None:
         for name in dir(tensorflow.raw_ops):
             if name[:1].isupper():
                 operations.get(name)
-        operations.get("SubletAsksForNone")  # The first miss makes a list of all there are.
+        operations.get("SubletAsksForNone")  # The first miss builds a list of all names.
     with contextlib.suppress(Exception):
-        # The kernels that XLA compiles, registered by the first operation otherwise.
+        # Otherwise the first operation registers the kernels that XLA compiles.
         register = (
             allocator.c_library()._ZN10tensorflow13XlaOpRegistry26RegisterCompilationKernelsEv
         )

@@ -1,8 +1,8 @@
-"""Gives back the pages that a warm process has mapped while it loaded its libraries.
+"""Unmaps the pages of libraries that a nursery has mapped while it loaded them.
 
-Loading TensorFlow maps some 300 MiB of its files' pages, most of which nobody looks at again. A
-forked child does not inherit them: the kernel lets it map what it uses from the page cache. So
-the nursery can let go of its own without making its workers slower.
+Loading TensorFlow maps some 300 MiB of file pages, most of which are not used again. Forked
+children do not inherit such mappings but map what they use from the page cache, so this makes no
+worker slower.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _DONTNEED = 4
 _WORTH_IT = 1 << 20
 
 
-def let_go() -> int:
-    """Unmap the clean pages of files; they come back when they are used. Returns their bytes."""
+def release() -> int:
+    """Unmap clean pages of files, which come back when they are used; how many bytes."""
     library = ctypes.CDLL(None, use_errno=True)
     madvise = library.madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -29,9 +29,9 @@ def let_go() -> int:
 
 
 def _clean() -> list[tuple[int, int, int]]:
-    """Start, length and resident bytes of each mapping that is the same as its file.
+    """Start, length and resident bytes of each mapping that is equal to its file.
 
-    Of one with pages of its own (relocated, or written), those would be lost: it is left out.
+    A mapping with private pages (relocated or written) is left out, because these would be lost.
     """
     found = []
     start = length = resident = 0

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from types import TracebackType
 from typing import Any, Literal, TypedDict, TypeVar
 
 from sublet import descriptors
@@ -198,14 +197,9 @@ class Pool(Executor):
         """Take no more calls, cancel those that wait, and end the workers: running calls fail."""
         self._scheduler.terminate()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> Literal[False]:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> Literal[False]:
         if kind is not None and not issubclass(kind, Exception):
-            # Ctrl-C reaches us only: workers are in sessions of their own.
+            # Ctrl-C reaches us only, as workers are in sessions of their own.
             self.terminate_workers()
         self.shutdown(wait=True)
         return False
@@ -213,14 +207,8 @@ class Pool(Executor):
     async def __aenter__(self) -> "Pool":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> Literal[False]:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
-        return False
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> Literal[False]:
+        return await asyncio.to_thread(self.__exit__, kind)
 
     def __repr__(self) -> str:
         terms = self._scheduler.terms

@@ -136,8 +136,7 @@ class Task(Generic[P, T]):
         return pool
 
     def _leave(self) -> None:
-        """At the interpreter's end, when calls are done, end idle workers; not those of a
-        parent."""
+        """At the interpreter's end, when calls are done, end idle workers of this process."""
         pool = self._pools.get(os.getpid())
         if pool is not None:
             pool.terminate_workers()

@@ -111,10 +111,10 @@ def make(chance: Random) -> bytes:
                 size = chance.choice((0, 1, 4, 5, 6, 8, 40))
                 said.append(frames.frame(kind, flags, number, chance.randbytes(size)))
             case 2:
-                told = {
+                options = {
                     chance.choice(list(Setting)): chance.choice((0, 1, 16384, 2**31 - 1, 2**32 - 1))
                 }
-                said.append(frames.settings(told))
+                said.append(frames.settings(options))
             case _:
                 number = chance.choice((0, 1, stream))
                 said.append(frames.window_update(number, chance.choice((0, 1, 65535, 2**31 - 1))))

@@ -117,8 +117,8 @@ def _drop(record: Outgoing) -> None:
 
 
 def _route(model: str, inputs: tuple[str, ...] = ("x",)) -> bytes:
-    told = {"model": model, "version": 1, "signature": "serving_default", "inputs": inputs}
-    return json.dumps({**told, "outputs": []}).encode()
+    route = {"model": model, "version": 1, "signature": "serving_default", "inputs": inputs}
+    return json.dumps({**route, "outputs": []}).encode()
 
 
 def _sent(chance: Random) -> bytes:

@@ -24,8 +24,9 @@ from sublet.backends.local.orphan import Orphan
 from sublet.domain.job import Process
 from sublet.formats import attempt_files, packets, worker_spec
 from sublet.formats.worker_spec import WorkerSpec
-from sublet.keeper import keeper, process_tree, subreaper, witness
+from sublet.keeper import process_tree, subreaper, witness
 from sublet.keeper.cgroup import Cgroup
+from sublet.keeper.supervisor import GRACE
 from sublet.keeper.time_limit import WHY
 from sublet.reactor import Reactor
 
@@ -49,7 +50,7 @@ class _Attempt:
         self.worker: Process | None = None
         self.witness: Process | None = None
         self.stopped = ""
-        self.grace = keeper.GRACE
+        self.grace = GRACE
         self.peak = 0
         self.wishes: dict[str, Any] = {}
         """What we have asked of the keeper that lasts: pause, duty, processors."""
@@ -141,7 +142,7 @@ class Launcher:
         if (attempt := self._attempts.get(attempt_id)) is not None:
             self.reactor.call_later(0.0, lambda: self._give_up(attempt, why))
 
-    def stop(self, attempt_id: str, why: str, grace: float = keeper.GRACE) -> None:
+    def stop(self, attempt_id: str, why: str, grace: float = GRACE) -> None:
         """Ask a tree to end; `ended` is reported when it has."""
         attempt = self._attempts.get(attempt_id)
         if attempt is None or attempt.stopped:

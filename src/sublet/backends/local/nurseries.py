@@ -14,9 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from sublet.formats import import_variables, packets
-from sublet.inside.warm_start import proctitle, program
+from sublet.inside.warm_start import import_reads, proctitle, program
 from sublet.keeper import process_tree
-from sublet.nursery import package_ages
 from sublet.reactor import Reactor
 from sublet.wire.rows import NurseryRow
 
@@ -116,7 +115,7 @@ class Nursery:
         if now - self._looked < _LOOK:
             return False
         self._looked = now
-        return package_ages.ages(self.packages) != self.packages
+        return import_reads.ages(self.packages) != self.packages
 
     @property
     def warm(self) -> bool:

@@ -16,10 +16,10 @@ from typing import Any
 from sublet.domain.job import Process
 from sublet.formats import attempt_files
 from sublet.keeper import pausing, process_tree
-from sublet.keeper.affinity import Affinity
 from sublet.keeper.cgroup import Cgroup
-from sublet.keeper.keeper import GRACE
 from sublet.keeper.output_files import LIMIT, SizeLimit
+from sublet.keeper.scheduling import Affinity
+from sublet.keeper.supervisor import GRACE
 from sublet.keeper.time_limit import TimeLimit
 from sublet.keeper.witness import NAME
 from sublet.reactor import Reactor
@@ -116,7 +116,7 @@ class Orphan:
         now = time.monotonic()
         for chore in self._chores:
             if now >= chore.due:
-                chore.turn(now)
+                chore.tick(now)
         due = min(now + 1.0, *(chore.due for chore in self._chores)) - now
         self._reactor.call_later(max(0.01, min(due, self._runtime.left())), self._look_after)
 

@@ -165,67 +165,55 @@ def _unbuilt(layer: Any) -> bool:
     return not getattr(layer, "built", True)
 
 
-_KERAS: dict[str, tuple[tuple[str, Callable[[Any], bool] | None], ...]] = {
-    "keras.src.layers.layer:Layer": (("__call__", _unbuilt),),
-    "keras.src.trainers.trainer:Trainer": (("compile", None), ("_symbolic_build", None)),
-    "keras.src.backend.tensorflow.trainer:TensorFlowTrainer": (
-        ("make_train_function", None),
-        ("make_test_function", None),
-        ("make_predict_function", None),
-    ),
-    "keras.src.optimizers.base_optimizer:BaseOptimizer": (("apply", _unbuilt),),
+_METHODS: dict[str, dict[str, str]] = {
+    "keras": {
+        "layers.layer:Layer": "__call__",
+        "trainers.trainer:Trainer": "compile _symbolic_build",
+        "backend.tensorflow.trainer:TensorFlowTrainer": (
+            "make_train_function make_test_function make_predict_function"
+        ),
+        "optimizers.base_optimizer:BaseOptimizer": "apply",
+    },
+    "tf_keras": {
+        "engine.base_layer:Layer": "__call__",
+        "engine.training:Model": (
+            "build compile make_train_function make_test_function make_predict_function"
+        ),
+        "engine.training_v1:Model": "compile",
+    },
 }
-_KERAS_FUNCTIONS = ("keras.src.saving.saving_api:load_model save_model",)
-
-_TF_KERAS: dict[str, tuple[tuple[str, Callable[[Any], bool] | None], ...]] = {
-    "tf_keras.src.engine.base_layer:Layer": (("__call__", _unbuilt),),
-    "tf_keras.src.engine.training:Model": (
-        ("build", None),
-        ("compile", None),
-        ("make_train_function", None),
-        ("make_test_function", None),
-        ("make_predict_function", None),
-    ),
-    "tf_keras.src.engine.training_v1:Model": (("compile", None),),
-}
-_TF_KERAS_FUNCTIONS = ("tf_keras.src.saving.saving_api:load_model save_model",)
+_ONLY_UNBUILT = ("__call__", "apply")
+"""Methods that build only if their object is not built."""
 
 
 def patch_keras() -> None:
     """Serialise building, compiling, saving and loading. `keras` must be imported."""
-    _patch_methods(_KERAS)
-    _patch_functions(_KERAS_FUNCTIONS)
+    _patch_package("keras")
     _patch_new_layers()
 
 
 def patch_tf_keras() -> None:
     """As `patch_keras`, for Keras 2."""
-    _patch_methods(_TF_KERAS)
-    _patch_functions(_TF_KERAS_FUNCTIONS)
+    _patch_package("tf_keras")
 
 
-def _patch_methods(
-    classes: dict[str, tuple[tuple[str, Callable[[Any], bool] | None], ...]],
-) -> None:
-    for place, methods in classes.items():
-        module, _, name = place.partition(":")
+def _patch_package(package: str) -> None:
+    for place, names in _METHODS[package].items():
+        module, _, owner_name = place.partition(":")
         try:
-            owner = getattr(importlib.import_module(module), name)
-            for method, needed in methods:
-                setattr(owner, method, locked(getattr(owner, method), needed))
+            owner = getattr(importlib.import_module(f"{package}.src.{module}"), owner_name)
+            for name in names.split():
+                needed = _unbuilt if name in _ONLY_UNBUILT else None
+                setattr(owner, name, locked(getattr(owner, name), needed))
         except (ImportError, AttributeError) as wrong:
             say(f"this Keras builds in a place that is not known here: {wrong}")
-
-
-def _patch_functions(places: tuple[str, ...]) -> None:
-    for place in places:
-        module, _, names = place.partition(":")
-        try:
-            for name in names.split():
-                original = getattr(importlib.import_module(module), name)
-                replace_everywhere(original, name, locked(original))
-        except (ImportError, AttributeError) as wrong:
-            say(f"this Keras saves in a place that is not known here: {wrong}")
+    try:
+        saving = importlib.import_module(f"{package}.src.saving.saving_api")
+        for name in ("load_model", "save_model"):
+            original = getattr(saving, name)
+            replace_everywhere(original, name, locked(original))
+    except (ImportError, AttributeError) as wrong:
+        say(f"this Keras saves in a place that is not known here: {wrong}")
 
 
 def _patch_new_layers() -> None:

@@ -117,37 +117,13 @@ def patch_tensorflow() -> None:
 def _patch_seed(context_class: Any) -> None:
     set_for_all = context_class._set_global_seed
 
-    def seed(self: Any) -> Any:
-        call = call_context.current()
-        if call is not None and _SEED in call.state:
-            return call.state[_SEED]
-        return vars(self).get("_seed")
-
-    def set_seed(self: Any, value: Any) -> None:
-        call = call_context.current()
-        if call is None:
-            vars(self)["_seed"] = value
-        else:
-            call.state[_SEED] = value
-
-    def generator(self: Any) -> Any:
-        call = call_context.current()
-        if call is None:
-            return vars(self)["_rng"]
-
+    def generator(context: Any, call: CallContext) -> Any:
         def make() -> random.Random:
             own = random.Random()
-            own.setstate(vars(self)["_rng"].getstate())
+            own.setstate(vars(context)["_rng"].getstate())
             return own
 
         return _kept(call, _GENERATOR, make)
-
-    def set_generator(self: Any, value: Any) -> None:
-        call = call_context.current()
-        if call is None:
-            vars(self)["_rng"] = value
-        else:
-            call.state[_GENERATOR] = value
 
     @functools.wraps(set_for_all)
     def set_global_seed(self: Any, value: Any) -> None:
@@ -164,9 +140,28 @@ def _patch_seed(context_class: Any) -> None:
             self._rng = random.Random(int(numpy.array(value)))
         _reset_random_state(self, call)
 
-    context_class._seed = property(seed, set_seed)
-    context_class._rng = property(generator, set_generator)
+    context_class._seed = _per_call("_seed", _SEED, lambda context, _: vars(context).get("_seed"))
+    context_class._rng = _per_call("_rng", _GENERATOR, generator)
     context_class._set_global_seed = set_global_seed
+
+
+def _per_call(name: str, kind: str, first: Callable[[Any, CallContext], Any]) -> property:
+    """An attribute of the context that each call can set for itself; `first` is its first value."""
+
+    def get(self: Any) -> Any:
+        call = call_context.current()
+        if call is None:
+            return vars(self).get(name)
+        return call.state[kind] if kind in call.state else first(self, call)
+
+    def put(self: Any, value: Any) -> None:
+        call = call_context.current()
+        if call is None:
+            vars(self)[name] = value
+        else:
+            call.state[kind] = value
+
+    return property(get, put)
 
 
 def _reset_random_state(context: Any, call: CallContext) -> None:

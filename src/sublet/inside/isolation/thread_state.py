@@ -60,8 +60,7 @@ def _context() -> Any:
 
 
 def patch_keras() -> None:
-    """Have `clear_session` within a call clear only that thread's state. `keras` must be
-    imported."""
+    """Have `clear_session` in a call clear that thread's state only. `keras` must be imported."""
     from keras.src.backend.common import global_state
 
     clear = global_state.clear_session

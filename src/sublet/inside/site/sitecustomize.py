@@ -1,8 +1,8 @@
 """Runs at the start of every Python interpreter of a leased program, its children included.
 
-Owns getting the hook in, by file location; then it takes its own directory out of `sys.path`, and
-the next `sitecustomize` there is has its turn, as if this one were not here. Never imports
-TensorFlow and never fails: a program without its hook is better than no program.
+Installs the hook, by file location. Then it removes its own directory from `sys.path`, and runs the
+next `sitecustomize`, as if this one were not here. It never imports TensorFlow and never fails: a
+program without the hook is better than no program.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""How a program that was forked warm ends: as in a fresh interpreter, but without taking apart what
-was preloaded, which the kernel frees at once.
+"""Ends a program that was forked warm: as a fresh interpreter does, but without finalising
+preloaded modules, whose memory the kernel frees at once.
 
-A program that comes to its end, or ends by an exception, is taken apart here, in the interpreter's
-order. One that raises SystemExit is ended by CPython itself, which alone knows the exit code: there
-we only keep the preloaded modules out of it. A program that has loaded native libraries of its own
-gets the interpreter's whole finalisation, because such a library may count on it.
+A program that returns, or ends by an exception, is finalised here, in the interpreter's order. One
+that raises SystemExit is ended by CPython itself, which alone knows the exit code; we only keep the
+preloaded modules out of that. A program that has loaded native libraries of its own gets the
+interpreter's whole finalisation, because such a library may depend on it.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ _SPECIAL = (
     "meta_path",
     "__interactivehook__",
 )
-"""What the interpreter drops of `sys` before it drops modules."""
+"""Attributes of `sys` that the interpreter drops before it drops modules."""
 _FINALISED = frozenset({"sys", "builtins", "io", "_io", "encodings", "codecs", "threading"})
 """Modules that the interpreter itself uses at its end."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """For the children of one nursery."""
+    """The modules and native libraries of one nursery, which its programs do not finalise."""
 
     modules: frozenset[str]
     natives: frozenset[str]
 
     @classmethod
     def now(cls) -> Ending:
-        """Call after the preload: all modules that are there now are nobody's to take apart."""
+        """What is loaded now, after the preload."""
         return cls(frozenset(sys.modules) - {"__main__"}, _natives())
 
     def watch(self) -> None:
-        """Be the last exit handler to run."""
+        """Register the exit handler that runs last."""
         atexit.register(self._before_finalisation)
 
     def end(self, result: int) -> int:
-        """The program has ended; `result` as in `trampoline`. Returns the exit code only if the
-        interpreter is to end itself."""
+        """End a program that returned `result` (see `trampoline`). Returns the exit code only if
+        the interpreter has to end itself."""
         if self._has_own_natives():
             return exit_code(result)
         measure.mark_exit(_code(result))
@@ -71,9 +71,9 @@ class Ending:
             threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         if not _flush():
-            return exit_code(result)  # The interpreter says best what is wrong.
+            return exit_code(result)  # The interpreter reports the error.
         code, interrupted = _code(result), _is_interrupted(result)
-        self._take_apart()
+        self._finalise_modules()
         _flush()
         ctypes.CDLL(None).fflush(None)
         if interrupted:
@@ -84,9 +84,9 @@ class Ending:
     def _has_own_natives(self) -> bool:
         return not _natives() <= self.natives
 
-    def _take_apart(self) -> None:
-        """Drop the program's modules as the interpreter does: those that nobody else holds go with
-        all they have, then the others lose their names, the last imported first."""
+    def _finalise_modules(self) -> None:
+        """Drop the program's modules as the interpreter does: first those without references, then
+        the names in the others, the last imported first."""
         _keep([sys.modules.pop(name) for name in self.modules if name in sys.modules])
         own = [weakref.ref(module) for module in sys.modules.values() if _is_module(module)]
         for name in _SPECIAL:
@@ -103,8 +103,8 @@ class Ending:
         gc.collect()
 
     def _before_finalisation(self) -> None:
-        """CPython is about to end the interpreter, and we do not know the exit code: the C library
-        will, and writes it down."""
+        """CPython is about to end the interpreter. We do not know the exit code, so the C library
+        is set up to write it down."""
         libc = ctypes.CDLL(None)
         libc.fflush(None)
         if not self._has_own_natives():
@@ -130,8 +130,7 @@ def leave(code: int) -> NoReturn:
 
 
 def exit_code(result: int) -> int:
-    """The exit code with which the interpreter is to end. After Ctrl-C, the process ends by the
-    signal."""
+    """Note and return the exit code. After Ctrl-C, the process is set up to end by the signal."""
     measure.mark_exit(_code(result))
     if not _is_interrupted(result):
         return _code(result)
@@ -142,7 +141,7 @@ def exit_code(result: int) -> int:
 
 
 def _is_interrupted(result: int) -> bool:
-    """Whether a KeyboardInterrupt that nobody caught has ended the program."""
+    """Whether an uncaught KeyboardInterrupt has ended the program."""
     last = getattr(sys, "last_value", None)
     return result == trampoline.FAILED and isinstance(last, KeyboardInterrupt)
 
@@ -154,12 +153,12 @@ def _code(result: int) -> int:
 
 
 def _keep(thing: object) -> None:
-    """Have it live for ever."""
+    """Never free this object."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _flush() -> bool:
-    """Whether all that was printed has been written; if not, the interpreter says so best."""
+    """Flush the streams; False if that failed."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
@@ -170,7 +169,7 @@ def _flush() -> bool:
 
 
 def _clear(module: types.ModuleType) -> None:
-    """Drop a module's names, those with one `_` first."""
+    """Drop a module's names, those with a leading underscore first."""
     names = list(module.__dict__)
     for name in names:
         if name.startswith("_") and not name.startswith("__"):

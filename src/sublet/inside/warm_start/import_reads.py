@@ -1,7 +1,7 @@
 """What an import reads besides code: variables of the environment, and files outside of packages.
 
-The nursery imports for programs that come later. What its imports have read must be the same for
-such a program, or be read again for it (`settings`), or the program is no child of this nursery.
+The nursery imports for later programs. What its imports have read must be the same for a program,
+or is read again for it (`settings`); otherwise the program needs another nursery.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
@@ -22,23 +22,23 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 @dataclasses.dataclass
 class Reads:
-    """What was read while it was traced."""
+    """What imports have read, and which variables and warning filters they have set."""
 
     variables: dict[str, str | None] = dataclasses.field(default_factory=dict)
-    """Each with the value it had; None if it was not set."""
+    """Each with its value; None if it was not set."""
     files: set[str] = dataclasses.field(default_factory=set)
     """Absolute paths that were opened or looked for."""
     local: set[str] = dataclasses.field(default_factory=set)
-    """Paths that were looked for in the current directory."""
+    """Relative paths that were opened or looked for."""
     written: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
-    """Variables that were set, by the package that has set them."""
+    """The variables that each package has set."""
     filters: dict[str, list[tuple[Any, Callable[[], None]]]] = dataclasses.field(
         default_factory=dict
     )
-    """Filters of warnings by the package that has set them, each with a call that does so."""
+    """The warning filters that each package has set, each with a function that sets it again."""
 
     def set_by_imports(self) -> dict[str, str]:
-        """Variables that imports have set, and to what: who has one has it from such an import."""
+        """All variables that imports have set, with their values."""
         return {name: value for package in self.written.values() for name, value in package.items()}
 
     def note_file(self, path: Any) -> None:
@@ -52,8 +52,8 @@ class Reads:
 
 @contextlib.contextmanager
 def traced() -> Iterator[Reads]:
-    """Note what is read in the body, and which filters of warnings are set, which are taken back.
-    Does not see what C code reads."""
+    """Note what imports in the body read and set. Warning filters are removed again afterwards.
+    What C code reads is not seen."""
     reads = Reads()
     environ: Any = type(os.environ)
     get = environ.__getitem__
@@ -85,7 +85,7 @@ def traced() -> Iterator[Reads]:
         yield reads
     for written in reads.written.values():
         for name in [name for name in written if name not in os.environ]:
-            del written[name]  # It was there for the import only.
+            del written[name]  # It was set during the import only.
     for package, added in reads.filters.items():
         reads.filters[package] = [one for one in added if one[0] in warnings.filters]
     warnings.resetwarnings()
@@ -117,7 +117,7 @@ def _noting_filters(original: Callable[..., None], reads: Reads) -> Callable[...
 
 
 def _package() -> str:
-    """The package whose code is at work: the caller's caller, or whoever called that."""
+    """The package whose code runs: the nearest caller outside of the standard library."""
     frame = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -138,6 +138,22 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _is_of_interpreter(path: str) -> bool:
-    """Whether it belongs to the interpreter or a package, whose changes are noticed otherwise."""
+    """Whether a path belongs to the interpreter or a package; `ages` notices changes of these."""
     homes = (sys.prefix, sys.base_prefix, *(entry for entry in sys.path if entry))
     return path.startswith(_NOT_FILES) or any(path.startswith(home) for home in homes)
+
+
+def ages(paths: Iterable[str]) -> dict[str, int]:
+    """When each path was last changed, in ns; 0 where there is nothing.
+
+    Installing, upgrading or removing a package changes the directory that it is in. Changes inside
+    of a package, such as new bytecode, do not.
+    """
+    return {path: _changed(path) for path in paths}
+
+
+def _changed(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0

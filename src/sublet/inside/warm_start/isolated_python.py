@@ -1,8 +1,8 @@
-"""Programs whose interpreter looks neither at PYTHONPATH nor at a sitecustomize: `python -E`, `-I`,
-`-S`.
+"""Starts programs whose interpreter ignores PYTHONPATH or sitecustomize: `python -E`, `-I`, `-S`.
 
-Into all others the hook comes by these. Here the interpreter is started with a few words of ours,
-which install the hook and leave to the program, so that it is held to its lease and measured, too.
+The hook usually enters a program by these. Here the interpreter is started with a few lines of
+ours, which install the hook and then run the program, so that its lease holds and it is measured,
+too.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ isolated_python.main(sys.argv[2:])
 
 
 def command(spec: WorkerSpec) -> list[str]:
-    """The command line that starts this program so."""
+    """The command line that starts this program with the hook."""
     place = len(spec["argv"]) - len(spec["args"]) - 1
     words = [spec["kind"], str(place), *spec["argv"]]
     return [spec["argv"][0], *spec["flags"], "-c", _BOOT, _PACKAGE, *words]
 
 
 def main(words: list[str]) -> None:
-    """In that interpreter: become the program."""
+    """In the new interpreter: become the program."""
     from ...formats import lease_environment
     from .. import hook, measure
     from . import ending, proctitle, program, trampoline
@@ -47,7 +47,7 @@ def main(words: list[str]) -> None:
     sys.argv[:] = ["-c" if kind == "code" else target, *args]
     sys.orig_argv[:] = argv
     if sys.path[:1] == [""]:
-        # What `-c` has put there, unless it was told not to.
+        # Set by `-c`, unless a flag forbids it.
         sys.path[0] = program.own_place(spec)
     sys.path[:] = [entry for entry in sys.path if entry != lease_environment.SITE]
     proctitle.show(argv)

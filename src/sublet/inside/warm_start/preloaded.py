@@ -1,8 +1,8 @@
 """Packages that were imported before the fork, hidden until the program imports them.
 
 A program must not find in `sys.modules` what it has not imported. So the nursery takes out what it
-has imported for others, and its children get it back, package by package, when they import it: that
-costs nothing, and it is the moment at which what an import does besides (`settings`) is done again.
+has imported for programs, and they get it back package by package when they import it. At that
+moment the other effects of an import are repeated (`settings`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +20,9 @@ from types import ModuleType
 from typing import Any
 
 from .. import hook
-from . import hidden_loggers
 
 Imported = Callable[[str], None]
-"""Called with the name of a package that the program has just got."""
+"""Called with the name of each package that the program has just imported."""
 
 
 class Needs:
@@ -31,13 +31,13 @@ class Needs:
     def __init__(self) -> None:
         self._of: dict[str, set[str]] = {}
         self.missing: set[str] = set()
-        """What imports have asked for in vain. A program may have it beside its script."""
+        """Modules that imports did not find. A program may have one beside its script."""
 
     def note(self, importer: str, imported: str) -> None:
         self._of.setdefault(_top(importer), set()).add(_top(imported))
 
     def all_of(self, package: str) -> list[str]:
-        """What an import of the package brings along, what it needs first; itself last."""
+        """The packages that an import of this one loads, dependencies first, itself last."""
         found: dict[str, None] = {}
 
         def visit(name: str, path: tuple[str, ...]) -> None:
@@ -88,8 +88,7 @@ class Needs:
 
 
 def give_back_all() -> None:
-    """Put all preloaded packages into `sys.modules` now, if there are any: before several threads
-    use them at once."""
+    """Put all preloaded packages into `sys.modules`, before several threads use them at once."""
     for finder in sys.meta_path:
         if isinstance(finder, Preloaded):
             finder.give_back_all()
@@ -104,28 +103,28 @@ class Preloaded(importlib.abc.MetaPathFinder):
         self._hidden: dict[str, dict[str, ModuleType]] = {}
         """By package, then by the module's full name."""
         self._brings: dict[str, list[str]] = {}
-        """By package: what an import of it brings along, as far as it was hidden; itself last."""
+        """By package: the hidden packages that an import of it loads; itself last."""
         self._homes: dict[str, str | None] = {}
-        self._loggers = hidden_loggers.HiddenLoggers({}, {})
+        self._loggers = HiddenLoggers({}, {})
 
     def hide(self, before: Iterable[str]) -> None:
-        """Take out all packages of others that were imported since `before`."""
+        """Hide all third-party packages that were imported since `before`."""
         packages = {_top(name) for name in sys.modules} - {_top(name) for name in before}
-        # All are judged before one is gone: its parts could not be told from ours then.
-        of_others = {package for package in packages if _is_of_others(package)}
+        # Decided for all before the first is removed, as the decision needs sys.modules.
+        third_party = {package for package in packages if _is_third_party(package)}
         for name, module in list(sys.modules.items()):
-            if _top(name) in of_others:
+            if _top(name) in third_party:
                 self._homes.setdefault(name, _home(module))
                 self._hidden.setdefault(_top(name), {})[name] = sys.modules.pop(name)
-        self._loggers = hidden_loggers.hide(of_others)
+        self._loggers = _hide_loggers(third_party)
         for package in self._hidden:
             brings = self._needs.all_of(package)
             self._brings[package] = [name for name in brings if name in self._hidden]
         sys.meta_path.insert(0, self)
 
     def touch(self) -> None:
-        """Have pages of one's own for what `give_back` will write to: the count of each module. A
-        worker that waits for its program has the time for that."""
+        """Write to the memory that `give_back` will write to, the reference count of each module. A
+        waiting worker has the time to copy these pages, a program has not."""
         for modules in self._hidden.values():
             for _ in modules.items():
                 pass
@@ -160,7 +159,7 @@ class Preloaded(importlib.abc.MetaPathFinder):
         for needed in self._brings[package]:
             self._loggers.give_back(needed)
             for name, module in self._hidden.pop(needed, {}).items():
-                # One that the program has imported from elsewhere meanwhile is its own.
+                # A module that the program has imported from elsewhere stays.
                 if sys.modules.setdefault(name, module) is module:
                     names.append(name)
         for name in names:
@@ -169,7 +168,7 @@ class Preloaded(importlib.abc.MetaPathFinder):
         hook.imported(names)
 
     def _is_shadowed(self, name: str) -> bool:
-        """Whether the program would find another module of this name first."""
+        """Whether the program's own `sys.path` has another module of this name first."""
         home = self._homes.get(name)
         if home is None or "." in name:
             return False
@@ -181,8 +180,41 @@ class Preloaded(importlib.abc.MetaPathFinder):
         return True
 
 
+class HiddenLoggers(dict[str, Any]):
+    """The table of loggers by name, without those of hidden packages. `getLogger` finds these, too.
+
+    `logging.config` disables all listed loggers by default. A program that sets up its logging
+    before it imports TensorFlow must not silence TensorFlow by that.
+    """
+
+    def __init__(self, listed: dict[str, Any], hidden: dict[str, dict[str, Any]]) -> None:
+        super().__init__(listed)
+        self._hidden = hidden
+        """By package, then by name."""
+
+    def __contains__(self, name: object) -> bool:
+        of_package = self._hidden.get(_top(str(name)), {})
+        if name in of_package:
+            self[str(name)] = of_package.pop(str(name))
+        return super().__contains__(name)
+
+    def give_back(self, package: str) -> None:
+        """List the loggers of a package that the program imports."""
+        self.update(self._hidden.pop(package, {}))
+
+
+def _hide_loggers(packages: Iterable[str]) -> HiddenLoggers:
+    """Take the loggers of these packages out of the table."""
+    listed: dict[str, Any] = {}
+    hidden: dict[str, dict[str, Any]] = {package: {} for package in packages}
+    for name, logger in logging.root.manager.loggerDict.items():
+        hidden.get(_top(name), listed)[name] = logger
+    logging.root.manager.loggerDict = found = HiddenLoggers(listed, hidden)
+    return found
+
+
 class _Loader(importlib.abc.Loader):
-    """Loads what is loaded already. Asked for anything else, it is the module's own loader."""
+    """Gives back a preloaded module; in all else it acts as the module's own loader."""
 
     def __init__(self, preloaded: Preloaded, module: ModuleType, original: Any) -> None:
         self._preloaded = preloaded
@@ -197,7 +229,7 @@ class _Loader(importlib.abc.Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import machinery has set the spec that it was given.
+        # The import machinery has set our spec.
         module.__spec__ = self._original
 
 
@@ -205,15 +237,15 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _is_of_others(package: str) -> bool:
-    """Neither Python's, nor ours, nor one without a file, such as Cython's common types."""
+def _is_third_party(package: str) -> bool:
+    """Not the standard library's, not ours, and with a spec (Cython's common types have none)."""
     if package in sys.stdlib_module_names or package in ("sublet", "__main__", "__mp_main__"):
         return False
     return getattr(sys.modules.get(package), "__spec__", None) is not None
 
 
 def _home(module: ModuleType) -> str | None:
-    """The entry of `sys.path` in which a module was found; None if it was found in another way."""
+    """The entry of `sys.path` that a module comes from; None if it comes from elsewhere."""
     spec = module.__spec__
     if spec is None or spec.origin is None:
         return None

@@ -1,8 +1,8 @@
-"""The command line that `ps`, `top` and `pkill -f` show for this process.
+"""Sets the command line that `ps`, `top` and `pkill -f` show for this process.
 
-The kernel reads it from the process's own memory. Where it allows that, it is pointed to words of
-our own; elsewhere (a kernel without CONFIG_CHECKPOINT_RESTORE) they are written over the old ones:
-the nursery is started with a long last argument, so that there is room.
+The kernel reads it from the process's own memory. Where the kernel allows it, we point it to our
+own words; without CONFIG_CHECKPOINT_RESTORE we overwrite the old ones, for which the nursery is
+started with a long last argument.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import os
 import struct
 
 ROOM = "-" * 1500
-"""The argument that makes the room."""
+"""That long argument."""
 
 _PR_SET_NAME = 15
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _MAP = struct.Struct("<12QIi")
 """The kernel's `struct prctl_mm_map`: eleven addresses, `auxv`, its size, and a descriptor."""
 _FIRST_OF_CODE, _FIRST_OF_DATA = 22, 41
-"""Where the addresses are in /proc/self/stat, counted after the name."""
+"""Indices of addresses in /proc/self/stat, counted after the name."""
 
 _words: ctypes.Array[ctypes.c_char] | None = None
-"""Where the kernel looks: must stay where it is."""
+"""The kernel reads this memory, so it must stay where it is."""
 
 
 def show(argv: list[str]) -> None:
@@ -47,16 +47,16 @@ def _point_to(words: bytes, fields: list[int]) -> bool:
     mine = ctypes.create_string_buffer(words, len(words))
     begin = ctypes.addressof(mine)
     segments = (start_code, end_code, start_data, end_data, start_brk, libc.sbrk(0), stack)
-    told = _MAP.pack(*segments, begin, begin + len(words), *environ, 0, 0, -1)
-    size = ctypes.c_ulong(len(told))
-    if libc.prctl(_PR_SET_MM, ctypes.c_ulong(_PR_SET_MM_MAP), told, size, ctypes.c_ulong(0)) != 0:
+    packed = _MAP.pack(*segments, begin, begin + len(words), *environ, 0, 0, -1)
+    size = ctypes.c_ulong(len(packed))
+    if libc.prctl(_PR_SET_MM, ctypes.c_ulong(_PR_SET_MM_MAP), packed, size, ctypes.c_ulong(0)) != 0:
         return False
     _words = mine
     return True
 
 
 def _write_over(words: bytes, fields: list[int]) -> None:
-    """What does not fit is cut; behind a last byte that is not zero the kernel shows one string."""
+    """Overwrite the old words, cut to fit, as one string: its last byte is not zero."""
     begin, end = fields[_FIRST_OF_DATA + 3 : _FIRST_OF_DATA + 5]
     if end - begin < len(ROOM):
         return

@@ -1,9 +1,9 @@
-"""Being the user's program in a process that was forked warm.
+"""Turns a process that was forked warm into the user's program.
 
-The program must not be able to tell: argv, environment, streams, path, `__main__`, modules, random
-numbers, tracebacks, signals, exit code and what is flushed at the end are as in a fresh `python
-train.py`. Where that cannot be had, the process becomes a fresh interpreter (exec), with the same
-number and streams.
+The program must not notice: argv, environment, streams, path, `__main__`, modules, random numbers,
+tracebacks, signals, exit code and what is flushed at the end are as in a fresh `python train.py`.
+Where that is impossible, the process becomes a fresh interpreter by exec, with the same number and
+streams.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import functools
 import gc
 import importlib.machinery
 import io
-import json
 import linecache
 import locale
 import logging
@@ -25,10 +24,11 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from ...formats import attempt_files
 from ...formats.lease import VARIABLE, LeaseTerms
 from ...formats.lease_environment import SITE
 from .. import measure
-from . import blas_threads, proctitle, trampoline
+from . import native_libraries, proctitle, trampoline
 from .ending import Ending
 from .import_reads import Reads
 from .preloaded import Needs, Preloaded
@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from ...formats.worker_spec import ProgramSpec, WorkerSpec
 
 _PLAIN_LOCALES = ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
-"""Those for which CPython reads and writes its streams with `surrogateescape`."""
+"""Locales in which CPython's streams use `surrogateescape`."""
 BLANK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "blank")
-"""On a nursery's PYTHONPATH: in its place of the user's, has customisations that do nothing."""
-FRESH = "fresh.json"
-"""Left in the attempt's directory by a worker that became a fresh interpreter, with the reason."""
+"""On a nursery's PYTHONPATH: empty customisations, in place of the user's."""
 
 
 class Before(NamedTuple):
@@ -65,7 +63,7 @@ class Interpreter:
 
     path: tuple[str, ...]
     tops: frozenset[str]
-    """Names of modules that are imported, or were asked for, without what is inside of packages."""
+    """Top-level modules that imports have loaded or looked for."""
     local: frozenset[str]
     """Files that imports have looked for in the current directory."""
     backend: str
@@ -75,13 +73,14 @@ class Interpreter:
 
     @classmethod
     def after_preload(cls, before: Before, needs: Needs, reads: Reads) -> Interpreter:
-        """Hides from programs what they have not imported."""
+        """Hide the preloaded packages, and return what the programs need to know."""
         tops = {name for name in sys.modules if "." not in name} - set(sys.builtin_module_names)
-        tops.remove("__main__")  # Nobody's: each program brings its own.
+        tops.remove("__main__")  # Each program brings its own.
         tops |= needs.missing
         ending = Ending.now()
         config = sys.modules.get("keras.src.backend.config")
-        preloaded = Preloaded(needs, Settings(reads, blas_threads.libraries()).imported)
+        settings = Settings(reads, native_libraries.openblas_libraries())
+        preloaded = Preloaded(needs, settings.imported)
         preloaded.hide(before.modules)
         return cls(
             before.path,
@@ -93,7 +92,7 @@ class Interpreter:
         )
 
     def why_fresh(self, search: list[str], environ: dict[str, str]) -> str:
-        """Why the program needs a fresh interpreter; empty if it does not."""
+        """Why the program needs a fresh interpreter; empty if it needs none."""
         if self.backend not in ("", environ.get("KERAS_BACKEND") or self.backend):
             return f"KERAS_BACKEND is {environ['KERAS_BACKEND']}"
         if (encoding := locale.nl_langinfo(locale.CODESET)) != "UTF-8":
@@ -110,11 +109,11 @@ class Interpreter:
 
 
 def become(spec: WorkerSpec, base: Interpreter) -> NoReturn:
-    """Be the program until it ends. Leaves by an exception that nobody may catch."""
+    """Become the program. Leaves by an exception that nobody may catch."""
     environ = spec["environ"]
     os.environ.clear()
     os.environ.update(environ)
-    errors = _take_on_locale()
+    errors = _set_locale()
     own, extra = own_place(spec), _python_path(environ)
     if why := base.why_fresh([own, *extra], environ):
         _become_fresh(spec, why)
@@ -129,8 +128,8 @@ def become(spec: WorkerSpec, base: Interpreter) -> NoReturn:
 
         faulthandler.enable()
     _open_streams(environ, errors, unbuffered="-u" in spec["flags"])
-    _own_signals(spec["ignored"])
-    _start_anew()
+    _set_signals(spec["ignored"])
+    _reset_standard_library()
     proctitle.show(spec["argv"])
     gc.enable()
     _customise()
@@ -144,14 +143,14 @@ def become(spec: WorkerSpec, base: Interpreter) -> NoReturn:
 def _become_fresh(spec: WorkerSpec, why: str) -> NoReturn:
     """Replace this process by a fresh interpreter."""
     lease = LeaseTerms.from_json(spec["environ"][VARIABLE])
-    with contextlib.suppress(OSError), open(os.path.join(lease.dir, FRESH), "w") as file:
-        json.dump({"why": why}, file)
+    with contextlib.suppress(OSError):
+        attempt_files.write(lease.dir, attempt_files.FRESH, {"why": why})
     argv = spec["argv"]
     os.execve(argv[0], argv, spec["environ"])
 
 
-def _start_anew() -> None:
-    """Forget what the standard library has settled for the nursery."""
+def _reset_standard_library() -> None:
+    """Drop what the standard library has cached in the nursery."""
     time.tzset()
     linecache.clearcache()
     modules: dict[str, Any] = sys.modules
@@ -161,7 +160,7 @@ def _start_anew() -> None:
         uuid._node = uuid._last_timestamp = None
     if process := modules.get("multiprocessing.process"):
         process.current_process().authkey = os.urandom(32)
-        # Where its children look for a script that was named by a relative path.
+        # Its children look there for a script with a relative path.
         process.ORIGINAL_DIR = os.getcwd()
 
 
@@ -175,7 +174,7 @@ def _customise() -> None:
 
 
 def own_place(spec: ProgramSpec) -> str:
-    """The first entry of sys.path."""
+    """The first entry of sys.path, which depends on how the program was named."""
     if spec["kind"] == "script" and _holds_main(spec["target"]):
         return _absolute(spec["target"])
     if spec["kind"] == "script":
@@ -184,18 +183,18 @@ def own_place(spec: ProgramSpec) -> str:
 
 
 def _python_path(environ: dict[str, str]) -> list[str]:
-    """What PYTHONPATH adds to sys.path, less our own entry, which is for children."""
+    """What PYTHONPATH adds to sys.path, without our own entry, which is for children."""
     entries = environ.get("PYTHONPATH", "").split(os.pathsep)
     return [os.path.abspath(entry) for entry in entries if entry and entry != SITE]
 
 
 def _holds_main(target: str) -> bool:
-    """Whether it is a directory or an archive, whose `__main__` is the program."""
+    """Whether the target is a directory or an archive with a `__main__`."""
     return os.path.isdir(target) or target.endswith((".zip", ".pyz"))
 
 
 def _absolute(path: str) -> str:
-    """As CPython does it with the script's name: dots and links stay as they were typed."""
+    """An absolute path as CPython makes it: dots and links stay as they were typed."""
     return os.path.join(os.getcwd(), path)
 
 
@@ -237,15 +236,14 @@ def _open_streams(environ: dict[str, str], errors: str, unbuffered: bool) -> Non
         setattr(text, "mode", mode)  # noqa: B010 - read-only to a type checker, not to CPython
         setattr(sys, stream, text)
         setattr(sys, f"__{stream}__", text)
-        # Handlers that were made while packages were imported write to the program's stream.
+        # Handlers made during the preload have to write to the program's stream.
         for reference in logging._handlerList:  # type: ignore[attr-defined]
             if getattr(handler := reference(), "stream", None) is before:
                 handler.stream = text
 
 
-def _take_on_locale() -> str:
-    """Set the locale as CPython does at its start. Returns what becomes of bytes that are no text:
-    in the plain locales, they are passed through."""
+def _set_locale() -> str:
+    """Set the locale as CPython does at its start; the error handler of its streams."""
     name = "C"
     with contextlib.suppress(locale.Error):
         name = locale.setlocale(locale.LC_CTYPE, "")
@@ -256,8 +254,8 @@ def _take_on_locale() -> str:
     return "surrogateescape" if name in _PLAIN_LOCALES else "strict"
 
 
-def _own_signals(ignored: list[int]) -> None:
-    """What CPython sets at its start."""
+def _set_signals(ignored: list[int]) -> None:
+    """Set the signal handlers that CPython sets at its start."""
     if signal.SIGINT not in ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -265,7 +263,7 @@ def _own_signals(ignored: list[int]) -> None:
 
 
 def prepare(spec: ProgramSpec) -> Any:
-    """The program, ready to run as `__main__`; see `trampoline`."""
+    """The program, as a function that runs it in `__main__`; see `trampoline`."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
     sys.modules["__main__"] = main
@@ -289,10 +287,10 @@ def prepare(spec: ProgramSpec) -> Any:
 
 
 def _run_module(name: str, is_module: bool) -> int:
-    """What `python -m` does, and for a directory or an archive with a `__main__`."""
+    """Run a module as `python -m` does, or a directory or an archive with a `__main__`."""
     import runpy
 
-    helpers: Any = runpy  # What `python` itself calls here; private, so it has no types.
+    helpers: Any = runpy  # `python` itself calls this private function.
     try:
         helpers._run_module_as_main(name, is_module)
     except SystemExit as stop:
@@ -306,7 +304,7 @@ def _run_module(name: str, is_module: bool) -> int:
     return 0
 
 
-# Where its caller is to be seen, in a stack that begins with functions of `runpy` anyway.
+# Shown in tracebacks, whose first frames are those of `runpy` anyway.
 _run_module.__code__ = _run_module.__code__.replace(co_filename="<frozen runpy>")
 
 

@@ -1,7 +1,6 @@
-"""What an import leaves in a process besides modules, done again for a program that comes later.
+"""Repeats what imports do besides loading modules, when a program imports a preloaded package.
 
-Packages are imported in the nursery, in its environment and long before the program. Each of these
-functions makes up for that at the moment the program itself imports the package: then the program's
+The nursery has imported it in its own environment, long before the program. Now the program's
 variables, files and logging handlers count, and its random numbers are its own.
 """
 
@@ -17,32 +16,32 @@ from typing import Any
 
 from ...formats import import_variables
 from ..current_lease import say
-from . import blas_threads, cpp_log_level
+from . import native_libraries
 from .import_reads import Reads
 
 
 class Settings:
-    """What the imports of one nursery have read, and what its children do about it."""
+    """What the imports of one nursery have read, and what is repeated for its programs."""
 
     def __init__(self, reads: Reads, blas: list[str]) -> None:
         self._reads = reads
         self._blas = blas
         self._loaded_with = {name: os.environ[name] for name in os.environ if self._counts(name)}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         with contextlib.suppress(Exception):
-            _take_handlers(sys.modules["tensorflow.python.platform.tf_logging"])
+            _reset_logger(sys.modules["tensorflow.python.platform.tf_logging"])
 
     def imported(self, package: str) -> None:
-        """The program has just imported this package."""
+        """Repeat the effects of importing this package, which the program has just done."""
         for name, value in self._reads.written.get(package, {}).items():
-            # What it has read before, it has set only where nothing was set.
+            # A package that also reads the variable only sets it if it is not set.
             if name not in self._reads.variables or name not in os.environ:
                 os.environ[name] = value
         for _, set_again in self._reads.filters.get(package, ()):
             set_again()
         act: Callable[[], None] | None = getattr(self, f"_{package}", None)
         if act is not None:
-            # A package of another version may have none of what is set here.
+            # Another version of the package may lack what is set here.
             with contextlib.suppress(Exception):
                 act()
             self._warn()
@@ -52,13 +51,13 @@ class Settings:
             importlib.import_module("rlcompleter")  # As `pdb` does, which absl imports.
 
     def _numpy(self) -> None:
-        blas_threads.restore(self._blas, os.environ)
+        native_libraries.restore_blas_threads(self._blas, os.environ)
         mtrand: Any = sys.modules["numpy.random.mtrand"]
         mtrand._rand.seed()
 
     def _tensorflow(self) -> None:
-        cpp_log_level.follow(os.environ)
-        # It gets a handler of its own only if the root has none at this moment.
+        native_libraries.set_log_level(os.environ)
+        # TensorFlow's logger gets a handler only if the root logger has none now.
         logger: Any = sys.modules["tensorflow.python.platform.tf_logging"]
         logger.get_logger()
 
@@ -75,7 +74,7 @@ class Settings:
             matplotlib.rcParams["backend"] = backend
 
     def _counts(self, name: str) -> bool:
-        """Whether packages were loaded with this variable, for good."""
+        """Whether packages have read this variable for good."""
         if (
             name in import_variables.AGAIN
             or name in import_variables.HARMLESS
@@ -85,26 +84,26 @@ class Settings:
         return import_variables.counts_when_loaded(name) or name in self._reads.variables
 
     def _warn(self) -> None:
-        """Say what the program has set too late, where nobody could see that before its start."""
+        """Report variables that the program has set too late to have an effect."""
         for name, value in os.environ.items():
             usual = self._loaded_with.get(name, import_variables.DEFAULTS.get(name, ""))
-            if value not in ("", usual) and name not in self._told and self._counts(name):
-                self._told.add(name)
+            if value not in ("", usual) and name not in self._warned and self._counts(name):
+                self._warned.add(name)
                 say(
                     f"{name}={value} changes nothing: the package that reads it was loaded before "
                     "the program; `sublet run --cold` loads it anew"
                 )
 
 
-def _take_handlers(module: Any) -> None:
-    """Have TensorFlow set up its logger again, once the program has it."""
+def _reset_logger(module: Any) -> None:
+    """Have TensorFlow set up its logger again when the program imports it."""
     for handler in list(module._logger.handlers):
         module._logger.removeHandler(handler)
     module._logger = None
 
 
 def _execute_again(module: ModuleType) -> None:
-    """Take over the settings that a module would have if it were imported now."""
+    """Give a module the settings that it would have if it were imported now."""
     spec = module.__spec__
     assert spec is not None
     assert spec.loader is not None

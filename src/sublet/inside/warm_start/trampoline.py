@@ -1,10 +1,9 @@
-"""Running a program with none of our frames on its stack.
+"""Runs a program with none of our frames on its stack.
 
 A program that looks at its stack (a debugger, `inspect.stack()`, `faulthandler`, TensorFlow's graph
-errors) must find itself at the bottom. Any Python function that called it would be below it, so
-none does: we leave by a SystemExit, up to the C code that ends an interpreter. That code asks the
-exception for its `code`. Ours is a property that answers by running the program, and is made of C
-functions alone.
+errors) must find itself at the bottom, so no Python function may call it. Instead we raise a
+SystemExit up to the C code that ends an interpreter. That code asks the exception for its `code`,
+which is a property that runs the program, made of C functions alone.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from typing import NoReturn
 
 _call = operator.methodcaller("__call__")
 FAILED = -1
-"""What CPython's functions return when the program has ended by an exception, which they have
-printed. They do not return at all from a SystemExit: they end the interpreter."""
+"""The result of CPython's functions for a program that ended by an exception, which they have
+printed. They do not return from a SystemExit, but end the interpreter."""
 
 
 _COUNTED = 5
-"""So many of our calls are on the stack, by the count of Python 3.11, which counts C functions."""
+"""Our calls on the stack as Python 3.11 counts them, which includes C functions."""
 
 
 class _Departure(SystemExit):
-    """`run` is called when all Python frames are gone; what it returns is the exit code."""
+    """Calls `run` when all Python frames are gone; its result is the exit code."""
 
     run: Callable[[], int]
     code = property(operator.methodcaller("run"))
@@ -48,7 +47,7 @@ def leave_to(program: Callable[[], int], ended: Callable[[int], int]) -> NoRetur
 
 
 class _ThreadState(ctypes.Structure):
-    """How CPython 3.11's begins."""
+    """The beginning of CPython 3.11's thread state."""
 
     _fields_ = (
         ("pointers", ctypes.c_void_p * 3),
@@ -59,7 +58,7 @@ class _ThreadState(ctypes.Structure):
 
 
 def _lift_recursion(calls: int) -> None:
-    """Let the program recurse as deep as without us, if the count is where it is known to be."""
+    """Let the program recurse as deep as without us, if the counter is where we expect it."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.pythonapi))
     state = _ThreadState.from_address(get())
     if state.limit == sys.getrecursionlimit() and state.limit - 100 < state.remaining < state.limit:
@@ -67,8 +66,7 @@ def _lift_recursion(calls: int) -> None:
 
 
 def script(path: str) -> Callable[[], int]:
-    """The script of this absolute path, as `python` runs it in `__main__`. OSError if there is
-    none that can be read."""
+    """Runs the script of this absolute path as `python` does. OSError if it cannot be read."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.fopen.restype = ctypes.c_void_p
     name = os.fsencode(path)
@@ -83,9 +81,9 @@ def script(path: str) -> Callable[[], int]:
 
 
 def code(text: str) -> Callable[[], int]:
-    """What follows `python -c`."""
+    """Runs this text as `python -c` does."""
     if sys.version_info >= (3, 13):
-        # Its tracebacks show the lines of the code, too.
+        # Tracebacks of 3.13 show the lines of the code, too.
         lines = [line + "\n" for line in text.splitlines()]
         linecache.cache["<string>"] = (len(text), None, lines, "<string>")
     run = ctypes.pythonapi.PyRun_SimpleStringFlags

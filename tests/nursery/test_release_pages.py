@@ -13,7 +13,7 @@ def resident():
 
 numpy.linalg.inv(numpy.eye(3))
 before = resident()
-released = release_pages.let_go()
+released = release_pages.release()
 print(released >= before, resident() < before)
 # What was relocated or written is still there, and what was let go comes back.
 print(numpy.linalg.inv(numpy.eye(3)).tolist() == numpy.eye(3).tolist())

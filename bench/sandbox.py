@@ -1,4 +1,4 @@
-"""A Sublet of one's own for one measurement: private state, and nothing left when it ends."""
+"""A private Sublet for one measurement: its own state, and no process left when it ends."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ SUBLET = Path(sys.executable).with_name("sublet")
 """The command of the same environment as this interpreter."""
 
 
-class Household:
+class Sandbox:
     """A directory for files, and an environment that names the state directory within it."""
 
     def __init__(self, directory: Path) -> None:
@@ -30,7 +30,7 @@ class Household:
             if not name.startswith(("SUBLET_", "PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"))
         }
         self.env["SUBLET_HOME"] = str(directory / "home")
-        # Programs that are killed leave temporary files: they go with the household.
+        # Programs that are killed leave temporary files: they go with the sandbox.
         self.env["TMPDIR"] = str(directory)
 
     def sublet(self, *words: str | Path, timeout: float = 120) -> None:
@@ -39,7 +39,7 @@ class Household:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Within, this process's environment is the household's: `sublet.submit` works there."""
+        """Within, this process's environment is the sandbox's: `sublet.submit` works there."""
         before = dict(os.environ)
         os.environ.clear()
         os.environ.update(self.env)
@@ -57,8 +57,8 @@ class Household:
             raise processes.Failed(f"the nursery is not warm: {states}")
 
     def status(self) -> dict[str, Any]:
-        """What `sublet status --json` tells."""
-        told = subprocess.run(
+        """The document of `sublet status --json`."""
+        ran = subprocess.run(
             [SUBLET, "status", "--json"],
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -66,17 +66,17 @@ class Household:
             timeout=30,
             check=False,
         )
-        if told.returncode != 0:
-            raise processes.Failed(f"sublet status: {told.stderr.decode(errors='replace')}")
-        document: dict[str, Any] = json.loads(told.stdout)
+        if ran.returncode != 0:
+            raise processes.Failed(f"sublet status: {ran.stderr.decode(errors='replace')}")
+        document: dict[str, Any] = json.loads(ran.stdout)
         return document
 
 
 @contextlib.contextmanager
-def household() -> Iterator[Household]:
-    """A household, ended with all its processes at the dedent, whatever happens within."""
+def sandbox() -> Iterator[Sandbox]:
+    """A sandbox, ended with all its processes at the dedent, whatever happens within."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as path:
-        home = Household(Path(path))
+        home = Sandbox(Path(path))
         try:
             yield home
         finally:

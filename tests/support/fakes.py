@@ -10,8 +10,8 @@ from sublet.wire.rows import NurseryRow
 from support.jobs import facts
 
 
-class HandClock:
-    """Both clocks, moved by hand."""
+class FakeClock:
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.tick = 1000.0

@@ -57,14 +57,13 @@ FRESH = LOOK + "print(json.dumps(facts))"
 
 WARM = f"""
 import json, os, sys
-from sublet.backends.local import nursery
-from sublet.inside import onednn, warm
+from sublet.nursery import nursery, onednn, preload
 
 done = []
 prepare = onednn.prepare
 onednn.prepare = lambda: done.append(prepare())
-warm.preload()
-unsafe = nursery.census()
+preload.preload()
+unsafe = nursery.unsafe_to_fork()
 reading, writing = os.pipe()
 if os.fork() == 0:
     scope = {{"__name__": "__main__"}}
