@@ -13,7 +13,7 @@ from sublet.backends.local.orphan import Orphan
 from sublet.domain.job import Process
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
-from support.launcher_process import Attempt, LauncherProcess
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
 
 DETACHED = """
@@ -31,54 +31,54 @@ sys.exit(7)
 """
 
 
-def _daemon(attempt: Attempt) -> int:
+def _daemon(launched: LaunchedAttempt) -> int:
     """The process that has detached itself."""
-    attempt.says("daemon")
-    lines = attempt.log.read_text().splitlines()
+    launched.says("daemon")
+    lines = launched.log.read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("daemon"))
 
 
 def test_a_daemon_with_an_empty_environment_ends_with_its_job(
-    any_launcher: LauncherProcess,
+    any_launcher: LauncherHarness,
 ) -> None:
     """Though the keeper that knew it was killed."""
-    attempt = any_launcher.start("1.1", DETACHED)
-    daemon = _daemon(attempt)
+    launched = any_launcher.start("1.1", DETACHED)
+    daemon = _daemon(launched)
     try:
-        attempt.kill_keeper()
+        launched.kill_keeper()
         (any_launcher.work / "go").touch()
-        assert os.waitstatus_to_exitcode(attempt.ended()["status"]) == 7
+        assert os.waitstatus_to_exitcode(launched.ended()["status"]) == 7
         assert process_tree.start_time(daemon) is None
     finally:
         process_tree.send([daemon], signal.SIGKILL)
 
 
-def test_a_later_broker_finds_the_daemon_too(any_launcher: LauncherProcess) -> None:
-    attempt = any_launcher.start("1.1", DETACHED)
-    daemon = _daemon(attempt)
+def test_a_later_broker_finds_the_daemon_too(any_launcher: LauncherHarness) -> None:
+    launched = any_launcher.start("1.1", DETACHED)
+    daemon = _daemon(launched)
     try:
-        attempt.kill_keeper()
-        any_launcher.kill_process()
-        any_launcher.start_process()
+        launched.kill_keeper()
+        any_launcher.fire()
+        any_launcher.hire()
         any_launcher.call("adopt", "1.1")
         any_launcher.await_report("started", "1.1")
-        attempt.call("stop", "cancelled", 1.0)
-        attempt.ended()
+        launched.call("stop", "cancelled", 1.0)
+        launched.ended()
         assert process_tree.start_time(daemon) is None
     finally:
         process_tree.send([daemon], signal.SIGKILL)
 
 
-def test_a_control_group_knows_its_tree_without_a_witness(launcher: LauncherProcess) -> None:
-    attempt = launcher.start("1.1", DETACHED)
-    if attempt.group() is None:
+def test_a_control_group_knows_its_tree_without_a_witness(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", DETACHED)
+    if launched.group() is None:
         pytest.skip("this user may make no control group (version 2)")
-    daemon = _daemon(attempt)
+    daemon = _daemon(launched)
     try:
-        os.kill(attempt.witness, signal.SIGKILL)
-        attempt.kill_keeper()
-        attempt.call("stop", "cancelled", 1.0)
-        attempt.ended()
+        os.kill(launched.witness, signal.SIGKILL)
+        launched.kill_keeper()
+        launched.call("stop", "cancelled", 1.0)
+        launched.ended()
         assert process_tree.start_time(daemon) is None
     finally:
         process_tree.send([daemon], signal.SIGKILL)
@@ -144,38 +144,38 @@ sys.exit(7)
 
 @pytest.mark.parametrize("first", ["keeper", "broker"])
 def test_the_exit_code_is_seen_though_broker_and_keeper_are_killed(
-    any_launcher: LauncherProcess, first: str
+    any_launcher: LauncherHarness, first: str
 ) -> None:
     """One after the other, in any order; the program ends while nobody else is there."""
     launcher = any_launcher
-    attempt = launcher.start("1.1", WAIT)
-    attempt.says("up")
+    launched = launcher.start("1.1", WAIT)
+    launched.says("up")
     if first == "keeper":
-        attempt.kill_keeper()
-        launcher.kill_process()
+        launched.kill_keeper()
+        launcher.fire()
     else:
-        launcher.kill_process()
-        attempt.kill_keeper()
+        launcher.fire()
+        launched.kill_keeper()
     (launcher.work / "go").touch()
-    wait_for(lambda: process_tree.start_time(attempt.worker) is None, "the program has ended")
-    launcher.start_process()
+    wait_for(lambda: process_tree.start_time(launched.worker) is None, "the program has ended")
+    launcher.hire()
     launcher.call("adopt", "1.1")
-    assert os.waitstatus_to_exitcode(attempt.ended()["status"]) == 7
+    assert os.waitstatus_to_exitcode(launched.ended()["status"]) == 7
 
 
-def test_a_signal_that_ends_an_orphan_is_seen(launcher: LauncherProcess) -> None:
-    attempt = launcher.start("1.1", WAIT)
-    attempt.says("up")
-    launcher.kill_process()
-    attempt.kill_keeper()
-    os.kill(attempt.worker, signal.SIGSEGV)
-    wait_for(lambda: process_tree.start_time(attempt.worker) is None, "the program has ended")
-    launcher.start_process()
+def test_a_signal_that_ends_an_orphan_is_seen(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", WAIT)
+    launched.says("up")
+    launcher.fire()
+    launched.kill_keeper()
+    os.kill(launched.worker, signal.SIGSEGV)
+    wait_for(lambda: process_tree.start_time(launched.worker) is None, "the program has ended")
+    launcher.hire()
     launcher.call("adopt", "1.1")
-    assert os.waitstatus_to_exitcode(attempt.ended()["status"]) == -signal.SIGSEGV
+    assert os.waitstatus_to_exitcode(launched.ended()["status"]) == -signal.SIGSEGV
 
 
-def test_a_witness_ends_with_its_tree(launcher: LauncherProcess) -> None:
+def test_a_witness_ends_with_its_tree(launcher: LauncherHarness) -> None:
     """Whether its keeper ends in order or is killed."""
     kept, killed = launcher.start("1.1", WAIT), launcher.start("2.1", WAIT)
     witnesses = [kept.witness, killed.witness]

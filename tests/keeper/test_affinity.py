@@ -8,7 +8,7 @@ import pytest
 from sublet.keeper import process_tree
 from sublet.keeper.scheduling import Affinity
 from sublet.policy.opportunistic import WORKS
-from support.launcher_process import Attempt, LauncherProcess
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
 
 ALL = sorted(os.sched_getaffinity(0))
@@ -29,8 +29,8 @@ sleep()
 pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="a part needs two processors")
 
 
-def _stands(attempt: Attempt, where: list[int]) -> bool:
-    members = [pid for pid in attempt.members() if pid != attempt.keeper]
+def _stands(launched: LaunchedAttempt, where: list[int]) -> bool:
+    members = [pid for pid in launched.members() if pid != launched.keeper]
     found = {
         frozenset(os.sched_getaffinity(t)) for pid in members for t in process_tree.threads(pid)
     }
@@ -38,22 +38,22 @@ def _stands(attempt: Attempt, where: list[int]) -> bool:
 
 
 def test_a_confined_tree_stays_there_with_all_it_starts_until_it_is_let_go(
-    launcher: LauncherProcess,
+    launcher: LauncherHarness,
 ) -> None:
     """Its keeper, which has to be quick, may run anywhere."""
-    attempt = launcher.start("1.1", THREADS)
-    attempt.says("up")
-    attempt.call("confine", ALL[-1:])
-    wait_for(lambda: _stands(attempt, ALL[-1:]), "it is confined")
+    launched = launcher.start("1.1", THREADS)
+    launched.says("up")
+    launched.call("confine", ALL[-1:])
+    wait_for(lambda: _stands(launched, ALL[-1:]), "it is confined")
     (launcher.work / "more").touch()
-    attempt.says("more")
-    assert _stands(attempt, ALL[-1:])
-    assert sorted(os.sched_getaffinity(attempt.keeper)) == ALL
-    attempt.call("confine", ALL)
-    wait_for(lambda: _stands(attempt, ALL), "it has all of them again")
+    launched.says("more")
+    assert _stands(launched, ALL[-1:])
+    assert sorted(os.sched_getaffinity(launched.keeper)) == ALL
+    launched.call("confine", ALL)
+    wait_for(lambda: _stands(launched, ALL), "it has all of them again")
 
 
-def test_a_program_that_leaves_its_part_is_put_back(launcher: LauncherProcess) -> None:
+def test_a_program_that_leaves_its_part_is_put_back(launcher: LauncherHarness) -> None:
     code = (
         "import os, time\n"
         "print('up', flush=True)\n"
@@ -62,31 +62,31 @@ def test_a_program_that_leaves_its_part_is_put_back(launcher: LauncherProcess) -
         "print('left', flush=True)\n"
         "time.sleep(1000)\n"
     )
-    attempt = launcher.start("1.1", code)
-    attempt.says("up")
-    attempt.call("confine", ALL[:1])
-    wait_for(lambda: _stands(attempt, ALL[:1]), "it is confined")
+    launched = launcher.start("1.1", code)
+    launched.says("up")
+    launched.call("confine", ALL[:1])
+    wait_for(lambda: _stands(launched, ALL[:1]), "it is confined")
     (launcher.work / "more").touch()
-    attempt.says("left")
-    wait_for(lambda: _stands(attempt, ALL[:1]), "it is back")
+    launched.says("left")
+    wait_for(lambda: _stands(launched, ALL[:1]), "it is back")
 
 
 def test_a_tree_stays_confined_when_its_keeper_is_killed_and_can_be_let_go(
-    launcher: LauncherProcess,
+    launcher: LauncherHarness,
 ) -> None:
-    attempt = launcher.start("1.1", THREADS)
-    attempt.says("up")
-    attempt.call("confine", ALL[:1])
-    wait_for(lambda: _stands(attempt, ALL[:1]), "it is confined")
-    attempt.kill_keeper()
+    launched = launcher.start("1.1", THREADS)
+    launched.says("up")
+    launched.call("confine", ALL[:1])
+    wait_for(lambda: _stands(launched, ALL[:1]), "it is confined")
+    launched.kill_keeper()
     (launcher.work / "more").touch()
-    attempt.says("more")
-    assert _stands(attempt, ALL[:1])
-    attempt.call("confine", ALL)
-    wait_for(lambda: _stands(attempt, ALL), "it has all of them again")
+    launched.says("more")
+    assert _stands(launched, ALL[:1])
+    launched.call("confine", ALL)
+    wait_for(lambda: _stands(launched, ALL), "it has all of them again")
 
 
-def test_a_keeper_tells_how_many_processors_its_tree_keeps_busy(launcher: LauncherProcess) -> None:
+def test_a_keeper_tells_how_many_processors_its_tree_keeps_busy(launcher: LauncherHarness) -> None:
     """The work of children that have ended counts, too."""
     code = (
         "import os, subprocess, sys, time\n"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from sublet.keeper.cgroup import Cgroup
-from support.launcher_process import LauncherProcess
+from support.launcher_harness import LauncherHarness
 from support.sandbox import wait_for
 
 
 def test_a_program_that_exits_0_with_living_children_takes_them_along(
-    launcher: LauncherProcess,
+    launcher: LauncherHarness,
 ) -> None:
     """Its own exit code stands."""
     code = (
@@ -20,13 +20,13 @@ def test_a_program_that_exits_0_with_living_children_takes_them_along(
         "subprocess.Popen(['sleep', '1000'])\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     )
-    attempt = launcher.start("1.1", code)
-    ended = attempt.ended()
-    assert (ended["status"], ended["stopped"]) == (0, "")
-    wait_for(lambda: not attempt.members(), "its tree is gone")
+    launched = launcher.start("1.1", code)
+    ending = launched.ended()
+    assert (ending["status"], ending["stopped"]) == (0, "")
+    wait_for(lambda: not launched.members(), "its tree is gone")
 
 
-def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(launcher: LauncherProcess) -> None:
+def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(launcher: LauncherHarness) -> None:
     code = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -36,15 +36,15 @@ def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(launcher: Launc
         "print('up', flush=True)\n"
         "time.sleep(1000)\n"
     )
-    attempt = launcher.start("1.1", code)
-    attempt.says("up")
-    attempt.call("stop", "preempted", 0.2)
-    ended = attempt.ended()
-    assert (os.WTERMSIG(ended["status"]), ended["stopped"]) == (signal.SIGKILL, "preempted")
-    wait_for(lambda: not attempt.members(), "its tree is gone")
+    launched = launcher.start("1.1", code)
+    launched.says("up")
+    launched.call("stop", "preempted", 0.2)
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (signal.SIGKILL, "preempted")
+    wait_for(lambda: not launched.members(), "its tree is gone")
 
 
-def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(launcher: LauncherProcess) -> None:
+def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(launcher: LauncherHarness) -> None:
     """The broker ends what ignores SIGTERM, and the reason stays."""
     code = (
         "import signal, time\n"
@@ -52,48 +52,48 @@ def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(launcher: Launche
         "print('up', flush=True)\n"
         "while True: time.sleep(1)\n"
     )
-    attempt = launcher.start("1.1", code)
-    attempt.says("up")
-    attempt.call("stop", "cancelled", 8.0)
-    attempt.says("heard")
-    attempt.kill_keeper()
-    ended = attempt.ended()
-    assert (os.WTERMSIG(ended["status"]), ended["stopped"]) == (signal.SIGKILL, "cancelled")
+    launched = launcher.start("1.1", code)
+    launched.says("up")
+    launched.call("stop", "cancelled", 8.0)
+    launched.says("heard")
+    launched.kill_keeper()
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (signal.SIGKILL, "cancelled")
 
 
-def test_a_keeper_that_is_told_to_end_takes_its_tree_along(launcher: LauncherProcess) -> None:
-    attempt = launcher.start("1.1", "import time; print('up', flush=True); time.sleep(1000)")
-    attempt.says("up")
-    os.kill(attempt.keeper, signal.SIGTERM)
-    ended = attempt.ended()
-    assert (os.WTERMSIG(ended["status"]), ended["stopped"]) == (
+def test_a_keeper_that_is_told_to_end_takes_its_tree_along(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", "import time; print('up', flush=True); time.sleep(1000)")
+    launched.says("up")
+    os.kill(launched.keeper, signal.SIGTERM)
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (
         signal.SIGTERM,
         "its keeper was told to",
     )
     # It has reported that, and ends itself a moment later.
-    assert set(attempt.members()) <= {attempt.keeper}
-    wait_for(lambda: not attempt.members(), "the keeper has gone too")
+    assert set(launched.members()) <= {launched.keeper}
+    wait_for(lambda: not launched.members(), "the keeper has gone too")
 
 
-def test_no_control_group_stays_behind(launcher: LauncherProcess) -> None:
+def test_no_control_group_stays_behind(launcher: LauncherHarness) -> None:
     """Neither of a tree that ended, nor of one whose keeper was killed."""
-    attempt = launcher.start("1.1", "import time; time.sleep(1000)")
+    launched = launcher.start("1.1", "import time; time.sleep(1000)")
     group = Cgroup.make("probe-of-a-test")
     if group is None:
         pytest.skip("this user may make no control group (version 2)")
     base = Path(group.path).parent
     group.close()
-    assert list(base.glob(f"sublet-{attempt.keeper}-*"))
+    assert list(base.glob(f"sublet-{launched.keeper}-*"))
     other = launcher.start("2.1", "")
     other.ended()
-    attempt.kill_keeper()
-    attempt.call("stop", "cancelled", 1.0)
-    attempt.ended()
-    for keeper in (attempt.keeper, other.keeper):
+    launched.kill_keeper()
+    launched.call("stop", "cancelled", 1.0)
+    launched.ended()
+    for keeper in (launched.keeper, other.keeper):
         wait_for(lambda: not list(base.glob(f"sublet-{keeper}-*")), "the groups have gone")  # noqa: B023
 
 
-def test_a_fork_bomb_is_held_where_a_control_group_can(launcher: LauncherProcess) -> None:
+def test_a_fork_bomb_is_held_where_a_control_group_can(launcher: LauncherHarness) -> None:
     group = Cgroup.make("probe-of-a-test")
     if group is None:
         pytest.skip("this user may make no control group (version 2)")
@@ -108,8 +108,8 @@ def test_a_fork_bomb_is_held_where_a_control_group_can(launcher: LauncherProcess
         "        if os.fork() == 0: time.sleep(1000)\n"
         "    except BlockingIOError: print('held', flush=True); sys.exit(9)\n"
     )
-    attempt = launcher.start("1.1", code, pids=50)
-    assert os.waitstatus_to_exitcode(attempt.ended()["status"]) == 9
+    launched = launcher.start("1.1", code, pids=50)
+    assert os.waitstatus_to_exitcode(launched.ended()["status"]) == 9
 
 
 def test_the_bound_on_processes_is_written_where_the_kernel_reads_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sublet.keeper import process_tree, scheduling
-from support.launcher_process import Attempt, LauncherProcess
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
 
 THREADS = """
@@ -27,15 +27,15 @@ sleep()
 """
 
 
-def _policies(attempt: Attempt) -> set[int]:
-    members = [pid for pid in attempt.members() if pid != attempt.keeper]
+def _policies(launched: LaunchedAttempt) -> set[int]:
+    members = [pid for pid in launched.members() if pid != launched.keeper]
     return {
         os.sched_getscheduler(thread) for pid in members for thread in process_tree.threads(pid)
     }
 
 
-def _weights(attempt: Attempt) -> set[str]:
-    members = [pid for pid in attempt.members() if pid != attempt.keeper]
+def _weights(launched: LaunchedAttempt) -> set[str]:
+    members = [pid for pid in launched.members() if pid != launched.keeper]
     return {Path(f"/proc/{pid}/autogroup").read_text().split()[-1] for pid in members}
 
 
@@ -44,28 +44,28 @@ def _has_autogroups() -> bool:
     return path.exists() and path.read_text().strip() == "1"
 
 
-def _is_low(attempt: Attempt) -> Callable[[], bool]:
+def _is_low(launched: LaunchedAttempt) -> Callable[[], bool]:
     def low() -> bool:
-        weights = _weights(attempt) if _has_autogroups() else {"19"}
-        return _policies(attempt) == {os.SCHED_IDLE} and weights == {"19"}
+        weights = _weights(launched) if _has_autogroups() else {"19"}
+        return _policies(launched) == {os.SCHED_IDLE} and weights == {"19"}
 
     return low
 
 
-def test_an_opportunistic_program_begins_so_with_all_it_starts(launcher: LauncherProcess) -> None:
+def test_an_opportunistic_program_begins_so_with_all_it_starts(launcher: LauncherHarness) -> None:
     """Its keeper, which has to be quick, is not in that class."""
-    attempt = launcher.start("1.1", THREADS, service="opportunistic")
-    attempt.says("up")
-    assert _policies(attempt) == {os.SCHED_IDLE}
-    wait_for(_is_low(attempt), "the sessions it made have a low weight")
+    launched = launcher.start("1.1", THREADS, service="opportunistic")
+    launched.says("up")
+    assert _policies(launched) == {os.SCHED_IDLE}
+    wait_for(_is_low(launched), "the sessions it made have a low weight")
     (launcher.work / "more").touch()
-    attempt.says("more")
-    wait_for(_is_low(attempt), "so have those that came later")
-    assert os.sched_getscheduler(attempt.keeper) == os.SCHED_OTHER
+    launched.says("more")
+    wait_for(_is_low(launched), "so have those that came later")
+    assert os.sched_getscheduler(launched.keeper) == os.SCHED_OTHER
 
 
 def test_a_thread_that_resets_its_class_for_children_does_not_free_them(
-    launcher: LauncherProcess,
+    launcher: LauncherHarness,
 ) -> None:
     code = (
         "import os, time\n"
@@ -74,26 +74,26 @@ def test_a_thread_that_resets_its_class_for_children_does_not_free_them(
         "print('up', os.sched_getscheduler(0), flush=True)\n"
         "time.sleep(1000)\n"
     )
-    attempt = launcher.start("1.1", code, service="opportunistic")
-    attempt.says("up")
+    launched = launcher.start("1.1", code, service="opportunistic")
+    launched.says("up")
 
     def all_idle() -> bool:
-        kinds = {policy & ~os.SCHED_RESET_ON_FORK for policy in _policies(attempt)}
-        return kinds == {os.SCHED_IDLE} and len(attempt.members()) == 3
+        kinds = {policy & ~os.SCHED_RESET_ON_FORK for policy in _policies(launched)}
+        return kinds == {os.SCHED_IDLE} and len(launched.members()) == 3
 
     wait_for(all_idle, "the child is idle too")
 
 
 def test_an_opportunistic_program_stays_so_when_its_keeper_is_killed(
-    launcher: LauncherProcess,
+    launcher: LauncherHarness,
 ) -> None:
-    attempt = launcher.start("1.1", THREADS, service="opportunistic")
-    attempt.says("up")
-    attempt.kill_keeper()
-    assert _policies(attempt) == {os.SCHED_IDLE}
+    launched = launcher.start("1.1", THREADS, service="opportunistic")
+    launched.says("up")
+    launched.kill_keeper()
+    assert _policies(launched) == {os.SCHED_IDLE}
     (launcher.work / "more").touch()
-    attempt.says("more")
-    assert _policies(attempt) == {os.SCHED_IDLE}
+    launched.says("more")
+    assert _policies(launched) == {os.SCHED_IDLE}
 
 
 def test_where_the_idle_class_is_refused_nice_takes_its_place(

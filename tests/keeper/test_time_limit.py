@@ -5,7 +5,7 @@ import signal
 
 from sublet.formats import attempt_files
 from sublet.keeper.time_limit import TimeLimit
-from support.launcher_process import LauncherProcess
+from support.launcher_harness import LauncherHarness
 from support.sandbox import wait_for
 
 ENOUGH = 5.0
@@ -26,55 +26,55 @@ while True: time.sleep(1)
 """
 
 
-def test_a_program_over_its_time_is_warned_and_may_save(launcher: LauncherProcess) -> None:
-    attempt = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
-    ended = attempt.ended()
-    assert (os.waitstatus_to_exitcode(ended["status"]), ended["stopped"]) == (5, "time limit")
-    assert b"saved" in attempt.log.read_bytes()
+def test_a_program_over_its_time_is_warned_and_may_save(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
+    ending = launched.ended()
+    assert (os.waitstatus_to_exitcode(ending["status"]), ending["stopped"]) == (5, "time limit")
+    assert b"saved" in launched.log.read_bytes()
 
 
-def test_one_that_does_not_listen_is_killed_with_all_it_started(launcher: LauncherProcess) -> None:
+def test_one_that_does_not_listen_is_killed_with_all_it_started(launcher: LauncherHarness) -> None:
     """Children that went away with setsid, too."""
-    attempt = launcher.start("1.1", DEAF, time=ENOUGH, grace=0.2)
-    ended = attempt.ended()
-    assert (os.WTERMSIG(ended["status"]), ended["stopped"]) == (signal.SIGKILL, "time limit")
-    wait_for(lambda: not attempt.members(), "its tree is gone")
+    launched = launcher.start("1.1", DEAF, time=ENOUGH, grace=0.2)
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (signal.SIGKILL, "time limit")
+    wait_for(lambda: not launched.members(), "its tree is gone")
 
 
-def test_the_limit_holds_while_no_broker_runs(launcher: LauncherProcess) -> None:
-    attempt = launcher.start("1.1", SAVE, time=1.5, grace=60.0)
-    launcher.kill_process()
-    ended = wait_for(
-        lambda: attempt_files.read(attempt.directory, "exit.json"), "there is a record"
+def test_the_limit_holds_while_no_broker_runs(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", SAVE, time=1.5, grace=60.0)
+    launcher.fire()
+    ending = wait_for(
+        lambda: attempt_files.read(launched.directory, "exit.json"), "there is a record"
     )
-    assert ended["stopped"] == "time limit"
-    assert ended["ran"] >= 1.5
+    assert ending["stopped"] == "time limit"
+    assert ending["ran"] >= 1.5
 
 
-def test_the_limit_holds_after_the_keeper_was_killed(launcher: LauncherProcess) -> None:
+def test_the_limit_holds_after_the_keeper_was_killed(launcher: LauncherHarness) -> None:
     """The broker goes on counting."""
-    attempt = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
-    attempt.says("up")
-    attempt.kill_keeper()
-    ended = attempt.ended()
-    assert (os.waitstatus_to_exitcode(ended["status"]), ended["stopped"]) == (5, "time limit")
+    launched = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
+    launched.says("up")
+    launched.kill_keeper()
+    ending = launched.ended()
+    assert (os.waitstatus_to_exitcode(ending["status"]), ending["stopped"]) == (5, "time limit")
 
 
-def test_a_pause_does_not_count(launcher: LauncherProcess) -> None:
+def test_a_pause_does_not_count(launcher: LauncherHarness) -> None:
     """In the pause, more time than the limit goes by."""
-    attempt = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
-    attempt.says("up")
-    attempt.call("pause", True)
-    wait_for(attempt.stands, "it stands")
-    paused = attempt_files.read(attempt.directory, "runtime.json")
+    launched = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
+    launched.says("up")
+    launched.call("pause", True)
+    wait_for(launched.stands, "it stands")
+    paused = attempt_files.read(launched.directory, "runtime.json")
     assert paused is not None
     counter = launcher.start("2.1", f"import time; time.sleep({ENOUGH + 0.5})")
     counter.ended()
-    assert attempt.members()
-    attempt.call("pause", False)
-    ended = attempt.ended()
-    assert ended["stopped"] == "time limit"
-    resumed = attempt_files.read(attempt.directory, "runtime.json")
+    assert launched.members()
+    launched.call("pause", False)
+    ending = launched.ended()
+    assert ending["stopped"] == "time limit"
+    resumed = attempt_files.read(launched.directory, "runtime.json")
     assert resumed is not None
     assert resumed["spent"] == paused["spent"] < ENOUGH
 

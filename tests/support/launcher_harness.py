@@ -3,7 +3,7 @@
     test ──one JSON line per call──▶ process (reactor, launcher) ── keeper ── program
          ◀──one JSON line per report──
 
-The process can be killed and another one started in its place, like a broker.
+That process can be killed and another one put in its place, like a broker.
 """
 
 import io
@@ -33,11 +33,11 @@ TESTS = Path(__file__).parents[1]
 
 
 def mark(root: Path, run: str) -> str:
-    """What tells an attempt's processes apart, also from those of other tests."""
+    """What tells an attempt's processes apart, also from those of other harnesses."""
     return f"{root}-{run}"
 
 
-class LauncherProcess:
+class LauncherHarness:
     """Attempts in one directory. `close` ends them all."""
 
     def __init__(self, root: Path) -> None:
@@ -47,18 +47,14 @@ class LauncherProcess:
         self.work = root / "work"
         for directory in (self.runs, self.logs, self.work):
             directory.mkdir()
-        self.start_process()
+        self.hire()
 
-    def start_process(self) -> None:
-        """Start the process of the launcher."""
+    def hire(self) -> None:
+        """Start the process with the launcher."""
         path = [str(TESTS), *sys.path]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "support.launcher_process", self.root],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path),
-                "SUBLET_TEST_LAUNCHER": str(self.root),
-            },
+            [sys.executable, "-m", "support.launcher_harness", self.root],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "SUBLET_SHOP": str(self.root)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -76,12 +72,12 @@ class LauncherProcess:
         self._listener = threading.Thread(target=listen, daemon=True)
         self._listener.start()
 
-    def kill_process(self) -> None:
+    def fire(self) -> None:
         """Kill that process, as a broker may be killed."""
         self.process.kill()
-        self._clean_up()
+        self._part()
 
-    def _clean_up(self) -> None:
+    def _part(self) -> None:
         self.process.wait()
         self._listener.join()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -94,7 +90,7 @@ class LauncherProcess:
         self.process.stdin.write(json.dumps([name, *args]) + "\n")
         self.process.stdin.flush()
 
-    def start(self, run: str, code: str, split: bool = False, **spec: Any) -> "Attempt":
+    def start(self, run: str, code: str, split: bool = False, **spec: Any) -> "LaunchedAttempt":
         """Run Python code as an attempt, and wait until its keeper has said that it runs."""
         argv = [sys.executable, "-c", code]
         limit = spec.pop("limit", output_files.LIMIT)
@@ -104,8 +100,8 @@ class LauncherProcess:
             "cwd": str(self.work),
             "environ": {
                 **os.environ,
-                "TEST_MARK": mark(self.root, run),
-                "SUBLET_TEST_LAUNCHER": str(self.root),
+                "SHOP_MARK": mark(self.root, run),
+                "SUBLET_SHOP": str(self.root),
             },
             "notes": [],
             "umask": 0o077,
@@ -118,23 +114,23 @@ class LauncherProcess:
             **spec,
         }
         self.call("start", run, whole, split)
-        report = self.await_report("started", run)
-        return Attempt(self, run, report["worker"], report["keeper"])
+        ending = self.await_report("started", run)
+        return LaunchedAttempt(self, run, ending["worker"], ending["keeper"])
 
     def await_report(self, event: str, run: str) -> dict[str, Any]:
         """The next such report; those on the way to it are remembered in `heard`."""
         while True:
             try:
-                report = self.reports.get(timeout=PATIENCE)
+                ending = self.reports.get(timeout=PATIENCE)
             except queue.Empty:
                 raise AssertionError(f"no {event} of {run}; heard {self.heard}") from None
-            self.heard.append(report)
-            if report["event"] == event and report["run"] == run:
-                return report
+            self.heard.append(ending)
+            if ending["event"] == event and ending["run"] == run:
+                return ending
 
     def living(self) -> list[int]:
-        """The processes that were started from here, without that of the launcher."""
-        mark = f"SUBLET_TEST_LAUNCHER={self.root}".encode() + b"\0"
+        """The processes that were started from here, without the launcher's own."""
+        mark = f"SUBLET_SHOP={self.root}".encode() + b"\0"
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and process_tree.start_time(int(entry.name)) is not None:
@@ -148,7 +144,7 @@ class LauncherProcess:
     def close(self) -> None:
         """End everything."""
         if self.process.returncode is None:
-            self.kill_process()
+            self.fire()
         wait_for(self._emptied, "no process is left")
 
     def _emptied(self) -> bool:
@@ -158,10 +154,10 @@ class LauncherProcess:
         return not left
 
 
-class Attempt:
+class LaunchedAttempt:
     """One attempt, as a test sees it."""
 
-    def __init__(self, launcher: LauncherProcess, run: str, worker: int, keeper: int) -> None:
+    def __init__(self, launcher: LauncherHarness, run: str, worker: int, keeper: int) -> None:
         self.launcher = launcher
         self.run = run
         self.worker = worker
@@ -217,7 +213,7 @@ class Attempt:
         wait_for(lambda: process_tree.start_time(self.keeper) is None, "the keeper is dead")
 
 
-class _Reports:
+class _PrintedReports:
     """The reports of a launcher, as lines."""
 
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
@@ -241,11 +237,11 @@ def _say(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """In the process of the launcher."""
+    """The process with the launcher."""
     root = Path(sys.argv[1])
     subreaper.adopt_orphans()
     reactor = Reactor()
-    launcher = Launcher(reactor, root / "runs", root / "log", _Reports())
+    launcher = Launcher(reactor, root / "runs", root / "log", _PrintedReports())
     reading = subreaper.wake_on(signal.SIGCHLD).reading
 
     def children() -> None:
@@ -281,9 +277,9 @@ def main() -> None:
 
 
 @pytest.fixture
-def launcher(real_processes: None, tmp_path: Path) -> Iterator[LauncherProcess]:
+def launcher(real_processes: None, tmp_path: Path) -> Iterator[LauncherHarness]:
     """A launcher in a process of its own."""
-    made = LauncherProcess(tmp_path)
+    made = LauncherHarness(tmp_path)
     yield made
     made.close()
 
@@ -294,7 +290,7 @@ def any_launcher(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[LauncherProcess]:
+) -> Iterator[LauncherHarness]:
     """The same, in both ways in which a tree can be held together."""
     if request.param == "without one":
         monkeypatch.setenv("SUBLET_NO_CGROUP", "1")
@@ -302,7 +298,7 @@ def any_launcher(
         pytest.skip("this user may make no control group (version 2)")
     else:
         group.close()
-    made = LauncherProcess(tmp_path)
+    made = LauncherHarness(tmp_path)
     yield made
     made.close()
 
