@@ -424,4 +424,4 @@ def by_job(queue: Queue) -> dict[int, Candidate]:
 
 
 Line.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestLine = Line.TestCase
+TestLine = pytest.mark.slow(Line.TestCase)
