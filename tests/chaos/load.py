@@ -35,6 +35,7 @@ class Load:
         """Answers that no fault excuses."""
         self.server: Server | None = None
         self.servers = 0
+        self._server_began = 0.0
         self._models = models
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -215,6 +216,7 @@ class Load:
                 return
             self._note_end(self.server, "it served")
             self.server = None
+        self._server_began = time.monotonic()
         fresh = Server(
             self.sandbox, str(self._models), "--memory", "256MiB", "--frontends", "2", ready=False
         )
@@ -233,8 +235,9 @@ class Load:
             server.close()
         except AssertionError as wrong:
             self.wrong.append(f"a server that ended while {when}: {str(wrong)[-_TAIL:]}")
-        process, said, now = server.process, "".join(server.errors)[-_TAIL:], time.monotonic()
-        self.asked.append(Asked("serve", when, 0, process.pid, process.returncode, said, now, now))
+        process, said = server.process, "".join(server.errors)[-_TAIL:]
+        times = self._server_began, time.monotonic()
+        self.asked.append(Asked("serve", when, 0, process.pid, process.returncode, said, *times))
 
     def _rest(self, dice: random.Random) -> None:
         server = self.server

@@ -164,7 +164,9 @@ class Broker:
         self.control.ending = True
 
     def close(self) -> None:
-        """End the backend's warm processes and the ledger; workers and keepers go on."""
+        """End the backend's warm processes and the ledger; workers and keepers go on. What killed
+        ones have left goes."""
+        self.backend.sweep({job.attempt_id for job in self.state.jobs()})
         self.backend.close()
         self.work.ledger.close()
 

@@ -1,11 +1,14 @@
 """What is said of an engine's end, and whether what it ran may be why."""
 
+import asyncio
 import signal
 
 import pytest
 
 from sublet.domain.job import Cause, Outcome
+from sublet.engine.flight_recorder import FlightRecorder
 from sublet.serving.control import engine_life
+from sublet.wire.messages import Ended
 
 RUNNING = [("a", 1)]
 
@@ -48,6 +51,24 @@ def test_a_kill_that_was_not_the_kernels_has_no_suspects() -> None:
     end = judged("signalled", 137, before=4, after=4)
     assert not end.own
     assert end.text([], []) == "The engine was killed (signal 9) by somebody."
+
+
+@pytest.mark.parametrize(("code", "blamed"), [(134, [("a", 1)]), (137, []), (143, [])])
+def test_a_model_that_was_being_loaded_is_suspected_of_ends_of_the_engines_own(
+    code: int, blamed: list[tuple[str, int]]
+) -> None:
+    recorder = FlightRecorder()
+
+    async def ended() -> engine_life.EngineLife:
+        life = engine_life.EngineLife(recorder)
+        life.hear({"event": "loading", "model": "a", "version": 1})
+        life.end(Ended(1, Outcome("signalled", code), None, "warm", 1))
+        return life
+
+    life = asyncio.run(ended())
+    recorder.close()
+    assert "while it loaded a 1" in life.cause
+    assert list(life.loading) == blamed
 
 
 def test_where_the_kernel_does_not_count_it_is_only_said_to_be_possible() -> None:

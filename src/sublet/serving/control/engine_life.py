@@ -65,6 +65,7 @@ class EngineLife:
 
     @property
     def loading(self) -> tuple[Key, ...]:
+        """What it loads; at its end nothing, if somebody else ended it."""
         return tuple(self._loading)
 
     def number(self, key: Key) -> int:
@@ -94,6 +95,8 @@ class EngineLife:
                 found = tuple(key for key, n in self._numbers.items() if n in ran)
                 self.running = tuple(sorted(self._hung)) or found
             self.cause = end.text(self._loading, self.running)
+            if not end.own:
+                self._loading.clear()
         self.ended.set()
 
 
