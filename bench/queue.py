@@ -184,7 +184,7 @@ def _plans(home: Sandbox, count: int) -> tuple[float, list[float], list[float], 
             broker.queue.touch(waiting[number * 7919 % len(waiting)])
             one.append(_timed(broker))
         for _ in range(max(5, count // 10)):
-            broker.queue.touch_all()
+            broker.work.touch_waiting()
             whole.append(_timed(broker))
         job = broker.state[waiting[0]]
         outcome = Outcome("exited", 0, peak=MiB, system_peak=8 * MiB)

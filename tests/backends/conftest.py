@@ -1,5 +1,5 @@
 """A launcher in a process of its own, for the tests of keepers."""
 
-from support.workshop import any_shop, shop
+from support.launcher_harness import any_launcher, launcher
 
-__all__ = ["any_shop", "shop"]
+__all__ = ["any_launcher", "launcher"]

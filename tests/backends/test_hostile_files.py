@@ -13,8 +13,8 @@ import pytest
 from sublet.backends.local.endings import read_ending
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
-from support.workshop import Shift, Workshop
 
 WAIT = """
 import os, sys, time
@@ -55,65 +55,67 @@ def _write(path: Path, what: str) -> None:
 STRANGE = [*FORGED, "not JSON", "nested", "huge", "a directory", "a pipe", "a loop of links"]
 
 
-def _end(shift: Shift) -> int:
+def _end(launched: LaunchedAttempt) -> int:
     """Let it end; its own exit code."""
-    (shift.shop.work / "go").touch()
-    return os.waitstatus_to_exitcode(shift.ended()["status"])
+    (launched.launcher.work / "go").touch()
+    return os.waitstatus_to_exitcode(launched.ended()["status"])
 
 
 @pytest.mark.parametrize("what", STRANGE)
-def test_no_exit_record_ends_a_program_that_runs(shop: Workshop, what: str) -> None:
+def test_no_exit_record_ends_a_program_that_runs(launcher: LauncherHarness, what: str) -> None:
     """Not for the broker that comes next, and not when the keeper is killed."""
-    shift = shop.start("1.1", WAIT)
-    shift.says("up")
-    _write(Path(shift.directory) / "exit.json", what)
-    shop.fire()
-    shop.hire()
-    shop.call("adopt", "1.1", shift.keeper, shift.worker)
-    shift.call("pause", True)
-    wait_for(shift.stands, "it hears of its keeper")
-    shift.call("pause", False)
-    shift.kill_keeper()
-    shift.call("pause", True)
-    wait_for(shift.stands, "it hears of its broker")
-    shift.call("pause", False)
-    assert process_tree.start_time(shift.worker) is not None
-    assert _end(shift) == 7 if what != "an end" else _end(shift) in (0, 7)
+    launched = launcher.start("1.1", WAIT)
+    launched.says("up")
+    _write(Path(launched.directory) / "exit.json", what)
+    launcher.fire()
+    launcher.hire()
+    launcher.call("adopt", "1.1", launched.keeper, launched.worker)
+    launched.call("pause", True)
+    wait_for(launched.stands, "it hears of its keeper")
+    launched.call("pause", False)
+    launched.kill_keeper()
+    launched.call("pause", True)
+    wait_for(launched.stands, "it hears of its broker")
+    launched.call("pause", False)
+    assert process_tree.start_time(launched.worker) is not None
+    assert _end(launched) == 7 if what != "an end" else _end(launched) in (0, 7)
 
 
 @pytest.mark.parametrize(
     "name", ["worker.json", "claim", "spec.json", "runtime.json", "reaped.json"]
 )
 @pytest.mark.parametrize("what", ["an end", "lists", "a pipe"])
-def test_no_other_record_harms_a_broker(shop: Workshop, name: str, what: str) -> None:
+def test_no_other_record_harms_a_broker(launcher: LauncherHarness, name: str, what: str) -> None:
     """It knows keeper and worker from its ledger."""
-    shift = shop.start("1.1", WAIT)
-    shift.says("up")
-    shop.fire()
-    path = Path(shift.directory) / name
+    launched = launcher.start("1.1", WAIT)
+    launched.says("up")
+    launcher.fire()
+    path = Path(launched.directory) / name
     path.unlink(missing_ok=True)
     _write(path, what)
-    shift.kill_keeper()
-    shop.hire()
-    shop.call("adopt", "1.1", shift.keeper, shift.worker)
-    shift.call("pause", True)
-    wait_for(lambda: process_tree.stands(shift.worker) or shift.frozen(), "it stands")
-    shift.call("pause", False)
-    assert _end(shift) == 7
+    launched.kill_keeper()
+    launcher.hire()
+    launcher.call("adopt", "1.1", launched.keeper, launched.worker)
+    launched.call("pause", True)
+    wait_for(lambda: process_tree.stands(launched.worker) or launched.frozen(), "it stands")
+    launched.call("pause", False)
+    assert _end(launched) == 7
 
 
-def test_a_program_that_removes_its_directory_is_not_started_again(shop: Workshop) -> None:
+def test_a_program_that_removes_its_directory_is_not_started_again(
+    launcher: LauncherHarness,
+) -> None:
     """Neither is its lease taken from it while it runs."""
-    directory = shop.runs / "1.1"
-    shift = shop.start("1.1", f"import shutil\nshutil.rmtree({str(directory)!r})\n" + WAIT)
-    shift.says("up")
-    shop.fire()
-    shop.hire()
-    shop.call("adopt", "1.1", shift.keeper, shift.worker)
-    (shop.work / "go").touch()
-    told = shift.ended()
-    assert told["status"] is None  # It has taken the place where its code would be.
-    assert "never ran" not in [one["event"] for one in shop.heard]
+    directory = launcher.runs / "1.1"
+    launched = launcher.start("1.1", f"import shutil\nshutil.rmtree({str(directory)!r})\n" + WAIT)
+    launched.says("up")
+    launcher.fire()
+    launcher.hire()
+    launcher.call("adopt", "1.1", launched.keeper, launched.worker)
+    (launcher.work / "go").touch()
+    ending = launched.ended()
+    assert ending["status"] is None  # It has taken the place where its code would be.
+    assert "never ran" not in [one["event"] for one in launcher.heard]
 
 
 def _packets() -> list[bytes]:
@@ -157,28 +159,28 @@ def _connect(directory: str) -> socket.socket:
     return sock
 
 
-def test_packets_that_make_no_sense_do_not_harm_a_keeper(shop: Workshop) -> None:
+def test_packets_that_make_no_sense_do_not_harm_a_keeper(launcher: LauncherHarness) -> None:
     """Nor do descriptors that come with them: they are closed."""
-    shift = shop.start("1.1", WAIT)
-    shift.says("up")
-    before = len(os.listdir(f"/proc/{shift.keeper}/fd"))
+    launched = launcher.start("1.1", WAIT)
+    launched.says("up")
+    before = len(os.listdir(f"/proc/{launched.keeper}/fd"))
     null = os.open(os.devnull, os.O_RDONLY)
     beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 7))]
     for packet in _packets():
-        with contextlib.closing(_connect(shift.directory)) as sock:
+        with contextlib.closing(_connect(launched.directory)) as sock:
             sock.sendmsg([packet], beside)
             sock.send(packet)
     os.close(null)
-    with contextlib.closing(_connect(shift.directory)) as sock:
+    with contextlib.closing(_connect(launched.directory)) as sock:
         # It hears one after the other, so it has heard them all when it stands.
         sock.send(b'{"pause": true}')
-        wait_for(shift.stands, "it stands")
+        wait_for(launched.stands, "it stands")
         sock.send(b'{"pause": false}')
-    wait_for(lambda: len(os.listdir(f"/proc/{shift.keeper}/fd")) <= before, "all are closed")
-    assert _end(shift) == 7
+    wait_for(lambda: len(os.listdir(f"/proc/{launched.keeper}/fd")) <= before, "all are closed")
+    assert _end(launched) == 7
 
 
-def test_a_program_cannot_command_its_keeper(shop: Workshop) -> None:
+def test_a_program_cannot_command_its_keeper(launcher: LauncherHarness) -> None:
     """It may ask for a broker, and for nothing else."""
     code = (
         "import os, socket\n"
@@ -188,19 +190,19 @@ def test_a_program_cannot_command_its_keeper(shop: Workshop) -> None:
         "os.chdir(os.environ['WORK'])\n"
         'sock.send(b\'{"stop": 0.0, "why": "preempted"}\')\n'
     )
-    environ = {**os.environ, "ATTEMPT": str(shop.runs / "1.1"), "WORK": str(shop.work)}
-    environ |= {"SUBLET_SHOP": str(shop.root)}
-    shift = shop.start("1.1", code + WAIT, environ=environ)
-    shift.says("up")
-    shift.call("pause", True)
-    wait_for(shift.stands, "its keeper has heard what came before")
-    shift.call("pause", False)
-    (shop.work / "go").touch()
-    told = shift.ended()
-    assert (os.waitstatus_to_exitcode(told["status"]), told["stopped"]) == (7, "")
+    environ = {**os.environ, "ATTEMPT": str(launcher.runs / "1.1"), "WORK": str(launcher.work)}
+    environ |= {"SUBLET_SHOP": str(launcher.root)}
+    launched = launcher.start("1.1", code + WAIT, environ=environ)
+    launched.says("up")
+    launched.call("pause", True)
+    wait_for(launched.stands, "its keeper has heard what came before")
+    launched.call("pause", False)
+    (launcher.work / "go").touch()
+    ending = launched.ended()
+    assert (os.waitstatus_to_exitcode(ending["status"]), ending["stopped"]) == (7, "")
 
 
-def test_who_listens_in_the_place_of_a_keeper_is_not_believed(shop: Workshop) -> None:
+def test_who_listens_in_the_place_of_a_keeper_is_not_believed(launcher: LauncherHarness) -> None:
     """It says that the program has ended."""
     code = (
         "import os, socket, threading\n"
@@ -219,15 +221,15 @@ def test_who_listens_in_the_place_of_a_keeper_is_not_believed(shop: Workshop) ->
         "        except OSError: pass\n"
         "threading.Thread(target=lie, daemon=True).start()\n"
     )
-    environ = {**os.environ, "ATTEMPT": str(shop.runs / "1.1"), "WORK": str(shop.work)}
-    environ |= {"SUBLET_SHOP": str(shop.root)}
-    shift = shop.start("1.1", code + WAIT, environ=environ)
-    shift.says("up")
-    shop.fire()
-    shop.hire()
-    shop.call("adopt", "1.1", shift.keeper, shift.worker)
-    shift.says("asked")
-    assert _end(shift) == 7
+    environ = {**os.environ, "ATTEMPT": str(launcher.runs / "1.1"), "WORK": str(launcher.work)}
+    environ |= {"SUBLET_SHOP": str(launcher.root)}
+    launched = launcher.start("1.1", code + WAIT, environ=environ)
+    launched.says("up")
+    launcher.fire()
+    launcher.hire()
+    launcher.call("adopt", "1.1", launched.keeper, launched.worker)
+    launched.says("asked")
+    assert _end(launched) == 7
 
 
 @pytest.mark.parametrize("what", ["no status", "a status of another type", "no object"])

@@ -18,7 +18,7 @@ from sublet.reactor import Reactor
 RUN = "7.1"
 
 
-class House:
+class Harness:
     """Lodgers, and what they report."""
 
     def __init__(self, runs: Path) -> None:
@@ -60,8 +60,8 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path)
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    made = Harness(tmp_path)
     yield made
     made.in_process_leases.close()
     made.reactor.close()
@@ -81,54 +81,54 @@ def identity(process: "subprocess.Popen[bytes]") -> Process:
 
 
 def test_a_lease_that_is_taken_holds_until_the_process_ends(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.in_process_leases.offer(RUN, b"{}", identity(process))
-    assert house.takes()
-    house.in_process_leases.settle(RUN)
-    assert house.heard == ["started"]
-    assert house.pids == [process.pid]
-    house.in_process_leases.settle(RUN)
-    assert house.heard == ["started"]
+    harness.in_process_leases.offer(RUN, b"{}", identity(process))
+    assert harness.takes()
+    harness.in_process_leases.settle(RUN)
+    assert harness.heard == ["started"]
+    assert harness.pids == [process.pid]
+    harness.in_process_leases.settle(RUN)
+    assert harness.heard == ["started"]
     process.kill()
-    assert house.hear(2) == ["started", "ended"]
-    assert house.ending is not None
-    assert (house.ending.status, house.ending.note) == (None, "it ended without a word")
-    assert house.ending.system_peak
+    assert harness.hear(2) == ["started", "ended"]
+    assert harness.ending is not None
+    assert (harness.ending.status, harness.ending.note) == (None, "it ended without a word")
+    assert harness.ending.system_peak
 
 
 def test_an_offer_that_is_given_up_cannot_be_taken_any_more(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.in_process_leases.offer(RUN, b"{}", identity(process))
-    house.in_process_leases.settle(RUN)
-    assert house.heard == ["never ran"]
-    assert not house.takes()
+    harness.in_process_leases.offer(RUN, b"{}", identity(process))
+    harness.in_process_leases.settle(RUN)
+    assert harness.heard == ["never ran"]
+    assert not harness.takes()
 
 
 def test_a_process_that_ends_before_it_has_taken_its_lease_never_had_it(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
     """Also one that has ended before it was offered."""
     known = identity(process)
-    house.in_process_leases.offer(RUN, b"{}", known)
+    harness.in_process_leases.offer(RUN, b"{}", known)
     process.kill()
-    assert house.hear(1) == ["never ran"]
+    assert harness.hear(1) == ["never ran"]
     process.wait()
-    house.in_process_leases.offer("8.1", b"{}", known)
-    assert house.hear(2) == ["never ran", "never ran"]
+    harness.in_process_leases.offer("8.1", b"{}", known)
+    assert harness.hear(2) == ["never ran", "never ran"]
 
 
 def test_a_later_broker_finds_what_was_taken_and_gives_up_what_was_not(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.in_process_leases.offer(RUN, b"{}", identity(process))
-    later = House(Path(house.directory).parent)
-    house.takes()
+    harness.in_process_leases.offer(RUN, b"{}", identity(process))
+    later = Harness(Path(harness.directory).parent)
+    harness.takes()
     later.in_process_leases.adopt(RUN, identity(process), taken=False, rebooted=False)
     assert later.heard == ["started"]
     later.in_process_leases.offer("8.1", b"{}", identity(process))
-    last = House(Path(house.directory).parent)
+    last = Harness(Path(harness.directory).parent)
     last.in_process_leases.adopt("8.1", identity(process), taken=False, rebooted=False)
     last.in_process_leases.adopt("9.1", identity(process), taken=False, rebooted=False)
     assert last.heard == ["never ran", "never ran"]
@@ -137,56 +137,56 @@ def test_a_later_broker_finds_what_was_taken_and_gives_up_what_was_not(
 
 
 def test_a_lease_known_to_be_held_is_not_lost_with_its_directory(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.in_process_leases.adopt(RUN, identity(process), taken=True, rebooted=False)
-    house.in_process_leases.settle(RUN)
-    assert house.heard == []
-    assert house.pids == [process.pid]
+    harness.in_process_leases.adopt(RUN, identity(process), taken=True, rebooted=False)
+    harness.in_process_leases.settle(RUN)
+    assert harness.heard == []
+    assert harness.pids == [process.pid]
     process.kill()
-    assert house.hear(1) == ["ended"]
+    assert harness.hear(1) == ["ended"]
 
 
 def test_another_process_with_the_same_number_is_not_the_lodger(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
     older = Process(process.pid, identity(process).start - 1)
-    house.in_process_leases.adopt(RUN, older, taken=True, rebooted=False)
-    assert house.heard == ["ended"]
+    harness.in_process_leases.adopt(RUN, older, taken=True, rebooted=False)
+    assert harness.heard == ["ended"]
 
 
 def test_after_a_restart_of_the_machine_nothing_is_held(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
     """Though a process of the same number may have started at the same tick."""
-    house.in_process_leases.adopt(RUN, identity(process), taken=True, rebooted=True)
-    assert house.heard == ["ended"]
-    assert house.ending == Ending(None, note="the machine was restarted")
+    harness.in_process_leases.adopt(RUN, identity(process), taken=True, rebooted=True)
+    assert harness.heard == ["ended"]
+    assert harness.ending == Ending(None, note="the machine was restarted")
 
 
 def test_what_is_given_back_has_ended_though_the_process_goes_on(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
-    house.in_process_leases.offer(RUN, b"{}", identity(process))
-    house.takes()
-    house.in_process_leases.settle(RUN)
-    attempt_files.write(house.directory, "exit.json", {"status": 0, "note": "given back"})
-    house.in_process_leases.settle(RUN)
-    assert house.heard == ["started", "ended"]
-    assert house.ending is not None
-    assert (house.ending.status, house.ending.note) == (0, "given back")
+    harness.in_process_leases.offer(RUN, b"{}", identity(process))
+    harness.takes()
+    harness.in_process_leases.settle(RUN)
+    attempt_files.write(harness.directory, "exit.json", {"status": 0, "note": "given back"})
+    harness.in_process_leases.settle(RUN)
+    assert harness.heard == ["started", "ended"]
+    assert harness.ending is not None
+    assert (harness.ending.status, harness.ending.note) == (0, "given back")
 
 
 def test_a_full_table_of_descriptors_is_no_exit(
-    house: House, process: "subprocess.Popen[bytes]"
+    harness: Harness, process: "subprocess.Popen[bytes]"
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     known = identity(process)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
     try:
-        house.in_process_leases.adopt(RUN, known, taken=True, rebooted=False)
+        harness.in_process_leases.adopt(RUN, known, taken=True, rebooted=False)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert house.heard == []
+    assert harness.heard == []
     process.kill()
-    assert house.hear(1) == ["ended"]
+    assert harness.hear(1) == ["ended"]

@@ -13,8 +13,8 @@ from sublet.backends.local.orphan import Orphan
 from sublet.domain.job import Process
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
-from support.workshop import Shift, Workshop
 
 DETACHED = """
 import os, subprocess, sys, time
@@ -31,52 +31,54 @@ sys.exit(7)
 """
 
 
-def _daemon(shift: Shift) -> int:
+def _daemon(launched: LaunchedAttempt) -> int:
     """The process that has detached itself."""
-    shift.says("daemon")
-    lines = shift.log.read_text().splitlines()
+    launched.says("daemon")
+    lines = launched.log.read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("daemon"))
 
 
-def test_a_daemon_with_an_empty_environment_ends_with_its_job(any_shop: Workshop) -> None:
+def test_a_daemon_with_an_empty_environment_ends_with_its_job(
+    any_launcher: LauncherHarness,
+) -> None:
     """Though the keeper that knew it was killed."""
-    shift = any_shop.start("1.1", DETACHED)
-    daemon = _daemon(shift)
+    launched = any_launcher.start("1.1", DETACHED)
+    daemon = _daemon(launched)
     try:
-        shift.kill_keeper()
-        (any_shop.work / "go").touch()
-        assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 7
+        launched.kill_keeper()
+        (any_launcher.work / "go").touch()
+        assert os.waitstatus_to_exitcode(launched.ended()["status"]) == 7
         assert process_tree.start_time(daemon) is None
     finally:
         process_tree.send([daemon], signal.SIGKILL)
 
 
-def test_a_later_broker_finds_the_daemon_too(any_shop: Workshop) -> None:
-    shift = any_shop.start("1.1", DETACHED)
-    daemon = _daemon(shift)
+def test_a_later_broker_finds_the_daemon_too(any_launcher: LauncherHarness) -> None:
+    launched = any_launcher.start("1.1", DETACHED)
+    daemon = _daemon(launched)
     try:
-        shift.kill_keeper()
-        any_shop.fire()
-        any_shop.hire()
-        any_shop.call("adopt", "1.1")
-        any_shop.await_report("started", "1.1")
-        shift.call("stop", "cancelled", 1.0)
-        shift.ended()
+        launched.kill_keeper()
+        any_launcher.fire()
+        any_launcher.hire()
+        any_launcher.call("adopt", "1.1")
+        any_launcher.await_report("started", "1.1")
+        launched.call("stop", "cancelled", 1.0)
+        launched.ended()
         assert process_tree.start_time(daemon) is None
     finally:
         process_tree.send([daemon], signal.SIGKILL)
 
 
-def test_a_control_group_knows_its_tree_without_a_witness(shop: Workshop) -> None:
-    shift = shop.start("1.1", DETACHED)
-    if shift.group() is None:
+def test_a_control_group_knows_its_tree_without_a_witness(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", DETACHED)
+    if launched.group() is None:
         pytest.skip("this user may make no control group (version 2)")
-    daemon = _daemon(shift)
+    daemon = _daemon(launched)
     try:
-        os.kill(shift.witness, signal.SIGKILL)
-        shift.kill_keeper()
-        shift.call("stop", "cancelled", 1.0)
-        shift.ended()
+        os.kill(launched.witness, signal.SIGKILL)
+        launched.kill_keeper()
+        launched.call("stop", "cancelled", 1.0)
+        launched.ended()
         assert process_tree.start_time(daemon) is None
     finally:
         process_tree.send([daemon], signal.SIGKILL)
@@ -142,42 +144,42 @@ sys.exit(7)
 
 @pytest.mark.parametrize("first", ["keeper", "broker"])
 def test_the_exit_code_is_seen_though_broker_and_keeper_are_killed(
-    any_shop: Workshop, first: str
+    any_launcher: LauncherHarness, first: str
 ) -> None:
     """One after the other, in any order; the program ends while nobody else is there."""
-    shop = any_shop
-    shift = shop.start("1.1", WAIT)
-    shift.says("up")
+    launcher = any_launcher
+    launched = launcher.start("1.1", WAIT)
+    launched.says("up")
     if first == "keeper":
-        shift.kill_keeper()
-        shop.fire()
+        launched.kill_keeper()
+        launcher.fire()
     else:
-        shop.fire()
-        shift.kill_keeper()
-    (shop.work / "go").touch()
-    wait_for(lambda: process_tree.start_time(shift.worker) is None, "the program has ended")
-    shop.hire()
-    shop.call("adopt", "1.1")
-    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 7
+        launcher.fire()
+        launched.kill_keeper()
+    (launcher.work / "go").touch()
+    wait_for(lambda: process_tree.start_time(launched.worker) is None, "the program has ended")
+    launcher.hire()
+    launcher.call("adopt", "1.1")
+    assert os.waitstatus_to_exitcode(launched.ended()["status"]) == 7
 
 
-def test_a_signal_that_ends_an_orphan_is_seen(shop: Workshop) -> None:
-    shift = shop.start("1.1", WAIT)
-    shift.says("up")
-    shop.fire()
-    shift.kill_keeper()
-    os.kill(shift.worker, signal.SIGSEGV)
-    wait_for(lambda: process_tree.start_time(shift.worker) is None, "the program has ended")
-    shop.hire()
-    shop.call("adopt", "1.1")
-    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == -signal.SIGSEGV
+def test_a_signal_that_ends_an_orphan_is_seen(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", WAIT)
+    launched.says("up")
+    launcher.fire()
+    launched.kill_keeper()
+    os.kill(launched.worker, signal.SIGSEGV)
+    wait_for(lambda: process_tree.start_time(launched.worker) is None, "the program has ended")
+    launcher.hire()
+    launcher.call("adopt", "1.1")
+    assert os.waitstatus_to_exitcode(launched.ended()["status"]) == -signal.SIGSEGV
 
 
-def test_a_witness_ends_with_its_tree(shop: Workshop) -> None:
+def test_a_witness_ends_with_its_tree(launcher: LauncherHarness) -> None:
     """Whether its keeper ends in order or is killed."""
-    kept, killed = shop.start("1.1", WAIT), shop.start("2.1", WAIT)
+    kept, killed = launcher.start("1.1", WAIT), launcher.start("2.1", WAIT)
     witnesses = [kept.witness, killed.witness]
     killed.kill_keeper()
-    (shop.work / "go").touch()
+    (launcher.work / "go").touch()
     kept.ended()
     wait_for(lambda: not any(map(process_tree.start_time, witnesses)), "both have ended")

@@ -35,7 +35,7 @@ class Recorder:
             raise ZeroDivisionError("another bug")
 
 
-class Hall:
+class Harness:
     """A loop, a desk, and clients."""
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class Hall:
 
 
 @pytest.fixture
-def hall() -> Iterator[Hall]:
-    made = Hall()
+def harness() -> Iterator[Harness]:
+    made = Harness()
     yield made
     made.close()
 
@@ -90,35 +90,37 @@ LONG = messages.Waits("x" * (1 << 20))
 
 
 def test_a_client_that_leaves_with_replies_queued_is_let_go_and_the_loop_goes_on(
-    hall: Hall,
+    harness: Harness,
 ) -> None:
-    leaving, client = hall.client()
-    _, other = hall.client()
+    leaving, client = harness.client()
+    _, other = harness.client()
     leaving.reply(LONG)
     assert leaving.open
     # It has said something that nobody has read yet: now it can be read, written and is broken.
     ask(client, messages.AskStatus())
     client.close()
     ask(other, messages.Down())
-    hall.turn_until(lambda: bool(hall.handler.gone) and messages.Down() in hall.handler.heard)
-    assert hall.handler.gone == [leaving]
+    harness.turn_until(
+        lambda: bool(harness.handler.gone) and messages.Down() in harness.handler.heard
+    )
+    assert harness.handler.gone == [leaving]
     assert not leaving.open
     leaving.reply(messages.Accepted(1))
     leaving.close()
-    assert hall.handler.gone == [leaving]
+    assert harness.handler.gone == [leaving]
 
 
-def test_a_client_that_is_told_something_after_it_left_is_let_go_once(hall: Hall) -> None:
-    connection, client = hall.client()
+def test_a_client_that_is_told_something_after_it_left_is_let_go_once(harness: Harness) -> None:
+    connection, client = harness.client()
     client.close()
     connection.reply(messages.Accepted(1))
     connection.reply(messages.Waits("for room"))
     assert not connection.open
-    assert hall.handler.gone == [connection]
+    assert harness.handler.gone == [connection]
 
 
-def test_replies_wait_for_a_client_that_is_slow_to_read_and_come_in_order(hall: Hall) -> None:
-    connection, client = hall.client()
+def test_replies_wait_for_a_client_that_is_slow_to_read_and_come_in_order(harness: Harness) -> None:
+    connection, client = harness.client()
     connection.reply(LONG)
     connection.reply(messages.Accepted(1))
     client.sock.setblocking(False)
@@ -130,7 +132,7 @@ def test_replies_wait_for_a_client_that_is_slow_to_read_and_come_in_order(hall: 
             read.append(msgspec.msgpack.decode(data, type=messages.Reply))
         return len(read) == 2
 
-    hall.turn_until(has_read_both)
+    harness.turn_until(has_read_both)
     assert read == [LONG, messages.Accepted(1)]
 
 
@@ -145,39 +147,39 @@ def test_replies_wait_for_a_client_that_is_slow_to_read_and_come_in_order(hall: 
         ),
     ],
 )
-def test_who_cannot_be_understood_is_told_so_and_let_go(hall: Hall, said: bytes) -> None:
-    connection, client = hall.client()
+def test_who_cannot_be_understood_is_told_so_and_let_go(harness: Harness, said: bytes) -> None:
+    connection, client = harness.client()
     client.sock.sendall(said)
-    hall.turn_until(lambda: not connection.open)
+    harness.turn_until(lambda: not connection.open)
     (refusal,) = replies(client, 2)
     assert isinstance(refusal, messages.Refused)
-    assert hall.handler.heard == []
-    assert hall.handler.gone == [connection]
+    assert harness.handler.heard == []
+    assert harness.handler.gone == [connection]
 
 
 def test_a_bug_in_dealing_with_one_client_ends_its_connection_and_is_told_to_both(
-    hall: Hall, capfd: pytest.CaptureFixture[str]
+    harness: Harness, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _, other = hall.client()
-    connection, client = hall.client()
-    hall.handler.broken = True
+    _, other = harness.client()
+    connection, client = harness.client()
+    harness.handler.broken = True
     ask(client, messages.AskStatus())
-    hall.turn_until(lambda: not connection.open)
+    harness.turn_until(lambda: not connection.open)
     (refusal,) = replies(client, 2)
     assert isinstance(refusal, messages.Refused)
     assert refusal.kind == "InternalError"
     assert "a bug" in refusal.message
     assert "Traceback" in capfd.readouterr().err
-    hall.handler.broken = False
+    harness.handler.broken = False
     ask(other, messages.Down())
-    hall.turn_until(lambda: messages.Down() in hall.handler.heard)
+    harness.turn_until(lambda: messages.Down() in harness.handler.heard)
 
 
 def test_a_client_that_reads_nothing_is_let_go_before_the_replies_fill_the_memory(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_MOST_UNSENT", 4 << 20)
-    connection, _ = hall.client()
+    connection, _ = harness.client()
     for _ in range(20):
         connection.reply(LONG)
     assert not connection.open
@@ -209,11 +211,11 @@ def test_when_all_places_are_taken_silent_clients_make_room_and_others_are_told(
     for _ in range(2):
         come(asks=True)
     come(asks=True)
-    (told,) = replies(silent, 2)
-    assert isinstance(told, messages.Refused)
-    (told,) = replies(come(asks=False), 2)
-    assert isinstance(told, messages.Refused)
-    assert "as many clients as it can have" in told.message
+    (reply,) = replies(silent, 2)
+    assert isinstance(reply, messages.Refused)
+    (reply,) = replies(come(asks=False), 2)
+    assert isinstance(reply, messages.Refused)
+    assert "as many clients as it can have" in reply.message
     assert len(handler.heard) == 3
     for client in clients:
         client.close()

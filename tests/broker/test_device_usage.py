@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sublet.broker.device_usage import SETTLING, Strangers, UsageSample, capacities, in_use
 from sublet.domain.device import Device, DeviceFacts, Holder
@@ -212,3 +213,13 @@ def test_strangers_that_let_go_for_a_moment_give_no_room_away() -> None:
     assert capacities(busy, [], {}, 0, memory, 0.0)[0].free == 2 * GiB
     assert capacities(idle, [], {}, 0, memory, 1.0)[0].free == 2 * GiB
     assert capacities(idle, [], {}, 0, memory, 2 + SETTLING)[0].free == 8 * GiB
+
+
+def test_a_job_with_leases_on_several_devices_counts_on_each() -> None:
+    other = device("gpu1", 8 * GiB)
+    both = replace(lease("gpu0", GiB), also=(lease("gpu1", 2 * GiB),))
+    found = capacities(
+        {one.id: facts(one) for one in (GPU, other, CPU)}, [job(1, running(both))], {}, 0
+    )
+    charged = {one.device.id: sum(held.charge for held in one.holdings) for one in found}
+    assert charged == {"gpu0": GiB + 128 * MiB, "gpu1": 2 * GiB + 128 * MiB, "cpu": 0}

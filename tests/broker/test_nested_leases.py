@@ -165,16 +165,16 @@ def test_one_that_waits_for_what_its_outer_program_holds_is_given_up_after_a_whi
     """That program may wait for it in turn."""
     holding = [holder(1, 1024), holder(3, 256, within=1)]
     nested_leases = NestedLeases(State([*holding, waiter(2, 1)]), runs)
-    line = WaitQueue([candidate(2, offer(512, "the lease of #1"))])
+    queue = WaitQueue([candidate(2, offer(512, "the lease of #1"))])
     full = tuple(rooms_of(holding, taken={1: 600}).values())
     half = tuple(rooms_of(holding, taken={1: 500}).values())
-    assert list(nested_leases.cramped(full, line, 0.0)) == []
-    assert list(nested_leases.cramped(full, line, PATIENCE - 1)) == []
+    assert list(nested_leases.cramped(full, queue, 0.0)) == []
+    assert list(nested_leases.cramped(full, queue, PATIENCE - 1)) == []
     assert (
-        list(nested_leases.cramped(half, line, PATIENCE)) == []
+        list(nested_leases.cramped(half, queue, PATIENCE)) == []
     )  # It waits for #3, which will end.
-    assert list(nested_leases.cramped(full, line, PATIENCE + 1)) == []
-    ((one, why),) = nested_leases.cramped(full, line, 2 * PATIENCE + 1)
+    assert list(nested_leases.cramped(full, queue, PATIENCE + 1)) == []
+    ((one, why),) = nested_leases.cramped(full, queue, 2 * PATIENCE + 1)
     assert one.id == 2
     assert why == (
         "it needs 512 MiB, and of the 1.0 GiB that #1 holds, that program itself uses 600 MiB"
@@ -189,7 +189,7 @@ class Nesting(RuleBasedStateMachine):
         self.next = 1
         self.holding: dict[int, Job] = {}
         self.waiting: dict[int, Job] = {}
-        self.line = WaitQueue()
+        self.queue = WaitQueue()
         self.used: dict[int, int] = {}
 
     def capacities(self) -> tuple[Capacity, ...]:
@@ -202,7 +202,7 @@ class Nesting(RuleBasedStateMachine):
         where = "cpu" if within is None else f"the lease of #{within}"
         one = job(self.next)
         self.waiting[self.next] = replace(one, spec=replace(one.spec, within=within))
-        self.line.put(candidate(self.next, offer(size, where, grow=grow, beside=128)))
+        self.queue.put(candidate(self.next, offer(size, where, grow=grow, beside=128)))
         self.next += 1
 
     @precondition(lambda self: self.holding)
@@ -218,7 +218,7 @@ class Nesting(RuleBasedStateMachine):
             gone += [n for n, one in self.holding.items() if one.spec.within == number]
             for other in [n for n, one in self.waiting.items() if one.spec.within == number]:
                 del self.waiting[other]
-                self.line.take(other)
+                self.queue.take(other)
         for number in gone:
             del self.holding[number]
             self.used.pop(number, None)
@@ -226,8 +226,8 @@ class Nesting(RuleBasedStateMachine):
     @rule()
     def grant(self) -> None:
         before = self.capacities()
-        made = plan(before, self.line, 0.0)
-        self.line.follow(made, 0.0)
+        made = plan(before, self.queue, 0.0)
+        self.queue.follow(made, 0.0)
         for grant in made.grants:
             one = self.waiting.pop(grant.job)
             held = replace(lease(), ceiling=grant.size.ceiling, charge=grant.charge)

@@ -41,7 +41,7 @@ WELL = Outcome("exited", 0)
 BADLY = Outcome("exited", 3)
 
 
-class Desk:
+class QueueHarness:
     """A queue and all it stands on, without processes or sockets."""
 
     def __init__(self, path: Path) -> None:
@@ -100,9 +100,9 @@ class Desk:
         self.work.decided(one, Granted(number, self.now, self.now, lease()))
         self.happened(WorkerStarted(number, one.attempt, self.now, KEEPER, WORKER, "warm"))
 
-    def end(self, number: int, told: Outcome = WELL, again: Again | None = None) -> None:
+    def end(self, number: int, outcome: Outcome = WELL, again: Again | None = None) -> None:
         attempt = self.state[number].attempt
-        self.happened(AttemptEnded(number, attempt, self.now, told, again, self.now))
+        self.happened(AttemptEnded(number, attempt, self.now, outcome, again, self.now))
 
     def reopen(self, one: Job) -> None:
         self.dependencies.forget(one.id)
@@ -116,8 +116,8 @@ class Desk:
             for number in touched:
                 self.queue.touch(number)
             for one in self.queue.update(self.capacities()):
-                told = Outcome("dependency", 143, message=self.dependencies.hopeless(one))
-                self.happened(Withdrawn(one.id, self.now, told))
+                outcome = Outcome("dependency", 143, message=self.dependencies.hopeless(one))
+                self.happened(Withdrawn(one.id, self.now, outcome))
 
     def held(self) -> dict[int, str]:
         """Why each of those who wait is put off; empty for who is not."""
@@ -135,181 +135,183 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path / "ledger.sqlite")
+def harness(tmp_path: Path) -> QueueHarness:
+    return QueueHarness(tmp_path / "ledger.sqlite")
 
 
-def test_a_job_waits_for_those_it_comes_after_however_they_end(desk: Desk) -> None:
-    desk.submit()
-    desk.submit(after=(1,))
-    assert desk.held() == {1: "", 2: "after #1"}
-    desk.run(1)
-    desk.end(1, BADLY)
-    assert desk.held() == {2: ""}
+def test_a_job_waits_for_those_it_comes_after_however_they_end(harness: QueueHarness) -> None:
+    harness.submit()
+    harness.submit(after=(1,))
+    assert harness.held() == {1: "", 2: "after #1"}
+    harness.run(1)
+    harness.end(1, BADLY)
+    assert harness.held() == {2: ""}
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["written", "not yet written"])
 def test_a_job_that_needs_another_to_end_well_never_starts_after_its_failure(
-    desk: Desk, written: bool
+    harness: QueueHarness, written: bool
 ) -> None:
     """Also when the failure is not on disk yet: plans are made before it is."""
-    desk.submit()
-    desk.submit(after_ok=(1,))
-    desk.submit(after_ok=(2,))
-    desk.settle()
-    desk.work.commit()
-    desk.run(1)
-    desk.end(1, BADLY)
+    harness.submit()
+    harness.submit(after_ok=(1,))
+    harness.submit(after_ok=(2,))
+    harness.settle()
+    harness.work.commit()
+    harness.run(1)
+    harness.end(1, BADLY)
     if written:
-        desk.work.commit()
-    assert desk.held() == {}
-    assert desk.outcome(2).message == "#1 has not ended well (exit code 3)"
-    assert desk.outcome(3).message == "#2 has not ended well (not started)"
+        harness.work.commit()
+    assert harness.held() == {}
+    assert harness.outcome(2).message == "#1 has not ended well (exit code 3)"
+    assert harness.outcome(3).message == "#2 has not ended well (not started)"
 
 
-def test_many_whom_a_job_waits_for_are_counted_not_listed(desk: Desk) -> None:
-    desk.submit(5)
-    desk.submit(after=(1, 2, 3, 4, 5))
-    assert desk.held()[6] == "after #1, #2, #3 and 2 more"
+def test_many_whom_a_job_waits_for_are_counted_not_listed(harness: QueueHarness) -> None:
+    harness.submit(5)
+    harness.submit(after=(1, 2, 3, 4, 5))
+    assert harness.held()[6] == "after #1, #2, #3 and 2 more"
 
 
-def test_an_array_starts_so_many_at_once_in_order(desk: Desk) -> None:
-    desk.submit(4, at_once=2)
-    assert desk.ready() == {1, 2}
-    desk.run(2)
-    assert desk.ready() == {1}
-    desk.run(1)
-    assert desk.ready() == set()
-    assert desk.held()[3] == "2 of its array run at a time"
-    desk.end(2)
-    assert desk.ready() == {3}
+def test_an_array_starts_so_many_at_once_in_order(harness: QueueHarness) -> None:
+    harness.submit(4, at_once=2)
+    assert harness.ready() == {1, 2}
+    harness.run(2)
+    assert harness.ready() == {1}
+    harness.run(1)
+    assert harness.ready() == set()
+    assert harness.held()[3] == "2 of its array run at a time"
+    harness.end(2)
+    assert harness.ready() == {3}
 
 
-def test_the_bound_of_an_array_holds_when_one_of_it_is_done_again(desk: Desk) -> None:
+def test_the_bound_of_an_array_holds_when_one_of_it_is_done_again(harness: QueueHarness) -> None:
     """Also for a broker that starts now and sees them by their numbers."""
-    desk.submit(2, at_once=1)
-    desk.run(1)
-    desk.end(1)
-    desk.settle()
-    done = desk.work.find(1)
+    harness.submit(2, at_once=1)
+    harness.run(1)
+    harness.end(1)
+    harness.settle()
+    done = harness.work.find(1)
     assert done is not None
-    desk.run(2)
-    desk.reopen(done)
-    assert desk.ready() == set()
-    later = desk.fresh()
-    later.update(desk.capacities())
+    harness.run(2)
+    harness.reopen(done)
+    assert harness.ready() == set()
+    later = harness.fresh()
+    later.update(harness.capacities())
     assert [one.held for one in later.wait_queue] == ["1 of its array run at a time"]
-    desk.end(2)
-    assert desk.ready() == {1}
+    harness.end(2)
+    assert harness.ready() == {1}
 
 
-def test_one_that_is_paused_before_it_ran_does_not_stop_its_array(desk: Desk) -> None:
-    desk.submit(3, at_once=1)
-    desk.happened(Held(1, desk.now))
-    assert desk.ready() == {2}
-    desk.happened(Released(1, desk.now, desk.now))
-    assert desk.ready() == {1}
+def test_one_that_is_paused_before_it_ran_does_not_stop_its_array(harness: QueueHarness) -> None:
+    harness.submit(3, at_once=1)
+    harness.happened(Held(1, harness.now))
+    assert harness.ready() == {2}
+    harness.happened(Released(1, harness.now, harness.now))
+    assert harness.ready() == {1}
 
 
-def test_who_is_put_off_after_a_failure_comes_back_when_the_delay_is_over(desk: Desk) -> None:
-    desk.submit()
-    desk.run(1)
-    desk.end(1, BADLY, Again("exit code 3, retry 1 of 3 in 5.0 s", delay=5.0))
-    assert desk.held() == {1: "exit code 3, retry 1 of 3 in 5.0 s"}
-    assert desk.queue.delay(desk.state[1]) == 5.0
-    desk.now += 5.0
-    desk.queue.touch(1)
-    desk.queue.update(desk.capacities())
-    assert desk.held() == {1: ""}
+def test_who_is_put_off_after_a_failure_comes_back_when_the_delay_is_over(
+    harness: QueueHarness,
+) -> None:
+    harness.submit()
+    harness.run(1)
+    harness.end(1, BADLY, Again("exit code 3, retry 1 of 3 in 5.0 s", delay=5.0))
+    assert harness.held() == {1: "exit code 3, retry 1 of 3 in 5.0 s"}
+    assert harness.queue.delay(harness.state[1]) == 5.0
+    harness.now += 5.0
+    harness.queue.touch(1)
+    harness.queue.update(harness.capacities())
+    assert harness.held() == {1: ""}
 
 
-def test_a_delay_of_an_earlier_boot_is_over(desk: Desk) -> None:
-    desk.submit()
-    desk.run(1)
-    desk.end(1, BADLY, Again("exit code 3", delay=5.0))
-    desk.now = 3.0
-    assert desk.held() == {1: ""}
-    (one,) = desk.queue.wait_queue
+def test_a_delay_of_an_earlier_boot_is_over(harness: QueueHarness) -> None:
+    harness.submit()
+    harness.run(1)
+    harness.end(1, BADLY, Again("exit code 3", delay=5.0))
+    harness.now = 3.0
+    assert harness.held() == {1: ""}
+    (one,) = harness.queue.wait_queue
     assert one.since == 3.0
-    desk.now = 2000.0
-    desk.queue.touch(1)
-    desk.queue.update(desk.capacities())
-    (one,) = desk.queue.wait_queue
+    harness.now = 2000.0
+    harness.queue.touch(1)
+    harness.queue.update(harness.capacities())
+    (one,) = harness.queue.wait_queue
     assert one.since == 3.0
 
 
-def test_those_who_wait_for_a_job_wait_again_when_it_is_done_again(desk: Desk) -> None:
-    desk.submit()
-    desk.submit(after_ok=(1,))
-    desk.run(1)
-    desk.end(1)
-    assert desk.ready() == {2}
-    done = desk.work.find(1)
+def test_those_who_wait_for_a_job_wait_again_when_it_is_done_again(harness: QueueHarness) -> None:
+    harness.submit()
+    harness.submit(after_ok=(1,))
+    harness.run(1)
+    harness.end(1)
+    assert harness.ready() == {2}
+    done = harness.work.find(1)
     assert done is not None
-    desk.reopen(done)
-    assert desk.held() == {1: "", 2: "after #1"}
+    harness.reopen(done)
+    assert harness.held() == {1: "", 2: "after #1"}
 
 
 def test_what_is_learned_of_a_program_reaches_all_who_wait_a_slice_at_a_time(
-    desk: Desk,
+    harness: QueueHarness,
 ) -> None:
     """In order: those who may start first are sized first."""
-    desk.submit(250)
-    desk.settle()
-    while desk.queue.behind:
-        desk.queue.update(desk.capacities())
-    before = by_job(desk.queue)
-    told = Outcome("exited", 0, peak=MiB, system_peak=40 * MiB)
-    desk.work.ledger.measurements.remember(desk.state[1], "cpu", GiB, told, "cold", 1.0)
-    desk.queue.revise(desk.estimator.measured(desk.state[1]))
-    desk.queue.update(desk.capacities())
-    changed = [one.job for one in desk.queue.wait_queue if one != before[one.job]]
+    harness.submit(250)
+    harness.settle()
+    while harness.queue.behind:
+        harness.queue.update(harness.capacities())
+    before = by_job(harness.queue)
+    outcome = Outcome("exited", 0, peak=MiB, system_peak=40 * MiB)
+    harness.work.ledger.measurements.remember(harness.state[1], "cpu", GiB, outcome, "cold", 1.0)
+    harness.queue.revise(harness.estimator.measured(harness.state[1]))
+    harness.queue.update(harness.capacities())
+    changed = [one.job for one in harness.queue.wait_queue if one != before[one.job]]
     assert changed == list(range(1, len(changed) + 1))
     assert 0 < len(changed) < 250
-    while desk.queue.behind:
-        desk.queue.update(desk.capacities())
-    fresh = desk.fresh()
-    fresh.update(desk.capacities())
-    assert by_job(desk.queue) == by_job(fresh)
-    assert all(one != before[one.job] for one in desk.queue.wait_queue)
+    while harness.queue.behind:
+        harness.queue.update(harness.capacities())
+    fresh = harness.fresh()
+    fresh.update(harness.capacities())
+    assert by_job(harness.queue) == by_job(fresh)
+    assert all(one != before[one.job] for one in harness.queue.wait_queue)
 
 
 @pytest.mark.parametrize("number", [2, 7, 0, -1])
-def test_a_dependency_on_nobody_is_refused(desk: Desk, number: int) -> None:
+def test_a_dependency_on_nobody_is_refused(harness: QueueHarness, number: int) -> None:
     """Among them the job itself: its number is not given yet."""
-    desk.submit()
+    harness.submit()
     with pytest.raises(BadRequest, match=f"no job {number} to wait for"):
-        desk.submit(after=(number,))
-    assert len(desk.state) == 1
+        harness.submit(after=(number,))
+    assert len(harness.state) == 1
 
 
-def test_a_dependency_that_has_failed_already_is_refused(desk: Desk) -> None:
-    desk.submit()
-    desk.run(1)
-    desk.end(1, BADLY)
+def test_a_dependency_that_has_failed_already_is_refused(harness: QueueHarness) -> None:
+    harness.submit()
+    harness.run(1)
+    harness.end(1, BADLY)
     with pytest.raises(BadRequest, match="would wait for ever") as refusal:
-        desk.submit(after_ok=(1,))
+        harness.submit(after_ok=(1,))
     assert "sublet retry 1" in refusal.value.hint
-    desk.submit(after=(1,))
+    harness.submit(after=(1,))
     spec = msgspec.structs.replace(job().spec, after_ok=(1,))
-    desk.dependencies.check(spec, 9, revived=(1,))
+    harness.dependencies.check(spec, 9, revived=(1,))
 
 
-class Line(RuleBasedStateMachine):
+class QueueMachine(RuleBasedStateMachine):
     """Whatever happens, in whatever order, the line is what a look at everything gives."""
 
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.mkdtemp()
-        self.desk = Desk(Path(self.directory) / "ledger.sqlite")
+        self.harness = QueueHarness(Path(self.directory) / "ledger.sqlite")
         self.finished: dict[int, Job] = {}
 
     def teardown(self) -> None:
-        self.desk.work.ledger.close()
+        self.harness.work.ledger.close()
         shutil.rmtree(self.directory)
 
     def live(self, *kinds: type) -> list[Job]:
-        return [one for one in self.desk.state.jobs() if isinstance(one.state, kinds)]
+        return [one for one in self.harness.state.jobs() if isinstance(one.state, kinds)]
 
     @rule(
         count=st.integers(1, 4),
@@ -318,21 +320,21 @@ class Line(RuleBasedStateMachine):
         ok=st.booleans(),
     )
     def submit(self, count: int, at_once: int, data: st.DataObject, ok: bool) -> None:
-        known = sorted({*self.finished, *(one.id for one in self.desk.state.jobs())})
+        known = sorted({*self.finished, *(one.id for one in self.harness.state.jobs())})
         names = tuple(data.draw(st.sets(st.sampled_from(known), max_size=2))) if known else ()
         try:
-            self.desk.submit(count, at_once, () if ok else names, names if ok else ())
+            self.harness.submit(count, at_once, () if ok else names, names if ok else ())
         except BadRequest:
             assert ok
 
-    @precondition(lambda self: self.desk.queue.wait_queue)
+    @precondition(lambda self: self.harness.queue.wait_queue)
     @rule(data=st.data())
     def grant(self, data: st.DataObject) -> None:
-        ready = sorted(self.desk.ready())
+        ready = sorted(self.harness.ready())
         if ready:
             number = data.draw(st.sampled_from(ready))
-            one = self.desk.state[number]
-            self.desk.work.decided(one, Granted(number, 1.0, self.desk.now, lease()))
+            one = self.harness.state[number]
+            self.harness.work.decided(one, Granted(number, 1.0, self.harness.now, lease()))
 
     @precondition(lambda self: self.live(Starting))
     @rule(data=st.data(), ran=st.booleans())
@@ -341,34 +343,34 @@ class Line(RuleBasedStateMachine):
         if ran:
             event: Event = WorkerStarted(one.id, one.attempt, 1.0, KEEPER, WORKER, "warm")
         else:
-            event = NeverRan(one.id, one.attempt, 1.0, self.desk.now)
-        self.desk.happened(event)
+            event = NeverRan(one.id, one.attempt, 1.0, self.harness.now)
+        self.harness.happened(event)
 
-    @precondition(lambda self: self.desk.state.holding())
+    @precondition(lambda self: self.harness.state.holding())
     @rule(
         data=st.data(),
-        told=st.sampled_from([WELL, BADLY]),
+        outcome=st.sampled_from([WELL, BADLY]),
         again=st.sampled_from([None, Again("once more"), Again("later", delay=5.0)]),
     )
-    def end(self, data: st.DataObject, told: Outcome, again: Again | None) -> None:
-        one = data.draw(st.sampled_from(self.desk.state.holding()))
-        self.desk.end(one.id, told, again)
+    def end(self, data: st.DataObject, outcome: Outcome, again: Again | None) -> None:
+        one = data.draw(st.sampled_from(self.harness.state.holding()))
+        self.harness.end(one.id, outcome, again)
 
     @rule(data=st.data())
     def pause_or_resume(self, data: st.DataObject) -> None:
-        jobs = [one for one in self.desk.state.jobs() if not isinstance(one.state, Starting)]
+        jobs = [one for one in self.harness.state.jobs() if not isinstance(one.state, Starting)]
         if jobs:
             one = data.draw(st.sampled_from(jobs))
             if isinstance(one.state, Paused):
-                self.desk.happened(Released(one.id, 1.0, self.desk.now))
+                self.harness.happened(Released(one.id, 1.0, self.harness.now))
             else:
-                self.desk.happened(Held(one.id, 1.0))
+                self.harness.happened(Held(one.id, 1.0))
 
     @precondition(lambda self: self.live(Waiting))
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         one = data.draw(st.sampled_from(self.live(Waiting)))
-        self.desk.happened(Withdrawn(one.id, 1.0, Outcome("cancelled", 143)))
+        self.harness.happened(Withdrawn(one.id, 1.0, Outcome("cancelled", 143)))
 
     @precondition(lambda self: self.finished)
     @rule(data=st.data())
@@ -376,43 +378,43 @@ class Line(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.finished)))
         one = self.finished[number]
         try:
-            self.desk.dependencies.check(one.spec, one.id)
+            self.harness.dependencies.check(one.spec, one.id)
         except BadRequest:
             return
         del self.finished[number]
-        self.desk.reopen(one)
+        self.harness.reopen(one)
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 10.0]))
     def pass_time(self, seconds: float) -> None:
-        self.desk.now += seconds
+        self.harness.now += seconds
         for one in self.live(Waiting):  # As the broker's timers do.
-            self.desk.queue.touch(one.id)
-        self.desk.queue.update(self.desk.capacities())
+            self.harness.queue.touch(one.id)
+        self.harness.queue.update(self.harness.capacities())
 
     @rule()
     def write(self) -> None:
-        assert isinstance(self.desk.work.commit(), Committed)
+        assert isinstance(self.harness.work.commit(), Committed)
 
     @invariant()
     def the_line_is_what_a_look_at_everything_gives(self) -> None:
-        before = {one.id for one in self.desk.state.jobs()}
-        self.desk.settle()
-        fresh = self.desk.fresh()
-        assert fresh.update(self.desk.capacities()) == []
-        assert by_job(self.desk.queue) == by_job(fresh)
-        for number in range(1, self.desk.next):
-            one = self.desk.work.find(number)
+        before = {one.id for one in self.harness.state.jobs()}
+        self.harness.settle()
+        fresh = self.harness.fresh()
+        assert fresh.update(self.harness.capacities()) == []
+        assert by_job(self.harness.queue) == by_job(fresh)
+        for number in range(1, self.harness.next):
+            one = self.harness.work.find(number)
             assert one is not None, before
             if isinstance(one.state, Finished):
                 self.finished[number] = one
         for one in self.live(Waiting):
-            assert one.id in self.desk.queue.wait_queue
+            assert one.id in self.harness.queue.wait_queue
 
     @invariant()
     def no_array_runs_more_than_it_may(self) -> None:
         running: dict[int, int] = {}
         bounds: dict[int, int] = {}
-        for one in self.desk.state.holding():
+        for one in self.harness.state.holding():
             if one.spec.task is not None and one.spec.task.at_once:
                 running[one.spec.task.array] = running.get(one.spec.task.array, 0) + 1
                 bounds[one.spec.task.array] = one.spec.task.at_once
@@ -423,5 +425,5 @@ def by_job(queue: Queue) -> dict[int, Candidate]:
     return {one.job: one for one in queue.wait_queue}
 
 
-Line.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestLine = pytest.mark.slow(Line.TestCase)
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLine = pytest.mark.slow(QueueMachine.TestCase)

@@ -17,6 +17,7 @@ from sublet.domain.job import (
     POOL_PROGRAM,
     Again,
     Finished,
+    Group,
     Job,
     JobSpec,
     Outcome,
@@ -38,7 +39,7 @@ from support.jobs import KEEPER, WORKER, job, lease
 DAY = 86400.0
 
 
-class Office:
+class BrokerHarness:
     """A broker and its desk for clients."""
 
     def __init__(self, root: Path, clock: FakeClock) -> None:
@@ -48,14 +49,14 @@ class Office:
         self.reactor = Reactor()
         ledger, probe = Ledger.open(home.ledger), Probe.open(2 * GiB)
         self.broker = Broker(self.reactor, home, ledger, probe, clock, PuppetBackend())
-        self.desk = self.broker.requests
+        self.requests = self.broker.requests
         self.client = Client(self.reactor)
-        self.opportunistic: list[Client] = []
+        self.others: list[Client] = []
 
     def ask(self, *requests: messages.Request) -> list[messages.Reply]:
         """All of them in one turn of the broker, and what it says."""
         for request in requests:
-            self.desk.handle(self.client.connection, request)
+            self.requests.handle(self.client.connection, request)
         # As after each turn, without following the plan: nothing is to be started here.
         self.broker.planner.plan()
         self.broker.commit()
@@ -70,10 +71,10 @@ class Office:
     def start(self, under: messages.Under | None, **fields: object) -> messages.Reply:
         """A program in the foreground of a client that runs under this lease; the answer."""
         client = Client(self.reactor)
-        self.opportunistic.append(client)
+        self.others.append(client)
         client.connection.frames.descriptors = [os.dup(0) for _ in range(3)]
         spec = wanted(client=Process(os.getpid(), 1), **fields)
-        self.desk.handle(
+        self.requests.handle(
             client.connection, messages.Run(spec, f"{self.broker.work.next_id}", under)
         )
         self.broker.planner.plan()
@@ -94,12 +95,12 @@ class Office:
         one = self.broker.state[number]
         self.broker.work.decided(one, Granted(number, at, tick, lease(ceiling=ceiling)))
 
-    def end(self, number: int, told: Outcome, again: Again | None = None) -> None:
+    def end(self, number: int, outcome: Outcome, again: Again | None = None) -> None:
         event = AttemptEnded(
             number,
             self.broker.state[number].attempt,
             self.clock.wall(),
-            told,
+            outcome,
             again,
             self.clock.now(),
         )
@@ -115,7 +116,7 @@ class Office:
         return self.broker.work.job(number).state
 
     def close(self) -> None:
-        for client in (self.client, *self.opportunistic):
+        for client in (self.client, *self.others):
             client.close()
         self.broker.close()
         self.reactor.close()
@@ -132,8 +133,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def office(tmp_path: Path, clock: FakeClock) -> Iterator[Office]:
-    made = Office(tmp_path / "home", clock)
+def harness(tmp_path: Path, clock: FakeClock) -> Iterator[BrokerHarness]:
+    made = BrokerHarness(tmp_path / "home", clock)
     yield made
     made.close()
 
@@ -146,212 +147,219 @@ def refusal(replies: list[messages.Reply]) -> messages.Refused:
 
 
 def test_the_same_request_gets_the_same_numbers_though_the_first_has_ended(
-    office: Office,
+    harness: BrokerHarness,
 ) -> None:
     """An array of which one job is done, and another has changed since."""
     request = messages.Submit(wanted(), "the same", (5, 6, 7), 1)
-    (first,) = office.ask(request)
+    (first,) = harness.ask(request)
     assert first == messages.Queued((1, 2, 3))
-    office.run(1)
-    office.end(1, Outcome("exited", 0))
-    office.run(2)
-    assert office.ask(request) == [first]
-    assert len(office.broker.state) == 2
+    harness.run(1)
+    harness.end(1, Outcome("exited", 0))
+    harness.run(2)
+    assert harness.ask(request) == [first]
+    assert len(harness.broker.state) == 2
 
 
-def test_two_who_cancel_the_same_job_both_hear_that_it_is(office: Office) -> None:
+def test_two_who_cancel_the_same_job_both_hear_that_it_is(harness: BrokerHarness) -> None:
     """At once, and later: a request may be put again to the next broker."""
-    office.submit()
-    office.submit()
-    office.run(2)
-    replies = office.ask(*[messages.JobAction("cancel", (1, 2))] * 2)
+    harness.submit()
+    harness.submit()
+    harness.run(2)
+    replies = harness.ask(*[messages.JobAction("cancel", (1, 2))] * 2)
     assert [type(reply) for reply in replies] == [messages.Done] * 2
-    office.end(2, Outcome("cancelled", 143))
-    (done,) = office.ask(messages.JobAction("cancel", (2, 1)))
+    harness.end(2, Outcome("cancelled", 143))
+    (done,) = harness.ask(messages.JobAction("cancel", (2, 1)))
     assert done == messages.Done(("#2 train.py was cancelled", "#1 train.py was cancelled"))
 
 
-def test_a_job_that_has_ended_of_itself_was_not_cancelled(office: Office) -> None:
-    office.submit()
-    office.run(1)
-    office.end(1, Outcome("exited", 0))
-    assert "has finished already" in refusal(office.ask(messages.JobAction("cancel", (1,)))).message
+def test_a_job_that_has_ended_of_itself_was_not_cancelled(harness: BrokerHarness) -> None:
+    harness.submit()
+    harness.run(1)
+    harness.end(1, Outcome("exited", 0))
+    assert (
+        "has finished already" in refusal(harness.ask(messages.JobAction("cancel", (1,)))).message
+    )
 
 
-def test_an_act_is_done_to_all_or_to_none(office: Office) -> None:
-    office.submit()
-    office.submit()
-    office.ask(messages.JobAction("pause", (2,)))
-    assert "paused already" in refusal(office.ask(messages.JobAction("pause", (1, 2)))).message
-    assert isinstance(office.state(1), Waiting)
-    assert "no job 9" in refusal(office.ask(messages.JobAction("cancel", (1, 9)))).message
-    assert isinstance(office.state(1), Waiting)
+def test_an_act_is_done_to_all_or_to_none(harness: BrokerHarness) -> None:
+    harness.submit()
+    harness.submit()
+    harness.ask(messages.JobAction("pause", (2,)))
+    assert "paused already" in refusal(harness.ask(messages.JobAction("pause", (1, 2)))).message
+    assert isinstance(harness.state(1), Waiting)
+    assert "no job 9" in refusal(harness.ask(messages.JobAction("cancel", (1, 9)))).message
+    assert isinstance(harness.state(1), Waiting)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "pause"])
 def test_those_of_an_array_that_have_finished_do_not_keep_the_others_from_being_ended(
-    office: Office, verb: messages.Verb
+    harness: BrokerHarness, verb: messages.Verb
 ) -> None:
     for _ in range(3):
-        office.submit()
-    office.run(1)
-    office.end(1, Outcome("exited", 0))
-    (done,) = office.ask(messages.JobAction(verb, (1, 2, 3)))
+        harness.submit()
+    harness.run(1)
+    harness.end(1, Outcome("exited", 0))
+    (done,) = harness.ask(messages.JobAction(verb, (1, 2, 3)))
     assert isinstance(done, messages.Done)
     assert done.said[0] == "#1 train.py had finished already"
-    assert not any(isinstance(office.state(number), Waiting) for number in (2, 3))
-    assert office.state(1).outcome == Outcome("exited", 0)  # type: ignore[attr-defined]
+    assert not any(isinstance(harness.state(number), Waiting) for number in (2, 3))
+    assert harness.state(1).outcome == Outcome("exited", 0)  # type: ignore[attr-defined]
 
 
-def test_a_job_that_ran_out_of_memory_is_shown_with_what_to_try(office: Office) -> None:
-    office.submit()
-    office.submit(wanted(memory=Exactly(1536 * MiB)))
+def test_a_job_that_ran_out_of_memory_is_shown_with_what_to_try(harness: BrokerHarness) -> None:
+    harness.submit()
+    harness.submit(wanted(memory=Exactly(1536 * MiB)))
     for number, ceiling in ((1, 64 * MiB), (2, 3 * GiB)):
-        office.run(number, ceiling)
-        office.end(number, Outcome("lease exceeded", 1, peak=ceiling, message="OOM"))
-    (shown,) = office.ask(messages.AskJobs((1, 2)))
+        harness.run(number, ceiling)
+        harness.end(number, Outcome("lease exceeded", 1, peak=ceiling, message="OOM"))
+    (shown,) = harness.ask(messages.AskJobs((1, 2)))
     assert isinstance(shown, messages.Jobs)
     first, second = shown.rows
     assert first.reason == "out of memory: OOM; try --memory 96MiB, or --on-oom grow"
     assert second.reason == "out of memory: OOM; no more can be given: try a smaller batch"
 
 
-def test_what_was_too_small_again_is_doubled(office: Office) -> None:
+def test_what_was_too_small_again_is_doubled(harness: BrokerHarness) -> None:
     """Each try costs a start, and what led up to the failure."""
-    office.submit(wanted(on_oom="grow"))
+    harness.submit(wanted(on_oom="grow"))
     ceiling, tried = 32 * MiB, []
     for _ in range(4):
-        office.run(1, ceiling)
-        told = Outcome("lease exceeded", 1, peak=ceiling)
-        larger = office.larger(ceiling, told)
+        harness.run(1, ceiling)
+        outcome = Outcome("lease exceeded", 1, peak=ceiling)
+        larger = harness.larger(ceiling, outcome)
         assert larger is not None
-        office.end(1, told, Again("ran out of memory", 0.0, larger, forgiven=True))
+        harness.end(1, outcome, Again("ran out of memory", 0.0, larger, forgiven=True))
         tried.append(larger // MiB)
         ceiling = larger
     assert tried == [48, 96, 192, 384]
 
 
-def test_those_that_ended_last_are_shown_and_not_those_that_came_last(office: Office) -> None:
+def test_those_that_ended_last_are_shown_and_not_those_that_came_last(
+    harness: BrokerHarness,
+) -> None:
     """One that ran for long is not gone from sight when it ends."""
     for _ in range(4):
-        office.submit()
+        harness.submit()
     for number in (3, 2, 4, 1):
-        office.run(number)
-        office.end(number, Outcome("exited", 0))
-        office.broker.control.close_job(office.broker.work.job(number))
-    (shown,) = office.ask(messages.AskJobs(finished=2))
+        harness.run(number)
+        harness.end(number, Outcome("exited", 0))
+        harness.broker.control.close_job(harness.broker.work.job(number))
+    (shown,) = harness.ask(messages.AskJobs(finished=2))
     assert isinstance(shown, messages.Jobs)
     assert [row.id for row in shown.rows] == [4, 1]
 
 
-def test_calls_of_a_pool_do_not_hide_what_else_has_ended(office: Office) -> None:
+def test_calls_of_a_pool_do_not_hide_what_else_has_ended(harness: BrokerHarness) -> None:
     call = Program("module", POOL_PROGRAM, python=b"python")
-    office.submit()
-    office.submit(wanted(program=call), indexes=tuple(range(20)))
+    harness.submit()
+    harness.submit(wanted(program=call), indexes=tuple(range(20)))
     for number in range(1, 22):
-        office.run(number)
-        office.end(number, Outcome("exited", 0))
-        office.broker.control.close_job(office.broker.work.job(number))
-    office.ask()  # It is on disk by then.
-    few, all_of_them = office.ask(messages.AskJobs(finished=5), messages.AskJobs(finished=1000))
+        harness.run(number)
+        harness.end(number, Outcome("exited", 0))
+        harness.broker.control.close_job(harness.broker.work.job(number))
+    harness.ask()  # It is on disk by then.
+    few, all_of_them = harness.ask(messages.AskJobs(finished=5), messages.AskJobs(finished=1000))
     assert isinstance(few, messages.Jobs)
     assert isinstance(all_of_them, messages.Jobs)
     assert [row.id for row in few.rows] == [1]
     assert len(all_of_them.rows) == 21
 
 
-def test_how_many_wait_is_told_though_not_all_are_shown(office: Office) -> None:
-    office.submit(indexes=tuple(range(150)))
-    (shown,) = office.ask(messages.AskStatus())
+def test_how_many_wait_is_told_though_not_all_are_shown(harness: BrokerHarness) -> None:
+    harness.submit(indexes=tuple(range(150)))
+    (shown,) = harness.ask(messages.AskStatus())
     assert isinstance(shown, messages.Snapshot)
     assert (len(shown.waiting), shown.waits) == (100, 150)
 
 
-def test_a_retry_is_of_all_or_of_none_and_takes_dependencies_along(office: Office) -> None:
-    office.submit()
-    office.submit(wanted(after_ok=(1,)))
-    office.submit()
+def test_a_retry_is_of_all_or_of_none_and_takes_dependencies_along(harness: BrokerHarness) -> None:
+    harness.submit()
+    harness.submit(wanted(after_ok=(1,)))
+    harness.submit()
     for number in (1, 3):
-        office.run(number)
-        office.end(number, Outcome("exited", 3))
-    office.ask()
-    assert isinstance(office.state(2), Finished)
-    assert "would wait for ever" in refusal(office.ask(messages.JobAction("retry", (3, 2)))).message
-    assert isinstance(office.state(3), Finished)
-    (done,) = office.ask(messages.JobAction("retry", (1, 2)))
+        harness.run(number)
+        harness.end(number, Outcome("exited", 3))
+    harness.ask()
+    assert isinstance(harness.state(2), Finished)
+    assert (
+        "would wait for ever" in refusal(harness.ask(messages.JobAction("retry", (3, 2)))).message
+    )
+    assert isinstance(harness.state(3), Finished)
+    (done,) = harness.ask(messages.JobAction("retry", (1, 2)))
     assert isinstance(done, messages.Done)
-    assert office.broker.queue.wait_queue.get(2) is not None
-    assert (office.broker.state[2].attempt, office.broker.state[2].past) == (2, ())
+    assert harness.broker.queue.wait_queue.get(2) is not None
+    assert (harness.broker.state[2].attempt, harness.broker.state[2].past) == (2, ())
 
 
-def test_a_foreground_job_cannot_be_done_again(office: Office) -> None:
-    work = office.broker.work
+def test_a_foreground_job_cannot_be_done_again(harness: BrokerHarness) -> None:
+    work = harness.broker.work
     work.decided(None, Submitted(job(1)))
     work.happened(Withdrawn(1, 2.0, Outcome("stopped", 143)))
     work.commit()
-    assert "foreground" in refusal(office.ask(messages.JobAction("retry", (1,)))).message
+    assert "foreground" in refusal(harness.ask(messages.JobAction("retry", (1,)))).message
 
 
-def test_an_environment_that_no_program_can_have_is_refused(office: Office) -> None:
-    office.submit()
-    office.run(1)
-    office.end(1, Outcome("exited", 3))
-    office.ask()
+def test_an_environment_that_no_program_can_have_is_refused(harness: BrokerHarness) -> None:
+    harness.submit()
+    harness.run(1)
+    harness.end(1, Outcome("exited", 3))
+    harness.ask()
     assert (
-        "null byte" in refusal(office.ask(messages.JobAction("retry", (1,), {b"A": b"\0"}))).message
+        "null byte"
+        in refusal(harness.ask(messages.JobAction("retry", (1,), {b"A": b"\0"}))).message
     )
     assert (
         "MiB"
-        in refusal(office.ask(messages.JobAction("retry", (1,), {b"A": b"x" * (7 << 20)}))).message
+        in refusal(harness.ask(messages.JobAction("retry", (1,), {b"A": b"x" * (7 << 20)}))).message
     )
-    assert isinstance(office.state(1), Finished)
+    assert isinstance(harness.state(1), Finished)
 
 
 @pytest.mark.parametrize("jump", [-DAY, DAY])
 def test_a_wall_clock_that_is_set_decides_nothing(
-    office: Office, clock: FakeClock, jump: float
+    harness: BrokerHarness, clock: FakeClock, jump: float
 ) -> None:
     """Not who is first, not for how long one is put off, not how long it waited."""
-    first, second = office.submit()[0], office.submit()[0]
-    office.run(first)
-    office.end(first, Outcome("exited", 3, ran=60.0), Again("exit code 3", delay=5.0))
+    first, second = harness.submit()[0], harness.submit()[0]
+    harness.run(first)
+    harness.end(first, Outcome("exited", 3, ran=60.0), Again("exit code 3", delay=5.0))
     clock.at += jump
-    third = office.submit()[0]
-    office.ask()
-    waiting = office.broker.queue.wait_queue
+    third = harness.submit()[0]
+    harness.ask()
+    waiting = harness.broker.queue.wait_queue
     assert [one.job for one in waiting] == [first, second, third]
     assert waiting.get(first).held == "exit code 3"  # type: ignore[union-attr]
     clock.tick += 5.0
-    office.broker.queue.touch(first)
-    office.ask()
+    harness.broker.queue.touch(first)
+    harness.ask()
     assert waiting.get(first).held == ""  # type: ignore[union-attr]
-    office.run(second)
-    held = office.broker.state[second].holds
+    harness.run(second)
+    held = harness.broker.state[second].holds
     assert held is not None
     assert held.waited == 5.0
 
 
 def test_the_next_broker_waits_for_the_rest_of_a_delay(tmp_path: Path, clock: FakeClock) -> None:
-    office = Office(tmp_path / "home", clock)
-    number = office.submit()[0]
-    office.run(number)
-    office.end(number, Outcome("exited", 3, ran=60.0), Again("exit code 3", delay=300.0))
-    office.ask()
-    office.close()
+    harness = BrokerHarness(tmp_path / "home", clock)
+    number = harness.submit()[0]
+    harness.run(number)
+    harness.end(number, Outcome("exited", 3, ran=60.0), Again("exit code 3", delay=300.0))
+    harness.ask()
+    harness.close()
     clock.tick += 299.0
     clock.at -= DAY
-    later = Office(tmp_path / "home", clock)
+    later = BrokerHarness(tmp_path / "home", clock)
     waiting: Job = later.broker.state[number]
     assert later.broker.queue.delay(waiting) == 1.0
     later.close()
 
 
 def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: FakeClock) -> None:
-    office = Office(tmp_path / "home", clock)
-    office.submit()
-    office.ask(messages.JobAction("pause", (1,)))
-    office.close()
-    later = Office(tmp_path / "home", clock)
+    harness = BrokerHarness(tmp_path / "home", clock)
+    harness.submit()
+    harness.ask(messages.JobAction("pause", (1,)))
+    harness.close()
+    later = BrokerHarness(tmp_path / "home", clock)
     assert isinstance(later.state(1), Paused)
     (reply,) = later.ask(messages.JobAction("resume", (1,)))
     assert isinstance(reply, messages.Done)
@@ -359,7 +367,7 @@ def test_a_paused_job_is_paused_for_the_next_broker(tmp_path: Path, clock: FakeC
     later.close()
 
 
-def test_a_lease_for_a_process_needs_the_process_and_no_program(office: Office) -> None:
+def test_a_lease_for_a_process_needs_the_process_and_no_program(harness: BrokerHarness) -> None:
     """And a program that is to run is one."""
     program = Program("process", b"/home/someone/train.py")
     for request, says in (
@@ -371,149 +379,154 @@ def test_a_lease_for_a_process_needs_the_process_and_no_program(office: Office) 
         ),
         (messages.Submit(wanted(program=program), "t"), "no program"),
     ):
-        assert says in refusal(office.ask(request)).message
-    assert office.ask(messages.GiveBack(7, "t")) == [messages.Done(())]
-    assert len(office.broker.state) == 0
+        assert says in refusal(harness.ask(request)).message
+    assert harness.ask(messages.GiveBack(7, "t")) == [messages.Done(())]
+    assert len(harness.broker.state) == 0
 
 
 def test_what_was_asked_of_a_job_that_was_being_started_is_known_to_the_next_broker(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     """Its worker never came: it waits, paused, or is cancelled."""
-    office = Office(tmp_path / "home", clock)
-    office.submit()
-    office.submit()
-    office.grant(1)
-    office.grant(2)
-    replies = office.ask(messages.JobAction("pause", (1,)), messages.JobAction("cancel", (2,)))
+    harness = BrokerHarness(tmp_path / "home", clock)
+    harness.submit()
+    harness.submit()
+    harness.grant(1)
+    harness.grant(2)
+    replies = harness.ask(messages.JobAction("pause", (1,)), messages.JobAction("cancel", (2,)))
     assert [type(reply) for reply in replies] == [messages.Done] * 2
-    office.close()
-    later = Office(tmp_path / "home", clock)
+    harness.close()
+    later = BrokerHarness(tmp_path / "home", clock)
     assert isinstance(later.state(1), Paused)
     assert later.broker.state[1].holds is None
-    told = later.state(2)
-    assert isinstance(told, Finished)
-    assert told.outcome.cause == "cancelled"
+    outcome = later.state(2)
+    assert isinstance(outcome, Finished)
+    assert outcome.outcome.cause == "cancelled"
     later.close()
 
 
 def test_a_job_whose_client_hung_up_while_it_was_started_does_not_wait_again(
-    office: Office,
+    harness: BrokerHarness,
 ) -> None:
     """Though the client lives: a pool lets go of one worker and goes on."""
     living = Process(os.getpid(), process_tree.start_time(os.getpid()) or 0)
-    client = Client(office.reactor)
-    office.opportunistic.append(client)
+    client = Client(harness.reactor)
+    harness.others.append(client)
     client.connection.frames.descriptors = [os.dup(0) for _ in range(3)]
-    office.desk.handle(client.connection, messages.Run(wanted(client=living), "a token"))
-    office.grant(1)
-    office.desk.disconnected(client.connection)
-    office.broker.attempts.never_ran(office.broker.state[1].attempt_id, "its keeper never came")
-    office.broker.commit()
-    assert isinstance(office.state(1), Finished)
+    harness.requests.handle(client.connection, messages.Run(wanted(client=living), "a token"))
+    harness.grant(1)
+    harness.requests.disconnected(client.connection)
+    harness.broker.attempts.never_ran(harness.broker.state[1].attempt_id, "its keeper never came")
+    harness.broker.commit()
+    assert isinstance(harness.state(1), Finished)
 
 
-def test_a_submission_that_makes_no_sense_is_refused_whole(office: Office) -> None:
+def test_a_submission_that_makes_no_sense_is_refused_whole(harness: BrokerHarness) -> None:
     for request, says in (
         (messages.Submit(wanted(client=KEEPER), "t"), "has no client"),
         (messages.Submit(wanted(after=(1,)), "t"), "no job 1"),
         (messages.Submit(wanted(memory=Exactly(64 * GiB)), "t"), "2.0 GiB"),
         (messages.Submit(wanted(device="gpu7"), "t"), "no device"),
+        (messages.Submit(wanted(group=Group(1, 2)), "t"), "cannot be asked for yet"),
         (messages.Submit(wanted(), "t", tuple(range(100_001))), "too large"),
     ):
-        (reply,) = office.ask(request)
+        (reply,) = harness.ask(request)
         assert isinstance(reply, messages.Refused)
         assert says in reply.message
-    assert len(office.broker.state) == 0
-    assert office.submit() == (1,)
+    assert len(harness.broker.state) == 0
+    assert harness.submit() == (1,)
 
 
 @pytest.fixture
-def outer(office: Office) -> messages.Under:
+def outer(harness: BrokerHarness) -> messages.Under:
     """A job that runs under a lease of 1 GiB, as its own program could show it."""
-    office.submit(wanted(memory=Exactly(GiB), priority="low", service="opportunistic"))
-    office.run(1, ceiling=GiB)
-    (office.broker.home.runs / "1.1").mkdir(parents=True)
-    return messages.Under(1, office.broker.state[1].lease_token)
+    harness.submit(wanted(memory=Exactly(GiB), priority="low", service="opportunistic"))
+    harness.run(1, ceiling=GiB)
+    (harness.broker.home.runs / "1.1").mkdir(parents=True)
+    return messages.Under(1, harness.broker.state[1].lease_token)
 
 
 def test_what_a_program_under_a_lease_starts_comes_out_of_that_lease(
-    office: Office, outer: messages.Under
+    harness: BrokerHarness, outer: messages.Under
 ) -> None:
-    assert office.start(outer) == messages.Accepted(2)
-    spec = office.broker.state[2].spec
+    assert harness.start(outer) == messages.Accepted(2)
+    spec = harness.broker.state[2].spec
     assert (spec.within, spec.priority, spec.service) == (1, "low", "opportunistic")
-    one = office.broker.queue.wait_queue.get(2)
+    one = harness.broker.queue.wait_queue.get(2)
     assert one is not None
     assert one.devices == ("the lease of #1",)
 
 
 def test_what_is_too_large_for_the_outer_lease_is_refused_though_the_device_could_give_it(
-    office: Office, outer: messages.Under
+    harness: BrokerHarness, outer: messages.Under
 ) -> None:
-    reply = office.start(outer, memory=Exactly(1536 * MiB))
+    reply = harness.start(outer, memory=Exactly(1536 * MiB))
     assert isinstance(reply, messages.Refused)
     assert reply.message == (
         "1.5 GiB will never fit on the lease of #1: it has 1.0 GiB, of which one program can be "
         "given 640 MiB."
     )
     assert reply.hint == "Ask for at most 640MiB, or give #1 a larger lease."
-    assert isinstance(office.start(None, memory=Exactly(1536 * MiB)), messages.Accepted)
+    assert isinstance(harness.start(None, memory=Exactly(1536 * MiB)), messages.Accepted)
 
 
 @pytest.mark.parametrize("memory", [Auto(), Grow(), Share(0.25)])
 def test_every_way_to_ask_for_memory_works_within_a_lease(
-    office: Office, outer: messages.Under, memory: MemoryAsk
+    harness: BrokerHarness, outer: messages.Under, memory: MemoryAsk
 ) -> None:
-    assert office.start(outer, memory=memory) == messages.Accepted(2)
-    (grant,) = office.broker.planner.plan().grants
+    assert harness.start(outer, memory=memory) == messages.Accepted(2)
+    (grant,) = harness.broker.planner.plan().grants
     assert (grant.job, grant.device) == (2, "the lease of #1")
     assert grant.size.ceiling == (640 if memory == Grow() else 256) * MiB
 
 
-def test_nobody_can_claim_the_lease_of_another(office: Office, outer: messages.Under) -> None:
-    reply = office.start(messages.Under(1, "guessed"))
+def test_nobody_can_claim_the_lease_of_another(
+    harness: BrokerHarness, outer: messages.Under
+) -> None:
+    reply = harness.start(messages.Under(1, "guessed"))
     assert isinstance(reply, messages.Refused)
     assert "does not run under the lease of job 1" in reply.message
-    assert office.start(None, within=1) == messages.Accepted(2)
-    assert office.broker.state[2].spec.within is None
-    refused = refusal(office.ask(messages.Submit(wanted(within=1), "t")))
+    assert harness.start(None, within=1) == messages.Accepted(2)
+    assert harness.broker.state[2].spec.within is None
+    refused = refusal(harness.ask(messages.Submit(wanted(within=1), "t")))
     assert "has no client" in refused.message
 
 
 def test_a_lease_that_has_ended_lends_nothing_and_hinders_nobody(
-    office: Office, outer: messages.Under
+    harness: BrokerHarness, outer: messages.Under
 ) -> None:
-    office.end(1, Outcome("exited", 0))
-    assert office.start(outer) == messages.Accepted(2)
-    assert office.broker.state[2].spec.within is None
+    harness.end(1, Outcome("exited", 0))
+    assert harness.start(outer) == messages.Accepted(2)
+    assert harness.broker.state[2].spec.within is None
 
 
 def test_a_job_for_another_device_does_not_come_out_of_the_lease_on_this_one(
-    office: Office, outer: messages.Under
+    harness: BrokerHarness, outer: messages.Under
 ) -> None:
-    reply = office.start(outer, device="gpu")
+    reply = harness.start(outer, device="gpu")
     assert isinstance(reply, messages.Refused)
     assert "no GPU here" in reply.message
-    assert office.start(outer, device="cpu") == messages.Accepted(2)
-    assert office.broker.state[2].spec.within == 1
+    assert harness.start(outer, device="cpu") == messages.Accepted(2)
+    assert harness.broker.state[2].spec.within == 1
 
 
 def test_those_that_wait_within_a_lease_go_when_it_ends(
-    office: Office, outer: messages.Under
+    harness: BrokerHarness, outer: messages.Under
 ) -> None:
-    office.start(outer)
-    office.broker.attempts.ended("1.1", Ending(0))
-    assert isinstance(office.state(2), Finished)
-    assert "#1, out of whose lease its own came, has ended" in office.broker.snapshots.row(2).reason
+    harness.start(outer)
+    harness.broker.attempts.ended("1.1", Ending(0))
+    assert isinstance(harness.state(2), Finished)
+    assert (
+        "#1, out of whose lease its own came, has ended" in harness.broker.snapshots.row(2).reason
+    )
 
 
 def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
-    office: Office, outer: messages.Under
+    harness: BrokerHarness, outer: messages.Under
 ) -> None:
-    office.start(outer)
-    office.run(2, ceiling=256 * MiB)
-    broker = office.broker
+    harness.start(outer)
+    harness.run(2, ceiling=256 * MiB)
+    broker = harness.broker
     broker.nested_leases.settle(1)
     one, lent = broker.state[1], broker.state[2].lease
     assert lent is not None
@@ -524,10 +537,10 @@ def test_what_a_program_has_lent_counts_as_needed_for_the_next_of_its_kind(
 
 
 def test_the_next_broker_knows_who_is_within_whom(
-    office: Office, outer: messages.Under, clock: FakeClock, tmp_path: Path
+    harness: BrokerHarness, outer: messages.Under, clock: FakeClock, tmp_path: Path
 ) -> None:
-    office.start(outer)
-    office.broker.commit()
-    known = State(office.broker.work.ledger.live())
+    harness.start(outer)
+    harness.broker.commit()
+    known = State(harness.broker.work.ledger.live())
     assert [one.id for one in known.within(1)] == [2]
     assert [one.id for one in known.outer()] == [1]

@@ -33,7 +33,7 @@ SPEC = replace(
 )
 
 
-class Office:
+class BrokerHarness:
     """A broker with one subscriber, whose view is kept as a client would keep it."""
 
     def __init__(self, root: Path) -> None:
@@ -86,28 +86,28 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path / "home")
+def harness(tmp_path: Path) -> Iterator[BrokerHarness]:
+    made = BrokerHarness(tmp_path / "home")
     yield made
     made.close()
 
 
-def test_a_subscriber_gets_the_whole_and_then_what_changes(office: Office) -> None:
-    office.submit()
-    office.subscribe()
-    office.read()
-    assert [update.whole for update in office.updates] == [True]
-    assert office.states() == {1: "starting"}
-    assert office.view.devices["cpu"].leased > 900 * MiB
-    office.submit(count=2)
-    office.turn_until(lambda: len(office.states()) == 3)
-    office.backend.begin("1.1")
-    office.backend.end("1.1")
-    office.turn_until(lambda: (1, "finished") in office.events)
-    assert not any(update.whole for update in office.updates[1:])
-    assert set(office.states()) == {1, 2, 3}
-    assert office.states()[1] == "finished"
-    sequence = [update.sequence for update in office.updates]
+def test_a_subscriber_gets_the_whole_and_then_what_changes(harness: BrokerHarness) -> None:
+    harness.submit()
+    harness.subscribe()
+    harness.read()
+    assert [update.whole for update in harness.updates] == [True]
+    assert harness.states() == {1: "starting"}
+    assert harness.view.devices["cpu"].leased > 900 * MiB
+    harness.submit(count=2)
+    harness.turn_until(lambda: len(harness.states()) == 3)
+    harness.backend.begin("1.1")
+    harness.backend.end("1.1")
+    harness.turn_until(lambda: (1, "finished") in harness.events)
+    assert not any(update.whole for update in harness.updates[1:])
+    assert set(harness.states()) == {1, 2, 3}
+    assert harness.states()[1] == "finished"
+    sequence = [update.sequence for update in harness.updates]
     assert sequence == list(range(sequence[0], sequence[0] + len(sequence)))
 
 
@@ -119,40 +119,40 @@ def test_a_view_refuses_an_update_after_a_gap() -> None:
 
 
 def test_a_subscriber_that_does_not_read_is_bounded_and_gets_the_whole_later(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_feed, "_MOST_UNSENT", 1 << 14)
     monkeypatch.setattr(snapshot_feed, "_SOON", 0.0)
-    office.subscribe()
-    office.read()
+    harness.subscribe()
+    harness.read()
     largest = 0
-    connection = office.client.connection
+    connection = harness.client.connection
     for number in range(60):
-        office.submit(count=10, name=f"{number}" + "x" * 150)
-        office.reactor.run_once()
-        office.broker.settle()
+        harness.submit(count=10, name=f"{number}" + "x" * 150)
+        harness.reactor.run_once()
+        harness.broker.settle()
         largest = max(largest, connection.frames.unsent)
     assert connection.open
     assert 0 < largest < (1 << 14) + (1 << 19)
-    office.turn_until(lambda: len(office.states()) >= snapshot_feed._MOST_LIVE)
-    office.turn_until(lambda: sum(update.whole for update in office.updates) == 2)
-    rows = office.broker.snapshots.rows((), snapshot_feed._MOST_LIVE, snapshot_feed._MOST_FINISHED)
-    assert set(office.view.jobs) == {row.id for row in rows.rows}
-    assert office.view.left_out == 600 - snapshot_feed._MOST_LIVE
+    harness.turn_until(lambda: len(harness.states()) >= snapshot_feed._MOST_LIVE)
+    harness.turn_until(lambda: sum(update.whole for update in harness.updates) == 2)
+    rows = harness.broker.snapshots.rows((), snapshot_feed._MOST_LIVE, snapshot_feed._MOST_FINISHED)
+    assert set(harness.view.jobs) == {row.id for row in rows.rows}
+    assert harness.view.left_out == 600 - snapshot_feed._MOST_LIVE
 
 
-def test_nothing_is_kept_for_subscribers_that_have_left(office: Office) -> None:
-    office.subscribe()
-    office.broker.requests.disconnected(office.client.connection)
-    office.submit()
-    assert not office.broker.feed._behind
-    assert not office.broker.feed._events
+def test_nothing_is_kept_for_subscribers_that_have_left(harness: BrokerHarness) -> None:
+    harness.subscribe()
+    harness.broker.requests.disconnected(harness.client.connection)
+    harness.submit()
+    assert not harness.broker.feed._behind
+    assert not harness.broker.feed._events
 
 
-def test_a_client_follows_through_the_broker_s_own_socket(office: Office) -> None:
+def test_a_client_follows_through_the_broker_s_own_socket(harness: BrokerHarness) -> None:
     """Until the broker ends."""
-    listener = Listener(office.reactor, office.home.socket, office.broker.requests)
-    connection = connect(office.home)
+    listener = Listener(harness.reactor, harness.home.socket, harness.broker.requests)
+    connection = connect(harness.home)
     assert connection is not None
     views: list[View] = []
 
@@ -163,13 +163,13 @@ def test_a_client_follows_through_the_broker_s_own_socket(office: Office) -> Non
     thread = threading.Thread(target=follow)
     thread.start()
     while not views:
-        office.reactor.call_later(0.01, lambda: None)
-        office.reactor.run_once()
-        office.broker.settle()
-    office.submit()
+        harness.reactor.call_later(0.01, lambda: None)
+        harness.reactor.run_once()
+        harness.broker.settle()
+    harness.submit()
     while 1 not in views[-1].jobs:
-        office.reactor.run_once()
-        office.broker.settle()
+        harness.reactor.run_once()
+        harness.broker.settle()
     for one in list(listener._connections):
         one.close()
     listener.close()

@@ -170,8 +170,8 @@ def test_who_lets_a_job_go_on_does_not_wait_for_its_delay() -> None:
 
 def test_a_job_that_failed_of_itself_is_remembered_to_have_and_put_off() -> None:
     state = state_with("running")
-    told = Outcome("exited", 3)
-    again = state.apply(AttemptEnded(1, 1, 4.0, told, Again("exit code 3", delay=5.0), 9.0))
+    outcome = Outcome("exited", 3)
+    again = state.apply(AttemptEnded(1, 1, 4.0, outcome, Again("exit code 3", delay=5.0), 9.0))
     assert again is not None
     assert again.state == Waiting(4.0, 9.0, 5.0, "exit code 3")
     assert (again.attempt, again.failures) == (2, 1)

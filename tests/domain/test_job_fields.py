@@ -6,8 +6,8 @@ import pytest
 from sublet.client import job_request
 from sublet.domain import job, job_fields
 
-OF_THE_BROKER = {"task", "within"}
-"""Fields that the broker fills in itself."""
+OF_THE_BROKER = {"task", "within", "group"}
+"""Fields that clients do not send."""
 
 
 @pytest.mark.parametrize(

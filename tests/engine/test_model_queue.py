@@ -52,7 +52,7 @@ def large(rows: int, mib: int, kind: Kind) -> Request:
 def test_a_request_is_split_so_that_its_pieces_fit_the_memory_beside_each_other() -> None:
     kind = Kind("tight")
     kind.even = True
-    kind.need.note(1 << 20, 8 << 20, room=64 << 20)
+    kind.need.note(1 << 20, 8 << 20, available=64 << 20)
     one = queue()
     one.put(large(100, 100, kind))
     batch, _ = one.take(0.0)

@@ -257,7 +257,7 @@ def test_what_a_call_takes_is_measured(run: Run, heavy: str) -> None:
 
     size, taken = run(measure, heavy)
     assert size <= taken.bytes < 2 * size
-    assert taken.room <= (64 - 8) << 20
+    assert taken.available <= (64 - 8) << 20
 
 
 def test_the_one_that_is_worth_least_makes_room_for_a_new_one(run: Run, heavy: str) -> None:

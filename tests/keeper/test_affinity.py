@@ -8,8 +8,8 @@ import pytest
 from sublet.keeper import process_tree
 from sublet.keeper.scheduling import Affinity
 from sublet.policy.opportunistic import WORKS
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
-from support.workshop import Shift, Workshop
 
 ALL = sorted(os.sched_getaffinity(0))
 THREADS = """
@@ -29,29 +29,31 @@ sleep()
 pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="a part needs two processors")
 
 
-def _stands(shift: Shift, where: list[int]) -> bool:
-    members = [pid for pid in shift.members() if pid != shift.keeper]
+def _stands(launched: LaunchedAttempt, where: list[int]) -> bool:
+    members = [pid for pid in launched.members() if pid != launched.keeper]
     found = {
         frozenset(os.sched_getaffinity(t)) for pid in members for t in process_tree.threads(pid)
     }
     return found == {frozenset(where)}
 
 
-def test_a_confined_tree_stays_there_with_all_it_starts_until_it_is_let_go(shop: Workshop) -> None:
+def test_a_confined_tree_stays_there_with_all_it_starts_until_it_is_let_go(
+    launcher: LauncherHarness,
+) -> None:
     """Its keeper, which has to be quick, may run anywhere."""
-    shift = shop.start("1.1", THREADS)
-    shift.says("up")
-    shift.call("confine", ALL[-1:])
-    wait_for(lambda: _stands(shift, ALL[-1:]), "it is confined")
-    (shop.work / "more").touch()
-    shift.says("more")
-    assert _stands(shift, ALL[-1:])
-    assert sorted(os.sched_getaffinity(shift.keeper)) == ALL
-    shift.call("confine", ALL)
-    wait_for(lambda: _stands(shift, ALL), "it has all of them again")
+    launched = launcher.start("1.1", THREADS)
+    launched.says("up")
+    launched.call("confine", ALL[-1:])
+    wait_for(lambda: _stands(launched, ALL[-1:]), "it is confined")
+    (launcher.work / "more").touch()
+    launched.says("more")
+    assert _stands(launched, ALL[-1:])
+    assert sorted(os.sched_getaffinity(launched.keeper)) == ALL
+    launched.call("confine", ALL)
+    wait_for(lambda: _stands(launched, ALL), "it has all of them again")
 
 
-def test_a_program_that_leaves_its_part_is_put_back(shop: Workshop) -> None:
+def test_a_program_that_leaves_its_part_is_put_back(launcher: LauncherHarness) -> None:
     code = (
         "import os, time\n"
         "print('up', flush=True)\n"
@@ -60,40 +62,42 @@ def test_a_program_that_leaves_its_part_is_put_back(shop: Workshop) -> None:
         "print('left', flush=True)\n"
         "time.sleep(1000)\n"
     )
-    shift = shop.start("1.1", code)
-    shift.says("up")
-    shift.call("confine", ALL[:1])
-    wait_for(lambda: _stands(shift, ALL[:1]), "it is confined")
-    (shop.work / "more").touch()
-    shift.says("left")
-    wait_for(lambda: _stands(shift, ALL[:1]), "it is back")
+    launched = launcher.start("1.1", code)
+    launched.says("up")
+    launched.call("confine", ALL[:1])
+    wait_for(lambda: _stands(launched, ALL[:1]), "it is confined")
+    (launcher.work / "more").touch()
+    launched.says("left")
+    wait_for(lambda: _stands(launched, ALL[:1]), "it is back")
 
 
-def test_a_tree_stays_confined_when_its_keeper_is_killed_and_can_be_let_go(shop: Workshop) -> None:
-    shift = shop.start("1.1", THREADS)
-    shift.says("up")
-    shift.call("confine", ALL[:1])
-    wait_for(lambda: _stands(shift, ALL[:1]), "it is confined")
-    shift.kill_keeper()
-    (shop.work / "more").touch()
-    shift.says("more")
-    assert _stands(shift, ALL[:1])
-    shift.call("confine", ALL)
-    wait_for(lambda: _stands(shift, ALL), "it has all of them again")
+def test_a_tree_stays_confined_when_its_keeper_is_killed_and_can_be_let_go(
+    launcher: LauncherHarness,
+) -> None:
+    launched = launcher.start("1.1", THREADS)
+    launched.says("up")
+    launched.call("confine", ALL[:1])
+    wait_for(lambda: _stands(launched, ALL[:1]), "it is confined")
+    launched.kill_keeper()
+    (launcher.work / "more").touch()
+    launched.says("more")
+    assert _stands(launched, ALL[:1])
+    launched.call("confine", ALL)
+    wait_for(lambda: _stands(launched, ALL), "it has all of them again")
 
 
-def test_a_keeper_tells_how_many_processors_its_tree_keeps_busy(shop: Workshop) -> None:
+def test_a_keeper_tells_how_many_processors_its_tree_keeps_busy(launcher: LauncherHarness) -> None:
     """The work of children that have ended counts, too."""
     code = (
         "import os, subprocess, sys, time\n"
         "while not os.path.exists('go'): time.sleep(0.1)\n"
         "while True: subprocess.run([sys.executable, '-S', '-c', 'pass'])\n"
     )
-    shop.start("1.1", code)
-    while shop.await_report("sampled", "1.1")["busy"] >= WORKS:
+    launcher.start("1.1", code)
+    while launcher.await_report("sampled", "1.1")["busy"] >= WORKS:
         pass
-    (shop.work / "go").touch()
-    while shop.await_report("sampled", "1.1")["busy"] < WORKS:
+    (launcher.work / "go").touch()
+    while launcher.await_report("sampled", "1.1")["busy"] < WORKS:
         pass
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from sublet.client.logs import Log
 from sublet.keeper import output_files
+from support.launcher_harness import LauncherHarness
 from support.sandbox import wait_for
-from support.workshop import Workshop
 
 MiB = 1 << 20
 TWO_LINES = """
@@ -48,19 +48,19 @@ def _can_punch(directory: Path) -> bool:
         return output_files.punch(file.fileno(), 0, MiB)
 
 
-def test_both_streams_of_a_job_come_in_one_file_in_their_order(shop: Workshop) -> None:
+def test_both_streams_of_a_job_come_in_one_file_in_their_order(launcher: LauncherHarness) -> None:
     code = "import os\nfor i in range(500): os.write(1 + i % 2, b'%d\\n' % i)"
-    shift = shop.start("1.1", code)
-    assert shift.ended()["status"] == 0
-    assert shift.log.read_bytes() == b"".join(b"%d\n" % i for i in range(500))
+    launched = launcher.start("1.1", code)
+    assert launched.ended()["status"] == 0
+    assert launched.log.read_bytes() == b"".join(b"%d\n" % i for i in range(500))
 
 
-def test_split_streams_come_apart_and_there_is_nothing_to_read(shop: Workshop) -> None:
+def test_split_streams_come_apart_and_there_is_nothing_to_read(launcher: LauncherHarness) -> None:
     code = "import os, sys; print(repr(sys.stdin.read())); os.write(2, b'\\xff\\0')"
-    assert shop.start("3.2", code, split=True).ended()["status"] == 0
-    assert (shop.logs / "3.2.out").read_bytes() == b"''\n"
-    assert (shop.logs / "3.2.err").read_bytes() == b"\xff\0"
-    assert (shop.logs / "3.2.err").stat().st_mode & 0o777 == 0o600
+    assert launcher.start("3.2", code, split=True).ended()["status"] == 0
+    assert (launcher.logs / "3.2.out").read_bytes() == b"''\n"
+    assert (launcher.logs / "3.2.err").read_bytes() == b"\xff\0"
+    assert (launcher.logs / "3.2.err").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_directory_that_is_not_there_is_an_error_and_leaks_nothing(tmp_path: Path) -> None:
@@ -71,25 +71,25 @@ def test_a_directory_that_is_not_there_is_an_error_and_leaks_nothing(tmp_path: P
     assert set(os.listdir("/proc/self/fd")) <= set(before)
 
 
-def test_output_goes_on_when_the_keeper_is_killed(shop: Workshop) -> None:
-    shift = shop.start("1.1", TWO_LINES)
-    shift.says("a")
-    shift.kill_keeper()
-    (shop.work / "go").touch()
-    assert shift.ended()["status"] == 0
-    assert shift.log.read_bytes() == b"a\nb\n"
+def test_output_goes_on_when_the_keeper_is_killed(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", TWO_LINES)
+    launched.says("a")
+    launched.kill_keeper()
+    (launcher.work / "go").touch()
+    assert launched.ended()["status"] == 0
+    assert launched.log.read_bytes() == b"a\nb\n"
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["keeper lives", "keeper killed"])
 def test_a_job_that_writes_as_fast_as_it_can_does_not_fill_the_disk(
-    shop: Workshop, killed: bool
+    launcher: LauncherHarness, killed: bool
 ) -> None:
     """Two gigabytes of numbered lines: the first and the latest are there, whole and in order.
 
     Whoever bounds them may be without a processor for a while, so the job is held up where it would
     be far ahead; it comes to its end only because the file becomes smaller while it writes.
     """
-    if not _can_punch(shop.root):
+    if not _can_punch(launcher.root):
         pytest.skip("this file system makes no holes")
     code = (
         "import os, time\n"
@@ -101,20 +101,20 @@ def test_a_job_that_writes_as_fast_as_it_can_does_not_fill_the_disk(
         "os.write(1, b'ends\\n')\n"
     )
     limit = 32 * MiB
-    shift = shop.start("1.1", code, limit=limit)
+    launched = launcher.start("1.1", code, limit=limit)
     if killed:
-        shift.says("begins")
-        shift.kill_keeper()
+        launched.says("begins")
+        launched.kill_keeper()
     most = 0
-    while shift.members():
-        most = max(most, _on_disk(shift.log))
-    assert shift.ended()["status"] == 0
-    data, missing = _whole(shift.log)
+    while launched.members():
+        most = max(most, _on_disk(launched.log))
+    assert launched.ended()["status"] == 0
+    data, missing = _whole(launched.log)
     assert len(data) + missing == 2048 * MiB + len(b"begins\nends\n")
     assert data.startswith(b"begins\n%015d\n" % 0)
     assert data.endswith(b"%015d\nends\n" % 65535)
     assert len(data) <= limit + MiB
-    assert _on_disk(shift.log) <= limit + MiB
+    assert _on_disk(launched.log) <= limit + MiB
     assert most < 1024 * MiB
 
 
@@ -133,7 +133,7 @@ def test_a_hole_that_was_made_in_part_is_made_whole_by_the_next(tmp_path: Path) 
 
 
 def test_a_log_that_cannot_be_written_costs_the_program_its_write_and_nothing_else(
-    shop: Workshop,
+    launcher: LauncherHarness,
 ) -> None:
     """As on a full disk: the program hears of it, lives, and ends with its own code."""
     code = (
@@ -144,9 +144,9 @@ def test_a_log_that_cannot_be_written_costs_the_program_its_write_and_nothing_el
         "except OSError as error: sys.exit(error.errno)\n"
     )
     small = {str(resource.RLIMIT_FSIZE): [65536, 65536]}
-    shift = shop.start("1.1", code, limits=small)
-    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == errno.EFBIG
-    assert shift.log.stat().st_size == 65536
+    launched = launcher.start("1.1", code, limits=small)
+    assert os.waitstatus_to_exitcode(launched.ended()["status"]) == errno.EFBIG
+    assert launched.log.stat().st_size == 65536
 
 
 def test_a_full_disk_costs_the_program_its_write_and_nothing_else(tmp_path: Path) -> None:
@@ -246,10 +246,10 @@ def test_a_follower_never_reads_a_hole_as_output_while_it_is_made(tmp_path: Path
     assert data + missing == 8 * MiB
 
 
-def test_removing_everything_while_a_job_writes_does_not_hurt_it(shop: Workshop) -> None:
-    shift = shop.start("1.1", TWO_LINES)
-    shift.says("a")
-    shift.log.unlink()
-    (shop.work / "go").touch()
-    assert shift.ended()["status"] == 0
-    wait_for(lambda: not shift.members(), "it has gone")
+def test_removing_everything_while_a_job_writes_does_not_hurt_it(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", TWO_LINES)
+    launched.says("a")
+    launched.log.unlink()
+    (launcher.work / "go").touch()
+    assert launched.ended()["status"] == 0
+    wait_for(lambda: not launched.members(), "it has gone")

@@ -7,24 +7,26 @@ from pathlib import Path
 import pytest
 
 from sublet.keeper.cgroup import Cgroup
+from support.launcher_harness import LauncherHarness
 from support.sandbox import wait_for
-from support.workshop import Workshop
 
 
-def test_a_program_that_exits_0_with_living_children_takes_them_along(shop: Workshop) -> None:
+def test_a_program_that_exits_0_with_living_children_takes_them_along(
+    launcher: LauncherHarness,
+) -> None:
     """Its own exit code stands."""
     code = (
         "import subprocess\n"
         "subprocess.Popen(['sleep', '1000'])\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     )
-    shift = shop.start("1.1", code)
-    told = shift.ended()
-    assert (told["status"], told["stopped"]) == (0, "")
-    wait_for(lambda: not shift.members(), "its tree is gone")
+    launched = launcher.start("1.1", code)
+    ending = launched.ended()
+    assert (ending["status"], ending["stopped"]) == (0, "")
+    wait_for(lambda: not launched.members(), "its tree is gone")
 
 
-def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(shop: Workshop) -> None:
+def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(launcher: LauncherHarness) -> None:
     code = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -34,15 +36,15 @@ def test_a_program_that_ignores_sigterm_and_forks_away_is_killed(shop: Workshop)
         "print('up', flush=True)\n"
         "time.sleep(1000)\n"
     )
-    shift = shop.start("1.1", code)
-    shift.says("up")
-    shift.call("stop", "preempted", 0.2)
-    told = shift.ended()
-    assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "preempted")
-    wait_for(lambda: not shift.members(), "its tree is gone")
+    launched = launcher.start("1.1", code)
+    launched.says("up")
+    launched.call("stop", "preempted", 0.2)
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (signal.SIGKILL, "preempted")
+    wait_for(lambda: not launched.members(), "its tree is gone")
 
 
-def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(shop: Workshop) -> None:
+def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(launcher: LauncherHarness) -> None:
     """The broker ends what ignores SIGTERM, and the reason stays."""
     code = (
         "import signal, time\n"
@@ -50,48 +52,48 @@ def test_a_keeper_killed_while_it_ends_a_tree_does_not_save_it(shop: Workshop) -
         "print('up', flush=True)\n"
         "while True: time.sleep(1)\n"
     )
-    shift = shop.start("1.1", code)
-    shift.says("up")
-    shift.call("stop", "cancelled", 8.0)
-    shift.says("heard")
-    shift.kill_keeper()
-    told = shift.ended()
-    assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "cancelled")
+    launched = launcher.start("1.1", code)
+    launched.says("up")
+    launched.call("stop", "cancelled", 8.0)
+    launched.says("heard")
+    launched.kill_keeper()
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (signal.SIGKILL, "cancelled")
 
 
-def test_a_keeper_that_is_told_to_end_takes_its_tree_along(shop: Workshop) -> None:
-    shift = shop.start("1.1", "import time; print('up', flush=True); time.sleep(1000)")
-    shift.says("up")
-    os.kill(shift.keeper, signal.SIGTERM)
-    told = shift.ended()
-    assert (os.WTERMSIG(told["status"]), told["stopped"]) == (
+def test_a_keeper_that_is_told_to_end_takes_its_tree_along(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", "import time; print('up', flush=True); time.sleep(1000)")
+    launched.says("up")
+    os.kill(launched.keeper, signal.SIGTERM)
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (
         signal.SIGTERM,
         "its keeper was told to",
     )
     # It has told it, and goes itself a moment later.
-    assert set(shift.members()) <= {shift.keeper}
-    wait_for(lambda: not shift.members(), "the keeper has gone too")
+    assert set(launched.members()) <= {launched.keeper}
+    wait_for(lambda: not launched.members(), "the keeper has gone too")
 
 
-def test_no_control_group_stays_behind(shop: Workshop) -> None:
+def test_no_control_group_stays_behind(launcher: LauncherHarness) -> None:
     """Neither of a tree that ended, nor of one whose keeper was killed."""
-    shift = shop.start("1.1", "import time; time.sleep(1000)")
+    launched = launcher.start("1.1", "import time; time.sleep(1000)")
     group = Cgroup.make("probe-of-a-test")
     if group is None:
         pytest.skip("this user may make no control group (version 2)")
     base = Path(group.path).parent
     group.close()
-    assert list(base.glob(f"sublet-{shift.keeper}-*"))
-    other = shop.start("2.1", "")
+    assert list(base.glob(f"sublet-{launched.keeper}-*"))
+    other = launcher.start("2.1", "")
     other.ended()
-    shift.kill_keeper()
-    shift.call("stop", "cancelled", 1.0)
-    shift.ended()
-    for keeper in (shift.keeper, other.keeper):
+    launched.kill_keeper()
+    launched.call("stop", "cancelled", 1.0)
+    launched.ended()
+    for keeper in (launched.keeper, other.keeper):
         wait_for(lambda: not list(base.glob(f"sublet-{keeper}-*")), "the groups have gone")  # noqa: B023
 
 
-def test_a_fork_bomb_is_held_where_a_control_group_can(shop: Workshop) -> None:
+def test_a_fork_bomb_is_held_where_a_control_group_can(launcher: LauncherHarness) -> None:
     group = Cgroup.make("probe-of-a-test")
     if group is None:
         pytest.skip("this user may make no control group (version 2)")
@@ -106,8 +108,8 @@ def test_a_fork_bomb_is_held_where_a_control_group_can(shop: Workshop) -> None:
         "        if os.fork() == 0: time.sleep(1000)\n"
         "    except BlockingIOError: print('held', flush=True); sys.exit(9)\n"
     )
-    shift = shop.start("1.1", code, pids=50)
-    assert os.waitstatus_to_exitcode(shift.ended()["status"]) == 9
+    launched = launcher.start("1.1", code, pids=50)
+    assert os.waitstatus_to_exitcode(launched.ended()["status"]) == 9
 
 
 def test_the_bound_on_processes_is_written_where_the_kernel_reads_it(tmp_path: Path) -> None:

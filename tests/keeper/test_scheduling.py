@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sublet.keeper import process_tree, scheduling
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 from support.sandbox import wait_for
-from support.workshop import Shift, Workshop
 
 THREADS = """
 import os, subprocess, threading, time
@@ -27,15 +27,15 @@ sleep()
 """
 
 
-def _policies(shift: Shift) -> set[int]:
-    members = [pid for pid in shift.members() if pid != shift.keeper]
+def _policies(launched: LaunchedAttempt) -> set[int]:
+    members = [pid for pid in launched.members() if pid != launched.keeper]
     return {
         os.sched_getscheduler(thread) for pid in members for thread in process_tree.threads(pid)
     }
 
 
-def _weights(shift: Shift) -> set[str]:
-    members = [pid for pid in shift.members() if pid != shift.keeper]
+def _weights(launched: LaunchedAttempt) -> set[str]:
+    members = [pid for pid in launched.members() if pid != launched.keeper]
     return {Path(f"/proc/{pid}/autogroup").read_text().split()[-1] for pid in members}
 
 
@@ -44,27 +44,29 @@ def _has_autogroups() -> bool:
     return path.exists() and path.read_text().strip() == "1"
 
 
-def _is_low(shift: Shift) -> Callable[[], bool]:
+def _is_low(launched: LaunchedAttempt) -> Callable[[], bool]:
     def low() -> bool:
-        weights = _weights(shift) if _has_autogroups() else {"19"}
-        return _policies(shift) == {os.SCHED_IDLE} and weights == {"19"}
+        weights = _weights(launched) if _has_autogroups() else {"19"}
+        return _policies(launched) == {os.SCHED_IDLE} and weights == {"19"}
 
     return low
 
 
-def test_an_opportunistic_program_begins_so_with_all_it_starts(shop: Workshop) -> None:
+def test_an_opportunistic_program_begins_so_with_all_it_starts(launcher: LauncherHarness) -> None:
     """Its keeper, which has to be quick, is not in that class."""
-    shift = shop.start("1.1", THREADS, service="opportunistic")
-    shift.says("up")
-    assert _policies(shift) == {os.SCHED_IDLE}
-    wait_for(_is_low(shift), "the sessions it made have a low weight")
-    (shop.work / "more").touch()
-    shift.says("more")
-    wait_for(_is_low(shift), "so have those that came later")
-    assert os.sched_getscheduler(shift.keeper) == os.SCHED_OTHER
+    launched = launcher.start("1.1", THREADS, service="opportunistic")
+    launched.says("up")
+    assert _policies(launched) == {os.SCHED_IDLE}
+    wait_for(_is_low(launched), "the sessions it made have a low weight")
+    (launcher.work / "more").touch()
+    launched.says("more")
+    wait_for(_is_low(launched), "so have those that came later")
+    assert os.sched_getscheduler(launched.keeper) == os.SCHED_OTHER
 
 
-def test_a_thread_that_resets_its_class_for_children_does_not_free_them(shop: Workshop) -> None:
+def test_a_thread_that_resets_its_class_for_children_does_not_free_them(
+    launcher: LauncherHarness,
+) -> None:
     code = (
         "import os, time\n"
         "os.sched_setscheduler(0, os.SCHED_IDLE | os.SCHED_RESET_ON_FORK, os.sched_param(0))\n"
@@ -72,24 +74,26 @@ def test_a_thread_that_resets_its_class_for_children_does_not_free_them(shop: Wo
         "print('up', os.sched_getscheduler(0), flush=True)\n"
         "time.sleep(1000)\n"
     )
-    shift = shop.start("1.1", code, service="opportunistic")
-    shift.says("up")
+    launched = launcher.start("1.1", code, service="opportunistic")
+    launched.says("up")
 
     def all_idle() -> bool:
-        kinds = {policy & ~os.SCHED_RESET_ON_FORK for policy in _policies(shift)}
-        return kinds == {os.SCHED_IDLE} and len(shift.members()) == 3
+        kinds = {policy & ~os.SCHED_RESET_ON_FORK for policy in _policies(launched)}
+        return kinds == {os.SCHED_IDLE} and len(launched.members()) == 3
 
     wait_for(all_idle, "the child is idle too")
 
 
-def test_an_opportunistic_program_stays_so_when_its_keeper_is_killed(shop: Workshop) -> None:
-    shift = shop.start("1.1", THREADS, service="opportunistic")
-    shift.says("up")
-    shift.kill_keeper()
-    assert _policies(shift) == {os.SCHED_IDLE}
-    (shop.work / "more").touch()
-    shift.says("more")
-    assert _policies(shift) == {os.SCHED_IDLE}
+def test_an_opportunistic_program_stays_so_when_its_keeper_is_killed(
+    launcher: LauncherHarness,
+) -> None:
+    launched = launcher.start("1.1", THREADS, service="opportunistic")
+    launched.says("up")
+    launched.kill_keeper()
+    assert _policies(launched) == {os.SCHED_IDLE}
+    (launcher.work / "more").touch()
+    launched.says("more")
+    assert _policies(launched) == {os.SCHED_IDLE}
 
 
 def test_where_the_idle_class_is_refused_nice_takes_its_place(

@@ -5,8 +5,8 @@ import signal
 
 from sublet.formats import attempt_files
 from sublet.keeper.time_limit import TimeLimit
+from support.launcher_harness import LauncherHarness
 from support.sandbox import wait_for
-from support.workshop import Workshop
 
 ENOUGH = 5.0
 """Seconds in which a program is up and listens to signals, on a machine under any load."""
@@ -26,53 +26,55 @@ while True: time.sleep(1)
 """
 
 
-def test_a_program_over_its_time_is_warned_and_may_save(shop: Workshop) -> None:
-    shift = shop.start("1.1", SAVE, time=ENOUGH, grace=60.0)
-    told = shift.ended()
-    assert (os.waitstatus_to_exitcode(told["status"]), told["stopped"]) == (5, "time limit")
-    assert b"saved" in shift.log.read_bytes()
+def test_a_program_over_its_time_is_warned_and_may_save(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
+    ending = launched.ended()
+    assert (os.waitstatus_to_exitcode(ending["status"]), ending["stopped"]) == (5, "time limit")
+    assert b"saved" in launched.log.read_bytes()
 
 
-def test_one_that_does_not_listen_is_killed_with_all_it_started(shop: Workshop) -> None:
+def test_one_that_does_not_listen_is_killed_with_all_it_started(launcher: LauncherHarness) -> None:
     """Children that went away with setsid, too."""
-    shift = shop.start("1.1", DEAF, time=ENOUGH, grace=0.2)
-    told = shift.ended()
-    assert (os.WTERMSIG(told["status"]), told["stopped"]) == (signal.SIGKILL, "time limit")
-    wait_for(lambda: not shift.members(), "its tree is gone")
+    launched = launcher.start("1.1", DEAF, time=ENOUGH, grace=0.2)
+    ending = launched.ended()
+    assert (os.WTERMSIG(ending["status"]), ending["stopped"]) == (signal.SIGKILL, "time limit")
+    wait_for(lambda: not launched.members(), "its tree is gone")
 
 
-def test_the_limit_holds_while_no_broker_runs(shop: Workshop) -> None:
-    shift = shop.start("1.1", SAVE, time=1.5, grace=60.0)
-    shop.fire()
-    told = wait_for(lambda: attempt_files.read(shift.directory, "exit.json"), "there is a record")
-    assert told["stopped"] == "time limit"
-    assert told["ran"] >= 1.5
+def test_the_limit_holds_while_no_broker_runs(launcher: LauncherHarness) -> None:
+    launched = launcher.start("1.1", SAVE, time=1.5, grace=60.0)
+    launcher.fire()
+    ending = wait_for(
+        lambda: attempt_files.read(launched.directory, "exit.json"), "there is a record"
+    )
+    assert ending["stopped"] == "time limit"
+    assert ending["ran"] >= 1.5
 
 
-def test_the_limit_holds_after_the_keeper_was_killed(shop: Workshop) -> None:
+def test_the_limit_holds_after_the_keeper_was_killed(launcher: LauncherHarness) -> None:
     """The broker goes on counting."""
-    shift = shop.start("1.1", SAVE, time=ENOUGH, grace=60.0)
-    shift.says("up")
-    shift.kill_keeper()
-    told = shift.ended()
-    assert (os.waitstatus_to_exitcode(told["status"]), told["stopped"]) == (5, "time limit")
+    launched = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
+    launched.says("up")
+    launched.kill_keeper()
+    ending = launched.ended()
+    assert (os.waitstatus_to_exitcode(ending["status"]), ending["stopped"]) == (5, "time limit")
 
 
-def test_a_pause_does_not_count(shop: Workshop) -> None:
+def test_a_pause_does_not_count(launcher: LauncherHarness) -> None:
     """In the pause, more time than the limit goes by."""
-    shift = shop.start("1.1", SAVE, time=ENOUGH, grace=60.0)
-    shift.says("up")
-    shift.call("pause", True)
-    wait_for(shift.stands, "it stands")
-    paused = attempt_files.read(shift.directory, "runtime.json")
+    launched = launcher.start("1.1", SAVE, time=ENOUGH, grace=60.0)
+    launched.says("up")
+    launched.call("pause", True)
+    wait_for(launched.stands, "it stands")
+    paused = attempt_files.read(launched.directory, "runtime.json")
     assert paused is not None
-    counter = shop.start("2.1", f"import time; time.sleep({ENOUGH + 0.5})")
+    counter = launcher.start("2.1", f"import time; time.sleep({ENOUGH + 0.5})")
     counter.ended()
-    assert shift.members()
-    shift.call("pause", False)
-    told = shift.ended()
-    assert told["stopped"] == "time limit"
-    resumed = attempt_files.read(shift.directory, "runtime.json")
+    assert launched.members()
+    launched.call("pause", False)
+    ending = launched.ended()
+    assert ending["stopped"] == "time limit"
+    resumed = attempt_files.read(launched.directory, "runtime.json")
     assert resumed is not None
     assert resumed["spent"] == paused["spent"] < ENOUGH
 

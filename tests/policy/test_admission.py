@@ -88,13 +88,13 @@ def test_who_takes_all_there_is_goes_where_it_gets_most() -> None:
 
 
 def test_a_device_that_is_gone_and_one_without_room_give_nothing() -> None:
-    line = WaitQueue([candidate(1, offer(10, "gpu9")), candidate(2, offer(10)), candidate(3)])
-    assert plan((capacity(strangers=120),), line, 0.0) == Plan((), (), {}, (), {})
+    queue = WaitQueue([candidate(1, offer(10, "gpu9")), candidate(2, offer(10)), candidate(3)])
+    assert plan((capacity(strangers=120),), queue, 0.0) == Plan((), (), {}, (), {})
 
 
 def test_what_is_held_does_not_start_and_holds_nobody_up() -> None:
-    line = WaitQueue([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
-    made = plan((capacity(),), line, 0.0)
+    queue = WaitQueue([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
+    made = plan((capacity(),), queue, 0.0)
     assert granted(made) == [2]
     assert made.heads == ()
 
@@ -124,12 +124,12 @@ def test_who_has_waited_long_enough_goes_before_a_higher_class() -> None:
 
 def test_a_large_job_is_passed_until_its_patience_ends_and_then_room_is_kept() -> None:
     capacities = (capacity(holdings=(held(9, 50),)),)
-    line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
-    made = plan(capacities, line, 0.0, RULES)
+    queue = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
+    made = plan(capacities, queue, 0.0, RULES)
     assert (granted(made), made.heads, made.reserved) == ([2], (1,), {})
-    line.led[1] = 0.0
-    assert granted(plan(capacities, line, RULES.patience - 0.1, RULES)) == [2]
-    made = plan(capacities, line, RULES.patience, RULES)
+    queue.led[1] = 0.0
+    assert granted(plan(capacities, queue, RULES.patience - 0.1, RULES)) == [2]
+    made = plan(capacities, queue, RULES.patience, RULES)
     assert (granted(made), made.reserved) == ([], {"gpu0": 1})
 
 
@@ -139,19 +139,19 @@ def test_the_room_is_kept_where_least_is_lacking_and_others_pass_elsewhere() -> 
         capacity("gpu1", holdings=(held(9, 40),)),
     )
     waiting = [candidate(1, offer(80, "gpu0", "gpu1")), candidate(2, offer(30, "gpu0", "gpu1"))]
-    line = WaitQueue(waiting)
-    line.led[1] = 0.0
-    made = plan(capacities, line, RULES.limit, RULES)
+    queue = WaitQueue(waiting)
+    queue.led[1] = 0.0
+    made = plan(capacities, queue, RULES.limit, RULES)
     assert made.reserved == {"gpu1": 1}
     assert [(grant.job, grant.device) for grant in made.grants] == [(2, "gpu0")]
 
 
 def test_patience_grows_with_the_wait_before() -> None:
     capacities = (capacity(holdings=(held(9, 50),)),)
-    line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
-    line.led[1] = 1000.0
-    assert granted(plan(capacities, line, 1249.0, RULES)) == [2]
-    assert granted(plan(capacities, line, 1250.0, RULES)) == []
+    queue = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
+    queue.led[1] = 1000.0
+    assert granted(plan(capacities, queue, 1249.0, RULES)) == [2]
+    assert granted(plan(capacities, queue, 1250.0, RULES)) == []
 
 
 @pytest.mark.parametrize(
@@ -163,23 +163,23 @@ def test_between_patience_and_limit_only_who_changes_nothing_for_the_first_passe
 ) -> None:
     """The first can start at 100, when 100 are free: it leaves 20 beside it."""
     capacities = (capacity(holdings=(held(8, 20), held(9, 30, end=100.0))),)
-    line = WaitQueue([candidate(1, offer(60)), candidate(2, offer(size), expected=expected)])
-    line.led[1] = 0.0
-    assert granted(plan(capacities, line, 20.0, RULES)) == ([2] if passes else [])
-    assert granted(plan(capacities, line, RULES.limit, RULES)) == []
+    queue = WaitQueue([candidate(1, offer(60)), candidate(2, offer(size), expected=expected)])
+    queue.led[1] = 0.0
+    assert granted(plan(capacities, queue, 20.0, RULES)) == ([2] if passes else [])
+    assert granted(plan(capacities, queue, RULES.limit, RULES)) == []
 
 
 def test_who_overran_what_was_expected_may_run_for_ever() -> None:
     capacities = (capacity(holdings=(held(9, 30, end=19.0),)),)
-    line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20), expected=0.5)])
-    line.led[1] = 0.0
-    assert granted(plan(capacities, line, 20.0, RULES)) == []
+    queue = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20), expected=0.5)])
+    queue.led[1] = 0.0
+    assert granted(plan(capacities, queue, 20.0, RULES)) == []
 
 
 def test_who_waits_for_strangers_keeps_no_room() -> None:
-    line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
-    line.led[1] = 0.0
-    made = plan((capacity(strangers=40),), line, 1e6, RULES)
+    queue = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
+    queue.led[1] = 0.0
+    made = plan((capacity(strangers=40),), queue, 1e6, RULES)
     assert (granted(made), made.heads, made.reserved) == ([2], (), {})
 
 
@@ -250,7 +250,7 @@ def test_a_promise_ends_with_the_job_it_was_made_to() -> None:
     world.submit(candidate(2, offer(80)))
     world.submit(candidate(3, offer(10)))
     world.decide()
-    world.line.take(2)
+    world.queue.take(2)
     world.finished.add(2)
     world.end(1)
     world.submit(candidate(4, offer(90)))
@@ -273,7 +273,7 @@ def stream(rules: Rules, until: float) -> tuple[World, float | None, float | Non
             world.submit(candidate(number, offer(size, "gpu0", "gpu1"), since=world.now))
         for grant in world.decide().grants:
             ends[grant.job] = world.now + draw.uniform(1.0, 7.0)
-        led = world.line.led.get(LARGE, led)
+        led = world.queue.led.get(LARGE, led)
         if LARGE in ends:
             return world, led, world.now
         world.now += 0.5

@@ -90,17 +90,17 @@ class Queue(RuleBasedStateMachine):
         capacity = self.world.devices[name].capacity
         self.world.strangers[name] = capacity * share // 4
 
-    @precondition(lambda self: len(self.world.line) > 0)
+    @precondition(lambda self: len(self.world.queue) > 0)
     @rule(data=st.data(), held=st.sampled_from(["", "paused"]))
     def hold(self, data: st.DataObject, held: str) -> None:
-        one = data.draw(st.sampled_from(list(self.world.line)))
+        one = data.draw(st.sampled_from(list(self.world.queue)))
         self.world.submit(replace(one, held=held))
 
-    @precondition(lambda self: len(self.world.line) > 0)
+    @precondition(lambda self: len(self.world.queue) > 0)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        one = data.draw(st.sampled_from(list(self.world.line)))
-        self.world.line.take(one.job)
+        one = data.draw(st.sampled_from(list(self.world.queue)))
+        self.world.queue.take(one.job)
         self.world.finished.add(one.job)
 
     @invariant()

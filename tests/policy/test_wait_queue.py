@@ -59,28 +59,28 @@ def test_the_order_does_not_depend_on_who_was_put_first() -> None:
 
 def test_a_job_that_comes_back_finds_its_place() -> None:
     waiting = [candidate(job, offer(5)) for job in range(50)]
-    line = WaitQueue(waiting)
-    line.take(7)
-    assert 7 not in line
-    line.put(waiting[7])
-    assert [one.job for one in line] == list(range(50))
+    queue = WaitQueue(waiting)
+    queue.take(7)
+    assert 7 not in queue
+    queue.put(waiting[7])
+    assert [one.job for one in queue] == list(range(50))
 
 
 def test_what_is_known_of_a_job_can_change_and_move_it() -> None:
-    line = WaitQueue([candidate(1, offer(5)), candidate(2, offer(5))])
-    line.put(candidate(1, offer(5, "gpu1"), priority="low"))
-    assert [one.job for one in line] == [2, 1]
-    assert len(line) == 2
+    queue = WaitQueue([candidate(1, offer(5)), candidate(2, offer(5))])
+    queue.put(candidate(1, offer(5, "gpu1"), priority="low"))
+    assert [one.job for one in queue] == [2, 1]
+    assert len(queue) == 2
 
 
 def test_keep_makes_the_line_be_of_exactly_these() -> None:
     waiting = [candidate(job, offer(5)) for job in range(5)]
-    line = WaitQueue(waiting)
-    line.led[0] = line.led[3] = 1.0
-    line.promised[0] = "gpu0"
-    line.keep([*waiting[2:], candidate(9, offer(1))])
-    assert [one.job for one in line] == [2, 3, 4, 9]
-    assert (line.led, line.promised) == ({3: 1.0}, {})
+    queue = WaitQueue(waiting)
+    queue.led[0] = queue.led[3] = 1.0
+    queue.promised[0] = "gpu0"
+    queue.keep([*waiting[2:], candidate(9, offer(1))])
+    assert [one.job for one in queue] == [2, 3, 4, 9]
+    assert (queue.led, queue.promised) == ({3: 1.0}, {})
 
 
 def test_nothing_can_start_a_job_that_is_held_or_has_no_offer() -> None:

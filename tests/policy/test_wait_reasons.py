@@ -32,8 +32,8 @@ def starts(
 
 
 def test_a_reason_says_what_is_needed_what_is_free_who_is_ahead_and_how_long() -> None:
-    line = WaitQueue([candidate(1, offer(60), expected=60.0), candidate(2, offer(60, beside=5))])
-    reasons = Reasons([capacity(held(8, 50, end=720.0), strangers=10)], line, 0.0)
+    queue = WaitQueue([candidate(1, offer(60), expected=60.0), candidate(2, offer(60, beside=5))])
+    reasons = Reasons([capacity(held(8, 50, end=720.0), strangers=10)], queue, 0.0)
     by = "held by #8 train.py 50.0 MiB, other programs 10.0 MiB"
     assert reasons.why(1) == (
         f"needs 60.0 MiB on gpu0, 40.0 MiB of 100 MiB free; about 12 min; {by}"
@@ -50,8 +50,8 @@ def test_a_reason_within_a_lease_names_that_lease_and_its_program() -> None:
     lent = Capacity(
         device("the lease of #8", 100 * MiB), 30 * MiB, 0, 20 * MiB, (held(9, 50),), within=8
     )
-    line = WaitQueue([candidate(10, offer(60, "the lease of #8", beside=5))])
-    assert Reasons([lent], line, 0.0).why(10) == (
+    queue = WaitQueue([candidate(10, offer(60, "the lease of #8", beside=5))])
+    assert Reasons([lent], queue, 0.0).why(10) == (
         "needs 60.0 MiB + 5.0 MiB for its process, 30.0 MiB free of the 100 MiB that #8 holds; "
         "held by #9 train.py 50.0 MiB, #8 itself 20.0 MiB"
     )
@@ -65,33 +65,33 @@ def test_the_three_largest_holders_are_named() -> None:
 
 
 def test_a_held_job_says_why_and_is_ahead_of_nobody() -> None:
-    line = WaitQueue([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
-    reasons = Reasons([capacity(held(8, 50))], line, 0.0)
+    queue = WaitQueue([candidate(1, offer(60), held="paused"), candidate(2, offer(60))])
+    reasons = Reasons([capacity(held(8, 50))], queue, 0.0)
     assert reasons.why(1) == "paused"
     assert "ahead" not in reasons.why(2)
 
 
 def test_who_is_passed_over_by_nobody_any_more_is_told_so_and_so_are_the_others() -> None:
     capacities = [capacity(held(8, 50))]
-    line = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
-    line.led[1] = 0.0
-    line.follow(plan(capacities, line, 100.0, RULES), 100.0)
-    reasons = Reasons(capacities, line, 100.0)
+    queue = WaitQueue([candidate(1, offer(80)), candidate(2, offer(20))])
+    queue.led[1] = 0.0
+    queue.follow(plan(capacities, queue, 100.0, RULES), 100.0)
+    reasons = Reasons(capacities, queue, 100.0)
     assert "; the room is kept for it" in reasons.why(1)
     assert "50.0 MiB of 100 MiB free, kept for #1" in reasons.why(2)
 
 
 def test_who_waits_for_others_to_stop_is_told_so() -> None:
     capacities = [capacity(Holding(8, 90 * MiB, "sweep.py", "opportunistic"))]
-    line = WaitQueue([candidate(1, offer(80))])
-    line.follow(plan(capacities, line, 0.0), 0.0)
-    assert "; others are making room for it" in Reasons(capacities, line, 0.0).why(1)
+    queue = WaitQueue([candidate(1, offer(80))])
+    queue.follow(plan(capacities, queue, 0.0), 0.0)
+    assert "; others are making room for it" in Reasons(capacities, queue, 0.0).why(1)
 
 
 def test_jobs_for_other_devices_are_not_ahead() -> None:
-    line = WaitQueue([candidate(1, offer(90, "gpu1")), candidate(2, offer(90))])
+    queue = WaitQueue([candidate(1, offer(90, "gpu1")), candidate(2, offer(90))])
     capacities = [capacity(held(7, 50)), capacity(held(8, 50), name="gpu1")]
-    assert "ahead" not in Reasons(capacities, line, 0.0).why(2)
+    assert "ahead" not in Reasons(capacities, queue, 0.0).why(2)
 
 
 def test_each_starts_when_those_before_it_have_left_enough() -> None:

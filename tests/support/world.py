@@ -40,7 +40,7 @@ class World:
         self.devices = {name: device(name, size * MiB) for name, size in capacities.items()}
         self.holdings: dict[int, tuple[str, Holding]] = {}
         self.strangers = dict.fromkeys(capacities, 0)
-        self.line = WaitQueue()
+        self.queue = WaitQueue()
         self.known: dict[int, Candidate] = {}
         self.finished: set[int] = set()
 
@@ -55,7 +55,7 @@ class World:
 
     def submit(self, one: Candidate) -> None:
         self.known[one.job] = one
-        self.line.put(one)
+        self.queue.put(one)
 
     def end(self, job: int) -> None:
         """Its exit was seen."""
@@ -70,12 +70,12 @@ class World:
     def decide(self) -> Plan:
         """Plan, check the plan, carry it out."""
         capacities = self.capacities()
-        made = plan(capacities, self.line, self.now, self.rules)
-        check_pure(made, capacities, self.line, self.now, self.rules)
+        made = plan(capacities, self.queue, self.now, self.rules)
+        check_pure(made, capacities, self.queue, self.now, self.rules)
         check_room(made, capacities)
-        check_bound(made, capacities, self.line, self.now, self.rules)
-        check_preemption(made, capacities, self.line)
-        check_promises(made, capacities, self.line)
+        check_bound(made, capacities, self.queue, self.now, self.rules)
+        check_preemption(made, capacities, self.queue)
+        check_promises(made, capacities, self.queue)
         for grant in made.grants:
             one = self.known[grant.job]
             end = None if one.expected is None else self.now + one.expected
@@ -84,41 +84,41 @@ class World:
         for stop in made.preempt:
             where, holding = self.holdings[stop.job]
             self.holdings[stop.job] = (where, replace(holding, stopping=True))
-        self.line.follow(made, self.now)
-        check_idle(made, self.capacities(), self.line)
+        self.queue.follow(made, self.now)
+        check_idle(made, self.capacities(), self.queue)
         self.check_nobody_lost()
         return made
 
     def check_nobody_lost(self) -> None:
         """Everybody who was accepted waits, holds or has finished, and only one of these."""
-        waiting = {one.job for one in self.line}
-        assert len(waiting) == len(self.line)
+        waiting = {one.job for one in self.queue}
+        assert len(waiting) == len(self.queue)
         assert waiting | set(self.holdings) | self.finished == set(self.known)
         assert len(waiting) + len(self.holdings) + len(self.finished) == len(self.known)
 
     def drain(self) -> None:
         """With nobody new and no strangers, everybody gets to the end."""
         self.strangers = dict.fromkeys(self.strangers, 0)
-        for one in list(self.line):
+        for one in list(self.queue):
             self.submit(replace(one, held=""))
         self.decide()
         while self.holdings:
             self.now += 1.0
             self.end(min(self.holdings))
             self.decide()
-        assert not len(self.line)
+        assert not len(self.queue)
 
 
 def check_pure(
-    made: Plan, capacities: list[Capacity], line: WaitQueue, now: float, rules: Rules
+    made: Plan, capacities: list[Capacity], queue: WaitQueue, now: float, rules: Rules
 ) -> None:
     """The same snapshot gives the same plan, in whatever order it is told."""
-    assert plan(capacities, line, now, rules) == made
+    assert plan(capacities, queue, now, rules) == made
     draw = random.Random(0)
-    shuffled = list(line)
+    shuffled = list(queue)
     draw.shuffle(shuffled)
     other = WaitQueue(shuffled)
-    other.led, other.promised = dict(line.led), dict(reversed(line.promised.items()))
+    other.led, other.promised = dict(queue.led), dict(reversed(queue.promised.items()))
     assert plan(draw.sample(capacities, len(capacities)), other, now, rules) == made
 
 
@@ -133,14 +133,14 @@ def check_room(made: Plan, capacities: list[Capacity]) -> None:
 
 
 def check_bound(
-    made: Plan, capacities: list[Capacity], line: WaitQueue, now: float, rules: Rules
+    made: Plan, capacities: list[Capacity], queue: WaitQueue, now: float, rules: Rules
 ) -> None:
     """After its patience, room is reserved for the first; after its limit, nobody passes it."""
     reachable = {capacity.device.id: capacity.reachable for capacity in capacities}
     for job in made.heads:
-        one = line.get(job)
+        one = queue.get(job)
         assert one is not None
-        led = line.led.get(job, now)
+        led = queue.led.get(job, now)
         patience, limit = rules.bounds(led - one.since)
         if now - led < patience:
             assert job not in made.reserved.values()
@@ -157,13 +157,13 @@ def check_bound(
         if now - led >= limit:
             (where,) = (name for name, owner in made.reserved.items() if owner == job)
             for grant in made.grants:
-                other = line.get(grant.job)
+                other = queue.get(grant.job)
                 assert other is not None
                 passes = (other.service, other.place) > (one.service, one.place)
-                assert grant.device != where or not passes or grant.job in line.promised
+                assert grant.device != where or not passes or grant.job in queue.promised
 
 
-def check_preemption(made: Plan, capacities: list[Capacity], line: WaitQueue) -> None:
+def check_preemption(made: Plan, capacities: list[Capacity], queue: WaitQueue) -> None:
     """Only opportunistic ones end, for a guaranteed one, and not one of them for nothing."""
     by_name = {capacity.device.id: capacity for capacity in capacities}
     stopped: dict[int, list[Holding]] = {}
@@ -171,7 +171,7 @@ def check_preemption(made: Plan, capacities: list[Capacity], line: WaitQueue) ->
         (holding,) = (h for h in by_name[stop.device].holdings if h.job == stop.job)
         assert holding.service == "opportunistic"
         assert not holding.stopping
-        one = line.get(stop.wanted_by)
+        one = queue.get(stop.wanted_by)
         assert one is not None
         assert one.service == "guaranteed"
         assert made.promised[stop.wanted_by] == stop.device
@@ -180,7 +180,7 @@ def check_preemption(made: Plan, capacities: list[Capacity], line: WaitQueue) ->
         where = made.promised[job]
         if list(made.promised.values()).count(where) > 1:
             continue
-        one = line.get(job)
+        one = queue.get(job)
         assert one is not None
         need = min(offer.charge for offer in one.offers if where in offer.devices)
         capacity = by_name[where]
@@ -191,22 +191,22 @@ def check_preemption(made: Plan, capacities: list[Capacity], line: WaitQueue) ->
         assert all(free + gained - holding.charge < need for holding in ended)
 
 
-def check_promises(made: Plan, capacities: list[Capacity], line: WaitQueue) -> None:
+def check_promises(made: Plan, capacities: list[Capacity], queue: WaitQueue) -> None:
     """Room that others were stopped for is taken by nobody else, whoever is first in line."""
     free = {capacity.device.id: capacity.free for capacity in capacities}
-    for job, where in line.promised.items():
-        one = line.get(job)
+    for job, where in queue.promised.items():
+        one = queue.get(job)
         assert one is not None
         need = min(offer.charge for offer in one.offers if where in offer.devices)
-        others = [name for other, name in line.promised.items() if other != job]
+        others = [name for other, name in queue.promised.items() if other != job]
         if not one.held and where not in others and need <= free[where]:
             assert job in {grant.job for grant in made.grants}
 
 
-def check_idle(made: Plan, capacities: list[Capacity], line: WaitQueue) -> None:
+def check_idle(made: Plan, capacities: list[Capacity], queue: WaitQueue) -> None:
     """Nobody who fits waits, except where room is reserved or promised."""
     taken = {*made.reserved, *made.promised.values()}
-    for one in line:
+    for one in queue:
         if one.held:
             continue
         for offer in one.offers:

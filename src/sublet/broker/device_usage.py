@@ -87,8 +87,8 @@ def capacities(
     ends: Mapping[int, float] | None = None,
     lenders: Mapping[int, int] | None = None,
 ) -> tuple[Capacity, ...]:
-    """One room for each device, and one for each lease within which others may be: `lenders` says
-    of whose leases, and what TensorFlow has taken of them for the program itself.
+    """A capacity for each device, and for each lease within which others may be: `lenders` says of
+    whose leases, and what TensorFlow has taken of them for the program itself.
 
     `standing` is what the nurseries hold, on the CPU device.
 
@@ -177,7 +177,8 @@ class DeviceUsage:
 
     def lease_ended(self, lease: Lease, now: float) -> None:
         """The driver may go on showing this lease's memory for a moment."""
-        self._strangers.lease_ended(lease.device, lease.charge, now)
+        for one in (lease, *lease.also):
+            self._strangers.lease_ended(one.device, one.charge, now)
 
     def forget(self, job: Job) -> None:
         """The job's current attempt is over."""
@@ -219,7 +220,7 @@ class _Tenants:
                 stopping=job.holds is not None and bool(job.holds.stopping),
             )
             for job in self._inner.get(outer, ())
-            if job.lease is not None and job.lease.device == facts.device.id
+            if job.lease_on(facts.device.id) is not None
         )
 
     def within(self, job: Job, facts: DeviceFacts) -> int:
@@ -227,16 +228,17 @@ class _Tenants:
         return sum(one.charge for one in self.of(job.id, facts))
 
     def _counts(self, job: Job, facts: DeviceFacts) -> int:
-        assert job.lease is not None
+        lease = job.lease_on(facts.device.id)
+        assert lease is not None
         own = in_use(job, facts, self.samples) or 0
-        return max(job.lease.charge, own + self.within(job, facts))
+        return max(lease.charge, own + self.within(job, facts))
 
 
 def _capacity(
     facts: DeviceFacts, tenants: _Tenants, standing: int, strangers: Strangers | None, now: float
 ) -> Capacity:
     device = facts.device
-    here = [job for job in tenants.everyone if job.lease and job.lease.device == device.id]
+    here = [job for job in tenants.everyone if job.lease_on(device.id) is not None]
     if device.kind == "gpu":
         seen = sum(_on_gpu(job, facts, tenants) for job in here)
         used = facts.used
@@ -270,12 +272,13 @@ def _on_gpu(job: Job, facts: DeviceFacts, tenants: _Tenants) -> int:
     """What of the device's use is this job's. Where the driver shows the process and not its
     bytes, the charge is the best guess: otherwise the job would count twice."""
     known = in_use(job, facts, tenants.samples)
-    if known is not None or job.lease is None:
+    lease = job.lease_on(facts.device.id)
+    if known is not None or lease is None:
         return known or 0
     pids = _pids(job, tenants.samples)
     if not any(holder.pid in pids for holder in facts.holders):
         return 0
-    return max(0, job.lease.charge - tenants.within(job, facts))
+    return max(0, lease.charge - tenants.within(job, facts))
 
 
 def _pids(job: Job, samples: dict[str, UsageSample]) -> set[int]:

@@ -1,6 +1,7 @@
 """What people do to jobs that are there: cancel, pause, resume, retry."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import replace
@@ -21,16 +22,14 @@ _PASSING = (b"_", b"OLDPWD")
 _MOST_NAMES = 5
 
 
+@dataclass(eq=False)
 class JobActions:
     """Checks that an action is possible, and does it."""
 
-    def __init__(
-        self, work: UnitOfWork, control: JobControl, dependencies: Dependencies, clock: Clock
-    ) -> None:
-        self._work = work
-        self._control = control
-        self._dependencies = dependencies
-        self._clock = clock
+    _work: UnitOfWork
+    _control: JobControl
+    _dependencies: Dependencies
+    _clock: Clock
 
     def perform(
         self, verb: Verb, numbers: tuple[int, ...], environ: dict[bytes, bytes]

@@ -39,6 +39,8 @@ def check(spec: JobSpec) -> None:
         raise _refusal("time", "is a number of seconds above 0")
     if not 0 <= spec.grace < math.inf:
         raise _refusal("grace", "is a number of seconds")
+    if spec.group is not None:
+        raise _refusal("group", "cannot be asked for yet")
     if not 0 <= spec.retries < _INT64:
         raise _refusal("retries", "is not negative")
     others = (*spec.after, *spec.after_ok)

@@ -1,5 +1,7 @@
 """Plans who gets a lease and applies the plan; `policy.admission` is who decides."""
 
+from dataclasses import dataclass
+
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
 from sublet.broker.effects import Launch, Notify, SettleNested
@@ -18,28 +20,18 @@ from sublet.policy.wait_reasons import Reasons
 from sublet.wire import messages
 
 
+@dataclass(eq=False)
 class Planner:
     """Brings the wait queue up to date, plans, and turns grants into leases."""
 
-    def __init__(
-        self,
-        work: UnitOfWork,
-        queue: Queue,
-        usage: DeviceUsage,
-        nested_leases: NestedLeases,
-        dependencies: Dependencies,
-        control: JobControl,
-        clients: JobClients,
-        clock: Clock,
-    ) -> None:
-        self._work = work
-        self._queue = queue
-        self._usage = usage
-        self._nested_leases = nested_leases
-        self._dependencies = dependencies
-        self._control = control
-        self._clients = clients
-        self._clock = clock
+    _work: UnitOfWork
+    _queue: Queue
+    _usage: DeviceUsage
+    _nested_leases: NestedLeases
+    _dependencies: Dependencies
+    _control: JobControl
+    _clients: JobClients
+    _clock: Clock
 
     @property
     def due(self) -> bool:

@@ -53,10 +53,6 @@ class Queue:
         """Something about this job has changed."""
         self._touched[number] = None
 
-    def touch_all(self) -> None:
-        """Something about all of them may have changed."""
-        self._touched |= dict.fromkeys(job.id for job in self._state.waiting())
-
     def revise(self, numbers: Iterable[int]) -> None:
         """More is known of what these jobs need: they are looked at again, a slice at a time.
 

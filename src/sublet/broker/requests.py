@@ -2,6 +2,7 @@
 
 import secrets
 import sqlite3
+from dataclasses import dataclass
 from signal import SIGCONT, SIGTSTP
 
 import msgspec
@@ -35,37 +36,25 @@ MOST_TASKS = 100_000
 """Jobs in the largest array."""
 
 
+@dataclass(eq=False)
 class Requests:
     """Handles what clients ask for; implements `connections.RequestHandler`."""
 
-    def __init__(
-        self,
-        work: UnitOfWork,
-        control: JobControl,
-        clients: JobClients,
-        usage: DeviceUsage,
-        estimator: SizeEstimator,
-        dependencies: Dependencies,
-        snapshots: Snapshots,
-        subscriptions: Subscriptions,
-        feed: SnapshotFeed,
-        backend: Backend,
-        clock: Clock,
-        home: Home,
-    ) -> None:
-        self._work = work
-        self._control = control
-        self._clients = clients
-        self._usage = usage
-        self._estimator = estimator
-        self._dependencies = dependencies
-        self._snapshots = snapshots
-        self._subscriptions = subscriptions
-        self._feed = feed
-        self._backend = backend
-        self._clock = clock
-        self._home = home
-        self._actions = JobActions(work, control, dependencies, clock)
+    _work: UnitOfWork
+    _control: JobControl
+    _clients: JobClients
+    _usage: DeviceUsage
+    _estimator: SizeEstimator
+    _dependencies: Dependencies
+    _snapshots: Snapshots
+    _subscriptions: Subscriptions
+    _feed: SnapshotFeed
+    _backend: Backend
+    _clock: Clock
+    _home: Home
+
+    def __post_init__(self) -> None:
+        self._actions = JobActions(self._work, self._control, self._dependencies, self._clock)
 
     def handle(self, connection: ClientConnection, request: messages.Request) -> None:
         """Deal with one request: all of it, or nothing if it is refused."""

@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections import deque
+from dataclasses import dataclass
 from functools import cached_property
 
 import sublet
@@ -58,30 +59,22 @@ class RecentlyEnded:
         return deque((job.id for job in before if not job.spec.is_pools), _REMEMBERED)
 
 
+@dataclass(eq=False)
 class Snapshots:
     """Draws rows when somebody asks."""
 
-    def __init__(
-        self,
-        work: UnitOfWork,
-        usage: DeviceUsage,
-        queue: Queue,
-        backend: Backend,
-        estimator: SizeEstimator,
-        clock: Clock,
-        home: Home,
-        recently_ended: RecentlyEnded,
-    ) -> None:
-        self._work = work
-        self._state = work.state
-        self._usage = usage
-        self._queue = queue
-        self._backend = backend
-        self._estimator = estimator
-        self._clock = clock
-        self._home = home
-        self._recently_ended = recently_ended
-        self._began = clock.wall()
+    _work: UnitOfWork
+    _usage: DeviceUsage
+    _queue: Queue
+    _backend: Backend
+    _estimator: SizeEstimator
+    _clock: Clock
+    _home: Home
+    _recently_ended: RecentlyEnded
+
+    def __post_init__(self) -> None:
+        self._state = self._work.state
+        self._began = self._clock.wall()
 
     def snapshot(self) -> messages.Snapshot:
         """Devices, leases, the first of those who wait, and nurseries, as they are now."""

@@ -1,5 +1,6 @@
 """From a committed grant to the backend, and the pauses after starts that failed."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sublet.backends.backend import Backend, LaunchFailed, Step
@@ -29,6 +30,7 @@ class Setback(NamedTuple):
     pause: float
 
 
+@dataclass(eq=False)
 class Starts:
     """Launches attempts whose leases are in the ledger.
 
@@ -37,25 +39,16 @@ class Starts:
     is seen by its keeper, and ends it.
     """
 
-    def __init__(
-        self,
-        work: UnitOfWork,
-        backend: Backend,
-        attempts: Attempts,
-        clients: JobClients,
-        usage: DeviceUsage,
-        nested_leases: NestedLeases,
-        clock: Clock,
-        reactor: Reactor,
-    ) -> None:
-        self._work = work
-        self._backend = backend
-        self._attempts = attempts
-        self._clients = clients
-        self._usage = usage
-        self._nested_leases = nested_leases
-        self._clock = clock
-        self._reactor = reactor
+    _work: UnitOfWork
+    _backend: Backend
+    _attempts: Attempts
+    _clients: JobClients
+    _usage: DeviceUsage
+    _nested_leases: NestedLeases
+    _clock: Clock
+    _reactor: Reactor
+
+    def __post_init__(self) -> None:
         self._setbacks: dict[Step, Setback] = {}
         """By the step that failed last; forgotten when it succeeds."""
 

@@ -77,6 +77,15 @@ class Task(Struct, frozen=True):
     """So many of the array may run at a time; 0 means any number."""
 
 
+class Group(Struct, frozen=True):
+    """Jobs whose leases are granted all together or not at all."""
+
+    first: int
+    """The number of the group's first job."""
+    size: int
+    """How many jobs it has, with consecutive numbers."""
+
+
 Priority = Literal["high", "normal", "low"]
 Service = Literal["guaranteed", "opportunistic"]
 
@@ -118,6 +127,8 @@ class JobSpec(Struct, frozen=True):
     """Whether processes may go on that its program leaves behind; they are strangers then."""
     spread: bool = False
     """Whether it goes to the device with the most room instead of the one it fills best."""
+    group: Group | None = None
+    """The jobs with which it starts; None if it starts alone. Not accepted from clients yet."""
 
     @property
     def is_pools(self) -> bool:
@@ -333,3 +344,7 @@ class Job(Struct, frozen=True):
     def lease(self) -> Lease | None:
         """The live lease; None when nothing is held."""
         return None if (state := self.holds) is None else state.lease
+
+    def lease_on(self, device: str) -> Lease | None:
+        """The live lease on this device; None when nothing is held there."""
+        return None if self.lease is None else self.lease.on(device)

@@ -22,6 +22,12 @@ class Lease(Struct, frozen=True):
     """Sized by a measured peak, with so much room that the allocator wastes nothing."""
     trimmed: int = 0
     """What the ceiling was before it was trimmed; 0 if it never was."""
+    also: tuple["Lease", ...] = ()
+    """The job's leases on other devices, which were granted with this one and end with it."""
+
+    def on(self, device: str) -> "Lease | None":
+        """The one of the job's leases that is on this device."""
+        return next((lease for lease in (self, *self.also) if lease.device == device), None)
 
     def trim(self, ceiling: int) -> "Lease":
         """The same lease with a smaller ceiling; the room between goes back to the device."""

@@ -70,10 +70,8 @@ def assemble(results: list[tuple[int, list[Array]]]) -> list[Array]:
 
 
 def check(kind: Kind, bound: Any) -> ServingError | None:
-    """Why requests of this kind do not fit the signature.
-
-    Shapes are TensorFlow's to judge: many graphs take more than their signatures say.
-    """
+    """Why requests of this kind do not fit the signature. Shapes are TensorFlow's to judge: many
+    graphs take more than their signatures say."""
     wanted, names = bound.inputs, kind.inputs
     if set(names) != set(wanted):
         extra = ",".join(sorted(set(names) - set(wanted)))

@@ -161,8 +161,8 @@ class Scheduler:
             if request.results is None:
                 request.results = []
             request.results.append((part.start, outputs))
-            request.unanswered -= part.stop - part.start
-            if request.unanswered:
+            request.answered += part.stop - part.start
+            if request.answered < request.rows:
                 return None
         return batches.assemble(request.results)
 

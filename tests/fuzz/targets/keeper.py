@@ -12,7 +12,7 @@ import socket
 from fuzz import scratch
 from fuzz.driver import Random, Target
 from sublet.keeper import process_tree
-from support.workshop import Shift, Workshop
+from support.launcher_harness import LaunchedAttempt, LauncherHarness
 
 _SEEDS: tuple[dict[str, object], ...] = (
     {"pause": True},
@@ -42,11 +42,11 @@ _ODD: tuple[object, ...] = (
 
 
 def target() -> Target:
-    shop = Workshop(scratch.directory())
+    launcher = LauncherHarness(scratch.directory())
     code = "import time\nprint('up', flush=True)\ntime.sleep(100000)"
-    shift = shop.start("1.1", code, broker={"command": ["/bin/true"], "environ": {}})
-    shift.says("up")
-    before = len(os.listdir(f"/proc/{shift.keeper}/fd"))
+    launched = launcher.start("1.1", code, broker={"command": ["/bin/true"], "environ": {}})
+    launched.says("up")
+    before = len(os.listdir(f"/proc/{launched.keeper}/fd"))
 
     def feed(data: bytes) -> None:
         if _is_a_wish(data[1:]):
@@ -54,7 +54,7 @@ def target() -> Target:
         null = os.open(os.devnull, os.O_RDWR)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.settimeout(20.0)
-            sock.connect(f"{shift.directory}/keeper.sock")
+            sock.connect(f"{launched.directory}/keeper.sock")
             try:
                 number = data[0] % 6 if data else 0
                 socket.send_fds(sock, [data[1 : 1 << 16] or b"{}"], [null] * number)
@@ -62,19 +62,19 @@ def target() -> Target:
                 assert sock.recv(1 << 16), "the keeper has hung up"
             finally:
                 os.close(null)
-        _lives(shift)
+        _lives(launched)
 
     def check() -> None:
-        _lives(shift)
-        assert len(os.listdir(f"/proc/{shift.keeper}/fd")) < before + 20, "descriptors stay open"
+        _lives(launched)
+        assert len(os.listdir(f"/proc/{launched.keeper}/fd")) < before + 20, "descriptors stay open"
 
     seeds = [b"\0" + json.dumps(one).encode() for one in _SEEDS]
-    return Target(feed, seeds, make, shop.close, check)
+    return Target(feed, seeds, make, launcher.close, check)
 
 
-def _lives(shift: Shift) -> None:
-    assert process_tree.start_time(shift.keeper) is not None, "the keeper has ended"
-    assert process_tree.start_time(shift.worker) is not None, "the program has ended"
+def _lives(launched: LaunchedAttempt) -> None:
+    assert process_tree.start_time(launched.keeper) is not None, "the keeper has ended"
+    assert process_tree.start_time(launched.worker) is not None, "the program has ended"
 
 
 def _is_a_wish(data: bytes) -> bool:

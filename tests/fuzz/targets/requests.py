@@ -34,7 +34,7 @@ _FRESH = 200
 """Inputs after which a broker has heard enough."""
 
 
-class Office:
+class BrokerHarness:
     """One broker; `hear` gives it what one client sends."""
 
     def __init__(self, root: Path) -> None:
@@ -44,7 +44,7 @@ class Office:
         ledger, probe = Ledger.open(home.ledger), Probe.open(2 * GiB)
         backend = LocalBackend(self._reactor, home)
         self._broker = Broker(self._reactor, home, ledger, probe, SystemClock(), backend)
-        self._desk = self._broker.requests
+        self._requests = self._broker.requests
         self.heard = 0
 
     def hear(self, data: bytes) -> None:
@@ -53,7 +53,7 @@ class Office:
         # The broker reads what is there, so a client that sends much must not wait for it.
         ours.setblocking(False)
         theirs.setblocking(False)
-        connection = ClientConnection(self._reactor, theirs, self._desk)
+        connection = ClientConnection(self._reactor, theirs, self._requests)
         null = os.open(os.devnull, os.O_RDWR)
         try:
             with scratch.nobody_is_hurt():
@@ -84,20 +84,20 @@ class Office:
 
 def target() -> Target:
     root = scratch.directory()
-    offices = [Office(root / "0")]
+    harnesses = [BrokerHarness(root / "0")]
 
     def feed(data: bytes) -> None:
-        if offices[-1].is_over():
-            offices[-1].close()
-            offices.append(Office(root / str(len(offices))))
-        offices[-1].hear(data)
+        if harnesses[-1].is_over():
+            harnesses[-1].close()
+            harnesses.append(BrokerHarness(root / str(len(harnesses))))
+        harnesses[-1].hear(data)
 
     def check() -> None:
         # Descriptors that came along and were not wanted.
         assert len(os.listdir("/proc/self/fd")) < before + 40, "descriptors were left open"
 
     before = len(os.listdir("/proc/self/fd"))
-    return Target(feed, seeds(), make, lambda: offices[-1].close(), check)
+    return Target(feed, seeds(), make, lambda: harnesses[-1].close(), check)
 
 
 def _spec(**fields: object) -> JobSpec:

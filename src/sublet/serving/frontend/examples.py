@@ -131,10 +131,8 @@ def check_regressing(signature: Signature) -> None:
 
 
 def classifications(outputs: Arrays, rows: int | None = None) -> list[list[tuple[str, float]]]:
-    """Label and score of each class, for each example; a missing one is empty or zero.
-
-    `rows` is the number of examples that were sent, if the outputs are to be held against it.
-    """
+    """Label and score of each class, for each example; a missing one is empty or zero. `rows` is
+    the number of examples, if the outputs are to be held against it."""
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     for name, array, kind in ((CLASSES, classes, "DT_STRING"), (SCORES, scores, "DT_FLOAT")):
         if array is None:

@@ -51,10 +51,8 @@ class Unreadable(ValueError):
 
 
 def read(name: str, given: Any, content: Data | None = None) -> Array:
-    """The tensor of a TensorProto; `name` is the input's, for the error.
-
-    `content` is its tensor_content, if that was taken out of it.
-    """
+    """The tensor of a TensorProto; `name` is for the error. `content` is its tensor_content, if
+    that was taken out of it."""
     try:
         return _read(given, given.tensor_content if content is None else content)
     except (Unreadable, OverflowError) as wrong:

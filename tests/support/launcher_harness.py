@@ -1,9 +1,9 @@
 """A launcher in a process of its own: keepers and programs without a broker or TensorFlow.
 
-    test ──one JSON line per call──▶ foreman (hub, launcher) ── keeper ── program
+    test ──one JSON line per call──▶ process (reactor, launcher) ── keeper ── program
          ◀──one JSON line per report──
 
-The foreman can be killed and another one put in its place, like a broker.
+That process can be killed and another one put in its place, like a broker.
 """
 
 import io
@@ -33,11 +33,11 @@ TESTS = Path(__file__).parents[1]
 
 
 def mark(root: Path, run: str) -> str:
-    """What tells an attempt's processes apart, also from those of other workshops."""
+    """What tells an attempt's processes apart, also from those of other harnesses."""
     return f"{root}-{run}"
 
 
-class Workshop:
+class LauncherHarness:
     """Attempts in one directory. `close` ends them all."""
 
     def __init__(self, root: Path) -> None:
@@ -50,10 +50,10 @@ class Workshop:
         self.hire()
 
     def hire(self) -> None:
-        """Start a foreman."""
+        """Start the process with the launcher."""
         path = [str(TESTS), *sys.path]
-        self.foreman = subprocess.Popen(
-            [sys.executable, "-m", "support.workshop", self.root],
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "support.launcher_harness", self.root],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "SUBLET_SHOP": str(self.root)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,7 +61,7 @@ class Workshop:
         )
         self.reports: queue.Queue[dict[str, Any]] = queue.Queue()
         self.heard: list[dict[str, Any]] = []
-        out = self.foreman.stdout
+        out = self.process.stdout
         reports = self.reports
 
         def listen() -> None:
@@ -73,24 +73,24 @@ class Workshop:
         self._listener.start()
 
     def fire(self) -> None:
-        """Kill the foreman, as a broker may be killed."""
-        self.foreman.kill()
+        """Kill that process, as a broker may be killed."""
+        self.process.kill()
         self._part()
 
     def _part(self) -> None:
-        self.foreman.wait()
+        self.process.wait()
         self._listener.join()
-        for pipe in (self.foreman.stdin, self.foreman.stdout):
+        for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
 
     def call(self, name: str, *args: Any) -> None:
         """Call the launcher."""
-        assert self.foreman.stdin is not None
-        self.foreman.stdin.write(json.dumps([name, *args]) + "\n")
-        self.foreman.stdin.flush()
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([name, *args]) + "\n")
+        self.process.stdin.flush()
 
-    def start(self, run: str, code: str, split: bool = False, **spec: Any) -> "Shift":
+    def start(self, run: str, code: str, split: bool = False, **spec: Any) -> "LaunchedAttempt":
         """Run Python code as an attempt, and wait until its keeper has said that it runs."""
         argv = [sys.executable, "-c", code]
         limit = spec.pop("limit", output_files.LIMIT)
@@ -114,22 +114,22 @@ class Workshop:
             **spec,
         }
         self.call("start", run, whole, split)
-        told = self.await_report("started", run)
-        return Shift(self, run, told["worker"], told["keeper"])
+        ending = self.await_report("started", run)
+        return LaunchedAttempt(self, run, ending["worker"], ending["keeper"])
 
     def await_report(self, event: str, run: str) -> dict[str, Any]:
         """The next such report; those on the way to it are remembered in `heard`."""
         while True:
             try:
-                told = self.reports.get(timeout=PATIENCE)
+                ending = self.reports.get(timeout=PATIENCE)
             except queue.Empty:
                 raise AssertionError(f"no {event} of {run}; heard {self.heard}") from None
-            self.heard.append(told)
-            if told["event"] == event and told["run"] == run:
-                return told
+            self.heard.append(ending)
+            if ending["event"] == event and ending["run"] == run:
+                return ending
 
     def living(self) -> list[int]:
-        """The processes that were started from here, without the foreman."""
+        """The processes that were started from here, without the launcher's own."""
         mark = f"SUBLET_SHOP={self.root}".encode() + b"\0"
         found = []
         for entry in Path("/proc").iterdir():
@@ -139,13 +139,13 @@ class Workshop:
                         found.append(int(entry.name))
                 except OSError:
                     continue
-        return [pid for pid in found if pid != self.foreman.pid]
+        return [pid for pid in found if pid != self.process.pid]
 
     def close(self) -> None:
         """End everything."""
-        if self.foreman.returncode is None:
+        if self.process.returncode is None:
             self.fire()
-        wait_for(self._emptied, "the workshop is empty")
+        wait_for(self._emptied, "no process is left")
 
     def _emptied(self) -> bool:
         # Again and again: some of them fork.
@@ -154,36 +154,36 @@ class Workshop:
         return not left
 
 
-class Shift:
+class LaunchedAttempt:
     """One attempt, as a test sees it."""
 
-    def __init__(self, shop: Workshop, run: str, worker: int, keeper: int) -> None:
-        self.shop = shop
+    def __init__(self, launcher: LauncherHarness, run: str, worker: int, keeper: int) -> None:
+        self.launcher = launcher
         self.run = run
         self.worker = worker
         self.keeper = keeper
-        self.directory = str(shop.runs / run)
+        self.directory = str(launcher.runs / run)
 
     @property
     def log(self) -> Path:
-        return self.shop.logs / f"{self.run}.log"
+        return self.launcher.logs / f"{self.run}.log"
 
     def says(self, text: str) -> None:
         """Wait until this stands in its output."""
         wait_for(lambda: text.encode() in self.log.read_bytes(), f"it says {text!r}")
 
     def call(self, name: str, *args: Any) -> None:
-        self.shop.call(name, self.run, *args)
+        self.launcher.call(name, self.run, *args)
 
     def ended(self) -> dict[str, Any]:
         """How it ended."""
-        return self.shop.await_report("ended", self.run)
+        return self.launcher.await_report("ended", self.run)
 
     def members(self) -> list[int]:
         """The processes of its tree that live."""
         processes = process_tree.everybody()
         found = process_tree.related(processes, {self.worker, self.keeper})
-        return list(found | process_tree.marked(processes, mark(self.shop.root, self.run)))
+        return list(found | process_tree.marked(processes, mark(self.launcher.root, self.run)))
 
     def stands(self) -> bool:
         """Whether nothing of its tree runs: stopped by signals, or frozen as a group."""
@@ -213,7 +213,7 @@ class Shift:
         wait_for(lambda: process_tree.start_time(self.keeper) is None, "the keeper is dead")
 
 
-class _Foreman:
+class _PrintedReports:
     """The reports of a launcher, as lines."""
 
     def started(self, run: str, keeper: Process, worker: Process, how: str) -> None:
@@ -237,18 +237,18 @@ def _say(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """The foreman."""
+    """The process with the launcher."""
     root = Path(sys.argv[1])
     subreaper.adopt_orphans()
     reactor = Reactor()
-    launcher = Launcher(reactor, root / "runs", root / "log", _Foreman())
+    launcher = Launcher(reactor, root / "runs", root / "log", _PrintedReports())
     reading = subreaper.wake_on(signal.SIGCHLD).reading
 
     def children() -> None:
         os.read(reading, 4096)
         launcher.reap()
 
-    # Unbuffered: a line that was read ahead would not wake the hub.
+    # Unbuffered: a line that was read ahead would not wake the reactor.
     stdin = io.FileIO(0)
 
     def calls() -> None:
@@ -277,20 +277,20 @@ def main() -> None:
 
 
 @pytest.fixture
-def shop(real_processes: None, tmp_path: Path) -> Iterator[Workshop]:
+def launcher(real_processes: None, tmp_path: Path) -> Iterator[LauncherHarness]:
     """A launcher in a process of its own."""
-    made = Workshop(tmp_path)
+    made = LauncherHarness(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture(params=["with a control group", "without one"])
-def any_shop(
+def any_launcher(
     real_processes: None,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Workshop]:
+) -> Iterator[LauncherHarness]:
     """The same, in both ways in which a tree can be held together."""
     if request.param == "without one":
         monkeypatch.setenv("SUBLET_NO_CGROUP", "1")
@@ -298,7 +298,7 @@ def any_shop(
         pytest.skip("this user may make no control group (version 2)")
     else:
         group.close()
-    made = Workshop(tmp_path)
+    made = LauncherHarness(tmp_path)
     yield made
     made.close()
 
