@@ -22,7 +22,7 @@ from sublet.channel.records import Malformed, Record
 from sublet.channel.tensors import BESIDE, INLINE, REF, Array, Tensor
 from sublet.errors import ServingError
 
-from .model_queue import Kind, ModelQueue, Request
+from .model_queue import BatchKind, ModelQueue, Request
 
 _MOST_SEGMENTS = 1024
 _MOST_FORMS = 512
@@ -61,7 +61,7 @@ class Route:
             raise Malformed("an input is named twice")
         self.named: tuple[str, ...] | None = None  # The outputs that the client knows it gets.
         self.forms: dict[bytes, Form] = {}
-        self.kinds: dict[Hashable, Kind] = {}
+        self.kinds: dict[Hashable, BatchKind] = {}
         self.queue: ModelQueue | None = None
 
     def form(self, heads: bytes) -> Form:

@@ -29,7 +29,7 @@ another one has the interpreter."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Kind:
+class BatchKind:
     """Requests that may share a batch: same signature, types and shapes but for the rows."""
 
     signature: str
@@ -52,7 +52,7 @@ class Kind:
 class Request:
     """One call of one client, from its arrival to its answer."""
 
-    kind: Kind
+    kind: BatchKind
     rows: int
     arrived: float
     deadline: float = float("inf")
@@ -93,7 +93,7 @@ class Batch(NamedTuple):
     """Requests, or parts of one, that run at once."""
 
     queue: ModelQueue
-    kind: Kind
+    kind: BatchKind
     parts: list[Part]
     rows: int
     nbytes: int  # Of its inputs, without what fills it up.
@@ -135,14 +135,14 @@ class ModelQueue:
         """Until when it may be why an engine has ended: no other suspect is loaded, or runs,
         meanwhile."""
         self.loading = False
-        self.kinds: dict[Hashable, Kind] = {}
+        self.kinds: dict[Hashable, BatchKind] = {}
         self.needs: dict[str, Need] = {}  # By signature.
         self.seconds = 0.0  # Expected of a batch.
         self.per_row = 0.0
         self.asked = 0.0  # When the last request came.
         self.requests = 0  # Taken into batches so far.
         self.batches = 0
-        self._waiting: dict[int, dict[Kind, deque[Request]]] = {}
+        self._waiting: dict[int, dict[BatchKind, deque[Request]]] = {}
         self._order: list[int] = []
 
     def put(self, request: Request) -> ServingError | None:
@@ -307,7 +307,7 @@ class ModelQueue:
         part = Part(head, start, stop)
         return Batch(self, head.kind, [part], stop - start, part.nbytes)
 
-    def _merge(self, kind: Kind, now: float, expired: list[Request]) -> Batch:
+    def _merge(self, kind: BatchKind, now: float, expired: list[Request]) -> Batch:
         parts: list[Part] = []
         rows = nbytes = 0
         limit = self.limit

@@ -12,7 +12,7 @@ import numpy as np
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature
-from sublet.serving.dtypes import ARRAYS
+from sublet.serving.dtypes import BY_NUMPY
 from sublet.serving.frontend.checks import DEFAULT_SIGNATURE
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.frontend.proto import message
@@ -203,7 +203,7 @@ def _label(label: Any) -> str:
 
 
 def _kind(array: np.ndarray[Any, Any]) -> str:
-    kind = ARRAYS.get(array.dtype)
+    kind = BY_NUMPY.get(array.dtype)
     return str(array.dtype) if kind is None else kind.name
 
 
