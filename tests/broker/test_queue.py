@@ -426,4 +426,4 @@ def by_job(queue: Queue) -> dict[int, Candidate]:
 
 
 QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestLine = QueueMachine.TestCase
+TestLine = pytest.mark.slow(QueueMachine.TestCase)

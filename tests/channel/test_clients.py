@@ -15,7 +15,7 @@ import pytest
 from sublet.channel import records
 from sublet.channel.async_client import AsyncClient
 from sublet.channel.client_protocol import ClientProtocol
-from sublet.channel.codes import Code
+from sublet.channel.codes import Code, NotServed
 from sublet.channel.packets import Outbox, Outgoing, Packet
 from sublet.channel.segments import Segments
 from sublet.channel.sync_client import SyncClient, Unsent
@@ -346,3 +346,10 @@ def test_what_was_given_up_counts_until_the_engine_is_done_with_it() -> None:
     reply = records.plain(records.FAILED, call=number, more=Code.CANCELLED)
     assert list(protocol.receive(Packet(reply, []))) == []
     assert protocol.abandoned == 0
+
+
+def test_a_client_knows_by_its_type_that_an_engine_does_not_have_the_model(
+    engine: NumpyEngine,
+) -> None:
+    with pytest.raises(NotServed, match="Servable not found"):
+        engine.client.call("nobody", 1, "serving_default", {"x": floats([[1]])})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sublet.cli import quick
 from sublet.cli.foreground import run
 from sublet.cli.run import command
+from sublet.client import job_request
 
 TOGETHER = ("-m512MiB", "-qm")
 """Letters written together, which only click takes apart."""
@@ -51,8 +52,8 @@ def test_what_click_has_something_against_is_left_to_click(line: list[str]) -> N
 
 
 def test_what_is_left_out_means_the_same_here_and_to_click() -> None:
-    parameters = inspect.signature(run).parameters.values()
-    defaults = {parameter.name: parameter.default for parameter in parameters}
+    taken = inspect.signature(job_request.job).parameters | inspect.signature(run).parameters
+    defaults = {name: one.default for name, one in taken.items() if name != "options"}
     assert defaults | {"words": ("x",)} == by_click(["x"])
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from sublet.channel.tensors import Array
 from sublet.engine import batches
 from sublet.engine.model_options import Options, powers
-from sublet.engine.model_queue import Batch, Kind, ModelQueue, Part, Request
+from sublet.engine.model_queue import Batch, BatchKind, ModelQueue, Part, Request
 from sublet.errors import ServingError
 from support.numpy_engine import floats
 
-KIND = Kind("rows", ("x",))
+KIND = BatchKind("rows", ("x",))
 
 
 def batch(arrays: list[Array], **options: object) -> Batch:

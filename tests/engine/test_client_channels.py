@@ -5,7 +5,7 @@ import socket
 from sublet.channel.tensors import Array
 from sublet.engine.answers import Answers
 from sublet.engine.client_channels import Client, Route
-from sublet.engine.model_queue import Kind, Request
+from sublet.engine.model_queue import BatchKind, Request
 from support.numpy_engine import floats
 
 GiB = 1 << 30
@@ -39,7 +39,7 @@ def test_answers_of_different_types_and_one_shape_are_told_apart() -> None:
     outputs: list[Array] = [floats([[1]]), floats([[1]]).astype("f8")]
     answers = Answers(("a", "b"))
     for number, route in enumerate(routes):
-        request = Request(Kind("s"), 1, 0.0, client=one, call=number, route=route)
+        request = Request(BatchKind("s"), 1, 0.0, client=one, call=number, route=route)
         answers.put(request, outputs, 0.0, 1)
     (records,) = answers._clients.values()
     small, large = (record.size for record in records)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from sublet.engine.fair_queue import FairQueue, FairShares, RunningBatch
 from sublet.engine.model_options import Options
-from sublet.engine.model_queue import Kind, Request
+from sublet.engine.model_queue import BatchKind, Request
 
-KIND = Kind("rows")
+KIND = BatchKind("rows")
 
 
 def served(weights: dict[str, float], costs: dict[str, float], rounds: int) -> dict[str, float]:
@@ -102,7 +102,7 @@ class _Quick:
 
 def test_a_batch_is_brief_only_while_no_other_model_is_asked() -> None:
     """Else the batches of both run side by side."""
-    kind = Kind("rows")
+    kind = BatchKind("rows")
     kind.bound = _Quick()
     schedule = FairQueue(2)
     for name in ("a", "b"):

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from sublet.channel.codes import Code
 from sublet.engine.model_options import Options
-from sublet.engine.model_queue import Batch, Kind, ModelQueue, Request
+from sublet.engine.model_queue import Batch, BatchKind, ModelQueue, Request
 
-ROWS = Kind("rows")
+ROWS = BatchKind("rows")
 
 
 def queue(**options: object) -> ModelQueue:
@@ -17,7 +17,7 @@ def queue(**options: object) -> ModelQueue:
     return one
 
 
-def request(rows: int = 1, at: float = 0.0, kind: Kind = ROWS, **more: float) -> Request:
+def request(rows: int = 1, at: float = 0.0, kind: BatchKind = ROWS, **more: float) -> Request:
     return Request(kind, rows, at, more.get("deadline", float("inf")), int(more.get("priority", 0)))
 
 
@@ -45,14 +45,14 @@ def test_a_request_is_not_torn_apart_to_fill_a_batch() -> None:
     assert taken(one) == [second]
 
 
-def large(rows: int, mib: int, kind: Kind) -> Request:
+def large(rows: int, mib: int, kind: BatchKind) -> Request:
     return Request(kind, rows, 0.0, nbytes=mib << 20)
 
 
 def test_a_request_is_split_so_that_its_pieces_fit_the_memory_beside_each_other() -> None:
-    kind = Kind("tight")
+    kind = BatchKind("tight")
     kind.even = True
-    kind.need.note(1 << 20, 8 << 20, room=64 << 20)
+    kind.need.note(1 << 20, 8 << 20, available=64 << 20)
     one = queue()
     one.put(large(100, 100, kind))
     batch, _ = one.take(0.0)
@@ -61,7 +61,7 @@ def test_a_request_is_split_so_that_its_pieces_fit_the_memory_beside_each_other(
 
 
 def test_requests_that_would_not_fit_the_memory_together_do_not_share_a_batch() -> None:
-    kind = Kind("tight")
+    kind = BatchKind("tight")
     kind.need.note_short(8 << 20, 0.0)
     one = queue()
     requests = [large(1, 1, kind) for _ in range(2)]
@@ -71,7 +71,7 @@ def test_requests_that_would_not_fit_the_memory_together_do_not_share_a_batch() 
 
 
 def test_a_row_that_is_known_not_to_fit_the_memory_is_refused() -> None:
-    kind = Kind("tight")
+    kind = BatchKind("tight")
     kind.need.note_short(8 << 20, 0.0)
     one = queue()
     refused = one.put(large(2, 16, kind))
@@ -91,7 +91,7 @@ def test_higher_priorities_go_first_and_lower_ones_fill_the_batch() -> None:
 
 
 def test_only_requests_of_one_kind_share_a_batch_and_the_oldest_decides_which() -> None:
-    other = Kind("other")
+    other = BatchKind("other")
     one = queue()
     requests = [request(at=0), request(at=1, kind=other), request(at=2)]
     for each in requests:
@@ -101,7 +101,7 @@ def test_only_requests_of_one_kind_share_a_batch_and_the_oldest_decides_which() 
 
 
 def test_requests_that_must_be_alone_are() -> None:
-    kind = Kind("state", lone=True)
+    kind = BatchKind("state", lone=True)
     one = queue()
     requests = [request(at=n, kind=kind) for n in range(3)]
     for each in requests:
@@ -140,7 +140,7 @@ class Bound:
 def test_a_batch_is_brief_if_its_model_is_quick_and_was_so_of_late(
     quick: bool, seconds: float, rows: int, brief: bool
 ) -> None:
-    kind = Kind("rows")
+    kind = BatchKind("rows")
     kind.bound = Bound(quick)
     one = queue(max_batch_size=64)
     one.put(request(kind=kind))
@@ -175,7 +175,7 @@ def test_a_request_larger_than_the_whole_queue_has_room_in_an_empty_one() -> Non
 
 def test_a_request_that_must_be_alone_counts_as_one_batch_however_long_it_is() -> None:
     one = queue(max_batch_size=2, max_enqueued_batches=3)
-    alone = Kind("alone")
+    alone = BatchKind("alone")
     alone.alone = True
     requests = [request(1_000_000, kind=alone) for _ in range(4)]
     assert [one.put(each) is None for each in requests] == [True, True, True, False]
@@ -188,7 +188,7 @@ def test_a_request_that_must_be_alone_counts_as_one_batch_however_long_it_is() -
 
 def test_large_requests_do_not_fill_a_queue_whose_owner_named_no_size() -> None:
     one = queue()
-    kind = Kind("rows")
+    kind = BatchKind("rows")
     kind.even = True
     requests = [request(20_000, kind=kind) for _ in range(3)]
     assert [one.put(each) for each in requests] == [None] * 3
@@ -204,7 +204,7 @@ def test_large_requests_do_not_fill_a_queue_whose_owner_named_no_size() -> None:
 
 def test_a_large_request_is_split_once_its_kind_was_seen_to_have_rows() -> None:
     one = queue()
-    kind = Kind("unknown")
+    kind = BatchKind("unknown")
     for even, first in ((False, 10_000), (True, 256)):
         kind.even = even
         one.put(request(10_000, kind=kind))
@@ -317,7 +317,7 @@ requests = st.lists(
 def test_every_request_runs_once_expires_or_was_given_up(
     drawn: list[tuple[int, int, int, float]], largest: int, cancel: int, back: bool
 ) -> None:
-    kinds = [Kind("a"), Kind("b"), Kind("c", lone=True)]
+    kinds = [BatchKind("a"), BatchKind("b"), BatchKind("c", lone=True)]
     one = queue(max_batch_size=largest, max_enqueued_batches=1000)
     put = []
     for at, (rows, priority, kind, deadline) in enumerate(drawn):

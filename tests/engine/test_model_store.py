@@ -97,6 +97,32 @@ def one_thread(run: Run) -> Iterator[None]:
     assert not run(lambda _: compute_threads.begin(0))
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_all_that_creates_devices_takes_the_lock_of_the_switch(run: Run) -> None:
+    def create(store: ModelStore) -> int:
+        import tensorflow as tf
+
+        taken = []
+
+        class Lock:
+            def __enter__(self) -> None:
+                taken.append(1)
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+        lock, compute_threads._creating_devices = compute_threads._creating_devices, Lock()  # type: ignore[assignment]
+        try:
+            for one in (True, False):
+                compute_threads.session(tf.Graph(), one).close()
+            compute_threads.start_eager()
+        finally:
+            compute_threads._creating_devices = lock
+        return len(taken)
+
+    assert run(create) == 3
+
+
 def test_a_small_model_is_quick_and_one_with_large_variables_state_or_loops_is_not(
     run: Run, one_thread: None, heavy: str, tmp_path: Path
 ) -> None:
@@ -257,7 +283,7 @@ def test_what_a_call_takes_is_measured(run: Run, heavy: str) -> None:
 
     size, taken = run(measure, heavy)
     assert size <= taken.bytes < 2 * size
-    assert taken.room <= (64 - 8) << 20
+    assert taken.available <= (64 - 8) << 20
 
 
 def test_the_one_that_is_worth_least_makes_room_for_a_new_one(run: Run, heavy: str) -> None:

@@ -31,7 +31,7 @@ def seats(draw: st.DrawFn) -> list[Residency]:
             busy=draw(st.booleans()),
             pinned=draw(st.booleans()),
             hold=draw(st.sampled_from([0.0, 5.0])),
-            turn=draw(st.sampled_from([0.0, 1.0, 100.0])),
+            busy_hold=draw(st.sampled_from([0.0, 1.0, 100.0])),
         )
         for number in range(count)
     ]
@@ -55,7 +55,7 @@ def test_a_plan_makes_room_and_takes_nothing_it_must_not(
         assert need + left <= limit
         for one in victims:
             assert not one.pinned
-            turn = max(one.turn, one.hold)
+            turn = max(one.busy_hold, one.hold)
             assert not one.busy or min(waited, NOW - one.loaded) >= turn
 
 
@@ -109,7 +109,7 @@ def test_what_is_held_goes_only_if_there_is_no_other_way() -> None:
 
 
 def test_a_busy_model_goes_after_its_turn_and_only_for_one_that_has_waited_as_long() -> None:
-    fresh = seat("fresh", loaded=NOW - 1, busy=True, turn=4.0)
+    fresh = seat("fresh", loaded=NOW - 1, busy=True, busy_hold=4.0)
     assert plan(10, 10, 0, [fresh], NOW, waited=60.0) == Wait()
     ripe = dataclasses.replace(fresh, loaded=NOW - 5)
     assert plan(10, 10, 0, [ripe], NOW, waited=1.0) == Wait()
@@ -121,7 +121,7 @@ def test_two_models_that_are_always_busy_and_do_not_fit_take_turns() -> None:
     asked = 0.0
     while now < 100.0:
         now += 0.5
-        there = seat(inside, loaded=since, busy=True, turn=4.0)
+        there = seat(inside, loaded=since, busy=True, busy_hold=4.0)
         if isinstance(plan(10, 10, 0, [there], now, now - asked), Evict):
             inside, outside, since, asked = outside, inside, now, now
             changes.append(now)

@@ -8,11 +8,11 @@ import pytest
 
 from sublet.engine.fair_queue import FairQueue, RunningBatch
 from sublet.engine.model_options import Options
-from sublet.engine.model_queue import Kind, Request
+from sublet.engine.model_queue import BatchKind, Request
 from support.numpy_engine import NumpyEngine, floats, numpy_engine
 from support.sandbox import wait_for
 
-KIND = Kind("rows")
+KIND = BatchKind("rows")
 CLIENT = SimpleNamespace(dead=False)
 
 

@@ -182,7 +182,7 @@ def test_a_client_that_is_killed_in_mid_call_leaves_nothing(tmp_path: Path) -> N
     code = (
         "import sys, numpy as np; from sublet.channel.async_client import connect; "
         "from sublet.channel.sync_client import SyncClient; "
-        "line = SyncClient(connect(sys.argv[1])); x = np.ones((1000, 1000), np.float32); "
+        "client = SyncClient(connect(sys.argv[1])); x = np.ones((1000, 1000), np.float32); "
         "[client.submit('held', 1, 'serving_default', {'x': x}) for _ in range(3)]; "
         "client.call('held', 1, 'serving_default', {'x': x})"
     )

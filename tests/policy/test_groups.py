@@ -193,7 +193,7 @@ class Groups(RuleBasedStateMachine):
         return place(one.parts or (Part(one.job, one.offers),), left) is not None
 
 
-TestGroups = Groups.TestCase
+TestGroups = pytest.mark.slow(Groups.TestCase)
 TestGroups.settings = settings(max_examples=100, stateful_step_count=40)
 
 

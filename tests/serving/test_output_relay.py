@@ -33,7 +33,7 @@ def test_a_flood_is_cut_and_says_so() -> None:
     wait_for(lambda: not relay._thread.is_alive(), "all of it was read")
     assert 1000 <= len(said) < 20_000
     assert max(map(len, said)) <= 4000
-    relay._room = 2.0
+    relay._allowance = 2.0
     relay._hear(b"another")
     assert said[-2].endswith("lines left out …")
     assert said[-1] == "another"

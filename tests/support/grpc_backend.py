@@ -12,7 +12,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
 from sublet.serving.control.config_files import decode_models
-from sublet.serving.dtypes import KINDS
+from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend.backpressure import DelayedRefusals
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.metrics import Inferences
@@ -52,7 +52,7 @@ ECHO = {
         {"x": _spec("x", kind.number, None)},
         {"y": _spec("y", kind.number, None)},
     )
-    for kind in KINDS.values()
+    for kind in DATA_TYPES.values()
 }
 SLOW = {"serving_default": HALF["serving_default"]}
 

@@ -71,10 +71,8 @@ class AsyncClient:
         deadline: float | None = None,
         priority: int = 0,
     ) -> asyncio.Future[Answer]:
-        """Call a model; the arrays are not to be changed until the future is done.
-
-        Cancelling the future cancels the call. `deadline` is a time of `time.monotonic`.
-        """
+        """Call a model; the arrays must not be changed until the future is done. Cancelling it
+        cancels the call. `deadline` is a time of `time.monotonic`."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         if self.closed:
             future.set_exception(gone())

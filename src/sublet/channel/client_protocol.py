@@ -51,11 +51,9 @@ class _Pending(NamedTuple):
 
 
 class ClientProtocol:
-    """One connection's routes, calls in flight and memory. Threads may share it.
-
-    `put` takes each record, in order. What a call raises because of the caller is TypeError. A call
-    that could not be sent leaves nothing behind.
-    """
+    """One connection's routes, calls in flight and memory. Threads may share it. `put` takes
+    each record, in order. A call that cannot be sent raises TypeError, and leaves nothing
+    behind."""
 
     def __init__(self, put: Put) -> None:
         self.segments = segments.Segments()

@@ -32,10 +32,8 @@ def new_buffer() -> bytearray:
 
 
 class Inbox:
-    """Packets from one socket, as `make` has them: arrays in a bytearray can be written to.
-
-    Used by one thread at a time. Inboxes that are read by turns may share a `buffer`.
-    """
+    """Packets from one socket, as bytes or as a bytearray, whose arrays can be written to. Used
+    by one thread at a time; inboxes that are read by one thread may share a `buffer`."""
 
     def __init__(
         self,
@@ -97,9 +95,7 @@ class Outgoing(NamedTuple):
 
 class Outbox:
     """Records for one socket. Any thread may put and flush; each packet goes as a whole.
-
-    Descriptors belong to the outbox from `put` on, and are closed once they are sent.
-    """
+    Descriptors belong to the outbox from `put` on, and are closed once they are sent."""
 
     def __init__(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError):

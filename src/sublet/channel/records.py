@@ -10,7 +10,7 @@ record begins with HEAD and is a multiple of 8 bytes long:
     CANCEL    client   call.
     ASK       client   call; one tensor of bytes, that is JSON.
     TAKEN     client   call: the memory of its answer has arrived.
-    RECORDER     owner    takes one descriptor of the packet: a memfd for what the engine notes.
+    RECORDER  owner    takes one descriptor of the packet: the memfd of the flight recorder.
     ROUTE     engine   route; JSON: the names of the outputs, before the first answer on it.
     ANSWER    engine   route, call, TIMES; tensors. If any is large, takes one descriptor: a memfd.
     REPLY     engine   call; one tensor of bytes, that is JSON, as in an answer.

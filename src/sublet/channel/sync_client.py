@@ -7,6 +7,7 @@ the socket, and hands the others theirs.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import select
 import socket
@@ -40,14 +41,14 @@ class Unsent(ServingError):
         super().__init__(message, code)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Waiter:
-    __slots__ = ("done", "future", "result", "wake")
+    """A call that somebody waits for."""
 
-    def __init__(self, future: Future[Any] | None = None) -> None:
-        self.done = False
-        self.result: Any = None
-        self.future = future
-        self.wake: threading.Event | None = None
+    future: Future[Any] | None = None
+    done: bool = False
+    result: Any = None
+    wake: threading.Event | None = None
 
 
 class SyncClient:
@@ -104,11 +105,9 @@ class SyncClient:
         deadline: float | None = None,
         priority: int = 0,
     ) -> Future[Answer]:
-        """Call a model; the arrays are not to be changed until the future is done.
-
-        Cancelling the future cancels the call; what runs already comes to its end, unheard. Its
-        exception is Unsent if the engine was gone before.
-        """
+        """Call a model; the arrays must not be changed until the future is done. Cancelling it
+        cancels the call, unless it runs already. Its exception is Unsent if the engine was gone
+        before."""
         future: Future[Answer] = Future()
         self._expect_future()
         try:

@@ -16,6 +16,8 @@ from sublet.text import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from sublet.domain.job import Outcome
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
@@ -23,28 +25,15 @@ if TYPE_CHECKING:
 def run(
     words: tuple[str, ...],
     memory: str = "auto",
-    device: str | None = None,
     cpus: str | None = None,
-    on_oom: str = "fail",
-    name: str | None = None,
-    python: str | None = None,
-    cold: bool = False,
-    leave_children: bool = False,
     report: str | None = None,
     quiet: bool = False,
+    **options: "Any",
 ) -> int:
-    """Run a program under a lease; returns its exit code."""
-    spec = job_request.job(
-        words,
-        memory,
-        device=device,
-        cpus=None if cpus is None else _number("--cpus", cpus),
-        on_oom=on_oom,
-        name=name,
-        python=python,
-        cold=cold,
-        leave_children=leave_children,
-    )
+    """Run a program under a lease; returns its exit code. Options as `job_request.job` takes them,
+    but for `cpus`, which is what was typed."""
+    count = None if cpus is None else _number("--cpus", cpus)
+    spec = job_request.job(words, memory, cpus=count, **options)
     spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")
@@ -59,9 +48,13 @@ def run(
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause == "lease exceeded":
-        options = {"--device": device, "--cpus": cpus, "--name": name, "--python": python}
-        given = [word for option, value in options.items() if value for word in (option, value)]
-        given += ["--cold"] * cold + ["--leave-children"] * leave_children
+        values = {
+            "cpus": cpus,
+            **{name: options.get(name) for name in ("device", "name", "python")},
+        }
+        given = [word for name, value in values.items() if value for word in (f"--{name}", value)]
+        given += ["--cold"] * bool(options.get("cold"))
+        given += ["--leave-children"] * bool(options.get("leave_children"))
         _explain(ended, [*given, *words])
     elif ended.outcome.cause == "lost":
         _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")

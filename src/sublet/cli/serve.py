@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,10 +58,8 @@ _REFUSED = {
 
 
 class _Serve(click.Command):
-    """Takes switches as TensorFlow Serving does: `--enable_batching` and `--enable_batching=true`.
-
-    And words with dashes or underscores alike.
-    """
+    """Takes switches as TensorFlow Serving does, `--enable_batching` and
+    `--enable_batching=true`, with dashes or underscores alike."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = []
@@ -199,121 +198,82 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
         ) from error
 
 
-def settings(
-    path: str | None,
-    model_config_file: str | None,
-    model_config_file_poll_wait_seconds: float,
-    model_base_path: str | None,
-    model_name: str | None,
-    port: str,
-    rest_api_port: str,
-    host: str,
-    grpc_socket_path: str | None,
-    unix: str | None,
-    rest_api_timeout_in_ms: int,
-    max_request: str | None,
-    batching_parameters_file: str | None,
-    max_num_load_retries: int,
-    load_retry_interval_micros: int,
-    file_system_poll_wait_seconds: float,
-    ssl_config_file: str | None,
-    rest_api_ssl_config_file: str | None,
-    auth_token_file: str | None,
-    reload_token_file: str | None,
-    reload_root: tuple[str, ...],
-    monitoring_config_file: str | None,
-    saved_model_tags: str,
-    per_process_gpu_memory_fraction: float,
-    memory: str | None,
-    device: str | None,
-    frontends: int | None,
-    pin: tuple[str, ...],
-    isolate: tuple[str, ...],
-    idle: str | None,
-    load_timeout: str | None,
-    drain: str,
-    watchdog: str,
-    run_timeout: str,
-    enable_batching: bool | None,
-    enable_per_model_batching_parameters: bool | None,
-    enable_model_warmup: bool | None,
-    allow_version_labels_for_unavailable_models: bool | None,
-    follow_links: bool | None,
-    allow_reload: bool | None,
-    rest_api_enable_cors_support: bool | None,
-    **_: object,
-) -> "Settings":
+def settings(**flags: Any) -> "Settings":
     """What the flags say; those without effect are taken, and left alone."""
     from sublet.serving.control import config, config_files
     from sublet.serving.control.config import Settings, read
     from sublet.serving.control.watchdog import Patience
 
-    if path is not None and model_base_path is not None:
+    given = SimpleNamespace(**flags)
+    if given.path is not None and given.model_base_path is not None:
         raise BadRequest("Both PATH and --model_base_path are given.", "Leave one out.")
-    path = path or model_base_path
-    if path is None and model_config_file is None:
+    path = given.path or given.model_base_path
+    if path is None and given.model_config_file is None:
         raise BadRequest(
             "There is nothing to serve.", "Try `sublet serve models/`, or name --model_config_file."
         )
-    if path is not None and model_config_file is not None:
+    if path is not None and given.model_config_file is not None:
         raise BadRequest(
             f"Both {path} and --model_config_file are given.", "Name all models in the file."
         )
     batching: dict[str, Any] = {}
-    if batching_parameters_file is not None and enable_batching is not False:
-        text = read(batching_parameters_file, "--batching_parameters_file")
-        batching = config.batching(config_files.read_batching(text, batching_parameters_file))
-    elif enable_batching is False:
+    if given.batching_parameters_file is not None and given.enable_batching is not False:
+        text = read(given.batching_parameters_file, "--batching_parameters_file")
+        batching = config.batching(config_files.read_batching(text, given.batching_parameters_file))
+    elif given.enable_batching is False:
         batching = {"alone": True}
     metrics: str | None = config_files.METRICS_PATH
-    if monitoring_config_file is not None:
-        text = read(monitoring_config_file, "--monitoring_config_file")
-        monitoring = config_files.read_monitoring(text, monitoring_config_file)
+    if given.monitoring_config_file is not None:
+        text = read(given.monitoring_config_file, "--monitoring_config_file")
+        monitoring = config_files.read_monitoring(text, given.monitoring_config_file)
         metrics = monitoring.path if monitoring.enable else None
-    if per_process_gpu_memory_fraction and memory is None:
-        memory = f"{per_process_gpu_memory_fraction:.2%}"
+    fraction = given.per_process_gpu_memory_fraction
     return Settings(
         path=path,
-        model_config_file=model_config_file,
-        model_name=model_name,
-        host=host,
-        grpc_port=_port("--port", port),
-        rest_port=_port("--rest_api_port", rest_api_port),
-        grpc_socket_path=grpc_socket_path or None,
-        rest_socket_path=unix,
-        rest_timeout=rest_api_timeout_in_ms / 1000,
-        max_request=None if max_request is None else _request(max_request),
-        frontends=frontends or _frontends(),
-        memory=memory,
-        device=device,
+        model_config_file=given.model_config_file,
+        model_name=given.model_name,
+        host=given.host,
+        grpc_port=_port("--port", given.port),
+        rest_port=_port("--rest_api_port", given.rest_api_port),
+        grpc_socket_path=given.grpc_socket_path or None,
+        rest_socket_path=given.unix,
+        rest_timeout=given.rest_api_timeout_in_ms / 1000,
+        max_request=None if given.max_request is None else _request(given.max_request),
+        frontends=given.frontends or _frontends(),
+        memory=f"{fraction:.2%}" if fraction and given.memory is None else given.memory,
+        device=given.device,
         batching=batching,
-        per_model_batching=bool(enable_per_model_batching_parameters),
-        tags=tuple(tag for tag in saved_model_tags.split(",") if tag),
-        warmup=enable_model_warmup is not False,
-        idle=None if idle is None else parse_seconds(idle),
-        load_timeout=None if load_timeout is None else _span("--load_timeout", load_timeout),
-        follow_links=bool(follow_links),
-        pin=frozenset(pin),
-        isolate={name: size or None for name, _, size in (one.partition("=") for one in isolate)},
-        poll=file_system_poll_wait_seconds,
-        config_poll=model_config_file_poll_wait_seconds,
-        retries=max_num_load_retries,
-        retry_wait=max(0, load_retry_interval_micros) / 1e6,
-        labels_may_wait=bool(allow_version_labels_for_unavailable_models),
+        per_model_batching=bool(given.enable_per_model_batching_parameters),
+        tags=tuple(tag for tag in given.saved_model_tags.split(",") if tag),
+        warmup=given.enable_model_warmup is not False,
+        idle=None if given.idle is None else parse_seconds(given.idle),
+        load_timeout=None
+        if given.load_timeout is None
+        else _span("--load_timeout", given.load_timeout),
+        follow_links=bool(given.follow_links),
+        pin=frozenset(given.pin),
+        isolate={
+            name: size or None for name, _, size in (one.partition("=") for one in given.isolate)
+        },
+        poll=given.file_system_poll_wait_seconds,
+        config_poll=given.model_config_file_poll_wait_seconds,
+        retries=given.max_num_load_retries,
+        retry_wait=max(0, given.load_retry_interval_micros) / 1e6,
+        labels_may_wait=bool(given.allow_version_labels_for_unavailable_models),
         metrics_path=metrics,
-        cors=bool(rest_api_enable_cors_support),
-        tls=_tls("--ssl_config_file", ssl_config_file),
-        rest_tls=_tls("--rest_api_ssl_config_file", rest_api_ssl_config_file),
+        cors=bool(given.rest_api_enable_cors_support),
+        tls=_tls("--ssl_config_file", given.ssl_config_file),
+        rest_tls=_tls("--rest_api_ssl_config_file", given.rest_api_ssl_config_file),
         access=_access(
-            bool(allow_reload),
-            auth_token_file,
-            reload_token_file,
-            reload_root,
-            bool(grpc_socket_path),
+            bool(given.allow_reload),
+            given.auth_token_file,
+            given.reload_token_file,
+            given.reload_root,
+            bool(given.grpc_socket_path),
         ),
-        reload_roots=reload_root,
-        drain=parse_seconds(drain),
-        patience=Patience(_patience(watchdog), _span("--run_timeout", run_timeout)),
+        reload_roots=given.reload_root,
+        drain=parse_seconds(given.drain),
+        patience=Patience(_patience(given.watchdog), _span("--run_timeout", given.run_timeout)),
     )
 
 

@@ -33,7 +33,7 @@ def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> i
 
     async def run() -> int:
         server = Server(settings, tell)
-        return await server.run(lambda rows: _show(server, rows, as_json))
+        return await server.serve(lambda rows: _show(server, rows, as_json))
 
     return asyncio.run(run())
 

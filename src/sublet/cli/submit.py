@@ -1,14 +1,13 @@
 """`sublet submit`: a program into the queue."""
 
 import json
-from typing import Literal
+from typing import Any
 
 import click
 
 from sublet.cli import program_options
 from sublet.cli.job_numbers import complete, read_indexes, read_numbers
 from sublet.client.jobs import submit_array
-from sublet.domain.job import Priority
 from sublet.errors import BadRequest
 from sublet.units import parse_seconds
 
@@ -85,26 +84,17 @@ from sublet.units import parse_seconds
 @click.option("--json", "as_json", is_flag=True, help="Print the number as JSON.")
 @program_options.words
 def command(
-    name: str | None,
+    words: tuple[str, ...],
     memory: str,
-    device: str | None,
-    cpus: int | None,
+    array: str | None,
     after: tuple[str, ...],
     after_ok: tuple[str, ...],
-    priority: Priority,
     opportunistic: bool,
+    no_requeue: bool,
     time: str | None,
     grace: str,
-    retries: int,
-    no_requeue: bool,
-    on_oom: Literal["fail", "grow"],
-    array: str | None,
-    split: bool,
-    python: str | None,
-    cold: bool,
-    leave_children: bool,
     as_json: bool,
-    words: tuple[str, ...],
+    **options: Any,
 ) -> int:
     """Put PROGRAM into the queue. It runs as with `sublet run`, but without this terminal.
 
@@ -119,22 +109,13 @@ def command(
         indexes,
         memory,
         at_once=at_once,
-        device=device,
-        cpus=cpus,
-        on_oom=on_oom,
-        name=name,
-        python=python,
-        cold=cold,
-        leave_children=leave_children,
-        priority=priority,
-        service="opportunistic" if opportunistic else "guaranteed",
-        time=None if time is None else _span("--time", time),
-        grace=_span("--grace", grace),
         after=read_numbers(after, "--after "),
         after_ok=read_numbers(after_ok, "--after-ok "),
-        retries=retries,
+        service="opportunistic" if opportunistic else "guaranteed",
         requeue=not no_requeue,
-        split=split,
+        time=None if time is None else _span("--time", time),
+        grace=_span("--grace", grace),
+        **options,
     )
     numbers = [job.id for job in jobs]
     if as_json:

@@ -30,10 +30,8 @@ class BatchRunner:
         self._behind = behind
 
     def run_batch(self, run: RunningBatch, loaded: Loaded) -> float | None:
-        """Run a batch to its end, whatever it comes to; when the next one will be due.
-
-        Raises Unloaded if the model was taken away just before: then nothing has happened.
-        """
+        """Run a batch to its end, whatever comes of it; when the next one will be due. Raises
+        Unloaded if the model was unloaded just before: then nothing has happened."""
         began = time.monotonic()
         seconds = 0.0
         try:

@@ -16,7 +16,7 @@ from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
 from .functions import ANY
-from .model_queue import Batch, Kind, Part
+from .model_queue import Batch, BatchKind, Part
 from .signatures import BY_EXAMPLE
 
 
@@ -69,11 +69,9 @@ def assemble(results: list[tuple[int, list[Array]]]) -> list[Array]:
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
 
-def check(kind: Kind, bound: Any) -> ServingError | None:
-    """Why requests of this kind do not fit the signature.
-
-    Shapes are TensorFlow's to judge: many graphs take more than their signatures say.
-    """
+def check(kind: BatchKind, bound: Any) -> ServingError | None:
+    """Why requests of this kind do not fit the signature. Shapes are TensorFlow's to judge: many
+    graphs take more than their signatures say."""
     wanted, names = bound.inputs, kind.inputs
     if set(names) != set(wanted):
         extra = ",".join(sorted(set(names) - set(wanted)))

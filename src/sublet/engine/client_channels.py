@@ -1,7 +1,6 @@
 """The engine's half of each channel: routes, segments and calls of one client.
 
-Owns reading records and writing answers. Knows nothing of queues or models: a call that was read
-is a `WarmupRequest`, whatever becomes of it.
+Reads records and writes answers. Knows nothing of models or of when a call runs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from sublet.channel.records import Malformed, Record
 from sublet.channel.tensors import BESIDE, INLINE, REF, Array, Tensor
 from sublet.errors import ServingError
 
-from .model_queue import Kind, ModelQueue, Request
+from .model_queue import BatchKind, ModelQueue, Request
 
 _MOST_SEGMENTS = 1024
 _MOST_FORMS = 512
@@ -62,7 +61,7 @@ class Route:
             raise Malformed("an input is named twice")
         self.named: tuple[str, ...] | None = None  # The outputs that the client knows it gets.
         self.forms: dict[bytes, Form] = {}
-        self.kinds: dict[Hashable, Kind] = {}
+        self.kinds: dict[Hashable, BatchKind] = {}
         self.queue: ModelQueue | None = None
 
     def form(self, heads: bytes) -> Form:
@@ -229,14 +228,14 @@ def text(record: Record, data: bytes) -> str:
 def pack(arrays: list[Array]) -> tuple[bytes, list[Any], int, tuple[int, ...]]:
     """Heads, the pieces behind them, the size of all, and the memory for what is large."""
     heads, refs, pieces, beside = [], [], [], []
-    room, size, large = records.INLINE, 0, 0
+    left, size, large = records.INLINE, 0, 0
     for array in arrays:
         number = tensors.number_of(array.dtype)
         raw = tensors.data(array, number)
         nbytes = len(raw) if number == tensors.DT_STRING else raw.nbytes
-        place = INLINE if nbytes <= room else BESIDE
+        place = INLINE if nbytes <= left else BESIDE
         if place == INLINE:
-            room -= nbytes
+            left -= nbytes
             fill = tensors.pad(nbytes)
             pieces += [raw, bytes(fill)] if fill else [raw]
             size += nbytes + fill

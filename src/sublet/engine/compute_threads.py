@@ -35,11 +35,9 @@ _creating_devices = threading.Lock()
 
 
 def begin(batches: int) -> bool:
-    """So many batches may run at a time: whether small models are to have one thread each.
-
+    """Whether small models are to have one thread each, if so many batches may run at a time.
     Not on a GPU, nor where there are more processors than batches: there a large request for a
-    small model would leave processors idle. Nor if this TensorFlow has not what it takes.
-    """
+    small model would leave processors idle. Nor if this TensorFlow lacks the switch."""
     global _switch
     held = current_lease.current()
     on_gpu = held is not None and held.on_gpu

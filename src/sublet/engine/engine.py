@@ -1,6 +1,6 @@
 """The program of an engine: it holds models, and runs the batches of everybody's requests.
 
-    client ──packets──▶ watcher ──▶ queues ──▶ turn ──▶ batch ──▶ TensorFlow ──▶ answers ──▶ client
+    client ──packets──▶ watcher ──▶ queues ──▶ batch ──▶ TensorFlow ──▶ answers ──▶ client
                                       ▲
                                     loader
 
@@ -38,7 +38,7 @@ from sublet.channel.records import Malformed, Record
 from sublet.errors import ServingError
 from sublet.inside.warm_start.ending import leave
 
-from . import compute_threads, control_requests, flight_recorder, start_runtime
+from . import compute_threads, control_requests, files_of, flight_recorder, start_runtime
 from .batch_runner import BatchRunner
 from .client_channels import Client, taken
 from .failures import not_found
@@ -47,7 +47,6 @@ from .loader_threads import Loader
 from .model_store import ModelStore
 from .scheduler import Make, Scheduler
 from .signatures import Unloaded
-from .socket_files import files_of
 
 OWNER = 3  # The descriptor of the owner's channel.
 _IN = select.EPOLLIN | select.EPOLLRDHUP
@@ -319,7 +318,7 @@ class Engine:
 
     def _attach_recorder(self, client: Client, beside: Iterator[int]) -> None:
         if not client.owner:
-            raise Malformed("only the owner takes notes")
+            raise Malformed("only the owner has a flight recorder")
         with taken(beside) as memory:
             self._recorder = flight_recorder.attach(memory)
 

@@ -29,11 +29,9 @@ _PREDICT = "tensorflow/serving/predict"
 
 
 def stow(thing: Any, directory: str) -> tuple[str, dict[str, Any]]:
-    """Write `thing` into the empty `directory`: a path for `Store.add`, and options for it.
-
-    A Keras model, a `tf.function` with an input signature, or any function of arrays. A path is
-    left as it is.
-    """
+    """Write `thing` into the empty `directory`: a path for `ModelStore.add`, and options for it.
+    It is a Keras model, a `tf.function` with an input signature, or any function of arrays; a
+    path is left as it is."""
     if isinstance(thing, (str, os.PathLike)):
         return os.fspath(thing), {}
     path = os.path.join(directory, "model")
@@ -68,10 +66,8 @@ def stow(thing: Any, directory: str) -> tuple[str, dict[str, Any]]:
 
 
 class FunctionOpening:
-    """The opening of a function that was sent as it is.
-
-    Option `batchable`: it takes and gives rows, and any number of them.
-    """
+    """Opens a function that was sent as it is. Option `batchable`: it takes and gives any number
+    of rows."""
 
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
         self._path = path

@@ -55,11 +55,9 @@ class Graph:
     def changed_by(
         self, outputs: Iterable[str], inputs: Iterable[str], stateful: Callable[[str], bool]
     ) -> bool:
-        """Whether computing the `outputs` from the `inputs` can change the model.
-
-        An operation counts if it is `stateful` and not known to leave everything as it was: one too
-        many costs batching, one too few would mix up the state.
-        """
+        """Whether computing the `outputs` from the `inputs` can change the model. An operation
+        counts if it is `stateful` and not known to change nothing: one too many costs batching,
+        one too few would mix up the state."""
         fed = {_node(name) for name in inputs}
         return any(self._changes(node, stateful) for node in self._behind(outputs, fed))
 

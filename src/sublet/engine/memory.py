@@ -94,15 +94,15 @@ class Need:
         """Whether a call of this size says something new: measuring it costs a little."""
         return size >= 2 * self._seen[0] and size > 0
 
-    def note(self, size: int, taken: int, room: int) -> None:
+    def note(self, size: int, taken: int, available: int) -> None:
         """A call of this size took so much of the memory that was available."""
         self._before, self._seen = self._seen, (size, taken)
         fewer, less = self._before
         self._fits = self._most = math.inf
-        if taken > less and taken * _TELLING >= room:
-            self._fits = size + (room - taken) * (size - fewer) / (taken - less)
+        if taken > less and taken * _TELLING >= available:
+            self._fits = size + (available - taken) * (size - fewer) / (taken - less)
             if fewer:  # Of a single call nobody knows how much any call takes.
-                self._most = size + (_DOUBT * room - taken) * (size - fewer) / (taken - less)
+                self._most = size + (_DOUBT * available - taken) * (size - fewer) / (taken - less)
         self.bounded = self._fits < math.inf or self._short < math.inf
 
     def note_short(self, size: int, now: float) -> None:

@@ -110,7 +110,7 @@ class ModelEntry:
             busy=busy or bool(self.claimed),
             pinned=self.pinned or self.stuck,
             hold=float(self.options.get("hold_seconds") or 0.0),
-            turn=float("inf") if self.claimed else max(1.0, _TURN * self.seconds),
+            busy_hold=float("inf") if self.claimed else max(1.0, _TURN * self.seconds),
             idle=float(self.options.get("idle_seconds") or 0.0),
         )
 

@@ -38,10 +38,8 @@ class Opening(Protocol):
 
 
 class Attempt:
-    """One opening in a thread of its own, warm-up included.
-
-    `ended_late` is called if it ends after `stop` has given it up.
-    """
+    """One opening in a thread of its own, warm-up included. `ended_late` is called if it ends
+    after `stop` has given it up."""
 
     def __init__(
         self,

@@ -47,11 +47,9 @@ class Options:
 
     @classmethod
     def read(cls, options: Mapping[str, Any], few_shapes: bool = False) -> Options:
-        """From the options of a model; names that are not ours are left to others.
-
-        `few_shapes`: where nothing is said, batches are filled up to powers of two. A GPU's
-        libraries look for the best algorithm anew for every shape; a processor gains nothing.
-        """
+        """Read the options of a model; names that are not ours are left to others. `few_shapes`:
+        by default batches are filled up to powers of two, as a GPU's libraries look for the best
+        algorithm anew for every shape; a processor gains nothing."""
         largest = _whole(options, "max_batch_size", LARGEST)
         sizes = options.get("allowed_batch_sizes") or ()
         listed = isinstance(sizes, (list, tuple))

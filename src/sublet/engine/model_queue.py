@@ -5,6 +5,7 @@ Pure: no clock, no threads, no TensorFlow. Times are seconds of one clock, given
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
@@ -27,84 +28,48 @@ _BRIEF = 0.0003
 another one has the interpreter."""
 
 
-class Kind:
+@dataclasses.dataclass(slots=True, eq=False)
+class BatchKind:
     """Requests that may share a batch: same signature, types and shapes but for the rows."""
 
-    __slots__ = ("alone", "bound", "error", "even", "inputs", "lone", "need", "signature", "tails")
+    signature: str
+    inputs: tuple[str, ...] = ()
+    tails: Any = ()
+    """Of each input: dtype, shape behind the rows (None: any), rank."""
+    lone: bool = False  # Whether its inputs have no rows in common.
+    alone: bool = False  # Whether each of its requests is a batch of its own.
+    even: bool = False
+    """Whether it was seen to give a row for each row; until then none is split."""
+    error: ServingError | None = None  # Why none of its requests can be run.
+    bound: Any = None  # What it was last checked against.
+    need: Need = dataclasses.field(default_factory=Need)  # Shared by all kinds of a signature.
 
-    def __init__(
-        self, signature: str, inputs: tuple[str, ...] = (), tails: Any = (), lone: bool = False
-    ) -> None:
-        self.signature = signature
-        self.inputs = inputs
-        self.tails = tails
-        """Of each input: dtype, shape behind the rows (None: any), rank."""
-        self.lone = lone  # Whether its inputs have no rows in common.
-        self.alone = lone
-        """Whether each of its requests is a batch of its own."""
-        self.even = False
-        """Whether it was seen to give a row for each row; until then none is split."""
-        self.error: ServingError | None = None  # Why none of its requests can be run.
-        self.bound: Any = None  # What it was last checked against.
-        self.need = Need()  # Shared by all kinds of a signature.
+    def __post_init__(self) -> None:
+        self.alone = self.alone or self.lone
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Request:
     """One call of one client, from its arrival to its answer."""
 
-    __slots__ = (
-        "abandoned",
-        "arrays",
-        "arrived",
-        "call",
-        "client",
-        "deadline",
-        "done",
-        "kind",
-        "nbytes",
-        "priority",
-        "results",
-        "route",
-        "rows",
-        "started",
-        "taken",
-        "unanswered",
-        "waits",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        kind: Kind,
-        rows: int,
-        arrived: float,
-        deadline: float = float("inf"),
-        priority: int = 0,
-        nbytes: int = 0,
-        arrays: Any = None,
-        client: Any = None,
-        call: int = 0,
-        route: Any = None,
-    ) -> None:
-        self.kind = kind
-        self.rows = rows
-        self.arrived = arrived
-        self.deadline = deadline
-        self.priority = priority
-        self.nbytes = nbytes
-        self.arrays = arrays
-        self.client = client
-        self.call = call
-        self.route = route
-        self.taken = 0  # Rows that are in batches already.
-        self.waits = 0  # What it counts for in its queue.
-        self.done = False
-        """Whether it was answered, refused or given up: whoever meets it in the queue drops it."""
-        self.abandoned = False
-        """Whether its caller has given it up while it runs."""
-        self.started = 0.0
-        self.unanswered = rows
-        """Of a split request: rows that no batch has brought back yet."""
-        self.results: Any = None
+    kind: BatchKind
+    rows: int
+    arrived: float
+    deadline: float = float("inf")
+    priority: int = 0
+    nbytes: int = 0
+    arrays: Any = None
+    client: Any = None
+    call: int = 0
+    route: Any = None
+    taken: int = 0  # Rows that are in batches already.
+    waits: int = 0  # What it counts for in its queue.
+    done: bool = False
+    """Whether it was answered, refused or given up: whoever meets it in the queue drops it."""
+    abandoned: bool = False  # Whether its caller has given it up while it runs.
+    started: float = 0.0
+    answered: int = 0  # Of a split request: rows that batches have brought back.
+    results: Any = None
 
     def is_wanted(self, now: float) -> bool:
         """Whether somebody still waits for its answer."""
@@ -128,7 +93,7 @@ class Batch(NamedTuple):
     """Requests, or parts of one, that run at once."""
 
     queue: ModelQueue
-    kind: Kind
+    kind: BatchKind
     parts: list[Part]
     rows: int
     nbytes: int  # Of its inputs, without what fills it up.
@@ -170,14 +135,14 @@ class ModelQueue:
         """Until when it may be why an engine has ended: no other suspect is loaded, or runs,
         meanwhile."""
         self.loading = False
-        self.kinds: dict[Hashable, Kind] = {}
+        self.kinds: dict[Hashable, BatchKind] = {}
         self.needs: dict[str, Need] = {}  # By signature.
         self.seconds = 0.0  # Expected of a batch.
         self.per_row = 0.0
         self.asked = 0.0  # When the last request came.
         self.requests = 0  # Taken into batches so far.
         self.batches = 0
-        self._waiting: dict[int, dict[Kind, deque[Request]]] = {}
+        self._waiting: dict[int, dict[BatchKind, deque[Request]]] = {}
         self._order: list[int] = []
 
     def put(self, request: Request) -> ServingError | None:
@@ -228,7 +193,7 @@ class ModelQueue:
         """Its model is not in memory after all: as if it had not been taken."""
         self.running -= 1
         for request, start, stop in reversed(batch.parts):
-            if stop == request.rows:  # Else it has not left its waiting.
+            if stop == request.rows:  # Else it has not left its queue.
                 self._waiting[request.priority].setdefault(request.kind, deque()).appendleft(
                     request
                 )
@@ -342,7 +307,7 @@ class ModelQueue:
         part = Part(head, start, stop)
         return Batch(self, head.kind, [part], stop - start, part.nbytes)
 
-    def _merge(self, kind: Kind, now: float, expired: list[Request]) -> Batch:
+    def _merge(self, kind: BatchKind, now: float, expired: list[Request]) -> Batch:
         parts: list[Part] = []
         rows = nbytes = 0
         limit = self.limit
@@ -368,7 +333,7 @@ class ModelQueue:
         return Batch(self, kind, parts, rows, nbytes)
 
     def _shift(self, request: Request) -> None:
-        """The first of its waiting steps out; an empty waiting is no waiting."""
+        """Take out the first of its kind; a kind without requests has no entry."""
         by_kind = self._waiting[request.priority]
         waiting = by_kind[request.kind]
         waiting.popleft()

@@ -40,7 +40,7 @@ class Taken(NamedTuple):
     """Bytes of the pool that a call took."""
 
     bytes: int
-    room: int  # Bytes that there were for it.
+    available: int  # Bytes that there were for it.
 
 
 class ModelStore:
@@ -99,10 +99,8 @@ class ModelStore:
         return entry.loaded
 
     def load(self, name: str, version: int) -> Loaded:
-        """The version, in memory; others are evicted if need be. Waits while all of them are busy.
-
-        A ServingError says why it cannot be.
-        """
+        """The version, in memory; others are evicted if need be. Waits while all of them are
+        busy. A ServingError says why it cannot be loaded."""
         entry = self._entry(name, version)
         began = self._clock()
         with entry.loading:
@@ -193,7 +191,7 @@ class ModelStore:
 
     def _load(self, entry: ModelEntry, began: float) -> Loaded:
         opening = self._opening(entry)
-        with self._residents.room(entry, began) as hand_over:
+        with self._residents.reserved(entry, began) as hand_over:
             try:
                 return self._open(entry, opening, hand_over)
             except BaseException as error:

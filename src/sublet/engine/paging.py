@@ -12,7 +12,7 @@ included, which has not ended: so a model goes when it has gone quiet, and those
 often, load slowly or are small. In traces of 50 models of which 8 fit it spent 1 to 18 % more time
 on loading than a rule that knows how popular each model is; GreedyDual-Size-Frequency 7 to 28 %,
 LRU 30 to 42 % more. To hold every new model for twice its loading time cost a quarter, so none is
-held unless that is asked for: only those that have requests have their turn.
+held unless that is asked for: only those that have requests stay for a while.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Residency:
     pinned: bool = False
     hold: float = 0.0
     """Seconds that it stays at least, if there is another way."""
-    turn: float = 0.0
+    busy_hold: float = 0.0
     """Seconds that it stays at least while it has requests."""
     idle: float = 0.0  # Seconds without use after which it goes; 0: none.
 
@@ -104,9 +104,9 @@ def plan(
 ) -> Plan:
     """How to get `need` bytes of `limit`, of which `reserve` are for what models compute.
 
-    `waited` are the seconds that the newcomer has waited. A busy model goes only after its turn,
+    `waited` are the seconds that the newcomer has waited. A busy model goes only after a while,
     and only for one that has waited as long: so models that are all in demand and do not fit
-    alternate, in turns that are long against the time that loading takes. The reserve is given up
+    alternate, in spans that are long against the time that loading takes. The reserve is given up
     before a model is refused.
     """
     fixed = sum(resident.bytes for resident in residents if resident.pinned)
@@ -146,7 +146,7 @@ def _rank(resident: Residency, now: float, waited: float) -> int | None:
     """Who goes first: 0 before 1 before 2, None not at all."""
     stays = now - resident.loaded
     if resident.busy:
-        return 2 if min(waited, stays) >= max(resident.turn, resident.hold) else None
+        return 2 if min(waited, stays) >= max(resident.busy_hold, resident.hold) else None
     return 1 if stays < resident.hold else 0
 
 
@@ -169,10 +169,8 @@ def _fewest(missing: int, ranked: Sequence[Residency]) -> list[Residency] | None
 
 
 class Reserve:
-    """The memory that is left free for what models compute: the most that they have taken lately.
-
-    Two spans of time are kept, so that one large batch is not remembered for ever.
-    """
+    """The memory that is left free for what models compute: the most that they took lately, in
+    two spans of time, so that one large batch is not remembered for ever."""
 
     def __init__(self, least: int, most: int, span: float = 600.0) -> None:
         self._least = least

@@ -28,7 +28,8 @@ _LEAST_RESERVE = 32 * MiB
 
 
 class Residents:
-    """The store's, whose lock and arguments these are: `model_entries` is all that is known."""
+    """A part of the store, whose lock and arguments these are; `entries` are all versions that
+    are known."""
 
     def __init__(
         self,
@@ -45,23 +46,23 @@ class Residents:
         self._on_event = on_event
         self._clock = clock
         self._meter = meter
-        self._turn = threading.Lock()
+        self._load_lock = threading.Lock()
         """Whoever has it makes room and loads: one at a time, so that figures can be believed."""
         limit = meter.limit or 0
         self._reserve = paging.Reserve(min(limit // 8, _LEAST_RESERVE), limit // 2)
 
     @contextlib.contextmanager
-    def room(self, entry: ModelEntry, began: float) -> Iterator[Callable[[], None]]:
+    def reserved(self, entry: ModelEntry, began: float) -> Iterator[Callable[[], None]]:
         """Reserve the memory that a model will take; waits while all others are busy. Loads one
         at a time, unless what is yielded is called: it lets the next one load."""
-        self._turn.acquire()
+        self._load_lock.acquire()
         early = False
 
         def hand_over() -> None:
             nonlocal early
             if not early:
                 early = True
-                self._turn.release()
+                self._load_lock.release()
 
         try:
             self._make_room(entry, began)
@@ -70,7 +71,7 @@ class Residents:
             if not entry.stuck:
                 entry.claimed = 0
             if not early:
-                self._turn.release()
+                self._load_lock.release()
 
     def drop(self, entry: ModelEntry) -> None:
         """Give its memory back. Calls that run come to their end first."""
@@ -81,11 +82,10 @@ class Residents:
             self._on_event("unloaded", *entry.key, {"bytes": loaded.bytes})
 
     def relieve(self, key: Key, missing: int) -> bool:
-        """Evict idle models that have so many bytes, and leave as much more free from now on;
-        whether there were any. The allocator cuts no chunk of memory that leaves less than 128 MiB
-        over, if it is not twice what is asked: so in a small pool memory may be out though the
-        figures say that it is not.
-        """
+        """Evict idle models of so many bytes, and leave as much more free from now on; whether
+        there were any. The allocator does not split a chunk that leaves less than 128 MiB over
+        unless it is twice what is asked: so memory may be out in a small pool though the figures
+        say that it is not."""
         now = self._clock()
         self._reserve.note(self._reserve.bytes + missing, now)
         with self._lock:
@@ -101,7 +101,7 @@ class Residents:
         """The most that was in use since the last call; None while something is loaded. So much
         of it as was for computing is left free from now on."""
         peak = self._meter.take_peak()
-        if peak is None or self._turn.locked():
+        if peak is None or self._load_lock.locked():
             return None
         with self._lock:
             held = sum(resident.bytes for resident in self._all())

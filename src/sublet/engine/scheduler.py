@@ -21,7 +21,7 @@ from .failures import not_found
 from .fair_queue import BatchProgress, FairQueue, RunningBatch
 from .model_entries import Loaded, Statistics
 from .model_options import Options
-from .model_queue import Kind, ModelQueue, Part, Request
+from .model_queue import BatchKind, ModelQueue, Part, Request
 from .model_store import ModelStore
 
 OnEvent = Callable[[str, str, int, dict[str, Any]], None]
@@ -161,12 +161,12 @@ class Scheduler:
             if request.results is None:
                 request.results = []
             request.results.append((part.start, outputs))
-            request.unanswered -= part.stop - part.start
-            if request.unanswered:
+            request.answered += part.stop - part.start
+            if request.answered < request.rows:
                 return None
         return batches.assemble(request.results)
 
-    def bind(self, kind: Kind, queue: ModelQueue, loaded: Loaded) -> None:
+    def bind(self, kind: BatchKind, queue: ModelQueue, loaded: Loaded) -> None:
         """Check a kind of requests against the model that is in memory now."""
         with self._lock:
             self._bind(kind, queue, loaded)
@@ -264,7 +264,7 @@ class Scheduler:
             default=None,
         )
 
-    def _kind(self, route: Route, queue: ModelQueue, form: Form) -> Kind:
+    def _kind(self, route: Route, queue: ModelQueue, form: Form) -> BatchKind:
         tails: Any = form.key
         lone = any(tail is None for _, tail, _ in tails)
         if queue.options.pad_inputs and not lone:
@@ -274,7 +274,7 @@ class Scheduler:
         if kind is None:
             if len(queue.kinds) >= _MOST_KINDS:
                 queue.kinds.clear()
-            kind = queue.kinds[key] = Kind(route.signature, route.inputs, tails, lone)
+            kind = queue.kinds[key] = BatchKind(route.signature, route.inputs, tails, lone)
             kind.alone = lone or queue.options.alone
             kind.need = queue.needs.setdefault(route.signature, kind.need)
         if kind.bound is None and kind.error is None and queue.present:
@@ -283,7 +283,7 @@ class Scheduler:
                 self._bind(kind, queue, loaded)
         return kind
 
-    def _bind(self, kind: Kind, queue: ModelQueue, loaded: Loaded) -> None:
+    def _bind(self, kind: BatchKind, queue: ModelQueue, loaded: Loaded) -> None:
         bound = loaded.signatures.get(kind.signature)
         kind.bound, kind.error = bound, None
         if bound is None:

@@ -20,11 +20,9 @@ _USUAL = (
 
 
 def start_runtime() -> None:
-    """Run something; all that TensorFlow writes but the usual comes out afterwards.
-
-    With a card, whose driver may end the process in a way that only these lines explain, nothing
-    is held back.
-    """
+    """Start the runtime by running something; the usual lines are left out of what TensorFlow
+    writes. With a card nothing is: its driver may end the process in a way that only these lines
+    explain."""
     import tensorflow as tf
 
     graph = tf.Graph()

@@ -37,11 +37,9 @@ class WarmupRequest(NamedTuple):
 
 
 def warm_up(path: str, signatures: Mapping[str, Bound], rows: Sequence[int] = ()) -> int:
-    """Run what the model brought along, then one batch of each size in `rows`; the number of calls.
-
-    A record that fails makes the model unfit to be served, as in TensorFlow Serving; a batch that
-    was made up does not.
-    """
+    """Run what the model brought along, then one batch of each size in `rows`; the number of
+    calls. A record that fails makes the model unfit to be served, as in TensorFlow Serving; a
+    made-up batch does not."""
     done = 0
     example: dict[str, dict[str, Array]] = {}
     for request in read(os.path.join(path, RECORDS)):

@@ -33,7 +33,7 @@ class OutputRelay:
     def __init__(self, say: Callable[[str], None] = _print) -> None:
         reading, self.writing = os.pipe()
         self._say = say
-        self._room, self._since = float(_BURST), time.monotonic()
+        self._allowance, self._since = float(_BURST), time.monotonic()
         self._left_out = 0
         self._thread = threading.Thread(target=self._run, args=(reading,), daemon=True)
         self._thread.start()
@@ -60,15 +60,15 @@ class OutputRelay:
 
     def _hear(self, line: bytes) -> None:
         now = time.monotonic()
-        self._room = min(float(_BURST), self._room + (now - self._since) * _RATE)
+        self._allowance = min(float(_BURST), self._allowance + (now - self._since) * _RATE)
         self._since = now
-        if self._room < 1:
+        if self._allowance < 1:
             self._left_out += 1
             return
         if self._left_out:
             self._say(f"… {self._left_out} lines left out …")
             self._left_out = 0
-        self._room -= 1
+        self._allowance -= 1
         for start in range(0, len(line) or 1, _LONGEST):
             text = line[start : start + _LONGEST].decode(errors="replace")
             self._say(plain(text.expandtabs()))

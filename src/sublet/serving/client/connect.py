@@ -33,11 +33,9 @@ def connect(name: str, version: int | None = None) -> "Model":
 
 
 class Model:
-    """A model that is served elsewhere. Threads may share it, and forked children may use it.
-
-    A call that is in flight when its engine ends raises ServingError (UNAVAILABLE); the next one
-    goes to the engine that took its place.
-    """
+    """A model that is served elsewhere. Threads may share it, and forked children may use it. A
+    call in flight raises ServingError (UNAVAILABLE) when its engine ends; the next one goes to
+    the engine that took its place."""
 
     def __init__(self, name: str, version: int | None = None) -> None:
         self.name = name

@@ -16,7 +16,7 @@ from typing import Any
 
 from sublet.channel import async_client
 from sublet.channel.sync_client import SyncClient
-from sublet.engine.socket_files import files_of
+from sublet.engine import files_of
 from sublet.errors import BadRequest, ServingError
 from sublet.home import Home
 from sublet.serving.client import notices

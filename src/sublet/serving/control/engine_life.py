@@ -102,9 +102,7 @@ class EngineLife:
 
 class Heartbeat:
     """Asks one engine how it fares, and ends it if it does not answer or is held up for good.
-
-    `on_silence` is called with whether it fails to answer, whenever that may have changed.
-    """
+    `on_silence` is called with whether it is silent, whenever that may have changed."""
 
     def __init__(
         self,

@@ -70,10 +70,8 @@ class Engines:
         await asyncio.gather(*(self._make(key).start() for key in sorted(keys, key=str)))
 
     async def place(self, configs: Sequence[ModelConfig]) -> None:
-        """Choose the devices of these models; all others lose theirs.
-
-        Raises BadRequest, and changes nothing, if one cannot be where it has to be.
-        """
+        """Choose the devices of these models; all others lose theirs. Raises BadRequest, and
+        changes nothing, if one cannot be where it has to be."""
         sizes = await asyncio.to_thread(lambda: {one.name: _size(one) for one in configs})
         if len(self._devices) > 1:
             sizes |= _measured(await self.rows(), sizes)

@@ -33,10 +33,8 @@ Exposition = Callable[[], Awaitable[str]]
 
 
 class FrontEnds:
-    """All front ends of a server, each in its index and started with its opening.
-
-    `reload` and `exposition` do what clients ask of the server.
-    """
+    """All front ends of a server, each started with its own opening. `reload` and `exposition`
+    do what clients ask of the server."""
 
     def __init__(
         self,

@@ -17,11 +17,8 @@ _BACKLOG = 1024
 
 
 class Listeners:
-    """Sockets for some front ends, by protocol: `rest` or `grpc`.
-
-    Each front end has one of its own for every TCP port, so that the kernel spreads connections
-    over them. A Unix socket is shared.
-    """
+    """Sockets by protocol, `rest` or `grpc`. Each front end has one of its own for every TCP
+    port, so that the kernel spreads connections over them; a Unix socket is shared."""
 
     def __init__(self, frontends: int) -> None:
         self._frontends = frontends

@@ -36,10 +36,8 @@ class EngineDevice(Struct, frozen=True):
 
 def find(asked: str | None, devices: Sequence[DeviceRow], nested: bool) -> tuple[EngineDevice, ...]:
     """What `--device` names: one for each word, or one on each device that a word such as `gpu`
-    means. Without it, each GPU, or else the CPU.
-
-    A server that runs under a lease (`nested`) gets all its engines out of that.
-    """
+    means. Without it, each GPU, or else the CPU. A server that runs under a lease (`nested`)
+    gets all its engines out of that."""
     words = [None] if asked is None else [word.strip() for word in asked.split(",")]
     if nested:
         return tuple(EngineDevice(f"lease#{n}", word) for n, word in enumerate(words, 1))

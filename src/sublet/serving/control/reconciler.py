@@ -21,11 +21,8 @@ from sublet.serving.control.replicas import Publisher, Replicas, SupervisedEngin
 
 
 class Reconciler(Replicas):
-    """What is wanted, and what is served now. Used in one event loop.
-
-    `engines_for` names the engines that a model is to be in; `options` are those of a version at
-    a path.
-    """
+    """What is wanted, and what is served now. Used in one event loop. `engines_for` names the
+    engines that a model is to be in; `options` are those of a version at a path."""
 
     def __init__(
         self,

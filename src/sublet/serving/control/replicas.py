@@ -199,11 +199,9 @@ class Replicas:
         self.publish()
 
     async def engine_started(self, engine: SupervisedEngine) -> None:
-        """Bring the versions of the last engine into the one that took its place.
-
-        First all are made known, so that calls wait for a load and do not fail; then they are
-        loaded, as long as memory lasts.
-        """
+        """Bring the versions of the last engine into the one that took its place. First all are
+        made known, so that calls wait for a load and do not fail; then they are loaded, as long
+        as memory lasts."""
         path = engine.path
         known: list[Key] = []
         for key in [(version.model, version.number) for version in self._available_in(engine)]:

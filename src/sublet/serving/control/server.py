@@ -76,11 +76,9 @@ class Server:
         self._reloaded = False
         """Whether a client has said what is served: then a directory does not any more."""
 
-    async def run(self, ready: Callable[[list[metrics.Row]], None]) -> int:
-        """Serve until a signal; the exit code. `ready` hears of the models when all are looked at.
-
-        The first SIGTERM or SIGINT drains, the second ends at once.
-        """
+    async def serve(self, ready: Callable[[list[metrics.Row]], None]) -> int:
+        """Serve until a signal; the exit code. The first SIGTERM or SIGINT drains, the second
+        ends at once. `ready` is called with the models when all have been looked at."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # What was ignored stays so, as after `nohup`.

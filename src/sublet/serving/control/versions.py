@@ -97,10 +97,8 @@ def without_model(catalogue: Catalogue, name: str) -> Catalogue:
 def check_labels(
     catalogue: Catalogue, name: str, labels: Mapping[str, int], allow_unavailable: bool
 ) -> None:
-    """Refuse a label on a version that cannot be called.
-
-    `allow_unavailable` lets a label that is new, or does not move, wait for its version.
-    """
+    """Refuse a label on a version that cannot be called. `allow_unavailable` lets a label that
+    is new, or does not move, wait for its version."""
     model = catalogue.models.get(name) or Model(name)
     for label, number in labels.items():
         version = model.versions.get(number)

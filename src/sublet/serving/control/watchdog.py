@@ -30,7 +30,7 @@ class Patience(NamedTuple):
 
 
 class WatchedBatch(Struct, frozen=True):
-    """A batch that runs, as the engine tells of it (`inside.serving.schedule.Progress`)."""
+    """A batch that runs, as the engine reports it (`engine.fair_queue.BatchProgress`)."""
 
     number: int
     model: str

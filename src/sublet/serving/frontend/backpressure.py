@@ -10,6 +10,7 @@ ran half as many rows. So refusals are delayed, and sent together.
 """
 
 import asyncio
+import dataclasses
 
 from sublet.channel.codes import Code, QueueFull
 from sublet.errors import ServingError
@@ -50,14 +51,11 @@ class DelayedRefusals:
                 future.set_result(None)
 
 
+@dataclasses.dataclass(slots=True)
 class _FullQueue:
-    __slots__ = ("free_places", "text", "until")
-
-    def __init__(self, text: str, until: float) -> None:
-        self.text = text
-        self.until = until
-        self.free_places = 0
-        """Calls that were done since, less those that were let through."""
+    text: str
+    until: float
+    free_places: int = 0  # Calls that were done since, less those that were let through.
 
 
 class Backpressure:

@@ -9,7 +9,7 @@ from math import prod
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature
-from sublet.serving.dtypes import ARRAYS, word
+from sublet.serving.dtypes import BY_NUMPY, word
 from sublet.serving.frontend.model_backend import Arrays
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -35,7 +35,7 @@ def check_inputs(signature: Signature, inputs: Arrays) -> None:
         check_names(signature, inputs.keys())
     for index, (name, spec) in enumerate(specs.items()):
         array = inputs[name]
-        kind = ARRAYS.get(array.dtype)
+        kind = BY_NUMPY.get(array.dtype)
         if kind is None or kind.number != spec.dtype:
             given = str(array.dtype) if kind is None else kind.word
             raise invalid_argument(

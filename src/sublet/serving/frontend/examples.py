@@ -12,7 +12,7 @@ import numpy as np
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature
-from sublet.serving.dtypes import ARRAYS
+from sublet.serving.dtypes import BY_NUMPY
 from sublet.serving.frontend.checks import DEFAULT_SIGNATURE
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.frontend.proto import message
@@ -131,10 +131,8 @@ def check_regressing(signature: Signature) -> None:
 
 
 def classifications(outputs: Arrays, rows: int | None = None) -> list[list[tuple[str, float]]]:
-    """Label and score of each class, for each example; a missing one is empty or zero.
-
-    `rows` is the number of examples that were sent, if the outputs are to be held against it.
-    """
+    """Label and score of each class, for each example; a missing one is empty or zero. `rows` is
+    the number of examples, if the outputs are to be held against it."""
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     for name, array, kind in ((CLASSES, classes, "DT_STRING"), (SCORES, scores, "DT_FLOAT")):
         if array is None:
@@ -205,7 +203,7 @@ def _label(label: Any) -> str:
 
 
 def _kind(array: np.ndarray[Any, Any]) -> str:
-    kind = ARRAYS.get(array.dtype)
+    kind = BY_NUMPY.get(array.dtype)
     return str(array.dtype) if kind is None else kind.name
 
 

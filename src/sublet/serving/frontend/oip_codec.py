@@ -8,7 +8,7 @@ import numpy as np
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, TensorSpec, Version
-from sublet.serving.dtypes import KINDS
+from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.metrics import Counts, Inferences
 
 PLATFORM = "tensorflow_savedmodel"
@@ -48,8 +48,8 @@ def raw_contents(array: np.ndarray[Any, Any]) -> bytes:
 
 def datatype(spec: TensorSpec) -> str:
     """The type of a tensor as the protocol names it; empty if it has no name there."""
-    kind = KINDS.get(spec.dtype)
-    return "" if kind is None else kind.triton
+    kind = DATA_TYPES.get(spec.dtype)
+    return "" if kind is None else kind.oip_name
 
 
 def config_datatype(spec: TensorSpec) -> str:

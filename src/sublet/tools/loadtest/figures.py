@@ -122,10 +122,8 @@ def both(one: Figures, other: Figures) -> Figures:
 
 
 def settled(windows: Sequence[Window]) -> bool:
-    """Whether throughput and p95 of the last windows are near their means.
-
-    The very first window does not count: caches, threads and clocks are cold in it.
-    """
+    """Whether throughput and p95 of the last windows are near their means. The very first window
+    does not count: caches, threads and clocks are cold in it."""
     if len(windows) < AGREEING + 1:
         return False
     last = windows[-AGREEING:]

@@ -20,10 +20,10 @@ from sublet.channel.codes import Code
 from sublet.errors import BadRequest, ServingError, WorldError
 from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.client.call_arguments import DEFAULT, Array, Signatures
-from sublet.serving.dtypes import KINDS
+from sublet.serving.dtypes import DATA_TYPES
 from sublet.tools.loadtest.inputs import Arrays, batchable
 
-_NUMBERS = {kind.name: kind.number for kind in KINDS.values()}
+_NUMBERS = {kind.name: kind.number for kind in DATA_TYPES.values()}
 _ANSWERED = Answer({})
 
 

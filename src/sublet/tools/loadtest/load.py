@@ -39,11 +39,9 @@ class Transport(Protocol):
 
 
 class Load:
-    """Measures one step after another. `on_window` hears of each window, for those who watch.
-
-    `pause` is the mean time that a caller is busy with something else after an answer. Without one,
-    all who shared a batch call again at the same moment, and so share the next one, too.
-    """
+    """Measures one step after another; `on_window` is called with the figures of each window.
+    `pause` is the mean time between an answer and the caller's next call. Without one, all who
+    shared a batch call again at the same moment, and so share the next one, too."""
 
     def __init__(
         self,
@@ -58,11 +56,8 @@ class Load:
         self.cut: Figures | None = None  # What a step had measured when it was cancelled.
 
     async def check(self, most: float) -> float:
-        """Call a few times with nobody else there; how long the quickest call took.
-
-        Raises what the model says if it answers none, and if steps of `most` seconds are too short
-        for it.
-        """
+        """Call a few times with nobody else there; how long the quickest call took. Raises what
+        the model says if it answers none, and if steps of `most` seconds are too short for it."""
         # The first may have to warm something up, and any may be held up once by the machine.
         took = float("inf")
         for _ in range(3):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
-from sublet.serving.dtypes import KINDS
+from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend.proto import inference
 from sublet.serving.metrics import Inferences
 from support.grpc_server import Served, served
 
 triton = pytest.importorskip("tritonclient.grpc", exc_type=ImportError)
 """Not every release of it goes with the protobuf of every TensorFlow."""
-TYPES = [kind for kind in KINDS.values() if kind.triton and kind.triton != "BF16"]
+TYPES = [kind for kind in DATA_TYPES.values() if kind.oip_name and kind.oip_name != "BF16"]
 
 
 @pytest.fixture(scope="module")
@@ -127,13 +127,13 @@ def test_priority_and_timeout_of_a_request_reach_the_desk(server: Served, client
     assert server.backend.counted == [("half", "Predict", "GRPC", 0)]
 
 
-@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.triton)
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.oip_name)
 def test_every_type_goes_both_ways(client: Any, kind: Any) -> None:
-    if kind.triton == "BYTES":
+    if kind.oip_name == "BYTES":
         array = np.array([[b"a", b"\xff", b""]], object)
     else:
-        array = np.array([[0, 1, 1]]).astype(triton_to_np_dtype(kind.triton))
-    given = [_input("x", array, kind.triton)]
+        array = np.array([[0, 1, 1]]).astype(triton_to_np_dtype(kind.oip_name))
+    given = [_input("x", array, kind.oip_name)]
     answer = client.infer("echo", given, parameters={"signature_name": kind.word})
     assert answer.as_numpy("y").tolist() == array.tolist()
 

@@ -16,7 +16,7 @@ from grpc import StatusCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sublet.serving.dtypes import KINDS
+from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend import examples
 from sublet.serving.frontend.grpc.calls import LARGEST_UNPACKED
 from sublet.serving.frontend.grpc.health import SERVICES
@@ -108,7 +108,7 @@ def test_only_the_wanted_outputs_come(channel: grpc.Channel) -> None:
     assert tensors.read("", answer.outputs["difference"]).tolist() == [[3.0]]
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS.values() if k.array], ids=lambda k: k.word)
+@pytest.mark.parametrize("kind", [k for k in DATA_TYPES.values() if k.array], ids=lambda k: k.word)
 def test_every_type_goes_both_ways(channel: grpc.Channel, kind: Any) -> None:
     if kind.word == "string":
         array = np.array([[b"a", b"\xff"]], object)

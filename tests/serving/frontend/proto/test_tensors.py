@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sublet.errors import ServingError
-from sublet.serving.dtypes import KINDS, STRING
+from sublet.serving.dtypes import DATA_TYPES, STRING
 from sublet.serving.frontend.proto import message, tensors
 
 TENSOR = message("tensorflow.TensorProto")
-NUMBERS = [kind for kind in KINDS.values() if kind.array is not None and kind.number != STRING]
+NUMBERS = [kind for kind in DATA_TYPES.values() if kind.array is not None and kind.number != STRING]
 
 
 def _proto(dtype: int, shape: tuple[int, ...], **fields: Any) -> Any:

@@ -113,11 +113,9 @@ class Conversation:
         return None if stream is None else stream.place()
 
     def drain(self) -> None:
-        """Take no new calls, and close when those under way are answered.
-
-        First a GOAWAY that refuses nothing; calls that the client sends before it hears of it are
-        taken. Its answer to the ping shows that it has, and what comes later is refused.
-        """
+        """Take no new calls, and close when those under way are answered. First comes a GOAWAY
+        that refuses nothing. The client's answer to the ping shows that it knows; later calls
+        are refused."""
         if not self.draining:
             self.draining = True
             self.sender.put(frames.goaway(frames.LAST_STREAM, Fault.NO_ERROR))

@@ -63,10 +63,8 @@ class Incoming:
             self.messages.append(message)
 
     def take(self, piece: Data) -> None:
-        """Take the next bytes. They are copied unless they are `bytes` and a message of their own.
-
-        Raises ServingError for what is no message.
-        """
+        """Take the next bytes; a message of its own that comes as `bytes` is not copied. Raises
+        ServingError for what is no message."""
         if self._large is not None:
             piece = self._fill(self._large, piece)
             if not piece:

@@ -17,7 +17,13 @@ from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.requests import Counted, memory, parse, signatures_of
+from sublet.serving.frontend.grpc.requests import (
+    Counted,
+    memory,
+    parse,
+    serialized,
+    signatures_of,
+)
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import inference
 from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
@@ -52,10 +58,10 @@ class InferenceService:
         }
 
     async def server_live(self, data: Data, deadline: float | None) -> bytes:
-        return _bytes(inference("ServerLiveResponse")(live=True))
+        return serialized(inference("ServerLiveResponse")(live=True))
 
     async def server_ready(self, data: Data, deadline: float | None) -> bytes:
-        return _bytes(inference("ServerReadyResponse")(ready=self._health.ready))
+        return serialized(inference("ServerReadyResponse")(ready=self._health.ready))
 
     async def model_ready(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelReadyRequest"), data)
@@ -65,13 +71,13 @@ class InferenceService:
             if wrong.code != Code.NOT_FOUND:
                 raise
             ready = False
-        return _bytes(inference("ModelReadyResponse")(ready=ready))
+        return serialized(inference("ModelReadyResponse")(ready=ready))
 
     async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
         response = inference("ServerMetadataResponse")(
             name="sublet", version=sublet.__version__, extensions=_EXTENSIONS
         )
-        return _bytes(response)
+        return serialized(response)
 
     async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelMetadataRequest"), data)
@@ -89,7 +95,7 @@ class InferenceService:
         ):
             for name, spec in specs.items():
                 filled.add(name=name, datatype=oip_codec.datatype(spec), shape=spec.shape or (-1,))
-        return _bytes(response)
+        return serialized(response)
 
     async def model_config(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelConfigRequest"), data)
@@ -105,7 +111,7 @@ class InferenceService:
                 if not oip_codec.datatype(spec):
                     kind = "TYPE_INVALID"
                 filled.add(name=name, data_type=kind, dims=spec.shape or (-1,))
-        return _bytes(response)
+        return serialized(response)
 
     async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
         """Of a version, of all versions of a model, or of all models."""
@@ -113,12 +119,12 @@ class InferenceService:
         number = _number(request.version)
         counts = await self._backend.statistics()
         counted = oip_codec.model_statistics(self._backend.catalogue, counts, request.name, number)
-        return _bytes(inference("ModelStatisticsResponse")(**counted))
+        return serialized(inference("ModelStatisticsResponse")(**counted))
 
     async def repository_index(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("RepositoryIndexRequest"), data)
         models = oip_codec.repository_index(self._backend.catalogue, request.ready)
-        return _bytes(inference("RepositoryIndexResponse")(models=models))
+        return serialized(inference("RepositoryIndexResponse")(models=models))
 
     async def repository_change(self, data: Data, deadline: float | None) -> bytes:
         raise oip_codec.no_changes()
@@ -147,7 +153,7 @@ class InferenceService:
                 model_name=version.model, model_version=str(version.number), id=request.id
             )
             oip_tensors.fill(response, answer.outputs, bool(raw) or not request.inputs)
-            return _bytes(response)
+            return serialized(response)
 
     async def model_stream_infer(self, call: Call) -> None:
         """One answer for each request, in their order; one that fails does not end the stream."""
@@ -206,8 +212,3 @@ def _sooner(deadline: float | None, timeout: Any) -> float | None:
 
 def _priority(given: Any) -> int:
     return given if type(given) is int and 0 <= given < 2**31 else 0
-
-
-def _bytes(response: Any) -> bytes:
-    data: bytes = response.SerializeToString()
-    return data

@@ -6,7 +6,7 @@ from typing import Any
 
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.serving.dtypes import ARRAYS, STRING, TRITON, Kind
+from sublet.serving.dtypes import BY_NUMPY, BY_OIP_NAME, STRING, DataType
 from sublet.serving.frontend.oip_codec import CutOff, raw_contents, split_strings
 from sublet.serving.frontend.proto.tensors import (
     Array,
@@ -56,7 +56,7 @@ def inputs(request: Any, raw: Sequence[Data]) -> dict[str, Array]:
 
 
 def _read(given: Any, raw: Data | None) -> Array:
-    kind = TRITON.get(given.datatype)
+    kind = BY_OIP_NAME.get(given.datatype)
     if kind is None or kind.array is None:
         raise Unreadable(f"the datatype {given.datatype!r} is not known")
     shape = tuple(given.shape)
@@ -74,10 +74,10 @@ def _read(given: Any, raw: Data | None) -> Array:
     return shaped(array, shape)
 
 
-def _typed(kind: Kind, contents: Any, count: int) -> Array:
+def _typed(kind: DataType, contents: Any, count: int) -> Array:
     field = _CONTENTS.get(kind.number)
     if field is None:
-        raise Unreadable(f"{kind.triton} is only taken as raw contents")
+        raise Unreadable(f"{kind.oip_name} is only taken as raw contents")
     values = getattr(contents, field)
     if kind.number in _PACKED:
         return from_bytes(kind, joined(values), count)
@@ -106,15 +106,15 @@ def wanted(request: Any) -> list[str]:
 
 def fill(response: Any, outputs: Mapping[str, Array], raw: bool) -> None:
     """Add outputs to a response, as raw contents or typed ones."""
-    raw = raw or any(ARRAYS[array.dtype].number not in _CONTENTS for array in outputs.values())
+    raw = raw or any(BY_NUMPY[array.dtype].number not in _CONTENTS for array in outputs.values())
     for name, array in outputs.items():
-        kind = ARRAYS[array.dtype]
-        if not kind.triton:
+        kind = BY_NUMPY[array.dtype]
+        if not kind.oip_name:
             raise invalid_argument(
                 f"Output {name} is {kind.word}, which this protocol does not know. "
                 "Ask for other outputs, or use Predict."
             )
-        filled = response.outputs.add(name=name, datatype=kind.triton, shape=array.shape)
+        filled = response.outputs.add(name=name, datatype=kind.oip_name, shape=array.shape)
         if raw:
             response.raw_output_contents.append(raw_contents(array))
         else:

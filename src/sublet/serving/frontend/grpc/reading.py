@@ -54,10 +54,8 @@ class Reader:
         self._piece(number, None, size, last and not missing)
 
     def feed(self, data: Data) -> None:
-        """Take what has come; hands on all that is complete.
-
-        Data is handed on as views if it comes as one: whoever takes it copies what it keeps.
-        """
+        """Take what has come, and hand on all that is complete. Views are handed on as views:
+        whoever takes them copies what it keeps."""
         if self._held:
             self._held += data
             if len(self._held) < self._needed:

@@ -27,6 +27,11 @@ def parse(kind: Any, data: Data) -> Any:
         raise ServingError(f"The request is no {name}.", Code.INTERNAL) from None
 
 
+def serialized(response: Any) -> bytes:
+    data: bytes = response.SerializeToString()
+    return data
+
+
 def has_spec(request: Any) -> None:
     """Refuse a request that says nothing about a model."""
     if not request.HasField("model_spec"):

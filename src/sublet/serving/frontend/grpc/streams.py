@@ -20,10 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class Stream:
-    """A call. The connection hands it what comes; a service that streams has it as its `Call`.
-
-    It ends once: with an answer, with `end`, or with `drop`, after which nobody waits for it.
-    """
+    """One call. The connection hands it what comes; a service that streams has it as its `Call`.
+    It ends once: with an answer, with `end`, or with `drop`."""
 
     __slots__ = (
         "_budget",
@@ -83,10 +81,8 @@ class Stream:
         return self._incoming.place()
 
     def receive(self, piece: Data | None, size: int, last: bool) -> None:
-        """Take a piece of the body, None if it was put into its place.
-
-        `size` is what it costs of the window.
-        """
+        """Take a piece of the body, None if it was put into its place; `size` is its cost of the
+        window."""
         self._window -= size
         if self._window < 0:
             raise StreamFault(self.out.number, Fault.FLOW_CONTROL_ERROR)

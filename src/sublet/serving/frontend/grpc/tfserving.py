@@ -22,6 +22,7 @@ from sublet.serving.frontend.grpc.requests import (
     memory,
     model_spec,
     parse,
+    serialized,
     signatures_of,
 )
 from sublet.serving.frontend.model_backend import Arrays, ModelBackend
@@ -100,7 +101,7 @@ class PredictionService:
                 self._pick(task, spec.name, signatures, picked)
             given = examples.from_input(request.input)
             answers = await asyncio.gather(
-                *(self._run(version, name, given, deadline) for name in picked)
+                *(self._infer_examples(version, name, given, deadline) for name in picked)
             )
             response = serving("MultiInferenceResponse")()
             for (name, method), outputs in zip(picked.items(), answers, strict=True):
@@ -110,7 +111,7 @@ class PredictionService:
                     _fill_classes(result.classification_result, outputs, len(given))
                 else:
                     _fill_numbers(result.regression_result, outputs, len(given))
-            return _bytes(response)
+            return serialized(response)
 
     @staticmethod
     def _pick(
@@ -154,7 +155,7 @@ class PredictionService:
         response.model_spec.ParseFromString(model_spec(version.model, version.number))
         signatures = await signatures_of(self._backend, version)
         response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
-        return _bytes(response)
+        return serialized(response)
 
     async def _by_example(
         self,
@@ -174,20 +175,17 @@ class PredictionService:
             self._backend.admit(version)
             name, _ = choose(await signatures_of(self._backend, version), spec.signature_name)
             given = examples.from_input(request.input)
-            outputs = await self._run(version, name, given, deadline)
+            outputs = await self._infer_examples(version, name, given, deadline)
             response = serving(f"{message}Response")()
             fill(response.result, outputs, len(given))
             response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
-            return _bytes(response)
+            return serialized(response)
 
-    async def _run(
+    async def _infer_examples(
         self, version: Version, name: str, given: list[bytes], deadline: float | None
     ) -> Arrays:
-        """Examples through a signature.
-
-        Its type is not looked at: models are served whose signature says another one than the
-        graph has, and their examples are fed all the same.
-        """
+        """Examples through a signature. The type of its input is not checked: some models are
+        served whose signature names another one than their graph has."""
         inputs = {examples.INPUTS: examples.to_array(given)}
         answer = await self._backend.infer(version, name, inputs, (), deadline)
         return answer.outputs
@@ -216,11 +214,6 @@ def _fill_numbers(result: Any, outputs: Arrays, rows: int) -> None:
         result.regressions.add(value=value)
 
 
-def _bytes(response: Any) -> bytes:
-    data: bytes = response.SerializeToString()
-    return data
-
-
 class ModelService:
     """tensorflow.serving.ModelService."""
 
@@ -247,8 +240,7 @@ class ModelService:
             status.status.error_code = version.code
             status.status.error_message = version.error
             status.devices.extend(version.devices)
-        answer: bytes = response.SerializeToString()
-        return answer
+        return serialized(response)
 
     async def handle_reload_config_request(self, data: Data, deadline: float | None) -> bytes:
         config = parse(serving("ReloadConfigRequest"), data).config
@@ -263,5 +255,4 @@ class ModelService:
             raise invalid_argument(str(wrong)) from None
         response = serving("ReloadConfigResponse")()
         response.status.SetInParent()
-        answer: bytes = response.SerializeToString()
-        return answer
+        return serialized(response)

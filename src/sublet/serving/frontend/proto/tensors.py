@@ -16,7 +16,7 @@ from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.tensors import MOST_DIMENSIONS
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Signature, TensorSpec
-from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, Kind
+from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, DATA_TYPES, HALF, STRING, DataType
 from sublet.serving.frontend.proto import message, serving
 from sublet.serving.frontend.proto.wire import head
 
@@ -51,10 +51,8 @@ class Unreadable(ValueError):
 
 
 def read(name: str, given: Any, content: Data | None = None) -> Array:
-    """The tensor of a TensorProto; `name` is the input's, for the error.
-
-    `content` is its tensor_content, if that was taken out of it.
-    """
+    """The tensor of a TensorProto; `name` is for the error. `content` is its tensor_content, if
+    that was taken out of it."""
     try:
         return _read(given, given.tensor_content if content is None else content)
     except (Unreadable, OverflowError) as wrong:
@@ -62,7 +60,7 @@ def read(name: str, given: Any, content: Data | None = None) -> Array:
 
 
 def _read(given: Any, content: Data) -> Array:
-    kind = KINDS.get(given.dtype)
+    kind = DATA_TYPES.get(given.dtype)
     if kind is None or kind.array is None:
         raise Unreadable(f"tensors of type {given.dtype} are not served")
     dims = given.tensor_shape
@@ -88,7 +86,7 @@ def shaped(array: Array, shape: tuple[int, ...]) -> Array:
         raise Unreadable("its dimensions are too large") from None
 
 
-def from_bytes(kind: Kind, data: Data, count: int) -> Array:
+def from_bytes(kind: DataType, data: Data, count: int) -> Array:
     """Numbers as they lie in memory, little-endian; exactly `count` of them."""
     assert kind.array is not None
     size = count * kind.array.itemsize
@@ -100,7 +98,7 @@ def from_bytes(kind: Kind, data: Data, count: int) -> Array:
     return np.frombuffer(data, kind.array)
 
 
-def from_list(kind: Kind, values: list[Any]) -> Array:
+def from_list(kind: DataType, values: list[Any]) -> Array:
     """An array of values that come one by one."""
     if kind.number == STRING:
         array = np.empty(len(values), object)
@@ -127,13 +125,13 @@ def joined(chunks: Any) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _content(kind: Kind, content: Data, count: int) -> Array:
+def _content(kind: DataType, content: Data, count: int) -> Array:
     if kind.number == STRING:
         return from_list(kind, _strings(bytes(content), count))
     return from_bytes(kind, content, count)
 
 
-def _packed(kind: Kind, given: Any) -> Array:
+def _packed(kind: DataType, given: Any) -> Array:
     assert kind.array is not None
     field = _PACKED[kind.number]
     data = joined(getattr(given, field))
@@ -154,7 +152,7 @@ def _unpacked(unknown: Any, number: int) -> bytes:
     )
 
 
-def _listed(kind: Kind, values: Any) -> Array:
+def _listed(kind: DataType, values: Any) -> Array:
     if kind.number in (HALF, BFLOAT16):
         return _numbers(list(values), np.dtype(np.uint16)).view(kind.array)
     return from_list(kind, list(values))
@@ -210,7 +208,7 @@ def write(array: Array) -> bytes:
 
 def parts(array: Array) -> tuple[bytes, bytes | memoryview]:
     """The serialized TensorProto of a tensor in two parts: numbers are not copied for it."""
-    kind = ARRAYS.get(array.dtype)
+    kind = BY_NUMPY.get(array.dtype)
     if kind is None:
         raise ServingError(f"The model gave a tensor of type {array.dtype}.", Code.INTERNAL)
     number = kind.number

@@ -98,10 +98,8 @@ def lift_raw(data: memoryview) -> tuple[bytes | memoryview, list[memoryview]]:
 
 
 def content_at(beginning: Data, way: tuple[int, ...]) -> int:
-    """Where the content of the first large tensor begins in a request that begins with these bytes.
-
-    Large is what reaches beyond them. 0 if there is none, or it is unusual.
-    """
+    """Where the content of the first large tensor begins in a request that begins with these
+    bytes. Large is what reaches beyond them; 0 if there is none, or it is unusual."""
     at = depth = 0
     try:
         for _ in range(MOST):

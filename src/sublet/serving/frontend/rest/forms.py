@@ -28,9 +28,7 @@ Specs = Mapping[str, TensorSpec]
 
 def rows(instances: list[Any], specs: Specs, truths: bool = True) -> dict[str, Array]:
     """The inputs of a request in row form: one value, or one object of named values, per row.
-
-    `truths`: whether there may be a `true` or `false` in it.
-    """
+    `truths`: whether there may be a `true` or `false` in it."""
     first = instances[0]
     names = sorted(specs)
     if type(first) is not dict and len(names) > 1:

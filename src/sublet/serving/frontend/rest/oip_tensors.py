@@ -9,7 +9,7 @@ import numpy as np
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
 from sublet.serving.catalogue import Version
-from sublet.serving.dtypes import ARRAYS, BFLOAT16, HALF, KINDS, STRING, TRITON
+from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, BY_OIP_NAME, DATA_TYPES, HALF, STRING
 from sublet.serving.frontend.oip_codec import CutOff, raw_contents, split_strings
 from sublet.serving.frontend.rest import values, writing
 from sublet.serving.frontend.rest.messages import Reply
@@ -24,7 +24,7 @@ def inputs(document: dict[str, Any], raw: memoryview) -> dict[str, Array]:
     at = 0
     for given in objects(document, "inputs"):
         name = text(given, "name", "an input")
-        kind = TRITON.get(text(given, "datatype", f'input "{name}"'))
+        kind = BY_OIP_NAME.get(text(given, "datatype", f'input "{name}"'))
         if kind is None or kind.array is None:
             raise invalid_argument(
                 f'Input "{name}" has a datatype that is not known: {given["datatype"]}'
@@ -57,7 +57,7 @@ def _shaped(name: str, data: Any, dtype: int, shape: list[int]) -> Array:
         raise invalid_argument(f'Input "{name}" has no data: a list of values.')
     if dtype in (HALF, BFLOAT16):
         raise invalid_argument(
-            f'Input "{name}": {KINDS[dtype].triton} can only be sent as raw bytes.'
+            f'Input "{name}": {DATA_TYPES[dtype].oip_name} can only be sent as raw bytes.'
         )
     array = values.tensor(data, dtype)
     if array.size != prod(shape):
@@ -70,7 +70,7 @@ def _shaped(name: str, data: Any, dtype: int, shape: list[int]) -> Array:
 def _binary(name: str, raw: memoryview, dtype: int, shape: list[int]) -> Array:
     if dtype == STRING:
         return _strings(name, raw, shape)
-    array = KINDS[dtype].array
+    array = DATA_TYPES[dtype].array
     assert array is not None
     if prod(shape) * array.itemsize != len(raw):
         raise invalid_argument(
@@ -131,16 +131,20 @@ def outcome(
     outputs: list[dict[str, Any]] = []
     parts: list[bytes] = []
     for name, array in answer.outputs.items():
-        kind = ARRAYS.get(array.dtype)
-        if kind is None or not kind.triton:
+        kind = BY_NUMPY.get(array.dtype)
+        if kind is None or not kind.oip_name:
             raise invalid_argument(
                 f'Output "{name}" is of type {array.dtype}, which the protocol cannot say.'
             )
         asked = wanted.get(name, {})
         classes = asked.get("classification", 0)
         if type(classes) is int and classes > 0 and array.dtype.kind != "O":
-            array, kind = _best(array, classes), KINDS[STRING]
-        output: dict[str, Any] = {"name": name, "datatype": kind.triton, "shape": list(array.shape)}
+            array, kind = _best(array, classes), DATA_TYPES[STRING]
+        output: dict[str, Any] = {
+            "name": name,
+            "datatype": kind.oip_name,
+            "shape": list(array.shape),
+        }
         if asked.get("binary_data", all_raw) is True:
             parts.append(raw_contents(array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}

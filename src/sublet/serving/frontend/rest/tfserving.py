@@ -10,7 +10,7 @@ from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Signature, State, TensorSpec, Version
-from sublet.serving.dtypes import KINDS
+from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, forms, writing
@@ -258,7 +258,7 @@ def _signature(signature: Signature) -> dict[str, Any]:
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
     dims = [{"size": str(size), "name": ""} for size in spec.shape or ()]
     return {
-        "dtype": KINDS[spec.dtype].name if spec.dtype in KINDS else str(spec.dtype),
+        "dtype": DATA_TYPES[spec.dtype].name if spec.dtype in DATA_TYPES else str(spec.dtype),
         "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
         "name": spec.name,
     }

@@ -17,7 +17,7 @@ import numpy as np
 
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.serving.dtypes import BFLOAT16, KINDS, STRING, word
+from sublet.serving.dtypes import BFLOAT16, DATA_TYPES, STRING, word
 from sublet.serving.frontend.rest.documents import kind, show
 
 Array = np.ndarray[Any, Any]
@@ -43,8 +43,10 @@ _LETTERS = {
 """The number types of `struct`, which refuses what does not fit into them."""
 _WHOLE = {1: 24, 2: 53, 19: 11}
 """Bits of a whole number that a float type can hold exactly."""
-_LIMITS = {number: np.iinfo(KINDS[number].array) for number in _LETTERS if number not in _WHOLE}
-_LARGEST = {number: float(np.finfo(KINDS[number].array).max) for number in _WHOLE}
+_LIMITS = {
+    number: np.iinfo(DATA_TYPES[number].array) for number in _LETTERS if number not in _WHOLE
+}
+_LARGEST = {number: float(np.finfo(DATA_TYPES[number].array).max) for number in _WHOLE}
 
 
 def tensor(value: Any, dtype: int, truths: bool = True) -> Array:
@@ -116,7 +118,7 @@ def _quick_numbers(flat: list[Any], shape: Shape, dtype: int, letter: str) -> Ar
         packed = struct.pack(f"{len(flat)}{letter}", *flat)
     except (struct.error, OverflowError):
         return None
-    found = np.frombuffer(packed, KINDS[dtype].array)
+    found = np.frombuffer(packed, DATA_TYPES[dtype].array)
     # To `struct` a whole number is a float, however much of it is lost.
     if (
         dtype in _WHOLE
@@ -223,7 +225,7 @@ def array_of(values: list[Any], dtype: int, shape: Shape) -> Array:
     """A tensor of values that `exactly` has let pass."""
     if dtype == STRING:
         return _strings(values, shape)
-    array = KINDS[dtype].array if dtype in KINDS else None
+    array = DATA_TYPES[dtype].array if dtype in DATA_TYPES else None
     if array is None or dtype == BFLOAT16:
         raise ServingError(f"JSON cannot hold tensors of type: {word(dtype)}", Code.UNIMPLEMENTED)
     return np.array(values, array).reshape(shape)

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from sublet.channel.codes import invalid_argument
-from sublet.serving.dtypes import ARRAYS, BFLOAT16
+from sublet.serving.dtypes import BFLOAT16, BY_NUMPY
 
 Array = np.ndarray[Any, Any]
 
@@ -76,7 +76,7 @@ def encode(document: Any) -> bytes:
 
 def _plain(name: str, array: Array) -> Any:
     """What the encoder can write: a number array as it is, strings as nested lists."""
-    kind = ARRAYS.get(array.dtype)
+    kind = BY_NUMPY.get(array.dtype)
     if kind is None or array.dtype.kind == "c":
         word = str(array.dtype) if kind is None else kind.word
         raise invalid_argument(f"Failed to write JSON value for tensor type: {word}")
