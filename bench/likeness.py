@@ -133,7 +133,10 @@ class Bench:
                     again = self._run(program, WAYS[way], script, 3 * base.seconds + 60)
                     found[way] = lasting(found[way], unlike(plain, again))
         if "second" in ours and repeats(plain, (ours["first"], ours["second"])):
-            found["second"].append("numbers that nothing seeds are the same in two runs")
+            # A network that happens to be dead prints nothing but zeros: once more.
+            again = self._run(program, WAYS["second"], script, 3 * base.seconds + 60)
+            if repeats(plain, (ours["first"], again)):
+                found["second"].append("numbers that nothing seeds are the same in three runs")
         verdicts = {way: _verdict(run, found[way]) for way, run in ours.items()}
         return Story(program.name, base.code, base.seconds, len(plain), verdicts)
 
