@@ -26,7 +26,7 @@ print('b')
 
 
 def _whole(path: Path) -> tuple[bytes, int]:
-    """All that a reader sees, and how much it is told to be missing."""
+    """All that a reader sees, and how much is reported missing."""
     data, missing = b"", 0
     with Log.open(path) as log:
         for piece in log.read():
@@ -225,7 +225,7 @@ def test_a_file_that_was_removed_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_follower_never_reads_a_hole_as_output_while_it_is_made(tmp_path: Path) -> None:
-    """A reader in the middle of what is being left out is told so, and goes on behind it."""
+    """A reader in the middle of what is being left out learns of it, and goes on behind it."""
     if not _can_punch(tmp_path):
         pytest.skip("this file system makes no holes")
     path = tmp_path / "1.1.log"

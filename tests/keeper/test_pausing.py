@@ -170,7 +170,7 @@ def test_a_pause_outlives_the_broker_and_a_later_one_can_end_it(
 def test_a_pause_outlives_its_keeper_and_the_program_does_too(
     any_launcher: LauncherHarness,
 ) -> None:
-    """The kernel would hang up on it; the broker takes over, and it ends only when it is told."""
+    """The kernel would hang up on it; the broker takes over, and it ends when it is asked to."""
     launched = any_launcher.start("1.1", COUNT)
     _counts(any_launcher)
     _pause(launched)

@@ -70,7 +70,7 @@ def test_a_keeper_that_is_told_to_end_takes_its_tree_along(launcher: LauncherHar
         signal.SIGTERM,
         "its keeper was told to",
     )
-    # It has told it, and goes itself a moment later.
+    # It has reported that, and ends itself a moment later.
     assert set(launched.members()) <= {launched.keeper}
     wait_for(lambda: not launched.members(), "the keeper has gone too")
 

@@ -181,9 +181,10 @@ def test_what_nobody_could_foresee_is_said(sandbox: Sandbox, name: str, value: s
 
 TRACE = """
 import json
-from sublet.inside import reads, warm
-with reads.traced() as read:
-    warm.preload()
+from sublet.inside.warm_start import import_reads
+from sublet.nursery import preload
+with import_reads.traced() as read:
+    preload.preload()
 print(json.dumps(sorted(read.variables)))
 """
 

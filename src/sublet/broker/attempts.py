@@ -3,6 +3,7 @@
 A lease ends here and nowhere else, because its attempt was seen to end.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -31,32 +32,23 @@ from sublet.wire import messages
 _LOOP = f"a crash loop: it ended {retry.LOOP} times in the same way, soon after its start"
 
 
+@dataclass(eq=False)
 class Attempts:
     """Implements `backends.backend.Reports`."""
 
-    def __init__(
-        self,
-        work: UnitOfWork,
-        backend: Backend,
-        control: JobControl,
-        clients: JobClients,
-        usage: DeviceUsage,
-        nested_leases: NestedLeases,
-        estimator: SizeEstimator,
-        clock: Clock,
-        reactor: Reactor,
-        home: Home,
-    ) -> None:
-        self._work = work
-        self._control = control
-        self._clients = clients
-        self._usage = usage
-        self._nested_leases = nested_leases
-        self._opportunistic = OpportunisticJobs(backend, usage.devices)
-        self._estimator = estimator
-        self._clock = clock
-        self._reactor = reactor
-        self._home = home
+    _work: UnitOfWork
+    _backend: Backend
+    _control: JobControl
+    _clients: JobClients
+    _usage: DeviceUsage
+    _nested_leases: NestedLeases
+    _estimator: SizeEstimator
+    _clock: Clock
+    _reactor: Reactor
+    _home: Home
+
+    def __post_init__(self) -> None:
+        self._opportunistic = OpportunisticJobs(self._backend, self._usage.devices)
 
     def started(self, attempt_id: str, keeper: Process, worker: Process, how: str) -> None:
         """A worker runs; a broker that has adopted it knew that already."""

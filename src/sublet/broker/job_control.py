@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from sublet.backends.backend import ENDING_SIGNALS, Backend
@@ -24,35 +25,28 @@ _COMES_BACK = 10.0
 """Seconds in which a process that waits for a lease of its own finds the next broker."""
 
 
+@dataclass(eq=False)
 class JobControl:
-    """Applies what was decided about one job, and asks the backend for it."""
+    """Applies what was decided about one job, and asks the backend for it.
 
-    def __init__(
-        self,
-        work: UnitOfWork,
-        backend: Backend,
-        clients: JobClients,
-        nested_leases: NestedLeases,
-        usage: DeviceUsage,
-        estimator: SizeEstimator,
-        clock: Clock,
-        reactor: Reactor,
-        note_end: Callable[[Job], None],
-    ) -> None:
-        """`note_end` is called with each job that has finished."""
+    `_note_end` is called with each job that has finished.
+    """
+
+    _work: UnitOfWork
+    _backend: Backend
+    _clients: JobClients
+    _nested_leases: NestedLeases
+    _usage: DeviceUsage
+    _estimator: SizeEstimator
+    _clock: Clock
+    _reactor: Reactor
+    _note_end: Callable[[Job], None]
+
+    def __post_init__(self) -> None:
         self.closing = False
         """Whether nothing new is accepted or granted any more."""
         self.ending = False
         """Whether the broker's loop is to end."""
-        self._work = work
-        self._backend = backend
-        self._clients = clients
-        self._nested_leases = nested_leases
-        self._usage = usage
-        self._estimator = estimator
-        self._clock = clock
-        self._reactor = reactor
-        self._note_end = note_end
         self._interrupted: set[str] = set()
         """The ids of attempts that their users have asked to end."""
 

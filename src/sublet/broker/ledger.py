@@ -100,7 +100,7 @@ class Ledger:
         return cls(connection, path)
 
     def claim(self) -> None:
-        """Be the one who writes: who did so before cannot, from here on."""
+        """Become the only writer: commits of an earlier broker are refused from here on."""
         self._epoch = None
         try:
             epoch = str(int(self.fact("epoch") or 0) + 1)
@@ -167,7 +167,7 @@ class Ledger:
         return [number for (number,) in rows]
 
     def numbers(self) -> set[int]:
-        """Of all jobs there are, live and finished."""
+        """The numbers of all jobs, live and finished."""
         return {number for (number,) in self._db.execute("SELECT id FROM jobs")}
 
     def fact(self, name: str) -> str | None:

@@ -27,7 +27,7 @@ class Lock:
 
 @contextlib.contextmanager
 def only_broker(home: Home) -> Iterator[Lock]:
-    """Be the only one in this home until the dedent; refused with the owner's pid."""
+    """Hold the lock of this home inside the block; raises BrokerRuns if another broker does."""
     descriptor = _lock(home)
     try:
         with contextlib.suppress(OSError):  # For people only; the disk may be full.

@@ -106,7 +106,7 @@ class Measurements:
             self._insert("peaks", widths[len(rows[0])], rows)
 
     def restore_forecasts(self, rows: Rows) -> None:
-        """The same for what probes had forecast."""
+        """Put back what probes had forecast, from a damaged ledger."""
         self._insert("forecasts", FORECAST_COLUMNS, rows)
 
     def program(self, job: Job) -> str:

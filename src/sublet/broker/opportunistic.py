@@ -10,7 +10,7 @@ from sublet.broker.device_usage import UsageSample
 from sublet.devices import processors
 from sublet.domain.device import Device
 from sublet.domain.job import Job, Paused, Running
-from sublet.policy.opportunistic import Occupant, parts, turns
+from sublet.policy.opportunistic import Occupant, processors_left, shares_of_time
 
 
 class OpportunisticJobs:
@@ -21,8 +21,8 @@ class OpportunisticJobs:
         self._gpus = [device.id for device in devices.values() if device.kind == "gpu"]
         self._machine = processors()
         # What an earlier broker has asked for is not known: each is asked once.
-        self._parts: dict[str, tuple[int, ...]] = {}
-        self._turns: dict[str, float] = {}
+        self._processors: dict[str, tuple[int, ...]] = {}
+        self._shares: dict[str, float] = {}
 
     def hold(self, holding: list[Job], samples: Mapping[str, UsageSample]) -> None:
         """Confine those anew for whom something has changed."""
@@ -30,21 +30,21 @@ class OpportunisticJobs:
         if not any(job.spec.service == "opportunistic" for job in running):
             return
         everybody = tuple(_on_processors(job, samples.get(job.attempt_id)) for job in running)
-        for attempt_id, part in parts(self._machine, everybody).items():
-            if self._parts.get(attempt_id) != part:
-                self._parts[attempt_id] = part
+        for attempt_id, part in processors_left(self._machine, everybody).items():
+            if self._processors.get(attempt_id) != part:
+                self._processors[attempt_id] = part
                 self._backend.confine(attempt_id, part)
         for gpu in self._gpus:
             here = tuple(_on_gpu(job) for job in running if job.lease and job.lease.device == gpu)
-            for attempt_id, share in turns(here).items():
-                if self._turns.get(attempt_id) != share:
-                    self._turns[attempt_id] = share
+            for attempt_id, share in shares_of_time(here).items():
+                if self._shares.get(attempt_id) != share:
+                    self._shares[attempt_id] = share
                     self._backend.set_duty(attempt_id, share)
 
     def forget(self, attempt_id: str) -> None:
         """Forget an attempt that is over."""
-        self._parts.pop(attempt_id, None)
-        self._turns.pop(attempt_id, None)
+        self._processors.pop(attempt_id, None)
+        self._shares.pop(attempt_id, None)
 
 
 def _on_processors(job: Job, sample: UsageSample | None) -> Occupant:

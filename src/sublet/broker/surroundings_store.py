@@ -50,8 +50,8 @@ class SurroundingsStore:
         return self._with(job, self._shared.setdefault(digest, job.spec.surroundings))
 
     def put_apart(self, job: Job) -> tuple[bytes, bytes]:
-        """The job without its surroundings, as a record, and their digest; they are written, of a
-        job that has ended without its environment."""
+        """Write a job's surroundings, without the environment if it has ended; returns the record
+        of the job without them, and their digest."""
         around = job.spec.surroundings
         if isinstance(job.state, Finished):
             around = around.forget()
@@ -118,7 +118,7 @@ class SurroundingsStore:
         return self._with(job, found)
 
     def rolled_back(self) -> None:
-        """What was written since the last commit was not."""
+        """Forget what was written since the last commit: it was rolled back."""
         self._written.clear()
 
     def prune(self) -> None:

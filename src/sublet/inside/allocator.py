@@ -20,6 +20,7 @@ grows from there; the rest can still be had in one piece.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import os
@@ -91,36 +92,22 @@ def usage(lease: LeaseTerms) -> tuple[int, int] | None:
     """Bytes in use on the leased device now, and the peak so far; None if unknown."""
     try:
         from tensorflow.python import pywrap_tfe
-        from tensorflow.python.eager import context as eager
 
-        context = eager.context_safe()
-        handle = None if context is None else context._context_handle
-        if handle is None:
-            if lease.on_gpu:
-                return None
-            handle = _own_handle()
-        current = peak = 0
-        for name in _devices(context, lease):
-            info = pywrap_tfe.TFE_GetMemoryInfo(handle, name)
-            current += int(info["current"])
-            peak += int(info["peak"])
-        return current, peak
+        handle, devices = _handle_and_devices(lease)
+        found = [pywrap_tfe.TFE_GetMemoryInfo(handle, name) for name in devices]
+        return sum(int(one["current"]) for one in found), sum(int(one["peak"]) for one in found)
     except Exception:
         return None
 
 
 def forget_peak(lease: LeaseTerms) -> None:
     """Reset the peak to what is in use now."""
-    try:
+    with contextlib.suppress(Exception):
         from tensorflow.python import pywrap_tfe
-        from tensorflow.python.eager import context as eager
 
-        context = eager.context_safe()
-        handle = None if context is None else context._context_handle
-        for name in _devices(context, lease):
-            pywrap_tfe.TFE_ResetMemoryStats(_own_handle() if handle is None else handle, name)
-    except Exception:
-        pass
+        handle, devices = _handle_and_devices(lease)
+        for name in devices:
+            pywrap_tfe.TFE_ResetMemoryStats(handle, name)
 
 
 def limit(lease: LeaseTerms) -> int:
@@ -130,12 +117,19 @@ def limit(lease: LeaseTerms) -> int:
     return min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib) * MIB
 
 
-def _devices(context: Any, lease: LeaseTerms) -> list[str]:
-    """All logical CPUs share one pool; each logical GPU has its own."""
+def _handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:
+    """A C++ context, and the names of the leased devices in it. Raises if there are none."""
+    from tensorflow.python.eager import context as eager
+
+    context = eager.context_safe()
+    handle = None if context is None else context._context_handle
     if not lease.on_gpu:
-        return ["CPU:0"]
+        # All logical CPUs share one pool; each logical GPU has its own.
+        return _own_handle() if handle is None else handle, ["CPU:0"]
+    if handle is None:
+        raise ValueError("the runtime has not started")
     gpus = sum(1 for device in context._logical_devices or () if device.device_type == "GPU")
-    return [f"GPU:{index}" for index in range(gpus)]
+    return handle, [f"GPU:{index}" for index in range(gpus)]
 
 
 def _primed_mib(lease: LeaseTerms) -> list[int]:

@@ -25,11 +25,12 @@ def start_time(pid: int) -> int | None:
 
 def name(pid: int) -> str:
     """The kernel's name of a process: the first 15 bytes of its program's name."""
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return "".join(one if one.isprintable() else "?" for one in file.read().strip())
-    except OSError:
+    text = read_file(pid, "comm")
+    if text is None:
         return "a process"
+    return "".join(
+        one if one.isprintable() else "?" for one in text.decode(errors="replace").strip()
+    )
 
 
 def is_stopped(pid: int) -> bool:
@@ -108,7 +109,7 @@ def related(processes: dict[int, Stat], known: set[int]) -> set[int]:
 def marked(processes: dict[int, Stat], mark: str) -> set[int]:
     """The processes that were started with `mark` in their environment."""
     needle = mark.encode()
-    return {pid for pid in processes if needle in _environ(pid)}
+    return {pid for pid in processes if needle in (read_file(pid, "environ") or b"")}
 
 
 def added_memory(pids: list[int]) -> int:
@@ -125,11 +126,8 @@ def added_memory(pids: list[int]) -> int:
 
 def resident_memory(pid: int) -> int:
     """All pages a process has in memory, whoever shares them; 0 if it is gone. Quick to read."""
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+    pages = (read_file(pid, "statm") or b"0 0").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def processor_time(pids: list[int]) -> float:
@@ -193,43 +191,31 @@ def _children(pid: int) -> list[int]:
 
 
 def _children_by_parent(parent: int) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            fields = _stat(int(entry))
-            if fields is not None and int(fields[1]) == parent:
-                found.append(int(entry))
-    return found
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [pid for pid in pids if (fields := _stat(pid)) and int(fields[1]) == parent]
 
 
 def _memory(pid: int) -> tuple[int, int]:
     """PSS and private bytes of a process; zeros if it is gone."""
     pss = private = 0
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    pss = int(line.split()[1]) * 1024
-                elif line.startswith(b"Private_"):
-                    private += int(line.split()[1]) * 1024
-    except OSError:
-        return 0, 0
+    for line in (read_file(pid, "smaps_rollup") or b"").splitlines():
+        if line.startswith(b"Pss:"):
+            pss = int(line.split()[1]) * 1024
+        elif line.startswith(b"Private_"):
+            private += int(line.split()[1]) * 1024
     return pss, private
-
-
-def _environ(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 def _stat(pid: int, thread: int | None = None) -> list[str] | None:
     """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
-    path = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
+    text = read_file(pid, "stat" if thread is None else f"task/{thread}/stat")
+    return None if text is None else text.rpartition(b")")[2].decode().split()
+
+
+def read_file(pid: int, name: str) -> bytes | None:
+    """A file of a process in /proc; None if it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
     except OSError:
         return None

@@ -77,7 +77,7 @@ class UnleasedProcesses:
     def __init__(self, worker: int) -> None:
         self._worker = worker
         # A child forked by a warm worker shows the nursery's environment, as we do.
-        self._own = _read(os.getpid(), "environ")
+        self._own = process_tree.read_file(os.getpid(), "environ")
         self._leased: dict[int, int] = {}
         self._named: dict[int, int] = {}
 
@@ -88,10 +88,10 @@ class UnleasedProcesses:
             start = process_tree.start_time(pid)
             if start is None or known.get(pid) == start:
                 continue
-            environ = _read(pid, "environ")
+            environ = process_tree.read_file(pid, "environ")
             if environ is None or _LEASE in environ or environ == self._own:
                 self._leased[pid] = start
-            elif _LIBRARY in (_read(pid, "maps") or b""):
+            elif _LIBRARY in (process_tree.read_file(pid, "maps") or b""):
                 self._named[pid] = start
                 if len(self._named) <= _MOST_NAMED:
                     self._warn(pid)
@@ -121,12 +121,3 @@ def _own_memory() -> int:
 def _worked(pids: list[int]) -> float:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return process_tree.processor_time(pids) + ended.ru_utime + ended.ru_stime
-
-
-def _read(pid: int, name: str) -> bytes | None:
-    """A file of a process in /proc; None if it cannot be read."""
-    try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read()
-    except OSError:
-        return None

@@ -182,6 +182,30 @@ class _NodeOrStatus(ctypes.Structure):
 _OK = 1
 
 
+_ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_int
+_FUNCTIONS: tuple[tuple[str, str, Any, tuple[Any, ...]], ...] = (
+    ("operations", "10OpRegistry6GlobalEv", _ADDRESS, ()),
+    ("construct_graph", "5GraphC1EPKNS_19OpRegistryInterfaceE", None, (_ADDRESS,) * 2),
+    ("destroy_graph", "5GraphD1Ev", None, (_ADDRESS,)),
+    ("construct_node", "7NodeDefC1EPN6google8protobuf5ArenaE", None, (_ADDRESS,) * 2),
+    ("add_node", "5Graph7AddNodeENS_7NodeDefE", None, (_ADDRESS,) * 3),
+    (
+        "add_edge",
+        "5Graph7AddEdgeEPNS_4NodeEiS2_i",
+        _ADDRESS,
+        (_ADDRESS, _ADDRESS, _NUMBER, _ADDRESS, _NUMBER),
+    ),
+    ("tie", "23FixupSourceAndSinkEdgesEPNS_5GraphE", ctypes.c_bool, (_ADDRESS,)),
+    (
+        "run_pass",
+        "23RunMklLayoutRewritePassEPSt10unique_ptrINS_5GraphESt14default_deleteIS1_EE",
+        ctypes.c_bool,
+        (_ADDRESS,),
+    ),
+)
+_PARSE = "_ZN6google8protobuf11MessageLite14ParseFromArrayEPKvi"
+
+
 class _Library:
     """The C++ functions of TensorFlow that are needed, by their mangled names.
 
@@ -189,41 +213,13 @@ class _Library:
     """
 
     def __init__(self) -> None:
-        address, number = ctypes.c_void_p, ctypes.c_int
         library = allocator.c_library()
-        for name, symbol, result, arguments in (
-            ("operations", "10OpRegistry6GlobalEv", address, ()),
-            ("construct_graph", "5GraphC1EPKNS_19OpRegistryInterfaceE", None, (address, address)),
-            ("destroy_graph", "5GraphD1Ev", None, (address,)),
-            ("construct_node", "7NodeDefC1EPN6google8protobuf5ArenaE", None, (address, address)),
-            ("add_node", "5Graph7AddNodeENS_7NodeDefE", None, (address, address, address)),
-            (
-                "add_edge",
-                "5Graph7AddEdgeEPNS_4NodeEiS2_i",
-                address,
-                (address, address, number, address, number),
-            ),
-            ("tie", "23FixupSourceAndSinkEdgesEPNS_5GraphE", ctypes.c_bool, (address,)),
-            (
-                "run_pass",
-                "23RunMklLayoutRewritePassEPSt10unique_ptrINS_5GraphESt14default_deleteIS1_EE",
-                ctypes.c_bool,
-                (address,),
-            ),
-        ):
-            self._bind(library, name, f"_ZN10tensorflow{symbol}", result, arguments)
-        self._bind(
-            library,
-            "parse",
-            "_ZN6google8protobuf11MessageLite14ParseFromArrayEPKvi",
-            ctypes.c_bool,
-            (address, ctypes.c_char_p, number),
-        )
+        for name, symbol, result, arguments in _FUNCTIONS:
+            self._bind(name, getattr(library, f"_ZN10tensorflow{symbol}"), result, arguments)
+        parse = getattr(library, _PARSE)
+        self._bind("parse", parse, ctypes.c_bool, (_ADDRESS, ctypes.c_char_p, _NUMBER))
 
-    def _bind(
-        self, library: Any, name: str, symbol: str, result: Any, arguments: tuple[Any, ...]
-    ) -> None:
-        function = getattr(library, symbol)
+    def _bind(self, name: str, function: Any, result: Any, arguments: tuple[Any, ...]) -> None:
         function.restype, function.argtypes = result, arguments
         setattr(self, name, function)
 

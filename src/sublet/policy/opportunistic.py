@@ -23,45 +23,49 @@ that one may lose, with some room below five percent."""
 
 
 class Occupant(Struct, frozen=True):
-    """One who holds a lease."""
+    """A program that holds a lease on the device that is shared."""
 
-    run: str
+    attempt_id: str
     service: ServiceClass
     busy: float | None = None
     """How much of the device it recently kept busy: of a GPU, the share of the time; of the
     processors, how many. None if that is not known, and may be all."""
     processors: tuple[int, ...] = ()
-    """Those that it was started with."""
+    """The processors that it was started with."""
 
     @property
     def works(self) -> bool:
         return self.busy is None or self.busy >= WORKS
 
 
-def turns(occupants: tuple[Occupant, ...]) -> dict[str, float]:
+def shares_of_time(occupants: tuple[Occupant, ...]) -> dict[str, float]:
     """The share of the time that each opportunistic occupant of a GPU may run, above 0 and up
     to 1."""
-    guests = [one.run for one in occupants if one.service == "opportunistic"]
+    opportunistic = [one.attempt_id for one in occupants if one.service == "opportunistic"]
     if not any(one.works for one in occupants if one.service == "guaranteed"):
-        return dict.fromkeys(guests, 1.0)
+        return dict.fromkeys(opportunistic, 1.0)
     # The idle ones use nothing of their turn, and may begin at any moment: all count.
-    return dict.fromkeys(guests, LEFT / max(1, len(guests)))
+    return dict.fromkeys(opportunistic, LEFT / max(1, len(opportunistic)))
 
 
-def parts(machine: tuple[int, ...], occupants: tuple[Occupant, ...]) -> dict[str, tuple[int, ...]]:
+def processors_left(
+    machine: tuple[int, ...], occupants: tuple[Occupant, ...]
+) -> dict[str, tuple[int, ...]]:
     """The processors that each opportunistic occupant is kept on; never none.
 
-    `machine` has them all, those that share a core side by side: guests are sent to one end of it,
-    so that they share as few cores with others as can be.
+    `machine` lists all processors, those that share a core side by side. Opportunistic programs go
+    to one end of it, so that they share as few cores with others as possible.
     """
-    hosts = [one for one in occupants if one.service == "guaranteed" and one.works]
-    wanted = sum(len(machine) if one.busy is None else one.busy for one in hosts)
+    guaranteed = [one for one in occupants if one.service == "guaranteed" and one.works]
+    wanted = sum(len(machine) if one.busy is None else one.busy for one in guaranteed)
     left = max(1, len(machine) - math.ceil(wanted))
-    # Where a guaranteed one is bound to some processors, the others are left to the guests first.
-    hosted = {number: sum(number in one.processors for one in hosts) for number in machine}
-    order = sorted(machine, key=lambda number: -hosted[number])
+    # Where a guaranteed program is bound to some processors, the others are given away first.
+    used_by = {number: sum(number in one.processors for one in guaranteed) for number in machine}
+    order = sorted(machine, key=lambda number: -used_by[number])
     return {
-        one.run: tuple(sorted([number for number in order if number in one.processors][-left:]))
+        one.attempt_id: tuple(
+            sorted([number for number in order if number in one.processors][-left:])
+        )
         or one.processors
         for one in occupants
         if one.service == "opportunistic"

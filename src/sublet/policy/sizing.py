@@ -213,7 +213,7 @@ def check(ask: MemoryAsk, device: Device, most: int) -> None:
 
 
 def _apart(more: int, less: int) -> tuple[str, str]:
-    """Two amounts in words that differ, as they do."""
+    """Two different amounts as texts that differ, too, however close they are."""
     if format_bytes(more) != format_bytes(less):
         return format_bytes(more), format_bytes(less)
     return f"{round_up(more) // MiB} MiB", f"{less // MiB} MiB"

@@ -120,7 +120,7 @@ def _devices(offers: tuple[Offer, ...]) -> tuple[str, ...]:
 
 
 class Reach(Struct, frozen=True):
-    """How much there is for whom."""
+    """How much is within reach of which candidates."""
 
     anybody: int
     brief: int = -1
@@ -295,7 +295,7 @@ class WaitQueue:
         self._waiting[one.job] = one
 
     def take(self, job: int) -> None:
-        """Let a job go: it was granted, or is not wanted any more."""
+        """Remove a job: it was granted, or is not wanted any more."""
         one = self._waiting.pop(job, None)
         if one is None:
             return
@@ -315,7 +315,7 @@ class WaitQueue:
             self.put(one)
 
     def follow(self, plan: "Plan", now: float) -> None:
-        """The plan is carried out: let the granted go, remember what it leaves for the next one."""
+        """Apply a plan: remove the granted jobs, and remember what it leaves for the next plan."""
         for grant in plan.grants:
             self.take(grant.job)
         for job in plan.heads:

@@ -1,1 +1,1 @@
-"""Nothing: a nursery leaves the user's `usercustomize` to its programs (`inside.program`)."""
+"""Empty: a nursery leaves the user's `usercustomize` to its programs (`warm_start.program`)."""
