@@ -20,7 +20,7 @@ class Reactor:
         self._once: set[Callback] = set()
 
     def watch(self, source: Any, callback: Callback) -> None:
-        """Call `act` whenever `source` can be read."""
+        """Call `callback` whenever `source` can be read."""
         self._selector.register(source, selectors.EVENT_READ, (callback, None))
 
     def unwatch(self, source: Any) -> None:
@@ -31,13 +31,13 @@ class Reactor:
             return
 
     def when_writable(self, source: Any, callback: Callback | None) -> None:
-        """Also call `act` when `source` can be written; None ends that."""
+        """Also call `callback` when `source` can be written; None ends that."""
         key = self._selector.get_key(source)
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if callback else 0)
         self._selector.modify(source, events, (key.data[0], callback))
 
     def call_later(self, seconds: float, callback: Callback) -> None:
-        """Call `act` once, after so many seconds."""
+        """Call `callback` once, after this many seconds."""
         entry = (time.monotonic() + seconds, next(self._numbers), callback)
         heapq.heappush(self._timers, entry)
 

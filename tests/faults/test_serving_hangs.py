@@ -170,6 +170,21 @@ def test_a_server_whose_engine_is_stopped_ends(
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_who_waits_for_a_killed_server_is_not_told_that_it_has_cancelled_its_call(
+    sandbox: Sandbox, models: Path
+) -> None:
+    server = Server(sandbox, str(models / "half"))
+    os.kill(engine(server), signal.SIGSTOP)
+    connection = server.connection()
+    connection.request("POST", "/v1/models/half:predict", '{"instances": [1.0]}')
+    wait_for(lambda: was_read(connection), "the front end has the request")
+    server.signal(signal.SIGKILL)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        connection.getresponse()
+    connection.close()
+    assert server.close() == -signal.SIGKILL
+
+
 def listens(server: Server) -> bool:
     connection = server.connection()
     try:

@@ -1,4 +1,4 @@
-"""What runs inside a leased program: the only code that imports TensorFlow.
+"""What runs inside a leased program.
 
     hook ──▶ patches ──▶ current_lease  the lease of this process, and its environment
                      ──▶ config        the ConfigProto that TensorFlow starts with
