@@ -1,7 +1,8 @@
 """What killed processes have left behind: directories of attempts, and control groups.
 
-Removed when a broker starts, and when it ends. Nothing goes that a process may still use: an attempt
-whose keeper or worker runs stays, even if no ledger knows it, and so does a group with a process in it.
+Removed when a broker starts, and when it ends. Nothing goes that a process may still use: an
+attempt whose keeper or worker runs stays, even if no ledger knows it, and so does a group with a
+process in it.
 """
 
 import os
