@@ -27,12 +27,12 @@ def attempts_overlap(events: Iterable[Event]) -> list[str]:
     found = [f"{one.name}: an attempt began while another ran: {one}" for one in events
              if one.kind == "overlap"]  # fmt: skip
     running: dict[str, Event] = {}
-    ended: dict[int, float] = {one.pid: one.at for one in events if one.kind == "end"}
+    ended = {(one.name, one.pid): one.at for one in events if one.kind == "end"}
     for one in events:
         if one.kind != "start":
             continue
         before = running.get(one.name)
-        if before is not None and ended.get(before.pid, 0.0) > one.at:
+        if before is not None and ended.get((before.name, before.pid), 0.0) > one.at:
             found.append(f"{one.name}: {one} began before {before} had ended")
         running[one.name] = one
     return found

@@ -190,3 +190,9 @@ def test_wrong_answers_are_reported() -> None:
 def test_a_kill_excuses_nobody_who_had_the_same_number_before() -> None:
     codes = checker.Codes(GOOD, [kill(5, at=1000.0), kill(100, at=1000.0)], {})
     assert len(codes.of_commands([asked(code=-9), asked(code=137)])) == 2
+
+
+def test_an_end_of_another_process_by_the_same_number_is_no_overlap() -> None:
+    killed, again = start(0.0, pid=100), start(2.0, attempt=2, pid=101)
+    assert checker.attempts_overlap([killed, again, end(9.0, name="b")]) == []
+    assert len(checker.attempts_overlap([killed, again, end(9.0)])) == 1
