@@ -20,6 +20,13 @@ _NUMBER = re.compile(
 _TIME = re.compile(r".*\d(?:ms|us|µs|s|min)$|0x.*")
 """Times and addresses: never compared."""
 _RANDOM_NAME = re.compile(r"(tmp|_file)(?=[a-z0-9_]{8}\b)[a-z0-9_]{8}")
+_AFTER_THE_END = re.compile(
+    r"^.*finalizing GeneratorDataset iterator: .*Python interpreter state is not initialized.*\n"
+    r"(?:.*\[\[\{\{node PyFunc\}\}\]\].*\n?)?",
+    re.MULTILINE,
+)
+"""What TensorFlow's static destructors log when the interpreter is gone. A warm program leaves
+before they run: docs/compatibility.md says so."""
 LOG_HEAD = re.compile(r"^(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF]|[IWEF]\d{4} [\d:.]+ +\d+) ")
 """What a line of TensorFlow's own log begins with."""
 
@@ -61,7 +68,7 @@ class Difference:
 
 def lines(text: str, dropped: frozenset[str] = frozenset()) -> list[Line]:
     """The lines that are left on a terminal; without those of TensorFlow's log in `dropped`."""
-    shown = _OVERWRITTEN.sub("", _ANSI.sub("", text))
+    shown = _AFTER_THE_END.sub("", _OVERWRITTEN.sub("", _ANSI.sub("", text)))
     found = []
     for line in shown.splitlines():
         said = LOG_HEAD.sub("", line).strip()

@@ -55,3 +55,12 @@ def test_what_a_terminal_overwrites_is_not_compared() -> None:
 def test_lines_of_the_log_that_imports_write_are_dropped() -> None:
     text = "2026-01-01 10:00:00.123456: I a.cc:1] loaded\nI0000 00:00:17.5   12 b.cc:2] here\n"
     assert [str(line) for line in lines(text, frozenset({"a.cc:1] loaded"}))] == ["b.cc: 2 ] here"]
+
+
+def test_what_is_logged_when_the_interpreter_is_gone_is_left_out() -> None:
+    log = (
+        "W0000 00:00:1794936801.818847   28776 generator_dataset_op.cc:113] Error occurred when "
+        "finalizing GeneratorDataset iterator: FAILED_PRECONDITION: Python interpreter state is "
+        "not initialized. The process may be terminated.\n\t [[{{node PyFunc}}]]\n"
+    )
+    assert lines(f"before\n{log}after\n") == lines("before\nafter\n")
