@@ -37,7 +37,7 @@ class Opening(Protocol):
         """Stop what can be stopped: what TensorFlow computes, not what it waits for outside."""
 
 
-class Attempt:
+class LoadAttempt:
     """One opening in a thread of its own, warm-up included. `ended_late` is called if it ends
     after `stop` has given it up."""
 

@@ -22,7 +22,7 @@ from sublet.engine.functions import FunctionOpening
 from sublet.engine.keras_files import KerasOpening
 from sublet.engine.memory import Meter
 from sublet.engine.model_entries import Key, Loaded, ModelEntry, Statistics
-from sublet.engine.model_opening import Attempt, Opening
+from sublet.engine.model_opening import LoadAttempt, Opening
 from sublet.engine.resident_models import Busy, OnEvent, Residents
 from sublet.engine.savedmodel_loading import SavedModelOpening
 from sublet.errors import ServingError
@@ -222,7 +222,7 @@ class ModelStore:
         limit = float(entry.options.get("load_timeout") or LOAD_TIMEOUT)
         self._on_event("loading", name, version, {"bytes": entry.claimed})
         before, began = self._meter.held(), time.monotonic()
-        attempt = Attempt(opening, entry.path, entry.options, partial(self._abandoned, entry))
+        attempt = LoadAttempt(opening, entry.path, entry.options, partial(self._abandoned, entry))
         alone = attempt.wait(min(_SLOW, limit))
         if not alone:
             hand_over()

@@ -101,7 +101,7 @@ def is_status(value: object) -> bool:
 
 
 def mark_run(directory: str) -> None:
-    """Note that the next line to run is the program's."""
+    """Note that something of the program may run from here on."""
     with open(os.path.join(directory, "ran"), "wb"):
         pass
 

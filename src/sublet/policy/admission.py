@@ -100,11 +100,11 @@ def plan(
     capacities: Iterable[Capacity], queue: WaitQueue, now: float, rules: Rules | None = None
 ) -> Plan:
     """Decide for all that wait. Costs O((devices + grants) log waiting) where sizes are alike."""
-    planner = _Planner(capacities, queue, now, rules or Rules())
-    planner.keep_promises()
-    planner.serve("guaranteed")
-    planner.serve("opportunistic")
-    return planner.done()
+    builder = _PlanBuilder(capacities, queue, now, rules or Rules())
+    builder.keep_promises()
+    builder.serve("guaranteed")
+    builder.serve("opportunistic")
+    return builder.done()
 
 
 class _Reservation(Struct):
@@ -126,7 +126,7 @@ class _Reservation(Struct):
         )
 
 
-class _Planner:
+class _PlanBuilder:
     """One plan in the making: what is left of each device as jobs are dealt with."""
 
     def __init__(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sublet.serving.control.watchdog import Patience, Verdict, Watchdog, WatchedBatch
+from sublet.serving.control.watchdog import Patience, Findings, Watchdog, WatchedBatch
 
 LONGEST = 600.0
 PATIENCE = Patience(30.0, LONGEST)
-NOTHING = Verdict((), (), False)
+NOTHING = Findings((), (), False)
 
 
 def run(seconds: float, **changes: float | bool) -> WatchedBatch:
@@ -14,7 +14,7 @@ def run(seconds: float, **changes: float | bool) -> WatchedBatch:
     return WatchedBatch(number=1, model="m", version=1, seconds=seconds, **answer)  # type: ignore[arg-type]
 
 
-def judged(*moments: tuple[float, WatchedBatch]) -> list[Verdict]:
+def judged(*moments: tuple[float, WatchedBatch]) -> list[Findings]:
     dog = Watchdog(PATIENCE)
     return [dog.judge([one], now) for now, one in moments]
 
@@ -28,7 +28,7 @@ def test_a_batch_that_holds_nobody_up_may_take_its_time() -> None:
 
 def test_a_batch_that_somebody_waits_for_may_hold_others_up_for_long_but_not_for_ever() -> None:
     (before,) = judged((0.0, run(LONGEST - 1, holds_up=500.0)))
-    assert before == Verdict((), (), True)
+    assert before == Findings((), (), True)
     (after,) = judged((0.0, run(LONGEST, holds_up=500.0)))
     assert len(after.interrupt) == 1
 

@@ -18,7 +18,7 @@ from sublet.engine.flight_recorder import LARGEST, FlightRecorder
 from sublet.errors import ServingError
 from sublet.serving.client.engine import EngineProcess
 from sublet.serving.control.blame import Key
-from sublet.serving.control.watchdog import Patience, Verdict, Watchdog, WatchedBatch
+from sublet.serving.control.watchdog import Patience, Findings, Watchdog, WatchedBatch
 from sublet.units import format_seconds
 
 if TYPE_CHECKING:
@@ -149,11 +149,11 @@ class Heartbeat:
                     return self._silence(unanswered), set()
                 continue
             unanswered = 0.0
-            verdict = watchdog.judge(msgspec.convert(runs, list[WatchedBatch]), loop.time())
-            self._on_silence(verdict.stalled)
-            await self._interrupt(verdict.interrupt)
-            if verdict.hung:
-                return _held_up(verdict), {_key(run) for run in verdict.hung}
+            findings = watchdog.judge(msgspec.convert(runs, list[WatchedBatch]), loop.time())
+            self._on_silence(findings.stalled)
+            await self._interrupt(findings.interrupt)
+            if findings.hung:
+                return _held_up(findings), {_key(run) for run in findings.hung}
             await asyncio.sleep(self._patience.beat)
         return None
 
@@ -235,6 +235,6 @@ def _key(run: WatchedBatch) -> Key:
     return run.model, run.version
 
 
-def _held_up(verdict: Verdict) -> EngineEnd:
-    span = format_seconds(max(run.holds_up for run in verdict.hung))
+def _held_up(findings: Findings) -> EngineEnd:
+    span = format_seconds(max(run.holds_up for run in findings.hung))
     return EngineEnd(f"was held up for {span} by what could not be interrupted, and was ended")

@@ -41,7 +41,7 @@ class WatchedBatch(Struct, frozen=True):
     holds_up: float
 
 
-class Verdict(NamedTuple):
+class Findings(NamedTuple):
     """What to do about the batches of an engine."""
 
     interrupt: tuple[WatchedBatch, ...]
@@ -59,7 +59,7 @@ class Watchdog:
         self._unwanted: dict[int, float] = {}  # Since when nobody waits for a batch.
         self._interrupted: dict[int, float] = {}
 
-    def judge(self, runs: Sequence[WatchedBatch], now: float) -> Verdict:
+    def judge(self, runs: Sequence[WatchedBatch], now: float) -> Findings:
         """Judge all batches that run; called at every beat."""
         there = {run.number for run in runs}
         unwanted = {run.number: now for run in runs if not run.wanted}
@@ -73,7 +73,7 @@ class Watchdog:
         )
         self._interrupted |= {run.number: now for run in overdue}
         stalled = any(run.holds_up >= self._patience.process for run in runs)
-        return Verdict(overdue, hung, stalled)
+        return Findings(overdue, hung, stalled)
 
     def _is_overdue(self, run: WatchedBatch, now: float) -> bool:
         since = self._unwanted.get(run.number, now)
