@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublet.serving.control.watchdog import Patience, Findings, Watchdog, WatchedBatch
+from sublet.serving.control.watchdog import Findings, Patience, Watchdog, WatchedBatch
 
 LONGEST = 600.0
 PATIENCE = Patience(30.0, LONGEST)

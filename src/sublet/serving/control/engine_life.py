@@ -18,7 +18,7 @@ from sublet.engine.flight_recorder import LARGEST, FlightRecorder
 from sublet.errors import ServingError
 from sublet.serving.client.engine import EngineProcess
 from sublet.serving.control.blame import Key
-from sublet.serving.control.watchdog import Patience, Findings, Watchdog, WatchedBatch
+from sublet.serving.control.watchdog import Findings, Patience, Watchdog, WatchedBatch
 from sublet.units import format_seconds
 
 if TYPE_CHECKING:
