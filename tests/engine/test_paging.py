@@ -10,7 +10,7 @@ from sublet.engine.paging import Evict, Habit, Never, Reserve, Residency, Wait, 
 NOW = 1000.0
 
 
-def seat(
+def residency(
     key: str, size: int = 10, seconds: float = 1.0, used: float = 0.0, **more: object
 ) -> Residency:
     """A model that was used now and then until `used`."""
@@ -19,7 +19,7 @@ def seat(
 
 
 @st.composite
-def seats(draw: st.DrawFn) -> list[Residency]:
+def residencies(draw: st.DrawFn) -> list[Residency]:
     count, uses = draw(st.integers(0, 8)), draw(st.floats(0, 10))
     return [
         Residency(
@@ -37,7 +37,9 @@ def seats(draw: st.DrawFn) -> list[Residency]:
     ]
 
 
-@given(seats(), st.integers(0, 120), st.integers(1, 120), st.integers(0, 40), st.floats(0, 200))
+@given(
+    residencies(), st.integers(0, 120), st.integers(1, 120), st.integers(0, 40), st.floats(0, 200)
+)
 def test_a_plan_makes_room_and_takes_nothing_it_must_not(
     present: list[Residency], need: int, limit: int, reserve: int, waited: float
 ) -> None:
@@ -59,7 +61,7 @@ def test_a_plan_makes_room_and_takes_nothing_it_must_not(
             assert not one.busy or min(waited, NOW - one.loaded) >= turn
 
 
-@given(seats(), st.integers(0, 120), st.integers(1, 120), st.integers(0, 40))
+@given(residencies(), st.integers(0, 120), st.integers(1, 120), st.integers(0, 40))
 def test_nobody_is_evicted_who_need_not_be(
     present: list[Residency], need: int, limit: int, reserve: int
 ) -> None:
@@ -73,7 +75,7 @@ def test_nobody_is_evicted_who_need_not_be(
                 assert need + taken - (freed - one.bytes) > limit - reserve
 
 
-@given(seats(), st.integers(0, 120), st.integers(1, 120), st.randoms())
+@given(residencies(), st.integers(0, 120), st.integers(1, 120), st.randoms())
 def test_the_order_of_the_models_changes_nothing(
     present: list[Residency], need: int, limit: int, random: object
 ) -> None:
@@ -86,30 +88,33 @@ def test_the_order_of_the_models_changes_nothing(
 
 
 def test_the_model_that_has_been_quiet_for_longest_goes_first() -> None:
-    present = [seat("a", used=990.0), seat("b", used=10.0), seat("c", used=999.0)]
+    present = [residency("a", used=990.0), residency("b", used=10.0), residency("c", used=999.0)]
     assert plan(10, 30, 0, present, NOW) == Evict(("b",))
 
 
 def test_a_model_that_takes_long_to_load_outlives_one_that_does_not() -> None:
-    present = [seat("quick", seconds=0.1, used=990.0), seat("slow", seconds=60.0, used=980.0)]
+    present = [
+        residency("quick", seconds=0.1, used=990.0),
+        residency("slow", seconds=60.0, used=980.0),
+    ]
     assert plan(10, 20, 0, present, NOW) == Evict(("quick",))
 
 
 def test_a_model_used_often_outlives_one_that_was_used_just_now() -> None:
-    often = dataclasses.replace(seat("often"), habit=Habit(0.0, NOW - 2, 5.0, 10.0))
-    once = dataclasses.replace(seat("once"), habit=Habit(NOW - 30).after_use(NOW))
+    often = dataclasses.replace(residency("often"), habit=Habit(0.0, NOW - 2, 5.0, 10.0))
+    once = dataclasses.replace(residency("once"), habit=Habit(NOW - 30).after_use(NOW))
     assert plan(10, 20, 0, [often, once], NOW) == Evict(("once",))
 
 
 def test_what_is_held_goes_only_if_there_is_no_other_way() -> None:
-    held = seat("held", seconds=0.0, loaded=NOW - 1, hold=60.0)
-    other = seat("other", seconds=60.0, used=NOW)
+    held = residency("held", seconds=0.0, loaded=NOW - 1, hold=60.0)
+    other = residency("other", seconds=60.0, used=NOW)
     assert plan(10, 20, 0, [held, other], NOW) == Evict(("other",))
     assert plan(20, 20, 0, [held, other], NOW) == Evict(("other", "held"))
 
 
 def test_a_busy_model_goes_after_its_turn_and_only_for_one_that_has_waited_as_long() -> None:
-    fresh = seat("fresh", loaded=NOW - 1, busy=True, busy_hold=4.0)
+    fresh = residency("fresh", loaded=NOW - 1, busy=True, busy_hold=4.0)
     assert plan(10, 10, 0, [fresh], NOW, waited=60.0) == Wait()
     ripe = dataclasses.replace(fresh, loaded=NOW - 5)
     assert plan(10, 10, 0, [ripe], NOW, waited=1.0) == Wait()
@@ -121,7 +126,7 @@ def test_two_models_that_are_always_busy_and_do_not_fit_take_turns() -> None:
     asked = 0.0
     while now < 100.0:
         now += 0.5
-        there = seat(inside, loaded=since, busy=True, busy_hold=4.0)
+        there = residency(inside, loaded=since, busy=True, busy_hold=4.0)
         if isinstance(plan(10, 10, 0, [there], now, now - asked), Evict):
             inside, outside, since, asked = outside, inside, now, now
             changes.append(now)
@@ -130,19 +135,19 @@ def test_two_models_that_are_always_busy_and_do_not_fit_take_turns() -> None:
 
 
 def test_the_reserve_is_given_up_before_a_model_is_refused() -> None:
-    pinned = seat("pinned", 50, pinned=True)
+    pinned = residency("pinned", 50, pinned=True)
     assert plan(45, 100, 20, [pinned], NOW) == Evict()
     assert plan(51, 100, 20, [pinned], NOW) == Never(50)
 
 
 def test_models_go_when_they_have_been_idle_for_long_enough() -> None:
     present = [
-        seat("gone", used=900.0, idle=60.0),
-        seat("used", used=990.0, idle=60.0),
-        seat("new", loaded=990.0, used=0.0, idle=60.0),
-        seat("busy", used=0.0, idle=60.0, busy=True),
-        seat("pinned", used=0.0, idle=60.0, pinned=True),
-        seat("for ever", used=0.0),
+        residency("gone", used=900.0, idle=60.0),
+        residency("used", used=990.0, idle=60.0),
+        residency("new", loaded=990.0, used=0.0, idle=60.0),
+        residency("busy", used=0.0, idle=60.0, busy=True),
+        residency("pinned", used=0.0, idle=60.0, pinned=True),
+        residency("for ever", used=0.0),
     ]
     assert expired(present, NOW) == ["gone"]
 
