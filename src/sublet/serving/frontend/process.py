@@ -54,8 +54,6 @@ class FrontEnd:
         self._router.link = self._link
         self._do(self._report())
         await self._ended.wait()
-        # The connections end first: a call that is still open is not one that its client cancelled.
-        await asyncio.gather(*(server.drain(0.0) for server in self._servers))
         self._router.close()
 
     def _heard(self, message: messages.ToFrontEnd) -> None:

@@ -63,7 +63,8 @@ class Exchange:
         except ServingError as failed:
             reply = messages.failure(failed)
         except asyncio.CancelledError:
-            reply = messages.failure(ServingError("The call was cancelled.", Code.CANCELLED))
+            # Either the client has gone, and nobody reads this, or this process ends.
+            reply = messages.failure(ServingError("The server is ending.", Code.UNAVAILABLE))
         except Exception as failed:
             reply = server_error(failed)
         if self.reply is None:
