@@ -48,10 +48,8 @@ def run(
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause == "lease exceeded":
-        values = {
-            "cpus": cpus,
-            **{name: options.get(name) for name in ("device", "name", "python")},
-        }
+        typed = {**options, "cpus": cpus}
+        values = {name: typed.get(name) for name in ("device", "cpus", "name", "python")}
         given = [word for name, value in values.items() if value for word in (f"--{name}", value)]
         given += ["--cold"] * bool(options.get("cold"))
         given += ["--leave-children"] * bool(options.get("leave_children"))
