@@ -13,6 +13,8 @@ from sublet.policy import retry
 
 _LONGEST = 300.0
 """Seconds for which no program or client of the load lives, once it has begun."""
+_ENDING = 2.0
+"""Seconds between a program's last line and the record of its end."""
 _LATER = 30.0
 """Seconds for which a full disk may excuse an answer after there is room again."""
 _WORLD = ("cannot be written", "cannot be used", "could not be started", "No space left")
@@ -276,7 +278,7 @@ class Codes:
         return False
 
     def _was_full(self, at: float) -> bool:
-        return any(fault.at <= at <= fault.until for fault in self._full)
+        return any(fault.at - _ENDING <= at <= fault.until for fault in self._full)
 
     def _kills_during(self, one: Asked) -> bool:
         return any(one.began <= kill.at <= one.ended for kill in self._kills)
