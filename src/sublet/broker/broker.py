@@ -24,9 +24,10 @@ from sublet.broker.effects import (
     Launch,
     Learn,
     Notify,
+    RaiseLimit,
     SettleNested,
 )
-from sublet.broker.events import LeaseTrimmed
+from sublet.broker.elastic_leases import ElasticLeases
 from sublet.broker.job_clients import JobClients
 from sublet.broker.job_control import JobControl
 from sublet.broker.ledger import Ledger
@@ -39,7 +40,6 @@ from sublet.broker.snapshot_feed import SnapshotFeed
 from sublet.broker.snapshots import RecentlyEnded, Snapshots
 from sublet.broker.starts import Starts
 from sublet.broker.subscriptions import Subscriptions
-from sublet.broker.trimmer import Trimmer
 from sublet.broker.unit_of_work import Committed, Undo, UnitOfWork
 from sublet.clock import Clock
 from sublet.devices import Probe
@@ -145,9 +145,19 @@ class Broker:
             clock,
             home,
         )
-        self._trimmer = Trimmer(home.runs)
+        self.elastic_leases = ElasticLeases(
+            self.work,
+            usage,
+            self.nested_leases,
+            self.control,
+            self.clients,
+            clock,
+            reactor,
+            home.runs,
+        )
         takeover.take_over(self.work, backend, self.control, usage, self.queue, reactor)
         self.nested_leases.adopt()
+        self.elastic_leases.adopt()
         backend.sweep({job.attempt_id for job in self.state.jobs()})
         takeover.prune(self.work, home)
 
@@ -177,6 +187,7 @@ class Broker:
             # What was measured is committed first: the next of the same program is sized by it.
             if work.changed and not work.unlearned:
                 work.changed = False
+                self.elastic_leases.plan(self.queue.wait_queue)
                 if self.planner.due and not self.control.closing:
                     self.planner.follow(self.planner.plan())
             changed = work.uncommitted()
@@ -185,6 +196,7 @@ class Broker:
                 break
             self.subscriptions.publish(changed, self.snapshots.row)
             self.feed.note(changed)
+            self.elastic_leases.note(changed)
             self.attempts.hold_opportunistic()
         self._schedule_chores()
 
@@ -216,6 +228,8 @@ class Broker:
                 self._starts.start(job)
             case SettleNested(job=outer):
                 self.nested_leases.settle(outer)
+            case RaiseLimit():
+                self.elastic_leases.send(effect)
             case ForgetAttempt(attempt_id=attempt_id):
                 self.backend.forget(attempt_id)
             case Learn(job=learned):
@@ -226,9 +240,9 @@ class Broker:
         """See that what is due later is done."""
         if self.queue.behind and not self.control.closing:
             self.reactor.call_once(0.0, self._revise)
-        if self.state.waits:
+        if self.state.waits or self.elastic_leases.waits:
             self.reactor.call_once(_LOOK_AGAIN, self._look_again)
-        if self._trimmer.watches(self.state.holding()):
+        if self.elastic_leases.watches:
             self.reactor.call_once(_LOOK_AGAIN, self._trim)
         if self.work.ledger.in_journal:
             self.reactor.call_once(_CHECKPOINT, self._checkpoint)
@@ -243,10 +257,7 @@ class Broker:
 
     def _trim(self) -> None:
         """Give the room that settled programs do not need to those that wait."""
-        # What is lent now and then looks like room that is never needed.
-        whole = [job for job in self.state.holding() if not self.nested_leases.has_lent(job)]
-        for job, ceiling in self._trimmer.look(whole, self.clock.now()):
-            self.work.happened(LeaseTrimmed(job.id, job.attempt, ceiling))
+        self.elastic_leases.trim(self.state.waits)
 
     def _checkpoint(self) -> None:
         """Keep what was committed in the ledger's journal for a moment only, and so the

@@ -39,6 +39,14 @@ class SettleNested(Struct, frozen=True):
     job: int | None
 
 
+class RaiseLimit(Struct, frozen=True):
+    """Let a process of an attempt have this much memory, for which an allocation waits."""
+
+    attempt_id: str
+    pid: int
+    limit: int
+
+
 class ForgetAttempt(Struct, frozen=True):
     """Have the backend drop its files of an attempt that is over."""
 
@@ -51,7 +59,9 @@ class Learn(Struct, frozen=True):
     job: Job
 
 
-Effect = Answer | Notify | ConfirmQueued | Launch | SettleNested | ForgetAttempt | Learn
+Effect = (
+    Answer | Notify | ConfirmQueued | Launch | SettleNested | RaiseLimit | ForgetAttempt | Learn
+)
 
 
 class Confirmation(Struct, frozen=True):

@@ -39,8 +39,8 @@ class StopAsked(Struct, frozen=True):
     why: str
 
 
-class LeaseTrimmed(Struct, frozen=True):
-    """Its worker is held to a smaller ceiling from now on."""
+class LeaseResized(Struct, frozen=True):
+    """Its ceiling is another one from now on."""
 
     job: int
     attempt: int
@@ -117,7 +117,7 @@ Event = (
     | Granted
     | WorkerStarted
     | StopAsked
-    | LeaseTrimmed
+    | LeaseResized
     | NeverRan
     | Postponed
     | AttemptEnded

@@ -51,13 +51,18 @@ class NestedLeases:
         job = self._state.get(number) if number is not None else None
         if job is None or job.lease is None:
             return
-        lent = sum(one.lease.charge for one in self._state.within(job.id) if one.lease)
-        self._most[job.attempt_id] = max(lent, self._most.get(job.attempt_id, 0))
+        lent = self.lent(job)
+        if lent:
+            self._most[job.attempt_id] = max(lent, self._most.get(job.attempt_id, 0))
         # On a full disk it keeps its old ceiling; what it holds is counted all the same.
         with contextlib.suppress(OSError):
             attempt_files.write_ceiling(
                 str(self._runs / job.attempt_id), max(MiB, job.lease.ceiling - lent)
             )
+
+    def lent(self, job: Job) -> int:
+        """What the leases within this job's are charged now."""
+        return sum(one.lease.charge for one in self._state.within(job.id) if one.lease)
 
     def has_lent(self, job: Job) -> bool:
         """Whether anything has ever been within this attempt's lease."""

@@ -76,6 +76,7 @@ class Planner:
             basis=grant.size.basis,
             cpus=self._processors(job),
             roomy=grant.size.roomy,
+            most=grant.size.most,
         )
         self._usage.expect_end(job, self._clock.now())
         self._work.decided(

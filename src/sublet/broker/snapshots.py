@@ -154,6 +154,8 @@ class Snapshots:
             device=lease.device if lease else spec.device,
             ceiling=lease.ceiling if lease else None,
             charge=lease.charge if lease else None,
+            floor=(lease.floor or lease.ceiling) if lease else None,
+            highest=max(lease.highest, lease.ceiling) if lease else None,
             basis=lease.basis if lease else "",
             now=sum(usage.current for usage in usages) if usages else None,
             peak=outcome.peak
@@ -205,6 +207,9 @@ class Snapshots:
             device=lease.device,
             ceiling=lease.ceiling,
             charge=lease.charge,
+            floor=lease.floor or lease.ceiling,
+            highest=max(lease.highest, lease.ceiling),
+            most=max(lease.most, lease.ceiling),
             now=sum(usage.current for usage in usages) if usages else None,
             peak=sum(usage.peak for usage in usages) if usages else None,
             since=state.since,

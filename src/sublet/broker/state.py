@@ -13,7 +13,7 @@ from sublet.broker.events import (
     Event,
     Granted,
     Held,
-    LeaseTrimmed,
+    LeaseResized,
     NeverRan,
     Postponed,
     Released,
@@ -159,8 +159,10 @@ class State:
                 return job.evolve(replace(paused, was=_started(was, event)))
             case StopAsked(why=why), Starting() | Running() as was:
                 return job.evolve(replace(was, stopping=was.stopping or why))
-            case LeaseTrimmed(ceiling=ceiling), Running(lease=lease) as running:
-                return job.evolve(replace(running, lease=lease.trim(ceiling)))
+            case LeaseResized(ceiling=ceiling), Running(lease=lease) as running:
+                return job.evolve(replace(running, lease=lease.resize(ceiling)))
+            case LeaseResized(ceiling=ceiling), Paused(was=Running(lease=lease) as was) as paused:
+                return job.evolve(replace(paused, was=replace(was, lease=lease.resize(ceiling))))
             case StopAsked(why=why), Paused(was=Starting() | Running() as was) as paused:
                 was = replace(was, stopping=was.stopping or why)
                 return job.evolve(replace(paused, was=was))

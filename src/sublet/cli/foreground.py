@@ -99,6 +99,10 @@ class _Reporter:
         if message.how != "warm" and not self.quiet:
             _say(f"started {message.how}")
 
+    def lacks_memory(self, reason: str) -> None:
+        if not self.quiet:
+            _say(f"the program {plain(reason)}; it waits for up to 10 s")
+
     def retried(self, message: "Retried") -> None:
         if self.quiet:
             return
@@ -116,12 +120,12 @@ class _Reporter:
 
 def summary(ended: "Ended") -> str:
     """The closing line: lease, peak, time, start-up."""
-    from sublet.units import format_bytes, format_seconds
+    from sublet.units import format_seconds
 
     outcome = ended.outcome
     parts = []
     if ended.lease is not None:
-        parts.append(f"lease {format_bytes(ended.lease.ceiling)}")
+        parts.append(f"lease {ended.lease.size_text}")
     parts.append(_peak(outcome))
     parts.append(f"ran {format_seconds(outcome.ran)}")
     if ended.how:
@@ -155,7 +159,7 @@ def _explain(ended: "Ended", words: list[str]) -> None:
     outcome, lease = ended.outcome, ended.lease
     assert lease is not None
     rows = [
-        ("lease", f"{format_bytes(lease.ceiling)} on {lease.device} ({lease.basis})"),
+        ("lease", f"{lease.size_text} on {lease.device} ({lease.basis})"),
         ("peak", format_bytes(outcome.peak) if outcome.peak is not None else "unknown"),
     ]
     if outcome.asked:

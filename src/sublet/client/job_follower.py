@@ -35,6 +35,9 @@ if TYPE_CHECKING:
         def started(self, message: Started) -> None:
             """The program runs."""
 
+        def lacks_memory(self, reason: str) -> None:
+            """An allocation of the program waits for memory, and there is none."""
+
         def retried(self, message: Retried) -> None:
             """The program ran out of memory and is started again with more."""
 
@@ -100,6 +103,8 @@ class JobFollower:
                 case messages.Started(pid=pid):
                     self.program = pid
                     self._listener.started(reply)
+                case messages.LacksMemory(reason=reason):
+                    self._listener.lacks_memory(reason)
                 case messages.Retried():
                     self.program, self.granted = None, False
                     self._listener.retried(reply)

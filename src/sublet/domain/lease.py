@@ -3,12 +3,15 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sublet.units import format_bytes
+
 
 class Lease(Struct, frozen=True):
     """A granted lease.
 
     `ceiling` is what the program can use: TensorFlow's allocator holds it there. `charge` is what
-    the device is charged: the ceiling and the measured cost of one more process.
+    the device is charged: the ceiling and the measured cost of one more process. Both move together
+    if the lease is elastic.
     """
 
     device: str
@@ -20,8 +23,12 @@ class Lease(Struct, frozen=True):
     """The processors the program may run on; empty where it may run on those of its client."""
     roomy: bool = False
     """Sized by a measured peak, with so much room that the allocator wastes nothing."""
-    trimmed: int = 0
-    """What the ceiling was before it was trimmed; 0 if it never was."""
+    most: int = 0
+    """What the ceiling may be raised to; 0 for a lease that is never raised."""
+    floor: int = 0
+    """The ceiling as it was granted; 0 if it has never moved."""
+    highest: int = 0
+    """The largest ceiling that its program has needed; 0 if none larger than now is known."""
     also: tuple["Lease", ...] = ()
     """The job's leases on other devices, which were granted with this one and end with it."""
 
@@ -29,10 +36,28 @@ class Lease(Struct, frozen=True):
         """The one of the job's leases that is on this device."""
         return next((lease for lease in (self, *self.also) if lease.device == device), None)
 
-    def trim(self, ceiling: int) -> "Lease":
-        """The same lease with a smaller ceiling; the room between goes back to the device."""
-        freed = self.ceiling - ceiling
-        basis = f"{self.basis}, trimmed to the measured peak and a margin"
+    @property
+    def elastic(self) -> bool:
+        """Whether the ceiling may be raised while the program runs."""
+        return self.most > (self.floor or self.ceiling)
+
+    def resize(self, ceiling: int) -> "Lease":
+        """The same lease with another ceiling; the device is charged for the difference. A larger
+        one is needed once its program has taken it, and that shows when the rest comes back."""
         return replace(
-            self, ceiling=ceiling, charge=self.charge - freed, basis=basis, trimmed=self.ceiling
+            self,
+            ceiling=ceiling,
+            charge=self.charge + ceiling - self.ceiling,
+            floor=self.floor or self.ceiling,
+            highest=max(self.highest, min(ceiling, self.ceiling)),
         )
+
+    @property
+    def size_text(self) -> str:
+        """How large it is or was, such as "62 MiB, grew to 74 MiB"."""
+        highest = max(self.highest, self.ceiling)
+        if highest > self.floor > 0:
+            return f"{format_bytes(self.floor)}, grew to {format_bytes(highest)}"
+        if self.floor > self.ceiling:
+            return f"{format_bytes(self.floor)}, of which it kept {format_bytes(self.ceiling)}"
+        return format_bytes(self.ceiling)

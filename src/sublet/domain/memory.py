@@ -1,4 +1,4 @@
-"""How memory is asked for: a hard ceiling, a share of the device, all that is free, or learned."""
+"""How memory is asked for: a hard ceiling, a share of the device, a range, or as it is needed."""
 
 from msgspec import Struct, convert
 
@@ -24,21 +24,31 @@ class Share(Struct, frozen=True, tag="share"):
         return f"{self.share * 100:g}%"
 
 
+class Between(Struct, frozen=True, tag="between"):
+    """At least so many bytes, and up to so many while there is room."""
+
+    floor: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{format_bytes(self.floor)}..{format_bytes(self.most)}".replace(" ", "")
+
+
 class Grow(Struct, frozen=True, tag="grow"):
-    """All that is free at the moment of the grant."""
+    """As little as it can begin with, and more as it needs it."""
 
     def __str__(self) -> str:
         return "grow"
 
 
 class Auto(Struct, frozen=True, tag="auto"):
-    """Learned from earlier runs of the same program."""
+    """Learned from earlier runs of the same program, and more if it needs more."""
 
     def __str__(self) -> str:
         return "auto"
 
 
-MemoryAsk = Exactly | Share | Grow | Auto
+MemoryAsk = Exactly | Share | Between | Grow | Auto
 
 
 def parse_memory(text: str) -> MemoryAsk:

@@ -5,7 +5,10 @@ Standard library only: a command reads it before it has loaded the rest.
 
 from sublet.errors import BadRequest
 
-_FORMS = "Write a size such as 512MiB or 2GiB, a share such as 40%, `grow` or `auto`."
+_FORMS = (
+    "Write a size such as 512MiB or 2GiB, a range such as 2GiB..6GiB, a share such as 40%, "
+    "`grow` or `auto`."
+)
 
 
 def read_memory(text: str) -> dict[str, str | int | float]:
@@ -24,6 +27,15 @@ def read_memory(text: str) -> dict[str, str | int | float]:
     from sublet.units import parse_bytes  # Not free, and `auto` needs none of it.
 
     try:
-        return {"type": "exactly", "bytes": parse_bytes(text)}
+        least, range_, most = word.partition("..")
+        if not range_:
+            return {"type": "exactly", "bytes": parse_bytes(text)}
+        floor, ceiling = parse_bytes(least), parse_bytes(most)
     except BadRequest as error:
         raise BadRequest(f"--memory {text!r}: {error.message}", _FORMS) from None
+    if floor > ceiling:
+        raise BadRequest(
+            f"--memory {text!r} is upside down: it begins with more than it may come to.",
+            f"Write --memory {most}..{least}.",
+        )
+    return {"type": "between", "floor": floor, "most": ceiling}

@@ -7,6 +7,9 @@
     fresh.json    why a worker that was forked warm has become a fresh interpreter
     ran           made by the worker just before its program's first line
     ceiling       a new ceiling in bytes, named by the broker while the program runs
+    raise-P-N     a FIFO of process P: eight bytes written to it are the new limit of its pool
+    limit-P       the limit that process P has set after the ceiling was moved
+    dump-P_*      left by TensorFlow's allocator in process P each time an allocation does not fit
     exit.json     how it ended, written after the last process of the tree was seen to end
     reaped.json   how the worker ended, by whoever collected it after its keeper was killed
     keeper.sock   where a later broker finds the keeper
@@ -23,13 +26,16 @@ import contextlib
 import json
 import os
 import stat
-from typing import Any
+from typing import Any, NamedTuple
 
 Record = dict[str, Any]
 _LARGEST = 64 << 20
 """Bytes of a record; the largest holds a job's whole environment."""
 FRESH = "fresh.json"
 CEILING = "ceiling"
+LIMIT = "limit-"
+RAISE = "raise-"
+DUMP = "dump-"
 
 
 def claim(directory: str, owner: Record) -> bool:
@@ -131,3 +137,78 @@ def read_ceiling(directory: str) -> int | None:
             return int(file.read(32))
     except (OSError, ValueError):
         return None
+
+
+class Limit(NamedTuple):
+    """The limit of a process's pool, and how many raises it had received when it set it."""
+
+    limit: int
+    raises: int
+
+
+def write_limit(directory: str, pid: int, limit: Limit) -> None:
+    """Note the limit that a process has set for its pool."""
+    write(directory, f"{LIMIT}{pid}", limit._asdict())
+
+
+def read_limit(directory: str, pid: int) -> Limit | None:
+    """The limit that a process has noted; None if it has noted none."""
+    noted = read(directory, f"{LIMIT}{pid}") or {}
+    limit, raises = noted.get("limit", 0), noted.get("raises", -1)
+    if not (is_number(limit, 1, 1 << 60) and is_number(raises, 0, 1 << 60)):
+        return None
+    return Limit(int(limit), int(raises))
+
+
+def raise_fifo(directory: str, pid: int, number: int) -> str:
+    """The path of a FIFO through which the limit of a process can be raised, once."""
+    return os.path.join(directory, f"{RAISE}{pid}-{number}")
+
+
+def raise_fifos(directory: str, pid: int) -> list[str]:
+    """The FIFOs that a process offers, in the order in which it made them."""
+    prefix = f"{RAISE}{pid}-"
+    try:
+        names = [name for name in os.listdir(directory) if name.startswith(prefix)]
+    except OSError:
+        return []
+    numbered = [
+        (int(digits), name) for name in names if (digits := name[len(prefix) :]).isdecimal()
+    ]
+    return [os.path.join(directory, name) for _, name in sorted(numbered)]
+
+
+def send_limit(fifo: str, limit: int) -> bool:
+    """Raise a limit through one of these; False if nobody reads it any more."""
+    try:
+        descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return False
+        return os.write(descriptor, limit.to_bytes(8, "little")) == 8
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def dump_prefix(directory: str, pid: int) -> str:
+    """How the paths begin of what the allocator of a process leaves when memory is lacking."""
+    return os.path.join(directory, f"{DUMP}{pid}")
+
+
+def dumped_by(name: str) -> int | None:
+    """The process whose allocator has left the file of this name; None if it is no such file."""
+    digits, underscore, _ = name.removeprefix(DUMP).partition("_")
+    found = name.startswith(DUMP) and underscore and digits.isascii() and digits.isdigit()
+    return int(digits) if found and len(digits) < 10 else None
+
+
+def dump_time(name: str) -> float | None:
+    """When it was left, in seconds by the wall clock: `dump-<pid>_<allocator>.<microseconds>`."""
+    digits = name.rpartition(".")[2]
+    if dumped_by(name) is None or not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        return None
+    return int(digits) / 1e6

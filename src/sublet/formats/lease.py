@@ -25,6 +25,8 @@ class LeaseTerms:
     dir: str
     roomy: bool = False
     """Whether it exceeds a measured peak by so much that the allocator wastes nothing."""
+    most: int = 0
+    """What the ceiling may be raised to while the program runs; 0 for one that is never raised."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -36,6 +38,11 @@ class LeaseTerms:
     def ceiling_mib(self) -> int:
         """The ceiling in whole MiB, as TensorFlow takes it; never above the ceiling, never zero."""
         return max(1, self.ceiling // MIB)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the ceiling may be raised while the program runs."""
+        return self.most > self.ceiling
 
     @property
     def on_gpu(self) -> bool:
@@ -62,6 +69,7 @@ class LeaseTerms:
                 capacity=int(fields["capacity"]),
                 dir=str(fields["dir"]),
                 roomy=fields.get("roomy") is True,
+                most=int(fields.get("most", 0)),
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None

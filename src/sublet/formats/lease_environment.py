@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from .attempt_files import dump_prefix
 from .lease import VARIABLE, LeaseTerms
 
 SITE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "inside", "site")
@@ -40,7 +41,7 @@ def leased_environment(
         _lease_gpu(lease, env, notes)
     else:
         _lease_cpu(lease, env, notes)
-    env.setdefault(DUMP, dump_prefix(lease))
+    env.setdefault(DUMP, dump_prefix(lease.dir, 0))
     env[PATH] = _python_path(env.get(PATH, ""))
     env[VARIABLE] = lease.to_json()
     return env, notes
@@ -59,9 +60,10 @@ def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
     )
 
 
-def dump_prefix(lease: LeaseTerms) -> str:
-    """How the paths begin of the files that a failed allocation leaves."""
-    return os.path.join(lease.dir, "dump")
+def is_ours(prefix: str | None, lease: LeaseTerms) -> bool:
+    """Whether the allocator leaves its dumps in the lease's directory, as the user has not named
+    another place."""
+    return prefix is not None and os.path.dirname(prefix) == lease.dir
 
 
 def cpu_limit(environ: Mapping[str, str]) -> int | None:
@@ -120,6 +122,8 @@ def _without_outer_lease(lease: LeaseTerms, environ: Mapping[str, str]) -> dict[
     for name, value in leased_environment(outer, {})[0].items():
         if name != PATH and env.get(name) == value:
             del env[name]
+    if is_ours(env.get(DUMP), outer):
+        del env[DUMP]
     return env
 
 

@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any
 
-from . import usage_file
+from . import attempt_files, usage_file
 
 PREFIX = "oom-"
 _LARGEST_RECORD = 64 * 1024
@@ -75,13 +75,9 @@ def _records(directory: str) -> list[dict[str, Any]]:
 
 
 def _dump_times(directory: str) -> list[float]:
-    """The times of the allocator's dumps, from their names: `dump_<allocator>.<microseconds>`."""
-    times = []
-    for name in _names(directory):
-        digits = name.rpartition(".")[2]
-        if name.startswith("dump_") and digits.isascii() and digits.isdigit():
-            times.append(int(digits) / 1e6)
-    return times
+    """When allocations have failed, by what the allocator has left."""
+    times = (attempt_files.dump_time(name) for name in _names(directory))
+    return [time for time in times if time is not None]
 
 
 def _names(directory: str) -> list[str]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import glob
 import os
 from typing import Any
@@ -71,6 +72,7 @@ def prime(lease: LeaseTerms, context: Any = None) -> None:
         pass
 
 
+@functools.cache
 def c_library() -> Any:
     """TensorFlow's C interface."""
     from tensorflow.python.platform import sysconfig

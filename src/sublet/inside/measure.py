@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 
-from ..formats import lease_environment, usage_file
+from ..formats import attempt_files, lease_environment, usage_file
 from ..formats.lease import LeaseTerms
 from ..formats.usage_file import Reading
-from . import allocator, current_lease, trim
+from . import allocator, current_lease
+from .ceiling import Ceiling
 
 _FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
 """Readings are frequent at first, because a child that is killed, as those of a pool are, leaves no
@@ -36,6 +37,8 @@ class UsageWriter:
         self._path = os.path.join(lease.dir, f"{usage_file.PREFIX}{pid}")
         self._lock = threading.Lock()
         self._reading = Reading(pid, 0, 0, 0, 0, 0, 0, 0, 0, None)
+        self.ceiling: Ceiling | None = None
+        """What the broker moves; None until the runtime has started."""
 
     @property
     def reading(self) -> Reading:
@@ -53,13 +56,9 @@ class UsageWriter:
             self._replace(current=used[0], peak=max(used[1], self._reading.peak))
 
     def follow_ceiling(self) -> None:
-        """Apply a new ceiling that the broker has named. The limit in the file then confirms it; on
-        a GPU it only shows that it was read."""
-        ceiling = trim.asked(self.lease)
-        if ceiling is None or ceiling == self._reading.limit:
-            return
-        if trim.hold(self.lease, ceiling, self._reading.peak) or self.lease.on_gpu:
-            self.note(limit=ceiling)
+        """Apply a new ceiling that the broker has named."""
+        if self.ceiling is not None and self.ceiling.follow():
+            self.note(limit=self.ceiling.limit)
 
     def note_failure(self, asked: int) -> None:
         with self._lock:
@@ -126,7 +125,9 @@ def start() -> None:
     if mine is None or _sampled_pid == mine.pid:
         return
     _sampled_pid = mine.pid
-    mine.note(runtime_started_ns=time.monotonic_ns(), limit=allocator.limit(mine.lease))
+    mine.ceiling = Ceiling(mine.lease)
+    allocator.forget_peak(mine.lease)
+    mine.note(runtime_started_ns=time.monotonic_ns(), limit=mine.ceiling.limit)
     atexit.register(_last_reading, mine)
     # A forked child of multiprocessing runs its own finalizers and then os._exit.
     util = sys.modules.get("multiprocessing.util")
@@ -137,9 +138,10 @@ def start() -> None:
 
 def _sample(mine: UsageWriter) -> None:
     pauses = list(_FIRST_PAUSES)
-    never = threading.Event()
+    assert mine.ceiling is not None
     try:
-        while not never.wait(pauses.pop(0) if pauses else _PAUSE):
+        while True:
+            mine.ceiling.wait(pauses.pop(0) if pauses else _PAUSE)
             _look(mine)
     except Exception:
         return  # The interpreter is being finalised.
@@ -172,7 +174,11 @@ def _report_late(lease: LeaseTerms) -> None:
 def _prune_dumps(lease: LeaseTerms) -> None:
     """Keep the newest dumps only: a program at its ceiling may leave one with every retry."""
     try:
-        dumps = [entry.path for entry in os.scandir(lease.dir) if entry.name.startswith("dump_")]
+        dumps = [
+            entry.path
+            for entry in os.scandir(lease.dir)
+            if attempt_files.dumped_by(entry.name) is not None
+        ]
         if len(dumps) > _KEPT_DUMPS:
             for path in sorted(dumps, key=os.path.getmtime)[:-_KEPT_DUMPS]:
                 os.unlink(path)

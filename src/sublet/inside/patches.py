@@ -18,9 +18,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..formats import attempt_files
 from ..formats.lease import LeaseTerms
-from ..formats.lease_environment import BFC_LIMIT, LEFT, cpu_limit
-from . import allocator, measure, oom, probe, trim
+from ..formats.lease_environment import BFC_LIMIT, DUMP, LEFT, cpu_limit, is_ours
+from . import allocator, ceiling, measure, oom, probe
 from .config import bound, see_leased_gpu, spare_processors
 from .current_lease import current, impose, say
 from .warm_start import native_libraries
@@ -146,6 +147,9 @@ def _settle() -> None:
     if lease is None:
         return
     impose(lease)
+    if is_ours(os.environ.get(DUMP), lease):
+        # Each process has its own, also one that has inherited another's.
+        os.environ[DUMP] = attempt_files.dump_prefix(lease.dir, os.getpid())
     left = _left(lease)
     if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
         os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)
@@ -247,4 +251,4 @@ def _left(lease: LeaseTerms) -> LeaseTerms:
     keeps the ceiling that it has."""
     if _ready_pid == os.getpid():
         return dataclasses.replace(lease, ceiling=_started_with or lease.ceiling)
-    return dataclasses.replace(lease, ceiling=trim.asked(lease) or lease.ceiling)
+    return dataclasses.replace(lease, ceiling=ceiling.asked(lease) or lease.ceiling)

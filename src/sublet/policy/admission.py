@@ -309,7 +309,7 @@ class _PlanBuilder:
                 if name not in self.free or not self._open(one, offer, name):
                     continue
                 lacking = offer.charge - self.free[name] - self.coming[name]
-                ended = _fewest(self.victims.get(name, []), lacking)
+                ended = fewest(self.victims.get(name, []), lacking)
                 if ended is None:
                     continue
                 cost = (len(ended), sum(holding.charge for holding in ended), name)
@@ -388,7 +388,8 @@ class _PlanBuilder:
         ceiling, charge = offer.ceiling, offer.charge
         if offer.grow and not one.parts:
             overhead = charge - ceiling
-            ceiling = max(ceiling, (self.free[name] - overhead) // MiB * MiB)
+            most = min(self.free[name] - overhead, offer.most or self.free[name])
+            ceiling = max(ceiling, most // MiB * MiB)
             charge = ceiling + overhead
         reserved = self.reserved.get(name)
         if reserved is not None and not reserved.before(one, self.now):
@@ -399,7 +400,7 @@ class _PlanBuilder:
             Grant(
                 one.job if job is None else job,
                 name,
-                Size(ceiling, offer.basis, offer.roomy),
+                Size(ceiling, offer.basis, offer.roomy, 0 if offer.grow else offer.most),
                 charge,
             )
         )
@@ -432,7 +433,7 @@ class _PlanBuilder:
         return one if one is not None and not one.held else None
 
 
-def _fewest(victims: list[Holding], lacking: int) -> list[Holding] | None:
+def fewest(victims: list[Holding], lacking: int) -> list[Holding] | None:
     """As few as give so much, the last of them as small as will do; None if all are too little.
 
     `victims` go from small to large. Leaving any one of the chosen out would not do.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sublet.domain.memory import Grow, MemoryAsk
+from sublet.domain.memory import Between, Grow, MemoryAsk
 from sublet.policy.capacity import Capacity, eligible, most_ever
 from sublet.policy.sizing import SMALLEST, Evidence, Size, size
 from sublet.policy.wait_queue import Offer
@@ -27,14 +27,16 @@ def offers(
     or what stands on a device changes.
     """
     names = set(eligible(device, capacities, within))
-    found: dict[tuple[int, int, str, bool], list[str]] = {}
+    found: dict[tuple[Size, int, bool], list[str]] = {}
     for capacity in capacities:
         name = capacity.device.id
         if name not in names:
             continue
         ever = most_ever(capacity, overhead[name])
         known = evidence.get(capacity.device.kind, _NOTHING_KNOWN)
-        if isinstance(ask, Grow):
+        # A GPU's lease cannot be raised, so whoever is to grow there gets what is free at once.
+        fills = capacity.device.kind == "gpu" and isinstance(ask, Grow | Between)
+        if fills and isinstance(ask, Grow):
             chosen = Size(max(SMALLEST, least), "all that was free")
             if chosen.ceiling > ever:
                 continue
@@ -42,13 +44,24 @@ def offers(
             chosen = sized
         else:
             continue
-        key = (chosen.ceiling, overhead[name], chosen.basis, chosen.roomy)
-        found.setdefault(key, []).append(name)
-    grow = isinstance(ask, Grow)
+        found.setdefault((chosen, overhead[name], fills), []).append(name)
     return tuple(
-        Offer(tuple(sorted(where)), ceiling, ceiling + beside, basis, grow, roomy)
-        for (ceiling, beside, basis, roomy), where in sorted(found.items())
+        Offer(
+            devices=tuple(sorted(where)),
+            ceiling=chosen.ceiling,
+            charge=chosen.ceiling + beside,
+            basis=chosen.basis,
+            grow=fills,
+            roomy=chosen.roomy,
+            most=ask.most if fills and isinstance(ask, Between) else chosen.most,
+        )
+        for (chosen, beside, fills), where in sorted(found.items(), key=_by_size)
     )
+
+
+def _by_size(item: tuple[tuple[Size, int, bool], list[str]]) -> tuple[int, int, str]:
+    (chosen, beside, _), where = item
+    return chosen.ceiling, beside, min(where)
 
 
 def never(

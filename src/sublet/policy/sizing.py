@@ -12,7 +12,7 @@ from math import sqrt
 from msgspec import Struct
 
 from sublet.domain.device import Device
-from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
+from sublet.domain.memory import Auto, Between, Exactly, Grow, MemoryAsk, Share
 from sublet.errors import BadRequest, TooLarge
 from sublet.units import MiB, format_bytes
 
@@ -72,6 +72,8 @@ class Size(Struct, frozen=True):
     basis: str
     roomy: bool = False
     """Sized by a measured peak, with room in which its allocator wastes nothing."""
+    most: int = 0
+    """What it may be raised to while its program runs; 0 if never."""
 
 
 def size(
@@ -86,14 +88,38 @@ def size(
             chosen = Size(wanted, "as asked")
         case Share(share=share):
             chosen = Size(int(device.capacity * share), f"{ask} of {device.id}")
+        case Between(floor=floor):
+            chosen = Size(floor, f"as asked, {ask}")
         case Grow():
-            chosen = Size(free, "all that was free")
+            chosen = _small(device, ever, evidence)
         case Auto():
             chosen = _learned(device, ever, evidence)
     if least > chosen.ceiling:
         chosen = Size(least, "larger than the attempt that failed")
     ceiling = chosen.ceiling // MiB * MiB
-    return Size(ceiling, chosen.basis, chosen.roomy) if SMALLEST <= ceiling <= free else None
+    if not SMALLEST <= ceiling <= free:
+        return None
+    most = _most(ask, ever) if device.kind == "cpu" else 0
+    return Size(ceiling, chosen.basis, chosen.roomy, most if most > ceiling else 0)
+
+
+def _most(ask: MemoryAsk, ever: int) -> int:
+    """What a lease may be raised to where the device lets it: what the user has said is hard."""
+    match ask:
+        case Exactly() | Share():
+            return 0
+        case Between(most=most):
+            return min(most, ever) // MiB * MiB
+        case Grow() | Auto():
+            return ever // MiB * MiB
+
+
+def _small(device: Device, ever: int, evidence: Evidence) -> Size:
+    """What `grow` begins with: what is known to be needed, else next to nothing."""
+    if evidence.peak is not None or evidence.failed_at:
+        return _learned(device, ever, evidence)
+    small = max(int(device.capacity * IDLE_SHARE), SMALLEST)
+    return Size(min(small, ever), f"{IDLE_SHARE:.0%} of {device.id}, and more as it needs it")
 
 
 def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
@@ -195,6 +221,8 @@ def check(ask: MemoryAsk, device: Device, most: int) -> None:
             pass
         case Share(share=share):
             wanted = int(device.capacity * share)
+        case Between(floor=floor):
+            wanted = floor
         case _:
             wanted = SMALLEST
     if wanted < SMALLEST:

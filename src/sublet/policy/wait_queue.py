@@ -46,6 +46,8 @@ class Offer(Struct, frozen=True):
     """Takes all that is free at the grant; the amounts above are then the least."""
     roomy: bool = False
     """Sized with so much room that the allocator wastes nothing, see `sizing.Size`."""
+    most: int = 0
+    """What the ceiling may be raised to while the program runs; 0 if never."""
 
 
 class Part(Struct, frozen=True):

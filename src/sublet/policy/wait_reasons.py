@@ -5,7 +5,7 @@ Made only when somebody asks: building ten thousand texts costs more than decidi
 
 from collections.abc import Collection, Iterable
 
-from sublet.policy.capacity import Capacity
+from sublet.policy.capacity import Capacity, Holding
 from sublet.policy.start_times import forecast, in_turn
 from sublet.policy.wait_queue import Candidate, Offer, WaitQueue
 from sublet.units import format_bytes
@@ -31,8 +31,11 @@ class Reasons:
         asked = {one.job for one in turn} if jobs is None else jobs
         self._starts = forecast(self._capacities.values(), turn, now, asked, usual)
         self._ahead = _ahead(turn, self._starts)
-        self._free = {name: _free(capacity) for name, capacity in self._capacities.items()}
-        self._holders = {name: _holders(capacity) for name, capacity in self._capacities.items()}
+        self._free = {name: free_text(capacity) for name, capacity in self._capacities.items()}
+        self._holders = {
+            name: holders_text(capacity, capacity.holdings)
+            for name, capacity in self._capacities.items()
+        }
 
     def start(self, job: int) -> float | None:
         """Seconds until the job starts; None where nobody can tell."""
@@ -97,7 +100,8 @@ class Reasons:
         return next((job for job, where in self._queue.promised.items() if where == name), None)
 
 
-def _free(capacity: Capacity) -> str:
+def free_text(capacity: Capacity) -> str:
+    """How much of it is free, such as "4.2 GiB of 8.0 GiB free"."""
     if capacity.within is not None:
         held = f"{format_bytes(capacity.device.capacity)} that #{capacity.within} holds"
         return f"{format_bytes(max(capacity.free, 0))} free of the {held}"
@@ -130,8 +134,9 @@ def _about(seconds: float) -> str:
     return f"about {round(seconds / 86400)} days"
 
 
-def _holders(capacity: Capacity) -> str:
-    largest = sorted(capacity.holdings, key=lambda one: (-one.charge, one.job))[:_NAMED]
+def holders_text(capacity: Capacity, holdings: Iterable[Holding]) -> str:
+    """The largest of these holders, and strangers, by name."""
+    largest = sorted(holdings, key=lambda one: (-one.charge, one.job))[:_NAMED]
     named = [f"#{one.job} {one.name} {format_bytes(one.charge)}" for one in largest]
     if capacity.strangers:
         others = "other programs" if capacity.within is None else f"#{capacity.within} itself"

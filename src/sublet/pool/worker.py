@@ -160,6 +160,9 @@ class WorkerHandle:
         if message.how != "warm":
             say(f"workers of this pool start {message.how}")
 
+    def lacks_memory(self, reason: str) -> None:
+        """From the broker: a call that waits for memory fails by itself, if it does."""
+
     def retried(self, message: "Retried") -> None:
         """From the broker: it ran out of memory, and another attempt with more follows."""
         self.ready = self._opened = False

@@ -209,6 +209,12 @@ class Started(Struct, frozen=True, tag="started"):
     how: str
 
 
+class LacksMemory(Struct, frozen=True, tag="lacks memory"):
+    """An allocation of the program waits for memory, and there is none: who has it."""
+
+    reason: str
+
+
 class Ended(Struct, frozen=True, tag="ended"):
     """The job has finished; the lease has ended."""
 
@@ -321,6 +327,7 @@ Reply = (
     | Granted
     | Offered
     | Started
+    | LacksMemory
     | Ended
     | Retried
     | Leaving

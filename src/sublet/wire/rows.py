@@ -27,6 +27,12 @@ class LeaseRow(Struct, frozen=True):
     """Whether the process holds it itself: nothing of ours ends or pauses it."""
     within: int | None = None
     """The job out of whose lease this one comes; the device counts only that one."""
+    floor: int = 0
+    """The ceiling that was granted; `ceiling` is what it is now."""
+    highest: int = 0
+    """The largest ceiling that it has had."""
+    most: int = 0
+    """What the ceiling may be raised to; the same as `ceiling` if the lease is fixed."""
 
 
 class WaitingRow(Struct, frozen=True):
@@ -100,6 +106,10 @@ class JobRow(Struct, frozen=True):
     device: str | None = None
     ceiling: int | None = None
     charge: int | None = None
+    floor: int | None = None
+    """The ceiling that was granted; `ceiling` is what it is now, or was at the end."""
+    highest: int | None = None
+    """The largest ceiling that it has had."""
     basis: str = ""
     now: int | None = None
     peak: int | None = None

@@ -31,6 +31,7 @@ def lease_terms(job: Job, device: Device, home: Home) -> LeaseTerms:
         capacity=device.capacity,
         dir=str(home.runs / job.attempt_id),
         roomy=lease.roomy,
+        most=lease.most,
     )
 
 

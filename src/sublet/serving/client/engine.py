@@ -168,6 +168,9 @@ class EngineProcess:
         with self._state, contextlib.suppress(OSError):  # It has ended already.
             self._process = os.pidfd_open(message.pid)
 
+    def lacks_memory(self, reason: str) -> None:
+        """From the broker: calls that wait for memory fail by themselves, if they do."""
+
     def retried(self, message: "Retried") -> None:
         """From the broker: it is tried again, which an engine is not."""
 

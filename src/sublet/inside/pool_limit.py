@@ -1,0 +1,230 @@
+"""The limit of TensorFlow's CPU pool, which can be moved while the pool is in use.
+
+TensorFlow fixes the limit when the pool is made, and has no function to change it. So the number is
+looked for in the allocator itself, and believed only if what stands around it is what TensorFlow
+says of the pool: limit, bytes in use, and peak. If anything differs, as it may in another version,
+there is no `PoolLimit`, and the lease stays as large as it is.
+
+Raising must also work while a thread waits for memory and holds Python's lock, as it does in
+`tf.constant(array)`: then no Python code runs in this process, and ten seconds later the program
+fails or crashes. So another process writes the new limit to a pipe, and the C library does the
+rest in a thread of its own (POSIX asynchronous I/O): it reads from the pipe into the limit itself,
+and then frees one small tensor, by which TensorFlow wakes the threads that wait for memory.
+
+    broker ──8 bytes──▶ FIFO ──aio_read──▶ the limit; TF_DeleteTensor ──▶ waiting threads try again
+
+Each FIFO is read once. Nothing reads from a descriptor that the program could have closed and
+opened again in the meantime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from typing import Any
+
+from ..formats import attempt_files
+from ..formats.lease import MIB, LeaseTerms
+from . import allocator
+from .allocator import c_library
+
+SHOTS = 3
+"""So many raises can come while Python's lock is held."""
+_HIGH = 700
+"""Our descriptors are above those that programs get, which may expect the lowest free one."""
+_WORDS = 320
+_FIRST = 16
+"""The limit is among so many words at the beginning of the allocator; its statistics come later."""
+_BELLS = 32
+_UINT8 = 4
+_SIGEV_THREAD = 2
+
+
+class _AioControl(ctypes.Structure):
+    """`struct aiocb` of glibc, on 64-bit machines."""
+
+    _fields_ = [
+        ("descriptor", ctypes.c_int),
+        ("operation", ctypes.c_int),
+        ("priority", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("argument", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("function", ctypes.c_void_p),
+        ("rest", ctypes.c_char * 160),
+    ]
+
+
+class _Shot:
+    """One FIFO, and the read from it that is under way."""
+
+    def __init__(self, directory: str, number: int, address: int, bell: int, ring: int) -> None:
+        self.path = attempt_files.raise_fifo(directory, os.getpid(), number)
+        os.mkfifo(self.path, 0o600)
+        # Both ends, so that it neither waits for a writer nor ever comes to an end.
+        low = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        finally:
+            os.close(low)
+        self._file = _identity(self._fd)
+        self._libc = ctypes.CDLL(None)
+        self._control = _AioControl(
+            descriptor=self._fd,
+            buffer=address,
+            length=8,
+            argument=bell,
+            notify=_SIGEV_THREAD,
+            function=ring,
+        )
+        if self._libc.aio_read(ctypes.byref(self._control)) != 0:
+            self.close()
+            raise OSError(errno.EAGAIN, "aio_read")
+
+    @property
+    def used(self) -> bool:
+        error: int = self._libc.aio_error(ctypes.byref(self._control))
+        return error != errno.EINPROGRESS
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+        with contextlib.suppress(OSError):
+            if _identity(self._fd) == self._file:
+                os.close(self._fd)
+
+
+class PoolLimit:
+    """The limit of this process's CPU pool. All but `arm` and what it brings runs under a lock of
+    the caller's."""
+
+    def __init__(self, address: int, limit_at: int, statistics_at: int) -> None:
+        self._limit = ctypes.c_uint64.from_address(address + 8 * limit_at)
+        self._in_use = ctypes.c_int64.from_address(address + 8 * statistics_at)
+        self._shown = ctypes.c_int64.from_address(address + 8 * (statistics_at + 3))
+        self._pool = ctypes.c_int64.from_address(address + 8 * (statistics_at + 10))
+        self._shots: list[_Shot] = []
+        self._count = 0
+        self._bells: list[int] = []
+
+    @classmethod
+    def find(cls, lease: LeaseTerms, limit: int) -> PoolLimit | None:
+        """The limit of the CPU pool that was started with so many bytes; None if it is not where it
+        is expected. Call it while no other thread allocates."""
+        try:
+            address = _cpu_allocator()
+            known = allocator.usage(lease)
+            words = _read(address)
+        except (AttributeError, ImportError, OSError, ValueError, struct.error):
+            return None
+        if known is None or not words:
+            return None
+        limits = [at for at in range(_FIRST) if words[at] == limit]
+        statistics = [
+            at for at in range(_FIRST, len(words) - 12) if _are_statistics(words, at, limit, known)
+        ]
+        if len(limits) != 1 or len(statistics) != 1:
+            return None
+        return cls(address, limits[0], statistics[0])
+
+    @property
+    def limit(self) -> int:
+        return int(self._limit.value)
+
+    @property
+    def pool(self) -> int:
+        """What the pool has taken of the limit; it gives nothing back."""
+        return int(self._pool.value)
+
+    def arm(self, directory: str) -> None:
+        """Offer FIFOs in this directory through which others can raise the limit."""
+        if len(self._bells) < SHOTS and self.limit - self._in_use.value > MIB:
+            self._bells += _bells(_BELLS)
+        while len(self._shots) < SHOTS and self._bells:
+            ring = ctypes.cast(c_library().TF_DeleteTensor, ctypes.c_void_p).value
+            address = ctypes.addressof(self._limit)
+            bell = self._bells.pop()
+            self._shots.append(_Shot(directory, self._count, address, bell, ring or 0))
+            self._count += 1
+
+    def take_raises(self) -> int:
+        """How often the limit was raised through a FIFO since this was last asked; what was used is
+        put away, and its file removed."""
+        used = [shot for shot in self._shots if shot.used]
+        self._shots = [shot for shot in self._shots if shot not in used]
+        for shot in used:
+            shot.close()
+        self._shown.value = self.limit
+        return len(used)
+
+    def ring(self) -> None:
+        """Have the threads that wait for memory try again."""
+        if self._bells:
+            c_library().TF_DeleteTensor(self._bells.pop())
+
+    def move(self, limit: int) -> int:
+        """Set the limit, but not below what the pool has taken; returns what it is now."""
+        self._limit.value = max(limit, _whole(self.pool))
+        # A limit below the pool would be none at all, so look again: the pool may just have grown.
+        if self.pool > self.limit:
+            self._limit.value = _whole(self.pool)
+        self._shown.value = self.limit
+        return self.limit
+
+
+def _whole(amount: int) -> int:
+    return -(-amount // MIB) * MIB
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _cpu_allocator() -> int:
+    """The address of the allocator of the CPU device. Raises AttributeError if TensorFlow does not
+    export the functions that tell it."""
+    library = c_library()
+    singleton = library._ZN10tensorflow12ProcessState9singletonEv
+    allocator_of = library._ZN10tensorflow12ProcessState15GetCPUAllocatorEi
+    singleton.restype = allocator_of.restype = ctypes.c_void_p
+    allocator_of.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    address: int | None = allocator_of(singleton(), 0)
+    if not address:
+        raise ValueError("there is no CPU allocator")
+    return address
+
+
+def _read(address: int) -> tuple[int, ...]:
+    """The words at an address, through the kernel: what is not mapped is an error and no crash."""
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        data = os.pread(memory.fileno(), 8 * _WORDS, address)
+    return struct.unpack(f"<{len(data) // 8}Q", data[: len(data) // 8 * 8])
+
+
+def _are_statistics(words: tuple[int, ...], at: int, limit: int, known: tuple[int, int]) -> bool:
+    """Whether TensorFlow's `AllocatorStats` stand here, one word after their beginning: in use,
+    peak, largest, limit and that it is known; seven words later what the pool has taken."""
+    current, peak, _, shown, is_known = words[at : at + 5]
+    pool, pool_is_known = words[at + 10 : at + 12]
+    return (
+        (current, peak) == known
+        and shown == limit
+        and is_known & 0xFF == 1
+        and pool_is_known & 0xFF == 1
+        and current <= pool <= limit
+        and pool % 256 == 0
+    )
+
+
+def _bells(count: int) -> list[int]:
+    """Small tensors, each to be freed once: that wakes those who wait for memory."""
+    library: Any = c_library()
+    made = [library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(1), 1, 1) for _ in range(count)]
+    return [tensor for tensor in made if tensor]

@@ -1,0 +1,132 @@
+"""Who may use more than was promised, when an allocation does not fit.
+
+The rules, in the order in which they win:
+
+1. Never more than is free, and nothing that is promised to a job that waits or reserved for it.
+2. Guaranteed programs before opportunistic ones; these are stopped for a guaranteed one that lacks
+   room. Of one class, whoever has waited longest.
+3. A step at a time, as nobody knows how much an allocation needs: a quarter of the lease, and twice
+   as much with each step. What is left over comes back at once. Whoever can be reached only once
+   more gets its share of all there is.
+
+A program that waits for memory dies if it does not get any, and a job that waits for its start does
+not; so growth comes before admission. Pure: the same capacities and asks give the same plan.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from sublet.policy.admission import Preemption, fewest
+from sublet.policy.capacity import Capacity, Holding, Service
+from sublet.policy.wait_queue import WaitQueue
+from sublet.policy.wait_reasons import free_text, holders_text
+from sublet.units import MiB, format_bytes
+
+LEAST_STEP = 128 * MiB
+"""TensorFlow's allocator wastes less of a piece that is larger than this."""
+STEP = 4
+"""The first step is this part of the lease."""
+
+
+class Ask(Struct, frozen=True):
+    """A running program in which an allocation waits for memory."""
+
+    job: int
+    where: str
+    """The capacity out of which its lease comes."""
+    ceiling: int
+    most: int
+    since: float
+    service: Service = "guaranteed"
+    steps: int = 0
+    """How many raises this allocation has had."""
+    last: bool = False
+    """Whether it can be reached only once more before it gives up."""
+
+    @property
+    def step(self) -> int:
+        """What it is to get, if there is so much: in whole MiB."""
+        step = max(LEAST_STEP, self.ceiling // STEP) << min(self.steps, 20)
+        return min(step, self.most - self.ceiling) // MiB * MiB
+
+
+class Raise(Struct, frozen=True):
+    """This job's ceiling is to become so large."""
+
+    job: int
+    ceiling: int
+
+
+class GrowthPlan(Struct, frozen=True):
+    """What to do for those who ask, and why some have to wait."""
+
+    raises: tuple[Raise, ...] = ()
+    preempt: tuple[Preemption, ...] = ()
+    waits: dict[int, str] = {}
+
+
+def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) -> GrowthPlan:
+    """Decide for all programs that ask for more."""
+    at = {capacity.device.id: capacity for capacity in capacities}
+    spare = {name: _spare(capacity, queue) for name, capacity in at.items()}
+    stopped: set[int] = set()
+    raises, preempt, waits = [], [], {}
+    order = sorted(asks, key=lambda ask: (ask.service != "guaranteed", ask.since, ask.job))
+    for index, ask in enumerate(order):
+        capacity = at.get(ask.where)
+        if capacity is None or ask.step <= 0:
+            continue
+        room = max(0, spare[ask.where]) // MiB * MiB
+        amount = min(ask.step, room)
+        if ask.last:
+            rivals = sum(other.where == ask.where for other in order[index:])
+            share = max(amount, room // rivals // MiB * MiB)
+            amount = min(share, (ask.most - ask.ceiling) // MiB * MiB)
+        if amount > 0:
+            spare[ask.where] -= amount
+            raises.append(Raise(ask.job, ask.ceiling + amount))
+        if amount < ask.step and ask.service == "guaranteed":
+            victims = [one for one in _opportunistic(capacity, ask.job) if one.job not in stopped]
+            coming = sum(one.charge for one in capacity.holdings if one.stopping)
+            chosen = fewest(victims, ask.step - amount - coming) or []
+            stopped |= {one.job for one in chosen}
+            preempt += [Preemption(one.job, ask.where, ask.job) for one in chosen]
+        if not amount:
+            waits[ask.job] = _reason(ask, capacity, room)
+    return GrowthPlan(tuple(raises), tuple(preempt), waits)
+
+
+def _spare(capacity: Capacity, queue: WaitQueue) -> int:
+    """What is free and promised to nobody."""
+    name = capacity.device.id
+    owed = [job for job, where in queue.promised.items() if where == name]
+    if (first := queue.reserved.get(name)) is not None and first not in owed:
+        owed.append(first)
+    return capacity.free - sum(_charge(queue, job, name) for job in owed)
+
+
+def _charge(queue: WaitQueue, job: int, name: str) -> int:
+    one = queue.get(job)
+    offers = one.offers if one is not None else ()
+    return next((offer.charge for offer in offers if name in offer.devices), 0)
+
+
+def _opportunistic(capacity: Capacity, asker: int) -> list[Holding]:
+    """Those that may be stopped, from small to large."""
+    found = [
+        one
+        for one in capacity.holdings
+        if one.service == "opportunistic" and not one.stopping and one.job != asker
+    ]
+    return sorted(found, key=lambda one: (one.charge, one.job))
+
+
+def _reason(ask: Ask, capacity: Capacity, room: int) -> str:
+    """Such as "needs more than its lease of 2 GiB; 0 B of 8 GiB free; held by #7 a.py 5 GiB"."""
+    text = f"needs more than its lease of {format_bytes(ask.ceiling)}; {free_text(capacity)}"
+    if capacity.free > room:
+        text += ", kept for those who wait"
+    others = tuple(one for one in capacity.holdings if one.job != ask.job)
+    holders = holders_text(capacity, others)
+    return f"{text}; held by {holders}" if holders else text
