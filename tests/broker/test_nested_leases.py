@@ -16,7 +16,7 @@ from sublet.domain.device import Holder
 from sublet.domain.job import Job, Process
 from sublet.formats import attempt_files
 from sublet.formats.lease import LeaseTerms as InsideLease
-from sublet.inside import trim
+from sublet.inside import ceiling as inside_ceiling
 from sublet.inside.measure import UsageWriter
 from sublet.policy.admission import plan
 from sublet.policy.capacity import Capacity, eligible
@@ -125,17 +125,17 @@ def test_the_outer_program_is_told_what_is_left_for_it(runs: Path) -> None:
     outer, inner = holder(1, 1024), holder(2, 256, within=1)
     nested_leases = NestedLeases(State([outer, inner]), runs)
     nested_leases.settle(1)
-    assert trim.asked(inside(runs)) == GiB - 256 * MiB - BESIDE
+    assert inside_ceiling.asked(inside(runs)) == GiB - 256 * MiB - BESIDE
     nested_leases = NestedLeases(State([outer]), runs)
     nested_leases.settle(1)
-    assert trim.asked(inside(runs)) == GiB
+    assert inside_ceiling.asked(inside(runs)) == GiB
 
 
 def test_the_next_broker_tells_it_anew(runs: Path) -> None:
     """One was within when the last broker died, and has ended since."""
     NestedLeases(State([holder(1, 1024), holder(2, 256, within=1)]), runs).settle(1)
     NestedLeases(State([holder(1, 1024), holder(3, 64)]), runs).adopt()
-    assert trim.asked(inside(runs)) == GiB
+    assert inside_ceiling.asked(inside(runs)) == GiB
     assert not attempt_files.has_ceiling(str(runs / "3.1"))
 
 

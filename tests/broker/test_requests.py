@@ -477,7 +477,8 @@ def test_every_way_to_ask_for_memory_works_within_a_lease(
     assert harness.start(outer, memory=memory) == messages.Accepted(2)
     (grant,) = harness.broker.planner.plan().grants
     assert (grant.job, grant.device) == (2, "the lease of #1")
-    assert grant.size.ceiling == (640 if memory == Grow() else 256) * MiB
+    assert grant.size.ceiling == (20 if memory == Grow() else 256) * MiB
+    assert grant.size.most == (0 if isinstance(memory, Share) else 640 * MiB)
 
 
 def test_nobody_can_claim_the_lease_of_another(

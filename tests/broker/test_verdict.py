@@ -20,7 +20,7 @@ def _judge(directory: Path, status: int | None, stopped: str = "") -> Outcome:
 
 def _fail_an_allocation(directory: Path) -> None:
     """What TensorFlow's allocator leaves when it says no."""
-    (directory / "dump_bfc_cpu_allocator_for_gpu.1794786617884420").write_bytes(b"\x0a")
+    (directory / "dump-7_bfc_cpu_allocator_for_gpu.1794786617884420").write_bytes(b"\x0a")
 
 
 @pytest.mark.parametrize("status", [_EXIT_1, _SIGSEGV])

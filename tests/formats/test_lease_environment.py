@@ -14,14 +14,14 @@ CPU = {
     "TF_CPU_ALLOCATOR_USE_BFC": "1",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB": "64",
     "CUDA_VISIBLE_DEVICES": "-1",
-    "TF_BFC_MEMORY_DUMP": "/run/a1/dump",
+    "TF_BFC_MEMORY_DUMP": "/run/a1/dump-0",
     "PYTHONPATH": SITE,
 }
 GPU = {
     "CUDA_VISIBLE_DEVICES": "GPU-aa",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-    "TF_BFC_MEMORY_DUMP": "/run/a1/dump",
+    "TF_BFC_MEMORY_DUMP": "/run/a1/dump-0",
     "PYTHONPATH": SITE,
 }
 

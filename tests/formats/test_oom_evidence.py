@@ -43,9 +43,9 @@ def test_a_dump_after_the_last_error_is_a_failure_that_nobody_heard_of(
     usage.note(limit=64, peak=60)
     usage.note_failure(8)
     (tmp_path / "oom-1.json").write_text(record("caught", False, 10.0))
-    (tmp_path / "dump_GPU_0_bfc.9000000").write_bytes(b"")
+    (tmp_path / "dump-7_GPU_0_bfc.9000000").write_bytes(b"")
     assert not read_evidence(str(tmp_path)).unheard
-    (tmp_path / "dump_GPU_0_bfc.11000000").write_bytes(b"")
+    (tmp_path / "dump-7_GPU_0_bfc.11000000").write_bytes(b"")
     assert read_evidence(str(tmp_path)) == OomEvidence(
         2, 8, 64, 60, "caught", uncaught=False, unheard=True
     )
@@ -56,7 +56,7 @@ def test_rubbish_is_no_evidence(tmp_path: Path) -> None:
         (tmp_path / f"oom-{number}.json").write_text(text)
     (tmp_path / "oom-8.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "oom-9.json").mkdir()
-    (tmp_path / "dump_x.yz").write_bytes(b"")
+    (tmp_path / "dump-7_x.yz").write_bytes(b"")
     (tmp_path / "inside-3").write_bytes(b"\xff" * 80)
     assert read_evidence(str(tmp_path)) == NOTHING
 

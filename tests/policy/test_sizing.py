@@ -73,11 +73,12 @@ def test_a_share_is_a_share_of_the_whole_device_and_not_of_what_is_free() -> Non
     assert chosen.basis == "25% of cpu"
 
 
-@given(st.integers(SMALLEST, 80 * GiB))
-def test_grow_takes_all_there_is(free: int) -> None:
-    chosen = size(Grow(), CPU, free, 80 * GiB, Evidence())
+def test_grow_begins_with_little_or_with_what_is_known_to_be_needed() -> None:
+    chosen = size(Grow(), CPU, MOST, MOST, Evidence())
     assert chosen is not None
-    assert chosen.ceiling == free // MiB * MiB
+    assert (chosen.ceiling, chosen.most) == (40 * MiB, MOST)
+    known = Evidence(peak=GiB, runs=3)
+    assert size(Grow(), CPU, MOST, MOST, known) == size(Auto(), CPU, MOST, MOST, known)
 
 
 def test_auto_takes_a_stated_share_for_a_program_that_was_never_measured() -> None:

@@ -19,7 +19,7 @@ from sublet.domain.job import (
     Waiting,
 )
 from sublet.domain.lease import Lease
-from sublet.domain.memory import Auto, Exactly, Grow, MemoryAsk, Share
+from sublet.domain.memory import Auto, Between, Exactly, Grow, MemoryAsk, Share
 from sublet.units import GiB, MiB
 
 CLIENT = Process(100, 1000)
@@ -96,6 +96,9 @@ processes = st.builds(Process, st.integers(1, 2**22), st.integers(0, 2**62))
 asks: st.SearchStrategy[MemoryAsk] = st.one_of(
     st.builds(Exactly, st.integers(1, 40 * GiB)),
     st.builds(Share, st.floats(0.0001, 1.0)),
+    st.tuples(st.integers(1, 40 * GiB), st.integers(1, 40 * GiB)).map(
+        lambda ends: Between(min(ends), max(ends))
+    ),
     st.builds(Grow),
     st.builds(Auto),
 )

@@ -24,7 +24,7 @@ from sublet.formats.lease_environment import leased_environment
 TESTS = Path(__file__).parents[1]
 SAVED_MODELS = TESTS / "data" / "savedmodels"
 
-_PLAIN = {
+PLAIN = {
     name: value
     for name, value in os.environ.items()
     if not name.startswith(("TF_", "CUDA_", "SUBLET_", "PYTHON"))
@@ -49,7 +49,7 @@ class Leased:
     """The test's side. `close` ends the child."""
 
     def __init__(self, directory: Path, mib: int) -> None:
-        environ, _ = leased_environment(cpu_lease(directory, mib, of=4096), _PLAIN)
+        environ, _ = leased_environment(cpu_lease(directory, mib, of=4096), PLAIN)
         path = [environ["PYTHONPATH"], str(TESTS), *filter(None, sys.path)]
         self._connection, theirs = Pipe()
         self.process = subprocess.Popen(

@@ -10,7 +10,6 @@ that was asked. Everything a later broker needs is in the ledger and in the atte
 """
 
 import contextlib
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,7 +138,7 @@ class ElasticLeases:
         one = self._attempts.get(effect.attempt_id)
         if one is None:
             return
-        one.pid, one.steps, one.raised_at = 0, one.steps + 1, time.time()
+        one.pid, one.steps, one.raised_at = 0, one.steps + 1, self._clock.wall()
         for fifo in self._fifos(one, effect.pid)[:1]:
             one.used.add(fifo)
             attempt_files.send_limit(fifo, effect.limit)
@@ -211,7 +210,7 @@ class ElasticLeases:
     def _hear(self, one: _Attempt, name: str) -> None:
         if (pid := attempt_files.dumped_by(name)) is not None:
             left = attempt_files.dump_time(name)
-            if left is not None and one.raised_at < left and time.time() - left < _GIVES_UP:
+            if left is not None and one.raised_at < left and self._clock.wall() - left < _GIVES_UP:
                 self._lacks(one, pid)
         elif name.startswith(attempt_files.LIMIT) and one.before:
             self._confirmed(one, name.removeprefix(attempt_files.LIMIT))

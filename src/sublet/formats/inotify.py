@@ -6,6 +6,7 @@ Standard library only: a program's own process watches its directory, and the br
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import struct
 from typing import NamedTuple
@@ -31,12 +32,26 @@ class DirectoryWatch:
     Raises OSError if the user has no more watchers: the system gives each user 128.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lowest: int = 0) -> None:
+        """`lowest` is the least number that its descriptor may have."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._fd = self._call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
+        if lowest:
+            low = self._fd
+            self._fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
+            os.close(low)
 
     def fileno(self) -> int:
         return self._fd
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the descriptor is still this watch: a program may have closed all that it does
+        not know, and opened others."""
+        try:
+            return os.readlink(f"/proc/self/fd/{self._fd}") == "anon_inode:inotify"
+        except OSError:
+            return False
 
     def watch(self, directory: str) -> int:
         """Begin to watch a directory; returns the number that its changes carry."""

@@ -17,7 +17,7 @@ from ..formats import attempt_files, inotify
 from ..formats.lease import LeaseTerms
 from ..formats.lease_environment import DUMP, is_ours
 from . import allocator
-from .pool_limit import PoolLimit
+from .pool_limit import HIGH, PoolLimit
 
 _TAKES = 0.25
 """Seconds in which an allocation that has waited takes what it was given."""
@@ -55,18 +55,20 @@ class Ceiling:
         if self.elastic:
             self._arm()
             with contextlib.suppress(OSError):
-                self._watch = inotify.DirectoryWatch()
+                self._watch = inotify.DirectoryWatch(lowest=HIGH)
                 self._watch.watch(lease.dir)
 
     def wait(self, seconds: float) -> None:
         """Wait so long, or until something has happened to the ceiling."""
-        if self._watch is None:
+        if self._watch is None or not self._watch.is_open:
+            self._watch = None
             threading.Event().wait(min(seconds, _UNWATCHED) if self.elastic else seconds)
             return
         poll = select.poll()
         poll.register(self._watch.fileno(), select.POLLIN)
         poll.poll(seconds * 1000)
-        self._watch.changes()
+        if self._watch.is_open:
+            self._watch.changes()
 
     def follow(self) -> bool:
         """Set a new ceiling, if there is one; whether the limit may have changed."""

@@ -34,7 +34,7 @@ from .allocator import c_library
 
 SHOTS = 3
 """So many raises can come while Python's lock is held."""
-_HIGH = 700
+HIGH = 700
 """Our descriptors are above those that programs get, which may expect the lowest free one."""
 _WORDS = 320
 _FIRST = 16
@@ -70,7 +70,7 @@ class _Shot:
         # Both ends, so that it neither waits for a writer nor ever comes to an end.
         low = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+            self._fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH)
         finally:
             os.close(low)
         self._file = _identity(self._fd)

@@ -1,0 +1,538 @@
+"""Leases that grow and shrink: a real broker and ledger, workers of files, a clock by hand."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from sublet.broker.broker import Broker
+from sublet.broker.ledger import Ledger
+from sublet.domain.job import Job, JobSpec, Running, Waiting
+from sublet.domain.lease import Lease
+from sublet.domain.memory import Between, Exactly, MemoryAsk
+from sublet.formats import attempt_files
+from sublet.formats.lease import LeaseTerms
+from sublet.home import Home
+from sublet.inside import ceiling as inside_ceiling
+from sublet.inside.measure import UsageWriter
+from sublet.reactor import Reactor
+from sublet.units import GiB, MiB
+from sublet.wire import messages
+from support.fakes import FakeClock, FakeProbe, PuppetBackend
+from support.jobs import device, job
+
+CAPACITY = 4 * GiB
+PID = 4242
+RANGE = Between(256 * MiB, 3 * GiB)
+
+
+class Worker:
+    """The side of a program: a pool with a limit, which others raise through FIFOs."""
+
+    def __init__(self, directory: Path, lease: Lease, clock: FakeClock) -> None:
+        self.directory = str(directory)
+        self.clock = clock
+        self.limit = lease.ceiling
+        self.most = lease.most
+        self.pool = 0
+        self.waits = 0
+        """What an allocation that does not fit needs."""
+        self.raises = 0
+        self._dumps = 0
+        self._made = 0
+        self._fifos: dict[str, int] = {}
+        directory.mkdir(exist_ok=True)
+        if lease.elastic:
+            self.arm()
+
+    def arm(self) -> None:
+        while len(self._fifos) < 3:
+            path = attempt_files.raise_fifo(self.directory, PID, self._made)
+            os.mkfifo(path)
+            self._fifos[path] = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            self._made += 1
+
+    def allocate(self, amount: int) -> None:
+        """What fits is taken; else the allocator leaves a file, and waits."""
+        self.waits = amount
+        self.try_again()
+
+    def try_again(self) -> None:
+        if self.waits and self.pool + self.waits <= self.limit:
+            self.pool += self.waits
+            self.waits = 0
+        elif self.waits:
+            self._dumps += 1
+            stamp = int(self.clock.wall() * 1e6) + self._dumps
+            prefix = attempt_files.dump_prefix(self.directory, PID)
+            Path(f"{prefix}_bfc.{stamp}").touch()
+
+    def hear(self) -> bool:
+        """Take what has come through the FIFOs, without any Python code of the program."""
+        before = self.raises
+        for path, descriptor in list(self._fifos.items()):
+            try:
+                self.limit = int.from_bytes(os.read(descriptor, 8), "little")
+            except BlockingIOError:
+                continue
+            self.raises += 1
+            os.close(self._fifos.pop(path))
+            os.unlink(path)
+        if self.raises > before:
+            self.try_again()
+        return self.raises > before
+
+    def confirm(self, limit: int) -> None:
+        """Set a limit, as far as the pool allows it, and note it."""
+        self.limit = max(limit, -(-self.pool // MiB) * MiB)
+        noted = attempt_files.Limit(self.limit, self.raises)
+        attempt_files.write_limit(self.directory, PID, noted)
+        self.arm()
+
+    def give_up(self) -> None:
+        """The allocation has waited for too long."""
+        self.waits = 0
+
+    def close(self) -> None:
+        for descriptor in self._fifos.values():
+            os.close(descriptor)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Harness:
+    """A broker on a device of 4 GiB whose attempts are moved by the test."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home(root)
+        self.home.make()
+        self.clock = FakeClock()
+        self.backend = PuppetBackend()
+        self.workers: dict[int, Worker] = {}
+        self.submitted = 0
+        self.open()
+
+    def open(self) -> None:
+        self.reactor = Reactor()
+        self.broker = Broker(
+            self.reactor,
+            self.home,
+            Ledger.open(self.home.ledger),
+            FakeProbe(device(capacity=CAPACITY)),
+            self.clock,
+            self.backend,
+        )
+        self.turn()
+
+    def kill(self) -> None:
+        """End the broker between two turns, and start the next one."""
+        self.broker.work.ledger.close()
+        self.reactor.close()
+        self.open()
+
+    def turn(self) -> None:
+        """Have the broker hear what has happened, and act."""
+        self.broker.reactor.call_later(0.0, lambda: None)
+        self.reactor.run_once()
+        self.broker.settle()
+
+    def start(self, memory: MemoryAsk = RANGE, service: str = "guaranteed") -> int:
+        """Submit a job; if there is room, it runs."""
+        self.submitted += 1
+        spec: JobSpec = replace(job().spec, client=None, memory=memory, service=service)
+        request = messages.Submit(spec, f"{self.submitted}")
+        self.broker.requests.handle(_Nobody(), request)  # type: ignore[arg-type]
+        self.broker.settle()
+        self.begin()
+        return self.submitted
+
+    def begin(self) -> None:
+        """All who were granted a lease and have not begun begin now."""
+        for attempt_id, one in list(self.backend.live.items()):
+            if attempt_id not in self.backend.begun:
+                held = self.broker.state[one.id].lease
+                assert held is not None
+                directory = self.home.runs / attempt_id
+                self.workers[one.id] = Worker(directory, held, self.clock)
+                self.backend.begin(attempt_id)
+        self.broker.settle()
+
+    def end(self, number: int) -> None:
+        """Its program has ended."""
+        self.workers.pop(number).close()
+        self.backend.end(self.broker.state[number].attempt_id)
+        self.broker.settle()
+        self.begin()
+
+    def lease(self, number: int) -> Lease:
+        held = self.broker.state[number].lease
+        assert held is not None
+        return held
+
+    def job(self, number: int) -> Job:
+        return self.broker.state[number]
+
+    @property
+    def free(self) -> int:
+        (capacity,) = [one for one in self.broker.usage.capacities() if one.within is None]
+        return capacity.free
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+        self.broker.close()
+        self.reactor.close()
+
+
+class _Nobody:
+    """A client's connection that takes every answer."""
+
+    job: int | None = None
+
+    def reply(self, message: messages.Reply) -> None:
+        """Nobody listens."""
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    made = Harness(tmp_path)
+    yield made
+    made.close()
+
+
+def beside(lease: Lease) -> int:
+    return lease.charge - lease.ceiling
+
+
+def test_an_allocation_that_does_not_fit_raises_the_lease(harness: Harness) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(300 * MiB)
+    assert worker.waits
+    harness.turn()
+    assert worker.hear()
+    assert not worker.waits
+    lease = harness.lease(number)
+    assert lease.ceiling == worker.limit == (256 + 128) * MiB
+    assert harness.free == CAPACITY - lease.ceiling - beside(lease)
+    assert lease.size_text == "256 MiB, grew to 384 MiB"
+
+
+def test_a_larger_need_is_met_in_steps_that_double(harness: Harness) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(1000 * MiB)
+    sizes = []
+    while worker.waits:
+        harness.turn()
+        assert worker.hear()
+        worker.arm()
+        sizes.append(worker.limit // MiB)
+    assert sizes == [384, 640, 1280]
+
+
+def test_who_can_be_reached_only_once_more_gets_all_there_is(harness: Harness) -> None:
+    """Its interpreter's lock is held: it offers no more FIFOs until the allocation is done."""
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(2900 * MiB)
+    for _ in range(3):
+        harness.turn()
+        assert worker.hear()
+    assert not worker.waits
+    assert worker.limit == 3 * GiB
+
+
+def test_what_was_not_needed_goes_back_when_the_worker_confirms_and_not_before(
+    harness: Harness,
+) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(1000 * MiB)
+    while worker.waits:
+        harness.turn()
+        worker.hear()
+    granted = harness.lease(number).ceiling
+    harness.turn()
+    assert harness.lease(number).ceiling == granted > 1000 * MiB
+    worker.confirm(256 * MiB)
+    harness.turn()
+    assert harness.lease(number).ceiling == worker.limit == 1000 * MiB
+    assert attempt_files.read_ceiling(worker.directory) == 1000 * MiB
+    assert harness.lease(number).size_text == "256 MiB, grew to 1000 MiB"
+
+
+def test_a_confirmation_that_has_not_seen_the_last_raise_is_ignored(harness: Harness) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(400 * MiB)
+    harness.turn()
+    worker.hear()  # Too little: it waits on.
+    assert worker.waits
+    harness.turn()
+    stale = attempt_files.Limit(256 * MiB, worker.raises)
+    attempt_files.write_limit(worker.directory, PID, stale)
+    harness.turn()
+    worker.hear()
+    assert worker.limit <= harness.lease(number).ceiling
+
+
+def test_what_the_user_has_said_is_hard(harness: Harness) -> None:
+    number = harness.start(Exactly(512 * MiB))
+    worker = harness.workers[number]
+    worker.arm()
+    worker.allocate(600 * MiB)
+    harness.turn()
+    assert not worker.hear()
+    assert harness.lease(number).ceiling == 512 * MiB
+
+
+def test_growth_stops_at_the_end_of_the_range(harness: Harness) -> None:
+    number = harness.start(Between(256 * MiB, 300 * MiB))
+    worker = harness.workers[number]
+    worker.allocate(301 * MiB)
+    for _ in range(3):
+        harness.turn()
+        worker.hear()
+    assert worker.waits
+    assert harness.lease(number).ceiling == 300 * MiB
+
+
+def test_without_room_it_waits_and_whoever_ends_saves_it(harness: Harness) -> None:
+    other = harness.start(Exactly(3 * GiB))
+    number = harness.start(Between(512 * MiB, 2 * GiB))
+    worker = harness.workers[number]
+    worker.allocate(900 * MiB)
+    for _ in range(3):
+        harness.turn()
+        worker.hear()
+    assert worker.waits
+    harness.end(other)
+    while worker.waits:
+        harness.turn()
+        assert worker.hear()
+        worker.arm()
+    assert harness.lease(number).ceiling >= 900 * MiB
+
+
+def test_an_allocation_that_has_given_up_is_forgotten(harness: Harness) -> None:
+    other = harness.start(Exactly(3 * GiB))
+    number = harness.start(Between(512 * MiB, 2 * GiB))
+    worker = harness.workers[number]
+    worker.allocate(1500 * MiB)
+    harness.turn()
+    worker.hear()
+    harness.turn()
+    before = harness.lease(number).ceiling
+    worker.give_up()
+    harness.clock.tick += 20.0
+    harness.clock.at += 20.0
+    harness.end(other)
+    harness.turn()
+    assert harness.lease(number).ceiling == before
+    assert not harness.broker.elastic_leases.waits
+
+
+def test_opportunistic_jobs_are_stopped_for_a_guaranteed_one_that_needs_more(
+    harness: Harness,
+) -> None:
+    guest = harness.start(Exactly(3 * GiB), "opportunistic")
+    number = harness.start(Between(512 * MiB, 2 * GiB))
+    worker = harness.workers[number]
+    worker.allocate(900 * MiB)
+    harness.turn()
+    worker.hear()
+    harness.turn()
+    attempt_id = harness.job(guest).attempt_id
+    assert harness.backend.stopping == {attempt_id: "preempted"}
+
+
+def test_a_raise_that_cannot_be_written_is_not_made_and_is_tried_again(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(300 * MiB)
+
+    def full() -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.broker.work.ledger, "commit", full)
+        harness.turn()
+        assert not worker.hear()
+        assert harness.lease(number).ceiling == 256 * MiB
+    harness.broker.work.changed = True
+    harness.turn()
+    assert worker.hear()
+    assert not worker.waits
+
+
+def test_the_next_broker_answers_an_allocation_that_waits(harness: Harness) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(300 * MiB)
+    harness.kill()
+    assert worker.hear()
+    assert not worker.waits
+    assert harness.lease(number).ceiling == worker.limit
+
+
+def test_the_next_broker_names_a_raise_that_reached_nobody(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    worker.allocate(300 * MiB)
+    with monkeypatch.context() as patch:
+        # The broker is killed between the commit and what follows from it.
+        patch.setattr(Broker, "_perform", lambda *_: None)
+        harness.turn()
+    assert not worker.hear()
+    harness.kill()
+    assert attempt_files.read_ceiling(worker.directory) == harness.lease(number).ceiling
+    assert worker.hear()
+    assert not worker.waits
+
+
+def usage(worker: Worker, lease: Lease, peak: int) -> None:
+    terms = LeaseTerms(
+        1, 1, "t", "cpu", "cpu", None, lease.ceiling, CAPACITY, worker.directory, False, lease.most
+    )
+    written = UsageWriter(terms, PID)
+    written.note(runtime_started_ns=1, limit=lease.ceiling, current=peak, peak=peak)
+
+
+def pass_time(harness: Harness, seconds: int) -> None:
+    for _ in range(0, seconds, 2):
+        harness.clock.tick += 2.0
+        harness.clock.at += 2.0
+        harness.broker.elastic_leases.trim(harness.broker.state.waits)
+
+
+def test_settled_programs_give_back_what_they_do_not_need_if_somebody_waits(
+    harness: Harness,
+) -> None:
+    number = harness.start(Between(3 * GiB, CAPACITY - 512 * MiB))
+    worker = harness.workers[number]
+    usage(worker, harness.lease(number), 200 * MiB)
+    pass_time(harness, 60)
+    assert attempt_files.read_ceiling(worker.directory) in (None, 3 * GiB)
+
+    waiting = harness.start(Exactly(2 * GiB))
+    assert isinstance(harness.job(waiting).state, Waiting)
+    pass_time(harness, 4)
+    asked = attempt_files.read_ceiling(worker.directory)
+    assert asked is not None
+    assert 200 * MiB < asked < 300 * MiB
+    harness.turn()
+    assert isinstance(harness.job(waiting).state, Waiting)
+
+    worker.confirm(asked)
+    harness.turn()
+    harness.begin()
+    assert isinstance(harness.job(waiting).state, Running)
+    assert harness.lease(number).size_text.startswith("3.0 GiB, of which it kept ")
+
+
+def test_what_cannot_be_a_ceiling_is_not_taken_for_one(tmp_path: Path) -> None:
+    terms = LeaseTerms(1, 1, "t", "cpu", "cpu", None, GiB, CAPACITY, str(tmp_path), False, 2 * GiB)
+    for text in ("", "many", "-1", "0", str(2 * GiB + 1)):
+        (tmp_path / attempt_files.CEILING).write_text(text)
+        assert inside_ceiling.asked(terms) is None
+    (tmp_path / attempt_files.CEILING).write_text(str(2 * GiB))
+    assert inside_ceiling.asked(terms) == 2 * GiB
+
+
+class Growth(RuleBasedStateMachine):
+    """Programs that grow, give back, wait and end, and brokers that are killed at any moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="elastic-"))
+        self.harness = Harness(self.root)
+        self.satisfied = 0
+
+    def teardown(self) -> None:
+        self.harness.close()
+        shutil.rmtree(self.root)
+
+    def one(self, data: st.DataObject, waits: bool | None = None) -> Worker | None:
+        workers = [
+            worker
+            for worker in self.harness.workers.values()
+            if waits is None or bool(worker.waits) is waits
+        ]
+        return data.draw(st.sampled_from(workers)) if workers else None
+
+    @precondition(lambda self: len(self.harness.workers) < 6)
+    @rule(floor=st.integers(16, 1200), more=st.integers(0, 3000), guest=st.booleans())
+    def start(self, floor: int, more: int, guest: bool) -> None:
+        memory = Between(floor * MiB, (floor + more) * MiB)
+        self.harness.start(memory, "opportunistic" if guest else "guaranteed")
+
+    @rule(data=st.data(), amount=st.integers(1, 2000))
+    def allocate(self, data: st.DataObject, amount: int) -> None:
+        if worker := self.one(data, waits=False):
+            worker.allocate(amount * MiB)
+
+    @rule()
+    def turn(self) -> None:
+        self.harness.turn()
+        self.harness.begin()
+
+    @rule(data=st.data())
+    def hear(self, data: st.DataObject) -> None:
+        if worker := self.one(data):
+            worker.hear()
+
+    @rule(data=st.data())
+    def confirm(self, data: st.DataObject) -> None:
+        if worker := self.one(data, waits=False):
+            asked = attempt_files.read_ceiling(worker.directory) or worker.limit
+            worker.confirm(min(asked, worker.limit))
+
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        if numbers := sorted(self.harness.workers):
+            self.harness.end(data.draw(st.sampled_from(numbers)))
+
+    @rule()
+    def kill(self) -> None:
+        self.harness.kill()
+        self.harness.begin()
+
+    @rule(seconds=st.integers(1, 40))
+    def pass_time(self, seconds: int) -> None:
+        self.harness.clock.tick += seconds
+        self.harness.clock.at += seconds
+        if seconds > 10:
+            for worker in self.harness.workers.values():
+                worker.give_up()
+
+    @invariant()
+    def nobody_uses_more_than_was_granted(self) -> None:
+        for number, worker in self.harness.workers.items():
+            assert worker.limit <= self.harness.lease(number).ceiling
+
+    @invariant()
+    def the_device_is_never_oversubscribed(self) -> None:
+        assert self.harness.free >= 0
+
+    @invariant()
+    def nothing_is_charged_twice(self) -> None:
+        for number in self.harness.workers:
+            lease = self.harness.lease(number)
+            assert lease.ceiling <= max(lease.most, lease.floor or lease.ceiling)
+            assert beside(lease) == 128 * MiB
+
+
+Growth.TestCase.settings = settings(max_examples=30, stateful_step_count=120, deadline=None)
+TestGrowth = pytest.mark.slow(Growth.TestCase)
