@@ -139,8 +139,8 @@ def test_down_with_stop_ends_those_who_wait_too(new_sandbox: NewSandbox) -> None
     wait_for(lambda: not sandbox.processes(), "all has ended")
 
 
-def test_memory_is_asked_in_four_ways(sandbox: Sandbox) -> None:
-    """A size, a share, all that is free, and what was learned."""
+def test_memory_is_asked_in_five_ways(sandbox: Sandbox) -> None:
+    """A size, a share, a range, as little as it needs, and what was learned."""
     sandbox.write("use.py", "import tensorflow as tf; x = tf.zeros([1024, 1024, 16])")
     total = 4 << 30
 
@@ -151,7 +151,8 @@ def test_memory_is_asked_in_four_ways(sandbox: Sandbox) -> None:
 
     assert run("--memory", "256MiB")["lease"] == 256 << 20
     assert run("--memory", "25%")["lease"] == total // 4
-    assert run("--memory", "grow")["lease"] > total // 2
+    assert run("--memory", "100MiB..1GiB")["lease"] == 100 << 20
+    assert run("--memory", "grow")["lease"] < total // 8
     learned = run()
     # Where it had all the room, the tensor got a piece twice as large.
     assert 64 << 20 <= learned["peak"] <= learned["lease"] <= 192 << 20

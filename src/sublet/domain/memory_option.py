@@ -27,8 +27,8 @@ def read_memory(text: str) -> dict[str, str | int | float]:
     from sublet.units import parse_bytes  # Not free, and `auto` needs none of it.
 
     try:
-        least, range_, most = word.partition("..")
-        if not range_:
+        least, dots, most = text.strip().partition("..")
+        if not dots:
             return {"type": "exactly", "bytes": parse_bytes(text)}
         floor, ceiling = parse_bytes(least), parse_bytes(most)
     except BadRequest as error:

@@ -1,0 +1,147 @@
+"""Leases that grow while their programs run, as a user would see it."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from support.sandbox import Sandbox, wait_for
+
+NewSandbox = Callable[..., Sandbox]
+
+TAKE = """
+import os, sys, time
+import tensorflow as tf
+
+kept = []
+for word in sys.argv[1:]:
+    if word.isdigit():
+        kept.append(tf.ones([int(word) << 18]))
+    else:
+        while not os.path.exists(word): time.sleep(0.02)
+print(sum(len(one) for one in kept) >> 18)
+"""
+
+
+def run(sandbox: Sandbox, *words: str) -> dict[str, Any]:
+    sandbox.write("take.py", TAKE)
+    sandbox.sublet("run", "-q", "--report", "report.json", *words, check=True)
+    return json.loads((sandbox.work / "report.json").read_text())  # type: ignore[no-any-return]
+
+
+def row(sandbox: Sandbox, number: int) -> dict[str, Any] | None:
+    found = [one for one in sandbox.status()["leases"] if one["job"] == number]
+    return found[0] if found else None
+
+
+def test_a_program_that_needs_more_than_was_learned_grows_and_says_so(sandbox: Sandbox) -> None:
+    """As a training with more data, or an edited script: the device has room, so it lives."""
+    sandbox.write("take.py", TAKE)
+    run(sandbox, "take.py", "20")
+    learned = run(sandbox, "take.py", "20")
+    assert learned["lease"] < 200 << 20
+    # Other arguments are another program to what was learned; an edited one is not.
+    sandbox.write("take.py", TAKE.replace("int(word) << 18", "int(word) << 23"))
+    answer = sandbox.sublet("run", "--memory", "64MiB..3GiB", "take.py", "20", check=True)
+    assert answer.stdout == "640\n"
+    assert "sublet: lease 64.0 MiB, grew to " in answer.stderr
+
+
+def test_a_first_run_may_need_more_than_the_default(sandbox: Sandbox) -> None:
+    sandbox.write("large.py", TAKE)
+    answer = sandbox.sublet("run", "large.py", "1500", "200", check=True)
+    assert answer.stdout == "1700\n"
+    assert "lease 1.0 GiB, grew to " in answer.stderr
+
+
+def test_grow_begins_small_and_has_what_it_needs(sandbox: Sandbox) -> None:
+    sandbox.write("small.py", TAKE)
+    report = run(sandbox, "--memory", "grow", "small.py", "100", "300")
+    assert 400 << 20 <= report["peak"] <= report["lease"] < 1 << 30
+
+
+def test_a_size_that_the_user_has_said_stays_hard(sandbox: Sandbox) -> None:
+    sandbox.write("take.py", TAKE)
+    answer = sandbox.sublet("run", "--memory", "128MiB", "take.py", "200")
+    assert answer.returncode == 1
+    assert "lease  128 MiB on cpu (as asked)" in answer.stderr
+
+
+def test_the_wait_for_room_is_said_and_whoever_ends_in_time_saves_the_program(
+    new_sandbox: NewSandbox,
+) -> None:
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
+    sandbox.write("take.py", TAKE)
+    other = sandbox.start("run", "-q", "--memory", "1400MiB", "take.py", "10", "go")
+    wait_for(lambda: sandbox.status()["leases"], "the other runs")
+    client = sandbox.start("run", "--memory", "64MiB..1GiB", "take.py", "10", "begin", "500")
+    wait_for(lambda: (found := row(sandbox, 2)) and found["peak"], "it has begun")
+    sandbox.write("begin", "")
+    assert client.stderr is not None
+    said = client.stderr.readline()
+    while "needs more than its lease" not in said:
+        assert said, "it has not waited"
+        said = client.stderr.readline()
+    assert "held by #1 take.py" in said
+    sandbox.write("go", "")
+    out, _ = client.communicate()
+    assert (client.returncode, out) == (0, "510\n")
+    other.communicate()
+
+
+def test_without_room_it_runs_out_of_memory_as_ever(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="2GiB")
+    sandbox.write("take.py", TAKE)
+    other = sandbox.start("run", "-q", "--memory", "1400MiB", "take.py", "10", "go")
+    wait_for(lambda: sandbox.status()["leases"], "the other runs")
+    answer = sandbox.sublet("run", "--memory", "64MiB..1GiB", "take.py", "10", "900")
+    assert answer.returncode == 1
+    assert "the program ran out of the memory of its lease" in answer.stderr
+    assert "others #1 take.py" in answer.stderr
+    sandbox.write("go", "")
+    other.communicate()
+    assert other.returncode == 0
+
+
+def test_two_that_grow_at_once_into_the_last_room_share_it_and_hurt_nobody(
+    new_sandbox: NewSandbox,
+) -> None:
+    """One of them may have to wait until the other has ended."""
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="3GiB")
+    sandbox.write("take.py", TAKE)
+    sandbox.write("go", "")
+    clients = [
+        sandbox.start("run", "-q", "--memory", "64MiB..2GiB", "take.py", *["60"] * 16)
+        for _ in range(2)
+    ]
+    for client in clients:
+        out, _ = client.communicate()
+        assert (client.returncode, out) == (0, "960\n")
+
+
+def test_an_allocation_waits_through_the_death_of_its_broker(new_sandbox: NewSandbox) -> None:
+    sandbox = new_sandbox()
+    sandbox.write("take.py", TAKE)
+    client = sandbox.start("run", "-q", "--memory", "64MiB..2GiB", "take.py", "10", "go", "800")
+    wait_for(lambda: (found := row(sandbox, 1)) and found["peak"], "it has begun")
+    broker = sandbox.status()["pid"]
+    os.kill(broker, signal.SIGSTOP)
+    sandbox.write("go", "")
+    (runs,) = sandbox.home.glob("runs/1.1")
+    wait_for(lambda: list(runs.glob("dump-*")), "an allocation waits")
+    os.kill(broker, signal.SIGKILL)
+    out, _ = client.communicate()
+    assert (client.returncode, out) == (0, "810\n")
+
+
+def test_a_range_upside_down_is_answered(sandbox: Sandbox) -> None:
+    answer = sandbox.sublet("run", "--memory", "2GiB..1GiB", "nothing.py")
+    assert answer.returncode == 2
+    assert "upside down" in answer.stderr
+    assert "Write --memory 1GiB..2GiB." in answer.stderr
+    sandbox.write("nothing.py", "")
+    answer = sandbox.sublet("run", "--memory", "5GiB..6GiB", "nothing.py")
+    assert "will never fit on cpu" in answer.stderr
+    answer = sandbox.sublet("run", "--memory", "1GiB..", "nothing.py")
+    assert "a range such as 2GiB..6GiB" in answer.stderr
