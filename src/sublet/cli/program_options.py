@@ -17,7 +17,8 @@ memory = click.option(
     "--memory",
     default="auto",
     metavar="SIZE",
-    help="2GiB, 40% (of the device), grow (all that is free), or auto: learned from earlier runs.",
+    help="2GiB, 40% (of the device), 2GiB..6GiB, grow (begins small), or auto (as learned from "
+    "earlier runs). The last three get more if they need more and there is room.",
     show_default=True,
 )
 device = click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
