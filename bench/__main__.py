@@ -17,6 +17,7 @@ NAMES = (
     "plan",
     "queue",
     "sizing",
+    "elastic",
     "classes",
     "pool",
     "threads",

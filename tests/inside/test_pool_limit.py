@@ -13,7 +13,7 @@ import pytest
 from sublet.formats import attempt_files
 from sublet.formats.lease import MIB, LeaseTerms
 from sublet.formats.lease_environment import leased_environment
-from sublet.inside import pool_limit
+from sublet.inside import allocator, pool_limit
 from support.leased import PLAIN, cpu_lease
 from support.sandbox import wait_for
 
@@ -143,18 +143,20 @@ def test_a_pool_that_is_not_as_expected_has_no_limit_that_moves(
 ) -> None:
     """As in a version of TensorFlow whose allocator looks different."""
     lease = elastic(tmp_path)
-    words = (ctypes.c_uint64 * 320)()
-    address = ctypes.addressof(words)
+    made = (ctypes.c_uint64 * 320)()
+    address = ctypes.addressof(made)
+    words = memoryview(made).cast("B").cast("Q")
     monkeypatch.setattr(pool_limit, "_cpu_allocator", lambda: address)
-    monkeypatch.setattr(pool_limit.allocator, "usage", lambda lease: (4096, 8192))
+    monkeypatch.setattr(allocator, "usage", lambda lease: (4096, 8192))
 
     def find() -> bool:
         return pool_limit.PoolLimit.find(lease, lease.ceiling) is not None
 
     assert not find()
     words[4] = lease.ceiling
-    words[100:105] = [4096, 8192, 4096, lease.ceiling, 1]
-    words[110:112] = [64 * MIB, 1]
+    for at, word in enumerate([4096, 8192, 4096, lease.ceiling, 1], 100):
+        words[at] = word
+    words[110], words[111] = 64 * MIB, 1
     assert find()
     for at, wrong in ((4, 0), (5, lease.ceiling), (100, 1), (103, 0), (104, 0), (110, 100 * MIB)):
         before = words[at]

@@ -27,7 +27,9 @@ class Report(Struct, frozen=True):
     code: int
     cause: Cause
     lease: int | None
-    """The ceiling of its lease."""
+    """The ceiling of its lease, at the end."""
+    floor: int | None
+    """The ceiling with which it began: an elastic lease may have grown."""
     charge: int | None
     device: str | None
     peak: int | None
@@ -54,6 +56,7 @@ class Report(Struct, frozen=True):
             code=outcome.code,
             cause=outcome.cause,
             lease=lease.ceiling if lease else None,
+            floor=(lease.floor or lease.ceiling) if lease else None,
             charge=lease.charge if lease else None,
             device=lease.device if lease else None,
             peak=outcome.peak,
