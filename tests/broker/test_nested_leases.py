@@ -196,13 +196,13 @@ class Nesting(RuleBasedStateMachine):
         taken = {number: self.used.get(number, 0) for number in self.holding}
         return tuple(rooms_of(list(self.holding.values()), self.used, taken).values())
 
-    @rule(size=st.integers(16, 3000), data=st.data(), grow=st.booleans())
-    def ask(self, size: int, data: st.DataObject, grow: bool) -> None:
+    @rule(size=st.integers(16, 3000), data=st.data())
+    def ask(self, size: int, data: st.DataObject) -> None:
         within = data.draw(st.sampled_from([None, *self.holding]))
         where = "cpu" if within is None else f"the lease of #{within}"
         one = job(self.next)
         self.waiting[self.next] = replace(one, spec=replace(one.spec, within=within))
-        self.queue.put(candidate(self.next, offer(size, where, grow=grow, beside=128)))
+        self.queue.put(candidate(self.next, offer(size, where, beside=128)))
         self.next += 1
 
     @precondition(lambda self: self.holding)

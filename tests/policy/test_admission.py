@@ -81,12 +81,6 @@ def test_each_device_is_judged_by_its_own_offer() -> None:
     assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 20 * MiB, 25 * MiB)
 
 
-def test_who_takes_all_there_is_goes_where_it_gets_most() -> None:
-    one = candidate(1, offer(16, "gpu0", "gpu1", grow=True, beside=10))
-    (grant,) = plan((capacity("gpu0", 50), capacity("gpu1", 80)), WaitQueue([one]), 0.0).grants
-    assert (grant.device, grant.size.ceiling, grant.charge) == ("gpu1", 70 * MiB, 80 * MiB)
-
-
 def test_a_device_that_is_gone_and_one_without_room_give_nothing() -> None:
     queue = WaitQueue([candidate(1, offer(10, "gpu9")), candidate(2, offer(10)), candidate(3)])
     assert plan((capacity(strangers=120),), queue, 0.0) == Plan((), (), {}, (), {})

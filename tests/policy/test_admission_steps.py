@@ -29,7 +29,6 @@ class Queue(RuleBasedStateMachine):
         priority=st.sampled_from(["high", "normal", "normal", "low"]),
         service=st.sampled_from(["guaranteed", "guaranteed", "opportunistic"]),
         expected=st.none() | st.integers(1, 60),
-        grow=st.sampled_from([False, False, False, True]),
         spread=st.booleans(),
     )
     def submit(
@@ -40,14 +39,13 @@ class Queue(RuleBasedStateMachine):
         priority: Priority,
         service: Service,
         expected: int | None,
-        grow: bool,
         spread: bool,
     ) -> None:
         if alike:
-            offers = [offer(min(sizes[0], 48), *where, grow=grow)]
+            offers = [offer(min(sizes[0], 48), *where)]
         else:
             offers = [
-                offer(min(size, CAPACITIES[name]), name, grow=grow)
+                offer(min(size, CAPACITIES[name]), name)
                 for size, name in zip(sizes, where, strict=False)
             ]
         self.world.submit(

@@ -33,20 +33,7 @@ def test_a_share_is_of_each_device() -> None:
     assert sizes == {("gpu0",): 512 * MiB, ("gpu1",): GiB}
 
 
-def test_on_a_gpu_who_is_to_grow_gets_all_there_is_and_says_the_least_it_can_do_with() -> None:
-    """There a lease cannot be raised later."""
-    (one,) = offers(Grow(), "gpu", ROOMS, OVERHEAD, {})
-    assert one.grow
-    assert not one.most
-    assert (one.ceiling, one.charge) == (SMALLEST, SMALLEST + 256 * MiB)
-    (one,) = offers(Grow(), "gpu", ROOMS, OVERHEAD, {}, least=GiB)
-    assert one.ceiling == GiB
-    (one,) = offers(Between(512 * MiB, GiB), "gpu", ROOMS, OVERHEAD, {})
-    assert one.grow
-    assert (one.ceiling, one.most) == (512 * MiB, GiB)
-
-
-def test_on_a_cpu_a_lease_may_be_raised_unless_the_user_has_said_how_large_it_is() -> None:
+def test_a_lease_may_be_raised_unless_the_user_has_said_how_large_it_is() -> None:
     ever = 2 * GiB - 200 * MiB - 128 * MiB
     for ask, floor, most in (
         (Grow(), 40 * MiB, ever),
@@ -57,7 +44,9 @@ def test_on_a_cpu_a_lease_may_be_raised_unless_the_user_has_said_how_large_it_is
         (Share(0.5), GiB, 0),
     ):
         (one,) = offers(ask, "cpu", ROOMS, OVERHEAD, {})
-        assert (one.ceiling, one.most, one.grow) == (floor, most, False)
+        assert (one.ceiling, one.most) == (floor, most)
+    (one,) = offers(Grow(), "cpu", ROOMS, OVERHEAD, {}, least=GiB)
+    assert (one.ceiling, one.most) == (GiB, ever)
 
 
 @given(asks, st.sampled_from([None, "gpu", "cpu", "gpu1"]), st.sampled_from([0, 64 * MiB, 3 * GiB]))

@@ -13,9 +13,9 @@ from support.jobs import device
 RULES = Rules(patience=10.0, limit=30.0, stretch=0.25)
 
 
-def offer(size: int, *names: str, grow: bool = False, beside: int = 0) -> Offer:
+def offer(size: int, *names: str, beside: int = 0) -> Offer:
     """So many MiB on these devices."""
-    return Offer(names or ("gpu0",), size * MiB, (size + beside) * MiB, "as asked", grow)
+    return Offer(names or ("gpu0",), size * MiB, (size + beside) * MiB, "as asked")
 
 
 def candidate(

@@ -95,7 +95,7 @@ def usage(lease: LeaseTerms) -> tuple[int, int] | None:
     try:
         from tensorflow.python import pywrap_tfe
 
-        handle, devices = _handle_and_devices(lease)
+        handle, devices = handle_and_devices(lease)
         found = [pywrap_tfe.TFE_GetMemoryInfo(handle, name) for name in devices]
         return sum(int(one["current"]) for one in found), sum(int(one["peak"]) for one in found)
     except Exception:
@@ -107,7 +107,7 @@ def forget_peak(lease: LeaseTerms) -> None:
     with contextlib.suppress(Exception):
         from tensorflow.python import pywrap_tfe
 
-        handle, devices = _handle_and_devices(lease)
+        handle, devices = handle_and_devices(lease)
         for name in devices:
             pywrap_tfe.TFE_ResetMemoryStats(handle, name)
 
@@ -119,7 +119,7 @@ def limit(lease: LeaseTerms) -> int:
     return min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib) * MIB
 
 
-def _handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:
+def handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:
     """A C++ context, and the names of the leased devices in it. Raises if there are none."""
     from tensorflow.python.eager import context as eager
 

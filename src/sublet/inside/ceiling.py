@@ -1,8 +1,8 @@
-"""Keeps TensorFlow's CPU pool at the ceiling of the lease, which the broker moves while it runs.
+"""Keeps TensorFlow's memory pool at the ceiling of the lease, which the broker moves while it runs.
 
 The broker names a new ceiling in the attempt's directory (`attempt_files.write_ceiling`), and sends
 it through a FIFO, too, where an allocation waits for it. This process sets it, gives back what an
-allocation did not need, and notes the limit that is in force. On a GPU nothing can be moved.
+allocation did not need, and notes the limit that is in force.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ceiling:
         self._stamp = self._file()
         self._raises = 0
         self._watch: inotify.DirectoryWatch | None = None
-        self._pool = None if lease.on_gpu else PoolLimit.find(lease, self.limit)
+        self._pool = PoolLimit.find(lease, self.limit)
         self._taken = 0 if self._pool is None else self._pool.pool
         self.elastic = (
             self._pool is not None

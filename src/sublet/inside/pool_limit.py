@@ -1,4 +1,4 @@
-"""The limit of TensorFlow's CPU pool, which can be moved while the pool is in use.
+"""The limit of TensorFlow's memory pool, which can be moved while the pool is in use.
 
 TensorFlow fixes the limit when the pool is made, and has no function to change it. So the number is
 looked for in the allocator itself, and believed only if what stands around it is what TensorFlow
@@ -11,7 +11,7 @@ fails or crashes. So another process writes the new limit to a pipe, and the C l
 rest in a thread of its own (POSIX asynchronous I/O): it reads from the pipe into the limit itself,
 and then frees one small tensor, by which TensorFlow wakes the threads that wait for memory.
 
-    broker ──8 bytes──▶ FIFO ──aio_read──▶ the limit; TF_DeleteTensor ──▶ waiting threads try again
+    broker ──8 bytes──▶ FIFO ──aio_read──▶ the limit; a tensor freed ──▶ waiting threads try again
 
 Each FIFO is read once. Nothing reads from a descriptor that the program could have closed and
 opened again in the meantime.
@@ -42,6 +42,10 @@ _FIRST = 16
 _BELLS = 32
 _UINT8 = 4
 _SIGEV_THREAD = 2
+_GET_GPU_ALLOCATOR = (
+    "_ZN10tensorflow15GPUProcessState15GetGPUAllocatorERKNS_10GPUOptionsEN3tsl3gtl7IntTypeINS4_15"
+    "TfDeviceId_tag_EiEEmRKSt6vectorIS8_SaIS8_EE"
+)
 
 
 class _AioControl(ctypes.Structure):
@@ -100,25 +104,97 @@ class _Shot:
                 os.close(self._fd)
 
 
-class PoolLimit:
-    """The limit of this process's CPU pool. All but `arm` and what it brings runs under a lock of
-    the caller's."""
+class Bells:
+    """Small tensors, each to be freed once: that wakes those who wait for memory of the device."""
 
-    def __init__(self, address: int, limit_at: int, statistics_at: int) -> None:
+    def __init__(self) -> None:
+        self._made: list[int] = []
+        delete = self._delete()
+        self.free = ctypes.cast(delete, ctypes.c_void_p).value or 0
+        """The address of the function that frees one; others call it in threads of their own."""
+
+    def keep(self, least: int) -> None:
+        """Make some, unless there are enough. There must be room for them."""
+        if len(self._made) < least:
+            made = (self._make() for _ in range(_BELLS))
+            self._made += [bell for bell in made if bell]
+
+    def take(self) -> int | None:
+        """One of them, to be freed by somebody else."""
+        return self._made.pop() if self._made else None
+
+    def ring(self) -> None:
+        """Free one of them."""
+        if (bell := self.take()) is not None:
+            self._delete()(bell)
+
+    def _make(self) -> int | None:
+        made: int | None = c_library().TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(1), 1, 1)
+        return made
+
+    def _delete(self) -> Any:
+        return c_library().TF_DeleteTensor
+
+
+class GpuBells(Bells):
+    """The same on the first GPU: tensors of eager execution."""
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__()
+        pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer_of.restype, pointer_of.argtypes = (
+            ctypes.c_void_p,
+            [ctypes.py_object, ctypes.c_char_p],
+        )
+        self._context = pointer_of(handle, None)
+
+    def _make(self) -> int | None:
+        library = c_library()
+        for name in ("TF_NewStatus", "TFE_NewTensorHandle", "TFE_TensorHandleCopyToDevice"):
+            getattr(library, name).restype = ctypes.c_void_p
+        library.TFE_NewTensorHandle.argtypes = [ctypes.c_void_p] * 2
+        copy = library.TFE_TensorHandleCopyToDevice
+        copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        library.TF_DeleteStatus.argtypes = [ctypes.c_void_p]
+        status = library.TF_NewStatus()
+        tensor = super()._make()
+        here = library.TFE_NewTensorHandle(tensor, status) if tensor else None
+        there: int | None = copy(here, self._context, b"GPU:0", status) if here else None
+        if here:
+            self._delete()(here)
+        if tensor:
+            library.TF_DeleteTensor(tensor)
+        library.TF_DeleteStatus(status)
+        return there
+
+    def _delete(self) -> Any:
+        delete = c_library().TFE_DeleteTensorHandle
+        delete.argtypes = [ctypes.c_void_p]
+        return delete
+
+
+class PoolLimit:
+    """The limit of this process's pool on the leased device. For one thread; what comes through the
+    FIFOs comes from others."""
+
+    def __init__(self, bells: Bells, address: int, limit_at: int, statistics_at: int) -> None:
         self._limit = ctypes.c_uint64.from_address(address + 8 * limit_at)
         self._in_use = ctypes.c_int64.from_address(address + 8 * statistics_at)
         self._shown = ctypes.c_int64.from_address(address + 8 * (statistics_at + 3))
         self._pool = ctypes.c_int64.from_address(address + 8 * (statistics_at + 10))
+        self._bells = bells
         self._shots: list[_Shot] = []
         self._count = 0
-        self._bells: list[int] = []
 
     @classmethod
     def find(cls, lease: LeaseTerms, limit: int) -> PoolLimit | None:
-        """The limit of the CPU pool that was started with so many bytes; None if it is not where it
-        is expected. Call it while no other thread allocates."""
+        """The limit of the pool that was started with so many bytes; None if it is not where it is
+        expected. Call it while no other thread allocates."""
         try:
-            address = _cpu_allocator()
+            handle, devices = allocator.handle_and_devices(lease)
+            if len(devices) != 1:
+                return None  # Each has a pool of its own.
+            address = _gpu_allocator() if lease.on_gpu else _cpu_allocator()
             known = allocator.usage(lease)
             words = _read(address)
         except (AttributeError, ImportError, OSError, ValueError, struct.error):
@@ -131,7 +207,8 @@ class PoolLimit:
         ]
         if len(limits) != 1 or len(statistics) != 1:
             return None
-        return cls(address, limits[0], statistics[0])
+        bells = GpuBells(handle) if lease.on_gpu else Bells()
+        return cls(bells, address, limits[0], statistics[0])
 
     @property
     def limit(self) -> int:
@@ -144,13 +221,11 @@ class PoolLimit:
 
     def arm(self, directory: str) -> None:
         """Offer FIFOs in this directory through which others can raise the limit."""
-        if len(self._bells) < SHOTS and self.limit - self._in_use.value > MIB:
-            self._bells += _bells(_BELLS)
-        while len(self._shots) < SHOTS and self._bells:
-            ring = ctypes.cast(c_library().TF_DeleteTensor, ctypes.c_void_p).value
+        if self.limit - self._in_use.value > MIB:
+            self._bells.keep(SHOTS)
+        while len(self._shots) < SHOTS and (bell := self._bells.take()):
             address = ctypes.addressof(self._limit)
-            bell = self._bells.pop()
-            self._shots.append(_Shot(directory, self._count, address, bell, ring or 0))
+            self._shots.append(_Shot(directory, self._count, address, bell, self._bells.free))
             self._count += 1
 
     def take_raises(self) -> int:
@@ -165,8 +240,7 @@ class PoolLimit:
 
     def ring(self) -> None:
         """Have the threads that wait for memory try again."""
-        if self._bells:
-            c_library().TF_DeleteTensor(self._bells.pop())
+        self._bells.ring()
 
     def move(self, limit: int) -> int:
         """Set the limit, but not below what the pool has taken; returns what it is now."""
@@ -201,6 +275,24 @@ def _cpu_allocator() -> int:
     return address
 
 
+def _gpu_allocator() -> int:
+    """The same of the first GPU: TensorFlow gives what it has made with the device."""
+    library = c_library()
+    singleton = library._ZN10tensorflow15GPUProcessState9singletonEPS0_
+    singleton.restype, singleton.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    allocator_of = getattr(library, _GET_GPU_ALLOCATOR)
+    allocator_of.restype = ctypes.c_void_p
+    allocator_of.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p]
+    options = ctypes.c_char.in_dll(library, "_ZN10tensorflow29_GPUOptions_default_instance_E")
+    no_peers = (ctypes.c_size_t * 3)()
+    address: int | None = allocator_of(
+        singleton(None), ctypes.addressof(options), 0, 0, ctypes.addressof(no_peers)
+    )
+    if not address:
+        raise ValueError("there is no GPU allocator")
+    return address
+
+
 def _read(address: int) -> tuple[int, ...]:
     """The words at an address, through the kernel: what is not mapped is an error and no crash."""
     with open("/proc/self/mem", "rb", buffering=0) as memory:
@@ -221,10 +313,3 @@ def _are_statistics(words: tuple[int, ...], at: int, limit: int, known: tuple[in
         and current <= pool <= limit
         and pool % 256 == 0
     )
-
-
-def _bells(count: int) -> list[int]:
-    """Small tensors, each to be freed once: that wakes those who wait for memory."""
-    library: Any = c_library()
-    made = [library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(1), 1, 1) for _ in range(count)]
-    return [tensor for tensor in made if tensor]

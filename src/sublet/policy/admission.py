@@ -35,7 +35,6 @@ from sublet.policy.capacity import Capacity, Holding, Service
 from sublet.policy.groups import place
 from sublet.policy.sizing import Size
 from sublet.policy.wait_queue import Candidate, Lane, Offer, Reach, WaitQueue
-from sublet.units import MiB
 
 # The words of a plan are used together; callers find them in one place.
 __all__ = [
@@ -269,8 +268,7 @@ class _PlanBuilder:
                 left = self.free.get(name, -1) - offer.charge
                 if left < 0 or not self._open(one, offer, name):
                     continue
-                # The tightest fit; for who takes all there is, the most.
-                rank = (0, -left - offer.ceiling if offer.grow else left)
+                rank = (0, left)  # The tightest fit.
                 if one.spread:
                     rank = (self.company[name], -left)
                 if best is None or (rank, name) < best[:2]:
@@ -298,8 +296,7 @@ class _PlanBuilder:
         reserved = self.reserved.get(name)
         if reserved is None:
             return True
-        charge = self.free[name] if offer.grow else offer.charge
-        return reserved.lets(one, charge, self.now)
+        return reserved.lets(one, offer.charge, self.now)
 
     def _make_room(self, one: Candidate) -> bool:
         """Promise it the device where the fewest, then the smallest, have to end for it."""
@@ -385,23 +382,17 @@ class _PlanBuilder:
 
     def _grant(self, one: Candidate, offer: Offer, name: str, job: int | None = None) -> None:
         """Grant this offer to a candidate, or to one job of a group."""
-        ceiling, charge = offer.ceiling, offer.charge
-        if offer.grow and not one.parts:
-            overhead = charge - ceiling
-            most = min(self.free[name] - overhead, offer.most or self.free[name])
-            ceiling = max(ceiling, most // MiB * MiB)
-            charge = ceiling + overhead
         reserved = self.reserved.get(name)
         if reserved is not None and not reserved.before(one, self.now):
-            reserved.spare -= charge
-        self.free[name] -= charge
+            reserved.spare -= offer.charge
+        self.free[name] -= offer.charge
         self.company[name] += 1
         self.grants.append(
             Grant(
                 one.job if job is None else job,
                 name,
-                Size(ceiling, offer.basis, offer.roomy, 0 if offer.grow else offer.most),
-                charge,
+                Size(offer.ceiling, offer.basis, offer.roomy, offer.most),
+                offer.charge,
             )
         )
 

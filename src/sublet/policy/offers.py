@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from sublet.domain.memory import Between, Grow, MemoryAsk
+from sublet.domain.memory import MemoryAsk
 from sublet.policy.capacity import Capacity, eligible, most_ever
-from sublet.policy.sizing import SMALLEST, Evidence, Size, size
+from sublet.policy.sizing import Evidence, Size, size
 from sublet.policy.wait_queue import Offer
 from sublet.units import format_bytes
 
@@ -27,40 +27,31 @@ def offers(
     or what stands on a device changes.
     """
     names = set(eligible(device, capacities, within))
-    found: dict[tuple[Size, int, bool], list[str]] = {}
+    found: dict[tuple[Size, int], list[str]] = {}
     for capacity in capacities:
         name = capacity.device.id
         if name not in names:
             continue
         ever = most_ever(capacity, overhead[name])
         known = evidence.get(capacity.device.kind, _NOTHING_KNOWN)
-        # A GPU's lease cannot be raised, so whoever is to grow there gets what is free at once.
-        fills = capacity.device.kind == "gpu" and isinstance(ask, Grow | Between)
-        if fills and isinstance(ask, Grow):
-            chosen = Size(max(SMALLEST, least), "all that was free")
-            if chosen.ceiling > ever:
-                continue
-        elif (sized := size(ask, capacity.device, ever, ever, known, least)) is not None:
-            chosen = sized
-        else:
-            continue
-        found.setdefault((chosen, overhead[name], fills), []).append(name)
+        chosen = size(ask, capacity.device, ever, ever, known, least)
+        if chosen is not None:
+            found.setdefault((chosen, overhead[name]), []).append(name)
     return tuple(
         Offer(
             devices=tuple(sorted(where)),
             ceiling=chosen.ceiling,
             charge=chosen.ceiling + beside,
             basis=chosen.basis,
-            grow=fills,
             roomy=chosen.roomy,
-            most=ask.most if fills and isinstance(ask, Between) else chosen.most,
+            most=chosen.most,
         )
-        for (chosen, beside, fills), where in sorted(found.items(), key=_by_size)
+        for (chosen, beside), where in sorted(found.items(), key=_by_size)
     )
 
 
-def _by_size(item: tuple[tuple[Size, int, bool], list[str]]) -> tuple[int, int, str]:
-    (chosen, beside, _), where = item
+def _by_size(item: tuple[tuple[Size, int], list[str]]) -> tuple[int, int, str]:
+    (chosen, beside), where = item
     return chosen.ceiling, beside, min(where)
 
 

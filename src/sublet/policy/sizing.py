@@ -99,7 +99,7 @@ def size(
     ceiling = chosen.ceiling // MiB * MiB
     if not SMALLEST <= ceiling <= free:
         return None
-    most = _most(ask, ever) if device.kind == "cpu" else 0
+    most = _most(ask, ever)
     return Size(ceiling, chosen.basis, chosen.roomy, most if most > ceiling else 0)
 
 

@@ -91,8 +91,7 @@ def _start(one: Candidate, devices: dict[str, _Device], usual: float | None) -> 
     offer = best[3]
     device = devices[best[2]]
     device.advance(offer.charge)
-    charge = max(offer.charge, device.free) if offer.grow else offer.charge
-    device.take(charge, one.expected if one.expected is not None else usual)
+    device.take(offer.charge, one.expected if one.expected is not None else usual)
     return None if math.isinf(device.at) else device.at
 
 

@@ -42,8 +42,6 @@ class Offer(Struct, frozen=True):
     charge: int
     """The ceiling and the cost of one more process."""
     basis: str = ""
-    grow: bool = False
-    """Takes all that is free at the grant; the amounts above are then the least."""
     roomy: bool = False
     """Sized with so much room that the allocator wastes nothing, see `sizing.Size`."""
     most: int = 0
