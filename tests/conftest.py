@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -95,7 +96,7 @@ def new_machine(tmp_path: Path) -> Callable[..., Machine]:
     a sandbox, or for any child."""
     numbers = itertools.count()
 
-    def make(*gpus: Gpu, **facts: int) -> Machine:
+    def make(*gpus: Gpu, **facts: Any) -> Machine:
         return Machine(tmp_path / f"machine{next(numbers)}", *gpus, **facts)
 
     return make

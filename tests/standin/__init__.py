@@ -67,11 +67,23 @@ class Machine:
     """Cards, who holds what of them, and what was asked of their driver: a directory of its own."""
 
     def __init__(
-        self, directory: Path, *gpus: Gpu, context: int = 256 * _MiB, workspace: int = 0
+        self,
+        directory: Path,
+        *gpus: Gpu,
+        context: int = 256 * _MiB,
+        workspace: int = 0,
+        computes: bool = True,
     ) -> None:
+        """`context` is what a process takes of a card before it has allocated anything, `workspace`
+        what each convolution asks for. On a machine that does not compute kernels do nothing, and
+        memory that nobody copies to is never touched: for programs that only hold it."""
         directory.mkdir(exist_ok=True)
         self._directory = directory
-        self._facts = [f"context {context}", f"workspace {workspace}"]
+        self._facts = [
+            f"context {context}",
+            f"workspace {workspace}",
+            f"computes {int(computes)}",
+        ]
         self.environ = {"LD_LIBRARY_PATH": str(library()), "STANDIN": str(directory)}
         """What a child needs that shall have these cards."""
         self.has(*gpus)

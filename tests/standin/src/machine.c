@@ -65,7 +65,7 @@ const Machine *read_machine(void) {
     char path[4096], line[256], uuid[TEXT];
     memset(&m, 0, sizeof m);
     m.context = 256 << 20;
-    m.peers = 1;
+    m.peers = m.computes = 1;
     FILE *file = machine_file("machine", path) ? fopen(path, "r") : NULL;
     if (!file) return &m;
     m.described = 1;
@@ -88,6 +88,7 @@ const Machine *read_machine(void) {
             sscanf(line, "context %llu", &m.context);
             sscanf(line, "workspace %llu", &m.workspace);
             sscanf(line, "peers %d", &m.peers);
+            sscanf(line, "computes %d", &m.computes);
         }
     }
     fclose(file);

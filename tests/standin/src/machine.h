@@ -8,6 +8,7 @@
  *   context 268435456           (bytes that a context takes of its card)
  *   workspace 0                 (bytes that each convolution asks for)
  *   peers 1                     (cards reach each other's memory)
+ *   computes 1                  (kernels are computed; 0: they do nothing)
  *   gpu GPU-1234                instance 0 MIG-5678 (its slot, then its UUID)
  *   name NVIDIA A100            memory 42949672960 536870912 1048576   (total, reserved, used)
  *   compute 8 0                 mig 1               (MIG mode is on)
@@ -40,7 +41,7 @@ typedef struct {
 typedef struct {
     int described; /* 0: there is no description, and so no driver */
     char driver[TEXT];
-    int init, gpus, count, peers;
+    int init, gpus, count, peers, computes;
     u64 context, workspace;
     Card cards[CARDS];
 } Machine;
