@@ -46,6 +46,18 @@ print(json.dumps(facts), flush=True)
 sys.stdin.read()
 """
 
+SESSIONS = """
+import tensorflow as tf
+tf1 = tf.compat.v1
+tf1.disable_eager_execution()
+with tf.device("GPU:0"):
+    for name in ("one", "two"):
+        tf1.get_variable(name, [64 << 18], initializer=tf1.zeros_initializer())
+for config in (None, tf1.ConfigProto(allow_soft_placement=True)):
+    with tf1.Session(config=config) as session:
+        session.run(tf1.global_variables_initializer())
+"""
+
 
 class Program:
     """A program that holds memory until the test lets it go."""
@@ -193,3 +205,16 @@ def test_leases_are_on_cards_and_instances_of_their_own(
             assert list(machine.held(name)) == [facts["pid"]]
         assert [program.end() for program in started] == [0, 0, 0]
     assert machine.refusals() == []
+
+
+def test_the_peak_of_tensorflow_1_sessions_on_a_card_is_measured(
+    card: Machine, new_sandbox: NewSandbox
+) -> None:
+    """Though no eager context has started that could be asked."""
+    sandbox = new_sandbox(**card.environ)
+    sandbox.write("sessions.py", SESSIONS)
+    sandbox.sublet("run", "--memory", "1GiB", "--report", "r.json", "sessions.py", check=True)
+    report = json.loads((sandbox.work / "r.json").read_text())
+    assert report["device"] == "gpu0"
+    assert 128 * MIB <= report["peak"] < 160 * MIB
+    assert len(card.log("context on")) == 1

@@ -105,6 +105,7 @@ def _patch_session(session_class: Any) -> None:
             return
         with _starting:
             original(self, target, graph, _bounded_copy(config))
+            allocator.note_session(getattr(self, "_config", None))
             _started(allocator.prime)
 
     session_class.__init__ = init
