@@ -218,3 +218,27 @@ def test_the_peak_of_tensorflow_1_sessions_on_a_card_is_measured(
     assert report["device"] == "gpu0"
     assert 128 * MIB <= report["peak"] < 160 * MIB
     assert len(card.log("context on")) == 1
+
+
+def test_a_card_that_tensorflow_cannot_use_is_named_with_what_is_missing(
+    new_machine: NewMachine, new_sandbox: NewSandbox
+) -> None:
+    """The program is bounded on the CPU, unless its user has named the card: then it ends."""
+    machine = new_machine(Gpu(uuid="GPU-a", total=8 * GIB), missing=["libcudnn.so.9"])
+    sandbox = new_sandbox(**machine.environ)
+    sandbox.write("hold.py", HOLD)
+    options = {"stdin": subprocess.DEVNULL}
+    one = sandbox.start("run", "--memory", "256MiB", "hold.py", "1024", **options)
+    other = sandbox.start(
+        "run", "--memory", "256MiB", "--device", "gpu0", "hold.py", "64", **options
+    )
+    out, said = one.communicate(timeout=PATIENCE)
+    facts = json.loads(out)
+    assert (facts["on"], facts["failed"]) == ("CPU:0", "ResourceExhaustedError")
+    assert 128 <= facts["MiB"] < 256
+    assert "no GPU, and this lease is on gpu0: it cannot load libcudnn.so.9." in said
+    assert "The program runs on the CPU, with at most 256 MiB. `pip install" in said
+    out, said = other.communicate(timeout=PATIENCE)
+    assert (out, other.returncode) == ("", 1)
+    assert "RuntimeError: TensorFlow finds no GPU" in said
+    assert machine.log("context") == []

@@ -9,6 +9,7 @@ Only a child can have the driver: a library is found when a process loads it fir
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,10 +74,12 @@ class Machine:
         context: int = 256 * _MiB,
         workspace: int = 0,
         computes: bool = True,
+        missing: Sequence[str] = (),
     ) -> None:
         """`context` is what a process takes of a card before it has allocated anything, `workspace`
         what each convolution asks for. On a machine that does not compute kernels do nothing, and
-        memory that nobody copies to is never touched: for programs that only hold it."""
+        memory that nobody copies to is never touched: for programs that only hold it. `missing`
+        libraries are not installed."""
         directory.mkdir(exist_ok=True)
         self._directory = directory
         self._facts = [
@@ -84,7 +87,12 @@ class Machine:
             f"workspace {workspace}",
             f"computes {int(computes)}",
         ]
-        self.environ = {"LD_LIBRARY_PATH": str(library()), "STANDIN": str(directory)}
+        libraries = directory / "lib"
+        libraries.mkdir(exist_ok=True)
+        for path in library().iterdir():
+            if path.name not in missing:
+                (libraries / path.name).symlink_to(path)
+        self.environ = {"LD_LIBRARY_PATH": str(libraries), "STANDIN": str(directory)}
         """What a child needs that shall have these cards."""
         self.has(*gpus)
 

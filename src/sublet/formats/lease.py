@@ -25,6 +25,8 @@ class LeaseTerms:
     dir: str
     roomy: bool = False
     """Whether it exceeds a measured peak by so much that the allocator wastes nothing."""
+    chosen: bool = False
+    """Whether the user has named the device, and so wants the program there or nowhere."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -62,6 +64,7 @@ class LeaseTerms:
                 capacity=int(fields["capacity"]),
                 dir=str(fields["dir"]),
                 roomy=fields.get("roomy") is True,
+                chosen=fields.get("chosen") is True,
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None

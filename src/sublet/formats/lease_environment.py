@@ -59,6 +59,12 @@ def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
     )
 
 
+def hides_gpus(environ: Mapping[str, str]) -> bool:
+    """Whether the user wants no GPU to be seen, whatever the lease is on."""
+    asked = environ.get(VISIBLE)
+    return asked is not None and (asked.strip() == "" or asked.strip().startswith("-1"))
+
+
 def dump_prefix(lease: LeaseTerms) -> str:
     """How the paths begin of the files that a failed allocation leaves."""
     return os.path.join(lease.dir, "dump")
@@ -89,7 +95,7 @@ def _lease_cpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None
 
 def _lease_gpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None:
     asked = env.get(VISIBLE)
-    if asked is not None and (asked.strip() == "" or asked.strip().startswith("-1")):
+    if hides_gpus(env):
         notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.device} stays unused")
     elif lease.uuid is not None:
         if asked is not None and asked != lease.uuid:
