@@ -44,19 +44,18 @@ int cuEventElapsedTime(float *milliseconds, const struct timespec *from, const s
 
 /* ---- modules and kernels ---- */
 
-int cuModuleLoadData(void **module, const void *image) {
+int cuModuleLoadData(Module **module, const void *image) {
     READY();
-    return *module = new_handle(), SUCCESS;
+    return *module = new_module(image, 0), SUCCESS;
 }
-int cuModuleLoadDataEx(void **module, const void *image, unsigned number, int *options, void **values) {
+int cuModuleLoadDataEx(Module **module, const void *image, unsigned number, int *options, void **values) {
     return cuModuleLoadData(module, image);
 }
-int cuModuleLoadFatBinary(void **module, const void *image) { return cuModuleLoadData(module, image); }
-int cuModuleUnload(void *module) { return free(module), SUCCESS; }
+int cuModuleLoadFatBinary(Module **module, const void *image) { return cuModuleLoadData(module, image); }
+int cuModuleUnload(Module *module) { return SUCCESS; }
 
-/* A function is its name. */
-int cuModuleGetFunction(void **function, void *module, const char *name) {
-    return *function = strdup(name), SUCCESS;
+int cuModuleGetFunction(Kernel **function, Module *module, const char *name) {
+    return *function = new_kernel(module, name), SUCCESS;
 }
 
 int cuModuleGetGlobal_v2(void **at, size_t *size, void *module, const char *name) {
@@ -89,21 +88,22 @@ int cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *function, void
     return *grid = 216, *block = 1024, SUCCESS;
 }
 
-int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+int cuLaunchKernel(Kernel *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **parameters, void **extra) {
     READY();
-    run_kernel(function, (Dim){gx, gy, gz}, (Dim){bx, by, bz}, parameters);
+    run_kernel(function, (Dim){gx, gy, gz}, (Dim){bx, by, bz}, parameters, shared);
     return SUCCESS;
 }
 
 typedef struct {
     Dim grid, block;
+    unsigned shared;
     /* and more */
 } LaunchConfig;
 
-int cuLaunchKernelEx(const LaunchConfig *config, const char *function, void **parameters, void **extra) {
+int cuLaunchKernelEx(const LaunchConfig *config, Kernel *function, void **parameters, void **extra) {
     READY();
-    run_kernel(function, config->grid, config->block, parameters);
+    run_kernel(function, config->grid, config->block, parameters, config->shared);
     return SUCCESS;
 }
 

@@ -13,27 +13,26 @@ static int said(int code) { return code ? (last = code) : code; }
 
 typedef struct {
     const void *stub; /* the function on the host that launches it */
+    Module *module;
     const char *name;
-} Kernel;
+    Kernel *kernel; /* NULL before the first launch */
+} Registered;
 
-static Kernel *kernels;
+static Registered *kernels;
 static size_t kernel_count, kernel_room;
 static int sorted;
 
-void **__cudaRegisterFatBinary(void *binary) {
-    static void *handle;
-    return handle = binary, &handle;
-}
+Module *__cudaRegisterFatBinary(const void *image) { return new_module(image, 1); }
 void __cudaRegisterFatBinaryEnd(void **handle) {}
 void __cudaUnregisterFatBinary(void **handle) {}
-void __cudaRegisterFunction(void **handle, const void *stub, char *device, const char *name, int limit, void *thread,
+void __cudaRegisterFunction(Module *module, const void *stub, char *device, const char *name, int limit, void *thread,
                             void *block, void *block_size, void *grid_size, int *warp) {
     if (kernel_count == kernel_room) {
         kernel_room = kernel_room ? 2 * kernel_room : 4096;
         kernels = realloc(kernels, kernel_room * sizeof *kernels);
         if (!kernels) abort();
     }
-    kernels[kernel_count++] = (Kernel){stub, name};
+    kernels[kernel_count++] = (Registered){stub, module, name, NULL};
     sorted = 0;
 }
 void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int ext, size_t size, int constant,
@@ -43,18 +42,19 @@ void __cudaRegisterManagedVar(void **handle, void **host, char *device, const ch
 char __cudaInitModule(void **handle) { return 1; }
 
 static int by_stub(const void *one, const void *other) {
-    const char *a = ((const Kernel *)one)->stub, *b = ((const Kernel *)other)->stub;
+    const char *a = ((const Registered *)one)->stub, *b = ((const Registered *)other)->stub;
     return (a > b) - (a < b);
 }
 
-static const char *kernel_name(const void *stub) {
+static Kernel *find_kernel(const void *stub) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&mutex);
     if (!sorted) qsort(kernels, kernel_count, sizeof *kernels, by_stub);
     sorted = 1;
-    Kernel key = {stub, NULL}, *found = bsearch(&key, kernels, kernel_count, sizeof key, by_stub);
+    Registered key = {.stub = stub}, *found = bsearch(&key, kernels, kernel_count, sizeof key, by_stub);
+    if (found && !found->kernel) found->kernel = new_kernel(found->module, found->name);
     pthread_mutex_unlock(&mutex);
-    return found ? found->name : "of no name";
+    return found ? found->kernel : NULL;
 }
 
 /* ---- launches ---- */
@@ -75,18 +75,21 @@ int __cudaPopCallConfiguration(Dim *grid, Dim *block, size_t *shared, void **str
 }
 int cudaLaunchKernel(const void *stub, Dim grid, Dim block, void **arguments, size_t shared, void *stream) {
     if (!is_ready()) return said(NOT_INITIALIZED);
-    run_kernel(kernel_name(stub), grid, block, arguments);
+    Kernel *kernel = find_kernel(stub);
+    if (!kernel) return said(INVALID_VALUE);
+    run_kernel(kernel, grid, block, arguments, shared);
     return SUCCESS;
 }
 typedef struct {
     Dim grid, block;
+    size_t shared;
     /* and more */
 } LaunchConfig;
 int cudaLaunchKernelExC(const LaunchConfig *config, const void *stub, void **arguments) {
-    return cudaLaunchKernel(stub, config->grid, config->block, arguments, 0, NULL);
+    return cudaLaunchKernel(stub, config->grid, config->block, arguments, config->shared, NULL);
 }
-int cudaGetFuncBySymbol(const void **function, const void *stub) {
-    return *function = kernel_name(stub), SUCCESS;
+int cudaGetFuncBySymbol(Kernel **function, const void *stub) {
+    return (*function = find_kernel(stub)) ? SUCCESS : said(INVALID_VALUE);
 }
 int cudaFuncSetAttribute(const void *function, int attribute, int value) { return SUCCESS; }
 int cudaFuncSetCacheConfig(const void *function, int config) { return SUCCESS; }
