@@ -7,6 +7,7 @@ for real on a machine without a GPU. README.md says what this proves, and what i
 Only a child can have the driver: a library is found when a process loads it first.
 """
 
+import os
 import re
 import struct
 from collections.abc import Sequence
@@ -92,7 +93,12 @@ class Machine:
         for path in library().iterdir():
             if path.name not in missing:
                 (libraries / path.name).symlink_to(path)
-        self.environ = {"LD_LIBRARY_PATH": str(libraries), "STANDIN": str(directory)}
+        path = os.pathsep.join([str(libraries), os.environ.get("PATH", os.defpath)])
+        self.environ = {
+            "LD_LIBRARY_PATH": str(libraries),
+            "PATH": path,  # TensorFlow looks for ptxas there.
+            "STANDIN": str(directory),
+        }
         """What a child needs that shall have these cards."""
         self.has(*gpus)
 

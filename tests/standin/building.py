@@ -76,6 +76,7 @@ def _build(compiler: str, sources: list[Path], wheel: Path | None, directory: Pa
         _run(compiler, "-fPIC", f"-I{_SOURCES}", *objects, rest, *link)
     for name in _NAMES:
         (directory / name).symlink_to(shared.name)
+    shutil.copy(_SOURCES / "ptxas", directory)
 
 
 def _rest_of_it(names: list[str]) -> str:

@@ -572,6 +572,35 @@ static void pass_barrier(Launch *l) {
 
 /* ---- one thread ---- */
 
+static void run_thread(Launch *l, Thread *t);
+
+/* A function that is called runs to its end at once: none that the compiler leaves as one waits. */
+static void call(Launch *l, Thread *t, const Instruction *i) {
+    const Function *f = i->callee;
+    char *parameters = calloc(1, f->parameter_bytes + 16);
+    Thread inner = *t;
+    inner.registers = calloc((size_t)f->registers + 1, sizeof(u64_t));
+    inner.local = calloc(1, f->local_bytes + 16);
+    inner.at = 0;
+    for (int k = 0; k < i->operands; k++) {
+        const Parameter *p = &f->parameter[f->results + k];
+        memcpy(parameters + p->offset, t->local + i->operand[k].value, p->size);
+    }
+    Launch within = *l;
+    within.function = f;
+    within.parameters = parameters;
+    do {
+        inner.status = RUNS;
+        run_thread(&within, &inner);
+    } while (inner.status != ENDED && ++inner.at);
+    for (int k = 0; k < i->results && k < f->results; k++)
+        memcpy(t->local + i->result[k].value, parameters + f->parameter[k].offset, f->parameter[k].size);
+    l->instructions = within.instructions;
+    free(inner.registers);
+    free(inner.local);
+    free(parameters);
+}
+
 static void run_thread(Launch *l, Thread *t) {
     const Instruction *code = l->function->code;
     int count = l->function->count;
@@ -638,6 +667,7 @@ static void run_thread(Launch *l, Thread *t) {
                 break;
             }
             case OP_ATOM: do_atomic(l, t, i); break;
+            case OP_CALL: call(l, t, i); break;
             case OP_ACTIVEMASK: set(t, &i->result[0], 1u << t->index % WARP); break;
             case OP_BRA: t->at = i->target; continue;
             case OP_RET: case OP_TRAP: t->at = count; continue;

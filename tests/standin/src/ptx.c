@@ -27,6 +27,7 @@ typedef struct {
     int symbol_count, symbol_room;
     struct { int instruction; char *label; } *jumps;
     int jump_count, jump_room;
+    Space found_in; /* where the last variable was that an operand named */
     jmp_buf failed;
 } Reader;
 
@@ -154,6 +155,8 @@ static Symbol *find_variable(Reader *r, const char *name) {
     return NULL;
 }
 
+static Function *read_called(const char *ptx, const char *name);
+
 static Operand read_operand(Reader *r) {
     Operand out = {.kind = REGISTER};
     char word[NAME];
@@ -183,6 +186,7 @@ static Operand read_operand(Reader *r) {
     if (found->kind == A_REGISTER) return out.index = (int)found->value, out;
     out.kind = IMMEDIATE;
     out.value = found->value;
+    r->found_in = found->space;
     if (accept(r, '+')) out.value += read_operand(r).value;
     return out;
 }
@@ -200,7 +204,10 @@ static int read_list(Reader *r, Operand *out, int room) {
 
 static void read_address(Reader *r, Instruction *i) {
     expect(r, '[');
+    r->found_in = i->space;
     i->operand[0] = read_operand(r);
+    /* What is passed to a function is in the local memory of who calls it. */
+    if (i->space == PARAM && r->found_in == LOCAL) i->space = LOCAL;
     i->operands = 1;
     if (accept(r, '+')) {
         int minus = accept(r, '-');
@@ -220,7 +227,7 @@ typedef struct {
 static const Entry opcodes[] = {
     {"abs", OP_ABS}, {"activemask", OP_ACTIVEMASK}, {"add", OP_ADD}, {"addc", OP_ADD}, {"and", OP_AND},
     {"atom", OP_ATOM}, {"red", OP_ATOM}, {"bar", OP_BAR}, {"barrier", OP_BAR}, {"bfe", OP_BFE}, {"bfi", OP_BFI},
-    {"bra", OP_BRA}, {"brev", OP_BREV}, {"clz", OP_CLZ}, {"copysign", OP_COPYSIGN}, {"cos", OP_COS}, {"cvt", OP_CVT},
+    {"bra", OP_BRA}, {"brev", OP_BREV}, {"call", OP_CALL}, {"clz", OP_CLZ}, {"copysign", OP_COPYSIGN}, {"cos", OP_COS}, {"cvt", OP_CVT},
     {"cvta", OP_CVTA}, {"div", OP_DIV}, {"ex2", OP_EX2}, {"fma", OP_FMA}, {"ld", OP_LD}, {"ldu", OP_LD},
     {"lg2", OP_LG2}, {"lop3", OP_LOP3}, {"mad", OP_MAD}, {"madc", OP_MAD}, {"max", OP_MAX}, {"min", OP_MIN},
     {"mov", OP_MOV}, {"mul", OP_MUL}, {"neg", OP_NEG}, {"not", OP_NOT}, {"nanosleep", OP_NOTHING},
@@ -305,6 +312,25 @@ static void add_jump(Reader *r, const char *label) {
     r->jumps[r->jump_count++].label = strdup(label);
 }
 
+/* call (result), function, (argument, argument); */
+static void read_call(Reader *r, Instruction *i) {
+    char name[NAME];
+    if (accept(r, '(')) {
+        i->result[i->results++] = read_operand(r);
+        expect(r, ')');
+        expect(r, ',');
+    }
+    read_word(r, name);
+    if (*name == '%' || !(i->callee = read_called(r->text, name))) fail(r, "cannot call", name);
+    if (!accept(r, ',')) return;
+    expect(r, '(');
+    while (!accept(r, ')')) {
+        if (i->operands == MOST_OPERANDS) fail(r, "too many arguments of", name);
+        i->operand[i->operands++] = read_operand(r);
+        accept(r, ',');
+    }
+}
+
 static void read_operands(Reader *r, Instruction *i) {
     char label[NAME];
     switch (i->op) {
@@ -313,6 +339,7 @@ static void read_operands(Reader *r, Instruction *i) {
             add_jump(r, label);
             return;
         case OP_RET: case OP_TRAP: return;
+        case OP_CALL: return read_call(r, i);
         case OP_NOTHING: skip_statement(r), r->at--; return;
         case OP_LD:
             i->results = read_list(r, i->result, 4);
@@ -339,8 +366,8 @@ static void read_operands(Reader *r, Instruction *i) {
     int none_before = !i->results && !i->operands;
     while (none_before || accept(r, ',')) {
         none_before = 0;
-        if (i->operands == 6) fail(r, "too many operands at", r->at);
-        i->operands += read_list(r, i->operand + i->operands, 6 - i->operands);
+        if (i->operands == MOST_OPERANDS) fail(r, "too many operands at", r->at);
+        i->operands += read_list(r, i->operand + i->operands, MOST_OPERANDS - i->operands);
     }
     if (i->op == OP_BAR && i->combine == RED) {
         /* bar.red p, barrier, q: the first of them is what it results in. */
@@ -421,7 +448,7 @@ static void read_directive(Reader *r) {
         return;
     }
     while (end < r->end && *end != ';') end++;
-    int is_local = !strcmp(word, ".local"), is_shared = !strcmp(word, ".shared");
+    int is_shared = !strcmp(word, ".shared"), is_local = !strcmp(word, ".local") || !strcmp(word, ".param");
     if (!strcmp(word, ".reg")) {
         read_word(r, word); /* the type */
         do {
@@ -435,11 +462,12 @@ static void read_directive(Reader *r) {
         const char *name = open;
         while (name > line && is_word(name[-1])) name--;
         snprintf(word, NAME, "%.*s", (int)(open - name), name);
+        u64_t count = open < end ? strtoull(open + 1, NULL, 0) : 1;
         size_t *bytes = is_local ? &r->function->local_bytes : &r->function->shared_bytes;
         u64_t start = (*bytes + 127) / 128 * 128;
-        *bytes = start + width_of(type_in(line, open)) * strtoull(open + 1, NULL, 0);
+        *bytes = start + width_of(type_in(line, open)) * count;
         add_symbol(r, word, AN_OFFSET, start, is_local ? LOCAL : SHARED);
-    } else if (!strcmp(word, ".param")) fail(r, "calls of", "functions");
+    }
     r->at = end + 1;
 }
 
@@ -539,14 +567,34 @@ static void free_reader(Reader *r) {
     free(r->jumps);
 }
 
-Function *read_function(const char *ptx, const char *name) {
+/* Where the function begins that has a body, at its results. */
+static const char *find_called(const char *ptx, const char *name) {
+    size_t size = strlen(name);
+    for (const char *at = ptx; (at = strstr(at, ".func")); at += 5) {
+        const char *found = at + 5, *results = found;
+        while (isspace((unsigned char)*found)) found++;
+        if (*found == '(') found = strchr(results = found, ')') + 1;
+        while (isspace((unsigned char)*found)) found++;
+        if (strncmp(found, name, size) || is_word(found[size])) continue;
+        if (found[strcspn(found, ";{")] == '{') return results;
+    }
+    return NULL;
+}
+
+static Function *read_from(const char *ptx, const char *name, const char *begin, int is_called) {
     Reader r = {.text = ptx, .name = name, .symbol_room = 256};
     r.symbols = calloc(256, sizeof(Symbol));
     r.function = calloc(1, sizeof(Function));
     if (setjmp(r.failed)) return free_reader(&r), NULL;
-    r.at = find_entry(ptx, name);
+    r.at = begin;
     if (!r.at) fail(&r, "it is not in", "its module");
     r.end = r.at + strlen(r.at);
+    if (is_called) {
+        char word[NAME];
+        if (accept(&r, '(')) read_parameters(&r);
+        r.function->results = r.function->parameters;
+        read_word(&r, word);
+    }
     if (accept(&r, '(')) read_parameters(&r);
     const char *open = strchr(r.at, '{');
     r.end = open ? end_of_body(open) : NULL;
@@ -556,6 +604,12 @@ Function *read_function(const char *ptx, const char *name) {
     resolve_jumps(&r);
     free_reader(&r);
     return r.function;
+}
+
+Function *read_function(const char *ptx, const char *name) { return read_from(ptx, name, find_entry(ptx, name), 0); }
+
+static Function *read_called(const char *ptx, const char *name) {
+    return read_from(ptx, name, find_called(ptx, name), 1);
 }
 
 size_t width_of(Type type) {

@@ -9,7 +9,7 @@
 typedef uint64_t u64_t;
 
 typedef enum {
-    OP_ABS, OP_ACTIVEMASK, OP_ADD, OP_AND, OP_ATOM, OP_BAR, OP_BFE, OP_BFI, OP_BRA, OP_BREV, OP_CLZ, OP_COPYSIGN,
+    OP_ABS, OP_ACTIVEMASK, OP_ADD, OP_AND, OP_ATOM, OP_BAR, OP_BFE, OP_BFI, OP_BRA, OP_BREV, OP_CALL, OP_CLZ, OP_COPYSIGN,
     OP_COS, OP_CVT, OP_CVTA, OP_DIV, OP_EX2, OP_FMA, OP_LD, OP_LG2, OP_LOP3, OP_MAD, OP_MAX, OP_MIN, OP_MOV, OP_MUL,
     OP_NEG, OP_NOT, OP_NOTHING, OP_OR, OP_POPC, OP_PRMT, OP_RCP, OP_REDUX, OP_REM, OP_RET, OP_RSQRT, OP_SELP, OP_SET,
     OP_SETP, OP_SHF, OP_SHFL, OP_SHL, OP_SHR, OP_SIN, OP_SQRT, OP_ST, OP_SUB, OP_SYNC_WARP, OP_TANH, OP_TRAP, OP_VOTE, OP_XOR,
@@ -38,6 +38,8 @@ typedef enum {
     DYNAMIC_SHARED, WARP_SIZE,
 } SpecialRegister;
 
+enum { MOST_OPERANDS = 8 };
+
 typedef struct {
     unsigned char kind, negated;
     int index;   /* of a register, or which special one */
@@ -53,18 +55,20 @@ typedef struct {
     int guard; /* the predicate under which it is done; -1: always */
     unsigned char guard_negated;
     int results, operands;
-    Operand result[4], operand[6];
+    Operand result[4], operand[MOST_OPERANDS];
     long offset; /* of an address, which is the first operand */
     int target;  /* of a branch */
+    struct Function *callee; /* of a call, whose operands are places in local memory */
 } Instruction;
 
 typedef struct {
     size_t offset, size;
 } Parameter;
 
-typedef struct {
+typedef struct Function {
     Instruction *code;
     int count, registers, parameters;
+    int results; /* so many of the parameters, the first, are what a called function gives back */
     Parameter *parameter;
     size_t parameter_bytes, shared_bytes, local_bytes;
 } Function;
