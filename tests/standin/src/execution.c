@@ -70,7 +70,7 @@ int cuFuncGetAttribute(int *out, int attribute, void *function) {
     switch (attribute) {
         case THREADS_OF_A_BLOCK: *out = 1024; break;
         case REGISTERS: *out = 32; break;
-        case PTX_VERSION: case BINARY_VERSION: *out = 80; break;
+        case PTX_VERSION: case BINARY_VERSION: *out = 90; break;
         default: *out = 0;
     }
     return SUCCESS;

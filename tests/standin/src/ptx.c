@@ -611,14 +611,3 @@ Function *read_function(const char *ptx, const char *name) { return read_from(pt
 static Function *read_called(const char *ptx, const char *name) {
     return read_from(ptx, name, find_called(ptx, name), 1);
 }
-
-size_t width_of(Type type) {
-    switch (type) {
-        case PRED: case B8: case U8: case S8: return 1;
-        case B16: case U16: case S16: case F16: case BF16: return 2;
-        case B32: case U32: case S32: case F32: case F16X2: case BF16X2: return 4;
-        case B64: case U64: case S64: case F64: return 8;
-        case B128: return 16;
-        default: return 0;
-    }
-}

@@ -76,4 +76,13 @@ typedef struct Function {
 /* The kernel of this name; NULL, with the reason noted, where it has something that is not understood. */
 Function *read_function(const char *ptx, const char *name);
 
-size_t width_of(Type type);
+static inline size_t width_of(Type type) {
+    switch (type) {
+        case PRED: case B8: case U8: case S8: return 1;
+        case B16: case U16: case S16: case F16: case BF16: return 2;
+        case B32: case U32: case S32: case F32: case F16X2: case BF16X2: return 4;
+        case B64: case U64: case S64: case F64: return 8;
+        case B128: return 16;
+        default: return 0;
+    }
+}
