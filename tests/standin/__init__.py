@@ -18,6 +18,7 @@ from standin.building import library
 
 __all__ = ["Gpu", "GpuProcess", "Instance", "Machine"]
 
+_XLA_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
 _MiB = 1024**2
 _GiB = 1024**3
 
@@ -99,6 +100,9 @@ class Machine:
             "PATH": path,  # TensorFlow looks for ptxas there.
             "STANDIN": str(directory),
         }
+        if computes:
+            # Work that XLA has put into a CUDA graph is not done; autotuning takes minutes.
+            self.environ["XLA_FLAGS"] = _XLA_FLAGS
         """What a child needs that shall have these cards."""
         self.has(*gpus)
 

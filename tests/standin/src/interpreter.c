@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 enum { WARP = 32 };
-#define MOST_INSTRUCTIONS 4000000000ull
+#define MOST_INSTRUCTIONS 2000000000ull
 
 typedef enum { RUNS, AT_BARRIER, AT_EXCHANGE, ENDED } Status;
 
