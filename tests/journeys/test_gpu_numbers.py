@@ -49,6 +49,35 @@ operations = {
     "product": lambda: tf.matmul(tf.constant(a), tf.constant(b), transpose_b=True),
     "products": lambda: tf.einsum("bij,bkj->bik", np.stack([a, b]), tf.constant(np.stack([b, a]))),
 }
+
+
+def recurrent(kind, weights, inputs=np.stack([a, b])):
+    # What such a layer gives, and its gradients.
+    layer = kind(6, return_sequences=True, bias_initializer="random_normal")
+    inputs = tf.constant(inputs)
+    layer(inputs)
+    layer.set_weights(weights or layer.get_weights())
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs)
+        total = tf.reduce_sum(outputs * tf.range(6.0))
+    wanted = [inputs, *(weight.value for weight in layer.trainable_weights)]
+    flat = [tf.reshape(one, [-1]) for one in (outputs, *tape.gradient(total, wanted))]
+    return tf.concat(flat, 0), layer.get_weights()
+
+
+def twice(kind):
+    weights = []
+
+    def once():
+        found, weights[:] = recurrent(kind, weights)
+        return found
+
+    return once
+
+
+operations["LSTM"] = twice(tf.keras.layers.LSTM)
+operations["GRU"] = twice(tf.keras.layers.GRU)
 wrong = {}
 for name, operation in operations.items():
     with tf.device("GPU:0"):
@@ -93,7 +122,7 @@ def test_operations_on_a_card_give_what_they_give_on_the_cpu(
     sandbox.write("operations.py", OPERATIONS)
     done = sandbox.python("operations.py")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [30, {}]
+    assert json.loads(done.stdout) == [32, {}]
     assert machine.log("cannot compute|gave up") == []
 
 
