@@ -91,19 +91,19 @@ class Machine:
         ]
         libraries = directory / "lib"
         libraries.mkdir(exist_ok=True)
-        for path in library().iterdir():
-            if path.name not in missing:
-                (libraries / path.name).symlink_to(path)
+        for built in library().iterdir():
+            if built.name not in missing:
+                (libraries / built.name).symlink_to(built)
         path = os.pathsep.join([str(libraries), os.environ.get("PATH", os.defpath)])
         self.environ = {
             "LD_LIBRARY_PATH": str(libraries),
             "PATH": path,  # TensorFlow looks for ptxas there.
             "STANDIN": str(directory),
         }
+        """What a child needs that shall have these cards."""
         if computes:
             # Work that XLA has put into a CUDA graph is not done; autotuning takes minutes.
             self.environ["XLA_FLAGS"] = _XLA_FLAGS
-        """What a child needs that shall have these cards."""
         self.has(*gpus)
 
     def has(self, *gpus: Gpu, driver: str = "570.86.10", init: int = 0) -> None:
