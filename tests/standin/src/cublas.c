@@ -104,8 +104,12 @@ static int gemm_each(int ta, int tb, int m, int n, int k, const void *alpha, con
     return failed;
 }
 
-/* What alpha and beta are of, by cublasComputeType_t: the 64s are double. */
-static int scale_of(int compute) { return compute == 70 || compute == 71 ? R_64F : compute == 64 || compute == 65 ? R_16F : R_32F; }
+/* What alpha and beta are of, by cublasComputeType_t. */
+static int scale_of(int compute) {
+    enum { IN_16F = 64, IN_16F_PEDANTIC = 65, IN_64F = 70, IN_64F_PEDANTIC = 71 };
+    if (compute == IN_64F || compute == IN_64F_PEDANTIC) return R_64F;
+    return compute == IN_16F || compute == IN_16F_PEDANTIC ? R_16F : R_32F;
+}
 
 /* ---- handles ---- */
 

@@ -147,7 +147,8 @@ static float dot(const float *a, const float *b, int size) {
 /* The part of a gate that comes from the input, or with `of_state` from the state. */
 static float part(const Rnn *rnn, const float *weights, const float *from, int gate, int unit, int of_state) {
     int region = gate + (of_state ? rnn->gates : 0), wide = columns(rnn, 0, region);
-    return dot(weights + matrices_before(rnn, 0, region) + unit * wide, from, wide) + weights[bias_at(rnn, 0, region) + (size_t)unit];
+    const float *matrix = weights + matrices_before(rnn, 0, region);
+    return dot(matrix + unit * wide, from, wide) + weights[bias_at(rnn, 0, region) + (size_t)unit];
 }
 
 static float lstm_unit(const Rnn *rnn, const float *w, const float *x, const float *h, float c, int unit, Kept *kept) {
@@ -182,7 +183,8 @@ int cudnnRNNForward(void *handle, const Rnn *rnn, int mode, const int *lengths, 
             float *out = row(yd, y, t, b);
             for (int u = 0; u < hidden; u++) {
                 float c = t ? then[u].extra : cx ? cx[b * hidden + u] : 0;
-                out[u] = rnn->cell == CELL_LSTM ? lstm_unit(rnn, w, in, h, c, u, &now[u]) : gru_unit(rnn, w, in, h, u, &now[u]);
+                if (rnn->cell == CELL_LSTM) out[u] = lstm_unit(rnn, w, in, h, c, u, &now[u]);
+                else out[u] = gru_unit(rnn, w, in, h, u, &now[u]);
                 if (t + 1 < xd->steps) continue;
                 if (hy) hy[b * hidden + u] = out[u];
                 if (cy && rnn->cell == CELL_LSTM) cy[b * hidden + u] = now[u].extra;
@@ -244,9 +246,9 @@ int cudnnRNNBackwardData_v8(void *handle, const Rnn *rnn, const int *lengths, co
             const float *h = state_before(yd, y, hx, hidden, t, b), *out = row(yd, dy, t, b);
             Kept *now = reserve + (size_t)((t * xd->batch + b) * hidden), *then = now - xd->batch * hidden;
             for (int u = 0; u < hidden; u++) {
-                float whole = dh[u] + out[u];
+                float whole = dh[u] + out[u], c = t ? then[u].extra : cx ? cx[b * hidden + u] : 0;
                 dh[u] = 0;
-                if (rnn->cell == CELL_LSTM) lstm_back(&now[u], whole, t ? then[u].extra : cx ? cx[b * hidden + u] : 0, &dc[u]);
+                if (rnn->cell == CELL_LSTM) lstm_back(&now[u], whole, c, &dc[u]);
                 else gru_back(&now[u], whole, h ? h[u] : 0, &dh[u]);
             }
             float *in = row(xd, dx, t, b);

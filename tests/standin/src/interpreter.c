@@ -237,7 +237,8 @@ static u64_t compute_float(const Instruction *i, double a, double b, double c, T
 }
 
 static u64_t high_part(u64_t a, u64_t b, Type type) {
-    if (width_of(type) < 8) return is_signed(type) ? (u64_t)((int64_t)a * (int64_t)b >> bits_of(type)) : a * b >> bits_of(type);
+    unsigned width = bits_of(type);
+    if (width < 64) return is_signed(type) ? (u64_t)((int64_t)a * (int64_t)b >> width) : a * b >> width;
     if (is_signed(type)) return (u64_t)((__int128)(int64_t)a * (int64_t)b >> 64);
     return (u64_t)((unsigned __int128)a * b >> 64);
 }
@@ -637,7 +638,8 @@ static void run_thread(Launch *l, Thread *t) {
             }
             case OP_SETP: {
                 u64_t a = get(l, t, &i->operand[0]), b = get(l, t, &i->operand[1]);
-                int other = i->operands > 2 ? (int)get(l, t, &i->operand[2]) & 1 : 0, truth = compare(i->mode, a, b, i->type);
+                int truth = compare(i->mode, a, b, i->type);
+                int other = i->operands > 2 ? (int)get(l, t, &i->operand[2]) & 1 : 0;
                 set(t, &i->result[0], (u64_t)combined(i->combine, truth, other));
                 if (i->results > 1) set(t, &i->result[1], (u64_t)combined(i->combine, !truth, other));
                 break;

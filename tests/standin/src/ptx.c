@@ -227,7 +227,8 @@ typedef struct {
 static const Entry opcodes[] = {
     {"abs", OP_ABS}, {"activemask", OP_ACTIVEMASK}, {"add", OP_ADD}, {"addc", OP_ADD}, {"and", OP_AND},
     {"atom", OP_ATOM}, {"red", OP_ATOM}, {"bar", OP_BAR}, {"barrier", OP_BAR}, {"bfe", OP_BFE}, {"bfi", OP_BFI},
-    {"bra", OP_BRA}, {"brev", OP_BREV}, {"call", OP_CALL}, {"clz", OP_CLZ}, {"copysign", OP_COPYSIGN}, {"cos", OP_COS}, {"cvt", OP_CVT},
+    {"bra", OP_BRA}, {"brev", OP_BREV}, {"call", OP_CALL}, {"clz", OP_CLZ}, {"copysign", OP_COPYSIGN},
+    {"cos", OP_COS}, {"cvt", OP_CVT},
     {"cvta", OP_CVTA}, {"div", OP_DIV}, {"ex2", OP_EX2}, {"fma", OP_FMA}, {"ld", OP_LD}, {"ldu", OP_LD},
     {"lg2", OP_LG2}, {"lop3", OP_LOP3}, {"mad", OP_MAD}, {"madc", OP_MAD}, {"max", OP_MAX}, {"min", OP_MIN},
     {"mov", OP_MOV}, {"mul", OP_MUL}, {"neg", OP_NEG}, {"not", OP_NOT}, {"nanosleep", OP_NOTHING},
@@ -245,7 +246,8 @@ static const Entry types[] = {
 };
 static const Entry modes[] = {
     {"eq", EQ}, {"ne", NE}, {"lt", LT}, {"le", LE}, {"gt", GT}, {"ge", GE}, {"ls", LS}, {"hs", HS}, {"equ", EQU},
-    {"neu", NEU}, {"ltu", LTU}, {"leu", LEU}, {"gtu", GTU}, {"geu", GEU}, {"num", NUM}, {"nan", NAN_MODE}, {"NaN", NAN_MODE}, {"up", UP},
+    {"neu", NEU}, {"ltu", LTU}, {"leu", LEU}, {"gtu", GTU}, {"geu", GEU}, {"num", NUM}, {"nan", NAN_MODE}, {"NaN", NAN_MODE},
+    {"up", UP},
     {"down", DOWN}, {"bfly", BFLY}, {"idx", IDX}, {"all", ALL}, {"any", ANY}, {"ballot", BALLOT}, {"exch", EXCH},
     {"cas", CAS}, {"add", ADD}, {"and", AND}, {"or", OR}, {"xor", XOR}, {"min", MIN}, {"max", MAX}, {"inc", INC},
     {"dec", DEC}, {"rni", RNI}, {"rzi", RZI}, {"rmi", RMI}, {"rpi", RPI}, {"l", LEFT}, {"r", RIGHT}, {NULL, 0},

@@ -104,8 +104,11 @@ int cudaFuncGetAttributes(FunctionAttributes *out, const void *function) {
     *out = (FunctionAttributes){.threads_of_a_block = 1024, .registers = 32, .ptx_version = 90, .binary_version = 90};
     return SUCCESS;
 }
-int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *number, const void *function, int size, size_t shared) { return *number = 2, SUCCESS; }
-int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *number, const void *function, int size, size_t shared, unsigned flags) {
+int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *number, const void *function, int size, size_t shared) {
+    return *number = 2, SUCCESS;
+}
+int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *number, const void *function, int size, size_t shared,
+                                                           unsigned flags) {
     return *number = 2, SUCCESS;
 }
 
@@ -164,7 +167,8 @@ int cudaGetDeviceProperties_v2(Properties *out, int device) {
     out->total = card->total - card->reserved;
     struct { int attribute, *at; } facts[] = {
         {12, &out->registers}, {10, &out->warp}, {1, &out->threads_per_block}, {2, &out->block[0]}, {3, &out->block[1]},
-        {4, &out->block[2]}, {5, &out->grid[0]}, {6, &out->grid[1]}, {7, &out->grid[2]}, {13, &out->clock}, {75, &out->major},
+        {4, &out->block[2]}, {5, &out->grid[0]}, {6, &out->grid[1]}, {7, &out->grid[2]}, {13, &out->clock},
+        {75, &out->major},
         {76, &out->minor}, {16, &out->multiprocessors}, {31, &out->concurrent}, {33, &out->bus}, {40, &out->engines},
         {41, &out->unified}, {36, &out->memory_clock}, {37, &out->bus_width}, {38, &out->l2},
         {39, &out->threads_per_multiprocessor}, {82, &out->registers_per_multiprocessor}};
@@ -202,7 +206,9 @@ int cudaMalloc(void **out, size_t size) {
 int cudaFree(void *at) { return said(cuMemFree_v2(at)); }
 int cudaMemGetInfo(size_t *left, size_t *total) { return said(cuMemGetInfo_v2(left, total)); }
 int cudaMemcpy(void *to, const void *from, size_t size, int kind) { return memmove(to, from, size), SUCCESS; }
-int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream) { return memmove(to, from, size), SUCCESS; }
+int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream) {
+    return memmove(to, from, size), SUCCESS;
+}
 int cudaMemset(void *to, int value, size_t size) { return memset(to, value, size), SUCCESS; }
 int cudaMemsetAsync(void *to, int value, size_t size, void *stream) { return memset(to, value, size), SUCCESS; }
 int cudaStreamSynchronize(void *stream) { return SUCCESS; }
