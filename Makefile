@@ -71,4 +71,4 @@ compat:
 		tests/inside tests/journeys tests/process tests/pool tests/serving
 
 clean:
-	rm -rf $(VENV) $(VENV)-*
+	rm -rf $(VENV) $(VENV)-* build/standin

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from standin import Gpu, Machine
 from support.sandbox import Sandbox
 
 pytest_plugins = ["support.flaky"]
@@ -86,3 +88,15 @@ def new_sandbox(real_processes: None, tmp_path: Path) -> Iterator[Callable[..., 
             return made.enter_context(closing(Sandbox(home, root / "work", **environ)))
 
         yield make
+
+
+@pytest.fixture
+def new_machine(tmp_path: Path) -> Callable[..., Machine]:
+    """Machines with stand-in cards, each with a ledger and a log of its own. Their `environ` is for
+    a sandbox, or for any child."""
+    numbers = itertools.count()
+
+    def make(*gpus: Gpu, **facts: Any) -> Machine:
+        return Machine(tmp_path / f"machine{next(numbers)}", *gpus, **facts)
+
+    return make

@@ -37,22 +37,16 @@ class View(msgspec.Struct):
         return [device.id for device in self.devices]
 
 
-class Machine:
+class Machine(standin.Machine):
     """A driver that a test can change, and a child that looks at it when asked."""
 
-    def __init__(self, driver: Path, config: Path) -> None:
-        self._driver = driver
-        self._config = config
-        self._child: subprocess.Popen[str] | None = None
-
-    def has(self, *gpus: Gpu, init: int = 0) -> None:
-        standin.write_config(self._config, gpus, init=init)
+    _child: subprocess.Popen[str] | None = None
 
     def look(self) -> View:
         if self._child is None:
             self._child = subprocess.Popen(
                 [sys.executable, "-c", WATCHER],
-                env=standin.environment(self._driver, self._config),
+                env=os.environ | self.environ,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -69,14 +63,9 @@ class Machine:
             assert self._child.returncode == 0
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return standin.build(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def machine(driver: Path, tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(driver, tmp_path / "gpus")
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path / "machine")
     yield machine
     machine.close()
 

@@ -1,20 +1,20 @@
-"""GPUs, up to the driver: a stand-in NVML under the real broker, and the environment it gives.
-
-What only a card can prove is not claimed here: TensorFlow finds no CUDA driver on this machine.
-"""
+"""Which card a program gets, and what it is told of it: the real broker and the real TensorFlow, on
+a machine with stand-in cards."""
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import standin
+from standin import Gpu, GpuProcess, Instance, Machine
 from support.sandbox import Sandbox, wait_for
 from support.servers import HALF, Server, place
 
 NewSandbox = Callable[..., Sandbox]
+NewMachine = Callable[..., Machine]
 GIB = 1 << 30
 
 DUMP = """
@@ -27,18 +27,21 @@ print(json.dumps({name: os.environ.get(name) for name in names}))
 """
 
 
+CARDS = (
+    Gpu(name="Card A", uuid="GPU-aaaa", total=16 * GIB),
+    Gpu(name="Card B", uuid="GPU-bbbb", total=8 * GIB),
+)
+
+
 @pytest.fixture
-def gpu_sandbox(new_sandbox: NewSandbox, tmp_path: Path) -> Sandbox:
+def machine(new_machine: NewMachine) -> Machine:
+    return new_machine(*CARDS)
+
+
+@pytest.fixture
+def gpu_sandbox(new_sandbox: NewSandbox, machine: Machine) -> Sandbox:
     """A home on a machine with two cards."""
-    driver = standin.build(tmp_path)
-    config = standin.write_config(
-        tmp_path / "gpus.txt",
-        [
-            standin.Gpu(name="Card A", uuid="GPU-aaaa", total=16 * GIB),
-            standin.Gpu(name="Card B", uuid="GPU-bbbb", total=8 * GIB),
-        ],
-    )
-    return new_sandbox(**standin.environment(driver, config), GPUS=str(config))
+    return new_sandbox(**machine.environ)
 
 
 def test_a_program_is_given_one_card_by_its_uuid(gpu_sandbox: Sandbox) -> None:
@@ -60,34 +63,18 @@ def test_a_program_is_given_one_card_by_its_uuid(gpu_sandbox: Sandbox) -> None:
     assert report["charge"] > report["lease"] == 2 * GIB
 
 
-def test_strangers_on_a_card_are_respected(gpu_sandbox: Sandbox) -> None:
+def test_strangers_on_a_card_are_respected(gpu_sandbox: Sandbox, machine: Machine) -> None:
     """A job that fits only without them waits, and is seen of them."""
     gpu_sandbox.write("dump.py", DUMP)
-    config = Path(gpu_sandbox.environ["GPUS"])
-
-    def cards(used: int) -> None:
-        standin.write_config(
-            config,
-            [
-                standin.Gpu(
-                    name="Card A",
-                    uuid="GPU-aaaa",
-                    total=16 * GIB,
-                    used=used,
-                    processes=(standin.GpuProcess(1, used),) if used else (),
-                ),
-                standin.Gpu(name="Card B", uuid="GPU-bbbb", total=8 * GIB),
-            ],
-        )
-
-    cards(12 * GIB)
+    taken = replace(CARDS[0], used=12 * GIB, processes=(GpuProcess(1, 12 * GIB),))
+    machine.has(taken, CARDS[1])
     client = gpu_sandbox.start("run", "--memory", "10GiB", "dump.py")
     (row,) = wait_for(
         lambda: [row for row in gpu_sandbox.status()["waiting"] if "on gpu0" in row["reason"]],
         "it waits for room on the larger card",
     )
     assert "other programs 12.0 GiB" in row["reason"]
-    cards(0)
+    machine.has(*CARDS)
     out, said = client.communicate(timeout=60)
     assert client.returncode == 0, said
     assert "GPU-aaaa" in out
@@ -174,15 +161,11 @@ def test_a_worker_sees_its_card_before_tensorflow_could_look(gpu_sandbox: Sandbo
 
 
 def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
-    new_sandbox: NewSandbox, tmp_path: Path
+    new_sandbox: NewSandbox, new_machine: NewMachine
 ) -> None:
     """An index without an instance means any of them."""
-    driver = standin.build(tmp_path)
-    halves = (standin.Instance(0, "MIG-a"), standin.Instance(1, "MIG-b"))
-    config = standin.write_config(
-        tmp_path / "gpus.txt", [standin.Gpu(uuid="GPU-a", mig=True, instances=halves)]
-    )
-    sandbox = new_sandbox(**standin.environment(driver, config))
+    halves = (Instance(0, "MIG-a"), Instance(1, "MIG-b"))
+    sandbox = new_sandbox(**new_machine(Gpu(uuid="GPU-a", mig=True, instances=halves)).environ)
     by = pooled(sandbox, "[sees(gpu=which) for which in ('0.1', 'MIG-a', 'GPU-a')]")
     assert by[:2] == ["MIG-b", "MIG-a"]
     assert by[2].startswith("There is no device 'GPU-a'. There are: gpu0.0 (")

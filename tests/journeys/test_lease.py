@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import standin
+from standin import Gpu, Machine
 from support.queue import reached, row
 from support.resident import Resident, residents
 from support.sandbox import Sandbox, wait_for
@@ -401,13 +401,10 @@ def test_what_a_process_really_holds_counts(own_sandbox: Sandbox, resident: Make
 
 
 def test_on_a_card_the_process_sees_the_one_of_its_lease(
-    new_sandbox: NewSandbox, tmp_path: Path
+    new_sandbox: NewSandbox, new_machine: Callable[..., Machine]
 ) -> None:
-    config = standin.write_config(
-        tmp_path / "gpus.txt",
-        [standin.Gpu(uuid="GPU-aaaa", total=16 << 30), standin.Gpu(uuid="GPU-bbbb", total=8 << 30)],
-    )
-    sandbox = new_sandbox(**standin.environment(standin.build(tmp_path), config))
+    machine = new_machine(Gpu(uuid="GPU-aaaa", total=16 << 30), Gpu(uuid="GPU-bbbb", total=8 << 30))
+    sandbox = new_sandbox(**machine.environ)
     with residents(sandbox) as make:
         one = make(CUDA_VISIBLE_DEVICES="0,1")
         one.do(LEASE.format("'2GiB'"))

@@ -1,23 +1,25 @@
-"""A stand-in NVIDIA driver, so that our code and pynvml run for real on a machine without a GPU.
+"""A machine with stand-in NVIDIA cards, so that our code, pynvml and the stock TensorFlow wheel run
+for real on a machine without a GPU. README.md says what this proves, and what it cannot.
 
-    config = tmp_path / "gpus"
-    write_config(config, [Gpu(used=GiB)])
-    subprocess.run([...], env=environment(build(tmp_path), config))
+    machine = Machine(tmp_path / "machine", Gpu(total=8 * GiB))
+    subprocess.run([...], env=os.environ | machine.environ)
 
-`write_config` may be called again at any time: a running child sees the new machine at its next
-call. Only a child can have the driver: the library is found when a process loads it first.
+Only a child can have the driver: a library is found when a process loads it first.
 """
 
 import os
-import shutil
-import subprocess
+import re
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from standin.building import library
 
-_SOURCE = Path(__file__).with_name("nvml.c")
+__all__ = ["Gpu", "GpuProcess", "Instance", "Machine"]
+
+_XLA_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
+_MiB = 1024**2
 _GiB = 1024**3
 
 
@@ -46,7 +48,9 @@ class Instance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. `error` is what every call on it returns, `list_error` what its process lists do."""
+    """A GPU. `used` and `processes` are those of strangers that the test makes up; what programs
+    take through the driver comes on top. `error` is what every call of NVML on it returns,
+    `list_error` what its process lists do."""
 
     uuid: str = "GPU-00000000-0000-0000-0000-000000000000"
     name: str = "Standin RTX 4090"
@@ -62,41 +66,85 @@ class Gpu:
     memory_v2: bool = True
 
 
-def build(tmp_path: Path) -> Path:
-    """Compile the driver; the directory it is in, for LD_LIBRARY_PATH."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: the stand-in driver cannot be built")
-    directory = tmp_path / "driver"
-    directory.mkdir(exist_ok=True)
-    library = directory / "libnvidia-ml.so.1"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, _SOURCE],
-        check=True,
-    )
-    return directory
+class Machine:
+    """Cards, who holds what of them, and what was asked of their driver: a directory of its own."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *gpus: Gpu,
+        context: int = 256 * _MiB,
+        workspace: int = 0,
+        computes: bool = True,
+        missing: Sequence[str] = (),
+    ) -> None:
+        """`context` is what a process takes of a card before it has allocated anything, `workspace`
+        what each convolution asks for. On a machine that does not compute kernels do nothing, and
+        memory that nobody copies to is never touched: for programs that only hold it. `missing`
+        libraries are not installed."""
+        directory.mkdir(exist_ok=True)
+        self._directory = directory
+        self._facts = [
+            f"context {context}",
+            f"workspace {workspace}",
+            f"computes {int(computes)}",
+        ]
+        libraries = directory / "lib"
+        libraries.mkdir(exist_ok=True)
+        for built in library().iterdir():
+            if built.name not in missing:
+                (libraries / built.name).symlink_to(built)
+        path = os.pathsep.join([str(libraries), os.environ.get("PATH", os.defpath)])
+        self.environ = {
+            "LD_LIBRARY_PATH": str(libraries),
+            "PATH": path,  # TensorFlow looks for ptxas there.
+            "STANDIN": str(directory),
+        }
+        """What a child needs that shall have these cards."""
+        if computes:
+            # Work that XLA has put into a CUDA graph is not done; autotuning takes minutes.
+            self.environ["XLA_FLAGS"] = _XLA_FLAGS
+        self.has(*gpus)
+
+    def has(self, *gpus: Gpu, driver: str = "570.86.10", init: int = 0) -> None:
+        """Say what the driver reports from now on; a reader sees the old or the new, never a half.
+        A program that has started CUDA keeps the cards that it has found, as on a real machine."""
+        lines = [f"driver {driver}", f"init {init}", *self._facts]
+        for gpu in gpus:
+            lines += [f"gpu {gpu.uuid}", f"compute {gpu.compute[0]} {gpu.compute[1]}"]
+            lines += [f"mig {int(gpu.mig)}", f"list_error {gpu.list_error}"]
+            lines += [f"memory_v2 {int(gpu.memory_v2)}", *_unit_lines(gpu)]
+            for instance in gpu.instances:
+                lines += [f"instance {instance.slot} {instance.uuid}", *_unit_lines(instance)]
+        draft = self._directory / "machine.draft"
+        draft.write_text("\n".join(lines) + "\n")
+        draft.replace(self._directory / "machine")
+
+    def held(self, uuid: str) -> dict[int, int]:
+        """Bytes of the card that processes hold, by their numbers. Those that have died since the
+        driver was last asked are among them."""
+        path = self._directory / "ledger"
+        data = path.read_bytes() if path.exists() else b""
+        return {
+            pid: taken
+            for pid, _, taken, name in _ENTRY.iter_unpack(data)
+            if pid and name.partition(b"\0")[0] == uuid.encode()
+        }
+
+    def log(self, pattern: str = "") -> list[tuple[int, str]]:
+        """What was asked of the driver and matches, with the process that did, in order."""
+        path = self._directory / "log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        parts = [line.partition(" ") for line in lines]
+        return [(int(pid), what) for pid, _, what in parts if re.match(pattern, what)]
+
+    def refusals(self) -> list[str]:
+        """Requests for memory that the driver has refused, because the card had less left."""
+        return [what for _, what in self.log("refused ")]
 
 
-def write_config(
-    config: Path, gpus: Sequence[Gpu] = (), *, driver: str = "570.86.10", init: int = 0
-) -> Path:
-    """Say what the driver reports from now on; a reader sees the old or the new, never a half."""
-    lines = [f"driver {driver}", f"init {init}"]
-    for gpu in gpus:
-        lines += [f"gpu {gpu.uuid}", f"compute {gpu.compute[0]} {gpu.compute[1]}"]
-        lines += [f"mig {int(gpu.mig)}", f"list_error {gpu.list_error}"]
-        lines += [f"memory_v2 {int(gpu.memory_v2)}", *_unit_lines(gpu)]
-        for instance in gpu.instances:
-            lines += [f"instance {instance.slot} {instance.uuid}", *_unit_lines(instance)]
-    draft = config.with_name(f"{config.name}.draft")
-    draft.write_text("\n".join(lines) + "\n")
-    draft.replace(config)
-    return config
-
-
-def environment(driver: Path, config: Path) -> dict[str, str]:
-    """The environment of a child that has this driver."""
-    return os.environ | {"LD_LIBRARY_PATH": str(driver), "SUBLET_STANDIN_NVML": str(config)}
+_ENTRY = struct.Struct("i4xQQ96s")
+"""An entry of the ledger: the process, when it started, bytes, the card (`src/ledger.c`)."""
 
 
 def _unit_lines(unit: Gpu | Instance) -> list[str]:

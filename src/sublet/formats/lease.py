@@ -27,6 +27,8 @@ class LeaseTerms:
     """Whether it exceeds a measured peak by so much that the allocator wastes nothing."""
     most: int = 0
     """What the ceiling may be raised to while the program runs; 0 for one that is never raised."""
+    chosen: bool = False
+    """Whether the user has named the device, and so wants the program there or nowhere."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -70,6 +72,7 @@ class LeaseTerms:
                 dir=str(fields["dir"]),
                 roomy=fields.get("roomy") is True,
                 most=int(fields.get("most", 0)),
+                chosen=fields.get("chosen") is True,
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None

@@ -66,6 +66,12 @@ def is_ours(prefix: str | None, lease: LeaseTerms) -> bool:
     return prefix is not None and os.path.dirname(prefix) == lease.dir
 
 
+def hides_gpus(environ: Mapping[str, str]) -> bool:
+    """Whether the user wants no GPU to be seen, whatever the lease is on."""
+    asked = environ.get(VISIBLE)
+    return asked is not None and (asked.strip() == "" or asked.strip().startswith("-1"))
+
+
 def cpu_limit(environ: Mapping[str, str]) -> int | None:
     """The limit of the CPU pool in MiB; None if TensorFlow would not use that pool."""
     if environ.get(USE_BFC, "").lower() not in ("1", "true"):
@@ -91,7 +97,7 @@ def _lease_cpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None
 
 def _lease_gpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None:
     asked = env.get(VISIBLE)
-    if asked is not None and (asked.strip() == "" or asked.strip().startswith("-1")):
+    if hides_gpus(env):
         notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.device} stays unused")
     elif lease.uuid is not None:
         if asked is not None and asked != lease.uuid:

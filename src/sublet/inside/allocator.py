@@ -25,6 +25,7 @@ import ctypes
 import functools
 import glob
 import os
+import threading
 from typing import Any
 
 from ..formats.lease import MIB, LeaseTerms
@@ -59,7 +60,7 @@ def prime(lease: LeaseTerms, context: Any = None) -> None:
         # With anything in use the whole would not fit, and TensorFlow would retry for 10 s.
         if int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB:
             return
-        library = c_library()
+        library = framework_library()
         # Held at the same time, or the second would be put into the first.
         tensors = [
             library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size * MIB), 1, size * MIB)
@@ -72,13 +73,16 @@ def prime(lease: LeaseTerms, context: Any = None) -> None:
         pass
 
 
-@functools.cache
 def c_library() -> Any:
-    """TensorFlow's C interface."""
-    from tensorflow.python.platform import sysconfig
+    """The library with TensorFlow's C interface for eager execution."""
+    return _library("cc")
 
-    (path,) = glob.glob(os.path.join(sysconfig.get_lib(), "libtensorflow_cc.so*"))
-    library = ctypes.CDLL(path)
+
+@functools.cache
+def framework_library() -> Any:
+    """The library with TensorFlow's allocators. In TensorFlow 2.16 the other one has copies of
+    these functions, with allocators that nothing uses."""
+    library = _library("framework")
     library.TF_AllocateTensor.restype = ctypes.c_void_p
     library.TF_AllocateTensor.argtypes = [
         ctypes.c_int,
@@ -88,6 +92,14 @@ def c_library() -> Any:
     ]
     library.TF_DeleteTensor.argtypes = [ctypes.c_void_p]
     return library
+
+
+@functools.cache
+def _library(name: str) -> Any:
+    from tensorflow.python.platform import sysconfig
+
+    (path,) = glob.glob(os.path.join(sysconfig.get_lib(), f"libtensorflow_{name}.so*"))
+    return ctypes.CDLL(path)
 
 
 def usage(lease: LeaseTerms) -> tuple[int, int] | None:
@@ -129,7 +141,7 @@ def handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:
         # All logical CPUs share one pool; each logical GPU has its own.
         return _own_handle() if handle is None else handle, ["CPU:0"]
     if handle is None:
-        raise ValueError("the runtime has not started")
+        return _session_handle(), [f"GPU:{index}" for index in range(_session_gpus())]
     gpus = sum(1 for device in context._logical_devices or () if device.device_type == "GPU")
     return handle, [f"GPU:{index}" for index in range(gpus)]
 
@@ -156,15 +168,64 @@ def _own_handle() -> Any:
     global _own
     if _own is None or _own[0] != os.getpid():
         from tensorflow.core.protobuf import config_pb2
-        from tensorflow.python import pywrap_tfe
 
         config = config_pb2.ConfigProto(
             device_count={"CPU": 1, "GPU": 0}, inter_op_parallelism_threads=1
         )
-        options = pywrap_tfe.TFE_NewContextOptions()
-        try:
-            pywrap_tfe.TFE_ContextOptionsSetConfig(options, config.SerializeToString())
-            _own = (os.getpid(), pywrap_tfe.TFE_NewContext(options))
-        finally:
-            pywrap_tfe.TFE_DeleteContextOptions(options)
+        _own = (os.getpid(), _new_context(config))
     return _own[1]
+
+
+_session: tuple[int, Any] | None = None
+_of_session: tuple[int, Any] | None = None
+_querying = threading.Lock()
+
+
+def note_session(config: Any) -> None:
+    """Remember the configuration with which the first session has made this process's devices."""
+    global _session
+    if _session is None or _session[0] != os.getpid():
+        _session = (os.getpid(), config)
+
+
+def _session_handle() -> Any:
+    """A C++ context of our own that shares the GPU allocators of the program's sessions, which have
+    none that can be asked. Made with their configuration: TensorFlow keeps the devices and limits
+    that a process has made first, and refuses others. Raises if there is no session."""
+    global _of_session
+    with _querying:
+        if _of_session is None or _of_session[0] != os.getpid():
+            config = _session_config()
+            _of_session = (os.getpid(), None)  # What fails once is not tried every second.
+            ours = type(config)()
+            ours.gpu_options.CopyFrom(config.gpu_options)
+            ours.device_count.update(config.device_count)
+            ours.inter_op_parallelism_threads = ours.intra_op_parallelism_threads = 1
+            _of_session = (os.getpid(), _new_context(ours))
+        if _of_session[1] is None:
+            raise ValueError("the devices of the sessions cannot be asked")
+        return _of_session[1]
+
+
+def _session_gpus() -> int:
+    config = _session_config()
+    if config.device_count.get("GPU", 1) == 0:
+        return 0
+    return sum(len(one.memory_limit_mb) for one in config.gpu_options.experimental.virtual_devices)
+
+
+def _session_config() -> Any:
+    if _session is None or _session[0] != os.getpid():
+        raise ValueError("the runtime has not started")
+    return _session[1]
+
+
+def _new_context(config: Any) -> Any:
+    from tensorflow.python import pywrap_tfe
+
+    options = pywrap_tfe.TFE_NewContextOptions()
+    try:
+        pywrap_tfe.TFE_ContextOptionsSetConfig(options, config.SerializeToString())
+        return pywrap_tfe.TFE_NewContext(options)
+    finally:
+        pywrap_tfe.TFE_DeleteContextOptions(options)

@@ -20,9 +20,18 @@ from typing import Any
 
 from ..formats import attempt_files
 from ..formats.lease import LeaseTerms
-from ..formats.lease_environment import BFC_LIMIT, DUMP, LEFT, cpu_limit, is_ours
+from ..formats.lease_environment import (
+    BFC_LIMIT,
+    DUMP,
+    LEFT,
+    USE_BFC,
+    cpu_limit,
+    hides_gpus,
+    is_ours,
+)
 from . import allocator, ceiling, measure, oom, probe
 from .config import bound, see_leased_gpu, spare_processors
+from .cuda_libraries import INSTALL, why_no_gpu
 from .current_lease import current, impose, say
 from .warm_start import native_libraries
 
@@ -83,6 +92,7 @@ def _patch_context(context_class: Any) -> None:
             if self._initialized:
                 return
             _settle()
+            _do_without_gpu(self)
             initialize(self)
             # With a cluster, `CPU:0` may be a device of another process.
             primes = self._server_def is None
@@ -105,7 +115,9 @@ def _patch_session(session_class: Any) -> None:
             original(self, target, graph, _bounded_copy(config))
             return
         with _starting:
+            _do_without_gpu()
             original(self, target, graph, _bounded_copy(config))
+            allocator.note_session(getattr(self, "_config", None))
             _started(allocator.prime)
 
     session_class.__init__ = init
@@ -154,6 +166,22 @@ def _settle() -> None:
     if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
         os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)
     native_libraries.set_log_level(os.environ)
+
+
+def _do_without_gpu(context: Any = None) -> None:
+    """Where TensorFlow does not find the GPU of the lease: refuse to run elsewhere if the user has
+    named that GPU, else bound the program on the CPU and say what to install. Called before there
+    is a CPU allocator, which reads its limit once."""
+    lease = current()
+    if lease is None or not lease.on_gpu or hides_gpus(os.environ) or _gpus(context):
+        return
+    found = f"TensorFlow finds no GPU, and this lease is on {lease.device}: {why_no_gpu()}."
+    advice = f"`{INSTALL}` brings what it needs; `--device cpu` leaves the GPU to others."
+    if lease.chosen:
+        raise RuntimeError(f"{found} {advice}")
+    limit = min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib)
+    os.environ[USE_BFC], os.environ[BFC_LIMIT] = "1", str(limit)
+    say(f"{found} The program runs on the CPU, with at most {limit} MiB. {advice}")
 
 
 def _bound(proto: Any, context: Any = None) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 from ..formats import attempt_files
 from ..formats.lease import MIB, LeaseTerms
 from . import allocator
-from .allocator import c_library
+from .allocator import c_library, framework_library
 
 SHOTS = 3
 """So many raises can come while Python's lock is held."""
@@ -129,11 +129,13 @@ class Bells:
             self._delete()(bell)
 
     def _make(self) -> int | None:
-        made: int | None = c_library().TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(1), 1, 1)
+        made: int | None = framework_library().TF_AllocateTensor(
+            _UINT8, (ctypes.c_int64 * 1)(1), 1, 1
+        )
         return made
 
     def _delete(self) -> Any:
-        return c_library().TF_DeleteTensor
+        return framework_library().TF_DeleteTensor
 
 
 class GpuBells(Bells):
@@ -149,22 +151,23 @@ class GpuBells(Bells):
         self._context = pointer_of(handle, None)
 
     def _make(self) -> int | None:
-        library = c_library()
-        for name in ("TF_NewStatus", "TFE_NewTensorHandle", "TFE_TensorHandleCopyToDevice"):
-            getattr(library, name).restype = ctypes.c_void_p
+        library, framework = c_library(), framework_library()
+        framework.TF_NewStatus.restype = ctypes.c_void_p
+        library.TFE_NewTensorHandle.restype = ctypes.c_void_p
         library.TFE_NewTensorHandle.argtypes = [ctypes.c_void_p] * 2
         copy = library.TFE_TensorHandleCopyToDevice
+        copy.restype = ctypes.c_void_p
         copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        library.TF_DeleteStatus.argtypes = [ctypes.c_void_p]
-        status = library.TF_NewStatus()
+        framework.TF_DeleteStatus.argtypes = [ctypes.c_void_p]
+        status = framework.TF_NewStatus()
         tensor = super()._make()
         here = library.TFE_NewTensorHandle(tensor, status) if tensor else None
         there: int | None = copy(here, self._context, b"GPU:0", status) if here else None
         if here:
             self._delete()(here)
         if tensor:
-            library.TF_DeleteTensor(tensor)
-        library.TF_DeleteStatus(status)
+            framework.TF_DeleteTensor(tensor)
+        framework.TF_DeleteStatus(status)
         return there
 
     def _delete(self) -> Any:
@@ -264,7 +267,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
 def _cpu_allocator() -> int:
     """The address of the allocator of the CPU device. Raises AttributeError if TensorFlow does not
     export the functions that tell it."""
-    library = c_library()
+    library = framework_library()
     singleton = library._ZN10tensorflow12ProcessState9singletonEv
     allocator_of = library._ZN10tensorflow12ProcessState15GetCPUAllocatorEi
     singleton.restype = allocator_of.restype = ctypes.c_void_p
@@ -277,7 +280,7 @@ def _cpu_allocator() -> int:
 
 def _gpu_allocator() -> int:
     """The same of the first GPU: TensorFlow gives what it has made with the device."""
-    library = c_library()
+    library = framework_library()
     singleton = library._ZN10tensorflow15GPUProcessState9singletonEPS0_
     singleton.restype, singleton.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     allocator_of = getattr(library, _GET_GPU_ALLOCATOR)

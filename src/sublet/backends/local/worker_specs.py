@@ -13,6 +13,7 @@ from sublet.formats.worker_spec import WorkerSpec
 from sublet.home import Home
 from sublet.keeper import output_files
 
+_ENGINE = b"sublet.engine.engine"
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
@@ -32,6 +33,8 @@ def lease_terms(job: Job, device: Device, home: Home) -> LeaseTerms:
         dir=str(home.runs / job.attempt_id),
         roomy=lease.roomy,
         most=lease.most,
+        # A server names the devices of its engines; its user has not.
+        chosen=job.spec.device is not None and job.spec.program.target != _ENGINE,
     )
 
 

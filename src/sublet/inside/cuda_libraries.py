@@ -1,0 +1,55 @@
+"""Why TensorFlow finds no GPU where the driver has one, and what to install."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+
+INSTALL = "pip install 'tensorflow[and-cuda]'"
+
+_OF_CUDA = {
+    "12": ("cudart.so.12", "cublas.so.12", "cublasLt.so.12", "cufft.so.11", "cusolver.so.11"),
+    "13": ("cudart.so.13", "cublas.so.13", "cublasLt.so.13", "cufft.so.12", "cusolver.so.12"),
+}
+"""What TensorFlow loads before it looks for a GPU, by the CUDA that it was built with."""
+
+
+def why_no_gpu() -> str:
+    """The reason, in words about TensorFlow as "it". Loads libraries to see whether they can be."""
+    try:
+        from tensorflow.python.platform import build_info
+
+        built = dict(build_info.build_info)
+    except Exception:
+        built = {}
+    if built.get("is_cuda_build") is False:
+        return "it was built without CUDA"
+    missing = [name for name in _needed(built) if not _is_there(name)]
+    if missing:
+        return f"it cannot load {', '.join(missing)}"
+    return "its log says why, with TF_CPP_MIN_LOG_LEVEL=0"
+
+
+def _needed(built: dict[str, object]) -> list[str]:
+    """The names of the libraries; none if this TensorFlow does not say what it was built with."""
+    names = list(_OF_CUDA.get(str(built.get("cuda_version", "")).partition(".")[0], ()))
+    if names:
+        names.append("cusparse.so.12")
+    if cudnn := str(built.get("cudnn_version", "")).partition(".")[0]:
+        names.append(f"cudnn.so.{cudnn}")
+    return [f"lib{name}" for name in names]
+
+
+def _is_there(name: str) -> bool:
+    """Whether TensorFlow can load it, from the packages beside it or from the system."""
+    import tensorflow
+
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(tensorflow.__file__)))
+    if glob.glob(os.path.join(glob.escape(packages), "nvidia", "*", "lib", name)):
+        return True
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
