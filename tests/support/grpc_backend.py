@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class StandInBackend:
                     {"stable": 123},
                 ),
                 "echo": Model("echo", {1: Version("echo", 1, State.AVAILABLE, signatures=ECHO)}),
-                "slow": Model("slow", {1: Version("slow", 1, State.AVAILABLE)}),
+                "slow": Model("slow", {1: Version("slow", 1, State.AVAILABLE, signatures=SLOW)}),
                 "bug": Model("bug", {1: Version("bug", 1, State.AVAILABLE, signatures=HALF)}),
             }
         )
@@ -106,9 +106,6 @@ class StandInBackend:
         self.full = False
         self.trouble = ""
         self._refusals = DelayedRefusals()
-
-    async def describe(self, version: Version) -> Mapping[str, Signature]:
-        return version.signatures or SLOW
 
     async def infer(
         self,

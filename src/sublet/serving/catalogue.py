@@ -52,6 +52,15 @@ class Version(Struct, frozen=True):
     devices: tuple[str, ...] = ()  # Where they are, if the server uses several.
     signatures: Mapping[str, Signature] | None = None  # None: nobody has looked into the model.
 
+    def described(self) -> Mapping[str, Signature]:
+        """Its signatures. Raises ServingError while nobody has looked into the model."""
+        if self.signatures is None:
+            raise ServingError(
+                f"The signatures of {self.model} version {self.number} are not known yet.",
+                Code.UNAVAILABLE,
+            )
+        return self.signatures
+
     def answers(self, silent: Collection[str]) -> bool:
         """Whether some engine that has this version answers."""
         return any(engine not in silent for engine in self.engines)

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, QueueFull
 from sublet.errors import ServingError
 from sublet.serving import frontend_link as messages
-from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.catalogue import Catalogue, Version
 from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals
 from sublet.serving.frontend.limits import MemoryBudget, exhausted
 from sublet.serving.frontend.model_backend import Arrays
@@ -85,15 +85,6 @@ class EngineRouter:
             self._backpressure.check((version.model, version.number), time.monotonic())
         except QueueFull as full:
             raise self._refusals.refusal(full.message) from None
-
-    async def describe(self, version: Version) -> Mapping[str, Signature]:
-        # The server has looked into all that it offers.
-        if version.signatures is None:
-            raise ServingError(
-                f"The signatures of {version.model} version {version.number} are not known yet.",
-                Code.UNAVAILABLE,
-            )
-        return version.signatures
 
     async def reload(self, config: bytes) -> None:
         reply = await self._ask(lambda number: messages.Reload(number, config))

@@ -17,13 +17,7 @@ from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.requests import (
-    Counted,
-    memory,
-    parse,
-    serialized,
-    signatures_of,
-)
+from sublet.serving.frontend.grpc.requests import Counted, memory, parse, serialized
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import inference
 from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
@@ -82,7 +76,7 @@ class InferenceService:
     async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelMetadataRequest"), data)
         version = self._find(request.name, request.version)
-        _, signature = _signature(await signatures_of(self._backend, version), "")
+        _, signature = _signature(version.described(), "")
         response = inference("ModelMetadataResponse")(
             name=version.model, platform=oip_codec.PLATFORM
         )
@@ -100,7 +94,7 @@ class InferenceService:
     async def model_config(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelConfigRequest"), data)
         version = self._find(request.name, request.version)
-        _, signature = _signature(await signatures_of(self._backend, version), "")
+        _, signature = _signature(version.described(), "")
         response = inference("ModelConfigResponse")()
         config = response.config
         config.name, config.backend = version.model, "tensorflow"
@@ -135,7 +129,7 @@ class InferenceService:
         with Counted(self._backend, request.model_name, "Predict"):
             version = self._find(request.model_name, request.model_version)
             self._backend.admit(version)
-            signatures = await signatures_of(self._backend, version)
+            signatures = version.described()
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
             inputs = oip_tensors.inputs(request, raw)

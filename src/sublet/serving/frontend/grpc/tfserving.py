@@ -23,7 +23,6 @@ from sublet.serving.frontend.grpc.requests import (
     model_spec,
     parse,
     serialized,
-    signatures_of,
 )
 from sublet.serving.frontend.model_backend import Arrays, ModelBackend
 from sublet.serving.frontend.proto import serving, tensors
@@ -57,7 +56,7 @@ class PredictionService:
             has_spec(request)
             version = find(self._backend, spec)
             self._backend.admit(version)
-            signatures = await signatures_of(self._backend, version)
+            signatures = version.described()
             name, signature = checks.check_signature(signatures, spec.signature_name)
             inputs = {
                 alias: tensors.read(alias, each, contents.get(alias))
@@ -95,7 +94,7 @@ class PredictionService:
         with Counted(self._backend, spec.name, "MultiInference"):
             version = find(self._backend, spec)
             self._backend.admit(version)
-            signatures = await signatures_of(self._backend, version)
+            signatures = version.described()
             picked: dict[str, str] = {}
             for task in tasks:
                 self._pick(task, spec.name, signatures, picked)
@@ -153,7 +152,7 @@ class PredictionService:
         version = find(self._backend, request.model_spec)
         response = serving("GetModelMetadataResponse")()
         response.model_spec.ParseFromString(model_spec(version.model, version.number))
-        signatures = await signatures_of(self._backend, version)
+        signatures = version.described()
         response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
         return serialized(response)
 
@@ -173,7 +172,7 @@ class PredictionService:
             has_spec(request)
             version = find(self._backend, spec)
             self._backend.admit(version)
-            name, _ = choose(await signatures_of(self._backend, version), spec.signature_name)
+            name, _ = choose(version.described(), spec.signature_name)
             given = examples.from_input(request.input)
             outputs = await self._infer_examples(version, name, given, deadline)
             response = serving(f"{message}Response")()

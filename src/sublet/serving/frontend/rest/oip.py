@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 import sublet
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec, Version
+from sublet.serving.catalogue import TensorSpec
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
@@ -72,12 +72,9 @@ class OipApi:
             raise ServingError(reason, Code.UNAVAILABLE)
         return Reply(200, b"")
 
-    def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+    def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply:
         version = self._calls.find(target)
-        return self._calls.with_signatures(version, partial(self._described, version))
-
-    def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
-        _, signature = checks.check_signature(signatures, "", rest=True)
+        _, signature = checks.check_signature(version.described(), "", rest=True)
         document = {
             "name": version.model,
             "versions": oip_codec.available_versions(self._backend.catalogue, version.model),
@@ -87,9 +84,21 @@ class OipApi:
         }
         return Reply(200, writing.encode(document))
 
-    def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+    def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply:
+        """As much of Triton's model configuration as clients look at."""
         version = self._calls.find(target)
-        return self._calls.with_signatures(version, partial(_configured, version))
+        _, signature = checks.check_signature(version.described(), "", rest=True)
+        document: dict[str, Any] = {
+            "name": version.model,
+            "platform": oip_codec.PLATFORM,
+            "max_batch_size": 0,
+        }
+        for side, specs in (("input", signature.inputs), ("output", signature.outputs)):
+            document[side] = [
+                {"name": name, "data_type": oip_codec.config_datatype(spec), "dims": _shape(spec)}
+                for name, spec in specs.items()
+            ]
+        return Reply(200, writing.encode(document))
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
@@ -105,7 +114,7 @@ class OipApi:
         document = oip_codec.model_statistics(self._backend.catalogue, counts, name, number)
         return Reply(200, writing.encode(document))
 
-    def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+    def _infer(self, target: tuple[str, int | None, None], request: Request) -> Pending:
         split = request.head.split
         body = request.body
         if split is not None and split > len(body):
@@ -114,23 +123,11 @@ class OipApi:
         self._backend.admit(version)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
-        return self._calls.with_signatures(
-            version, partial(self._call_signature, version, document, raw, request)
-        )
-
-    def _call_signature(
-        self,
-        version: Version,
-        document: dict[str, Any],
-        raw: memoryview,
-        request: Request,
-        signatures: Mapping[str, Signature],
-    ) -> Pending:
         parameters = oip_tensors.one_object(document, "parameters")
         chosen = parameters.get("signature_name", "")
         if type(chosen) is not str:
             raise invalid_argument("The parameter signature_name is a string.")
-        name, signature = checks.check_signature(signatures, chosen, rest=True)
+        name, signature = checks.check_signature(version.described(), chosen, rest=True)
         inputs = oip_tensors.inputs(document, raw)
         checks.check_inputs(signature, inputs)
         wanted = {
@@ -164,22 +161,6 @@ def _specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
 
 def _shape(spec: TensorSpec) -> list[int]:
     return [-1] if spec.shape is None else list(spec.shape)
-
-
-def _configured(version: Version, signatures: Mapping[str, Signature]) -> Reply:
-    """As much of Triton's model configuration as clients look at."""
-    _, signature = checks.check_signature(signatures, "", rest=True)
-    document: dict[str, Any] = {
-        "name": version.model,
-        "platform": oip_codec.PLATFORM,
-        "max_batch_size": 0,
-    }
-    for side, specs in (("input", signature.inputs), ("output", signature.outputs)):
-        document[side] = [
-            {"name": name, "data_type": oip_codec.config_datatype(spec), "dims": _shape(spec)}
-            for name, spec in specs.items()
-        ]
-    return Reply(200, writing.encode(document))
 
 
 def _server(request: Request) -> Reply:

@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Signature, State, TensorSpec, Version
+from sublet.serving.catalogue import Signature, State, TensorSpec, Version
 from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
@@ -67,9 +67,9 @@ class TfServingApi:
         self,
         api: str,
         target: Target,
-        answer: Callable[[Target, Request], Reply | Pending],
+        answer: Callable[[Target, Request], Pending],
         request: Request,
-    ) -> Reply | Pending:
+    ) -> Pending:
         """ModelCalls are counted when they are done; this one may not even begin."""
         try:
             return answer(target, request)
@@ -79,7 +79,7 @@ class TfServingApi:
 
     # predict
 
-    def _predict(self, target: Target, request: Request) -> Reply | Pending:
+    def _predict(self, target: Target, request: Request) -> Pending:
         try:
             version = self._calls.find(target)
         except ServingError:
@@ -88,21 +88,8 @@ class TfServingApi:
             raise
         self._backend.admit(version)
         document = documents.parse(request.body)
-        name = _signature_name(document)
-        return self._calls.with_signatures(
-            version, partial(self._call_signature, version, name, document, request)
-        )
-
-    def _call_signature(
-        self,
-        version: Version,
-        name: str,
-        document: dict[str, Any],
-        request: Request,
-        signatures: Mapping[str, Signature],
-    ) -> Pending:
-        asked = name
-        name, signature = checks.check_signature(signatures, name, rest=True)
+        asked = _signature_name(document)
+        name, signature = checks.check_signature(version.described(), asked, rest=True)
         specs = signature.inputs
         if not specs:
             raise invalid_argument(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
@@ -114,7 +101,7 @@ class TfServingApi:
 
     # classify and regress
 
-    def _by_example(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
+    def _by_example(self, classify: bool, target: Target, request: Request) -> Pending:
         try:
             version = self._calls.find(target)
         except ServingError:
@@ -123,21 +110,8 @@ class TfServingApi:
             raise
         self._backend.admit(version)
         name, rows = _examples_of(request.body)
-        return self._calls.with_signatures(
-            version, partial(self._call_examples, version, classify, name, rows, request)
-        )
-
-    def _call_examples(
-        self,
-        version: Version,
-        classify: bool,
-        name: str,
-        rows: list[bytes],
-        request: Request,
-        signatures: Mapping[str, Signature],
-    ) -> Pending:
         find = examples.classifying if classify else examples.regressing
-        name, _ = find(signatures, name)
+        name, _ = find(version.described(), name)
         inputs = {examples.INPUTS: examples.to_array(rows)}
         write = partial(_classified if classify else _regressed, len(rows))
         api = "Classify" if classify else "Regress"
@@ -146,11 +120,16 @@ class TfServingApi:
     # status and metadata
 
     def _status(self, target: Target, request: Request) -> Reply:
-        return status(self._backend.catalogue, *target)
+        """The state of one version, or of all, the newest first."""
+        statuses = [_version_status(one) for one in self._backend.catalogue.known(*target)]
+        return Reply(200, writing.encode({"model_version_status": statuses}))
 
-    def _metadata(self, target: Target, request: Request) -> Reply | Pending:
+    def _metadata(self, target: Target, request: Request) -> Reply:
         version = self._calls.find(target)
-        return self._calls.with_signatures(version, partial(metadata, version))
+        spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
+        described = {name: _signature(one) for name, one in version.described().items()}
+        body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
+        return Reply(200, writing.encode(body))
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
@@ -231,19 +210,6 @@ def _regressed(rows: int, answer: Answer) -> Reply:
     if not found:
         raise invalid_argument("Cannot convert empty RegressionResults to JSON")
     return Reply(200, writing.encode({"results": writing.numbers(found)}))
-
-
-def status(catalogue: Catalogue, name: str, number: int | None, label: str | None) -> Reply:
-    """The state of one version, or of all, the newest first."""
-    statuses = [_version_status(version) for version in catalogue.known(name, number, label)]
-    return Reply(200, writing.encode({"model_version_status": statuses}))
-
-
-def metadata(version: Version, signatures: Mapping[str, Signature]) -> Reply:
-    spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
-    described = {name: _signature(signature) for name, signature in signatures.items()}
-    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
-    return Reply(200, writing.encode(body))
 
 
 def _signature(signature: Signature) -> dict[str, Any]:
