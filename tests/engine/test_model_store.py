@@ -73,7 +73,7 @@ def held_by_models(store: ModelStore) -> int:
 
 
 def ready(store: ModelStore) -> list[str]:
-    return [one.name for one in store.statistics() if one.state == "ready"]
+    return [one.model for one in store.statistics() if one.state == "ready"]
 
 
 def test_models_of_both_formats_answer(run: Run) -> None:
@@ -420,7 +420,7 @@ def test_a_load_that_cannot_be_stopped_counts_until_it_ends_and_others_go_on(
             room["now"] += 1000
         known(store, HALF)
         result = answer(store, HALF, x=np.ones((1, 1), np.float32))["y"].tolist()
-        states = {one.name: one.state for one in store.statistics()}
+        states = {one.model: one.state for one in store.statistics()}
         return codes, result, states, held_by_models(store)
 
     codes, result, states, held = run(begin, tmp_path)
@@ -561,7 +561,7 @@ def test_records_warm_a_model_up_before_it_is_ready(run: Run, tmp_path: Path) ->
 
 def test_a_batch_of_each_size_warms_a_model_up(run: Run, tmp_path: Path) -> None:
     def warm(store: ModelStore, place: Path) -> Any:
-        from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
+        from sublet.engine.savedmodel_proto import Signature, TensorSpec
         from sublet.engine.signatures import Bound, Gate
         from sublet.engine.warmup import warm_up
 
@@ -572,8 +572,8 @@ def test_a_batch_of_each_size_warms_a_model_up(run: Run, tmp_path: Path) -> None
             return inputs
 
         def bound(name: str, shape: tuple[int, ...], dtype: int, free: bool) -> Bound:
-            spec = {"x": TensorInfo("x:0", dtype, shape)}
-            return Bound(name, SignatureInfo("", spec, spec), note, Gate(), False, free)
+            spec = {"x": TensorSpec("x:0", dtype, shape)}
+            return Bound(name, Signature("", spec, spec), note, Gate(), False, free)
 
         signatures = {
             "rows": bound("rows", (-1, 3), 3, True),

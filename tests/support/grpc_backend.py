@@ -9,8 +9,9 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
+from sublet.serving.catalogue import Catalogue, Model, State, Version
 from sublet.serving.control.config_files import decode_models
 from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend.backpressure import DelayedRefusals

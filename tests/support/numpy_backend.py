@@ -9,8 +9,9 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
+from sublet.serving.catalogue import Catalogue, Model, State, Version
 from sublet.serving.frontend.backpressure import DelayedRefusals
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.metrics import Inferences

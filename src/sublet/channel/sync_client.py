@@ -119,7 +119,7 @@ class SyncClient:
                 self._futures -= 1  # Else the reader would wait for it for ever.
             raise
         if not self._send(deadline):
-            future = Future()  # The other one was on_event the same as those in flight.
+            future = Future()  # The other one has failed with those in flight.
             future.set_exception(Unsent())
             return future
         future.add_done_callback(partial(self._cancelled, number))
@@ -271,7 +271,7 @@ class SyncClient:
         if future.cancelled() and self._protocol.cancel(number):
             with self._lock:
                 self._futures -= 1
-            future.set_running_or_notify_cancel()  # Whoever waits for it is on_event.
+            future.set_running_or_notify_cancel()  # Wakes whoever waits for it.
             self._send()
 
     def _expect_future(self) -> None:

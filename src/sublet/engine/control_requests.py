@@ -6,6 +6,7 @@ Everybody may ask `hello`, `models` and `describe`. Only the owner may `add`, `l
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from sublet.errors import ServingError
 from sublet.inside import current_lease
 
 from .client_channels import Client
+from .savedmodel_proto import Signature
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -71,7 +73,7 @@ def _models(engine: Engine, question: Question) -> Any:
 
 
 def _pulse(engine: Engine, question: Question) -> Any:
-    return [run._asdict() for run in engine.scheduler.progress()]
+    return engine.scheduler.progress()
 
 
 def _add(engine: Engine, question: Question) -> None:
@@ -120,17 +122,8 @@ def _is_loaded(engine: Engine, question: Question) -> bool:
 
 
 def signatures(loaded: Loaded) -> dict[str, Any]:
-    """As `sublet.serving.catalogue` reads them."""
+    """As a server or a client reads them again."""
     return {
-        name: {
-            "method": bound.method,
-            **{
-                side: {
-                    key: {"name": spec.name, "dtype": spec.dtype, "shape": spec.shape}
-                    for key, spec in getattr(bound, side).items()
-                }
-                for side in ("inputs", "outputs")
-            },
-        }
+        name: dataclasses.asdict(Signature(bound.method, bound.inputs, bound.outputs))
         for name, bound in loaded.signatures.items()
     }

@@ -18,7 +18,7 @@ from sublet.channel.codes import Code, invalid_argument
 from sublet.engine import compute_threads, failures
 from sublet.engine.model_opening import Opened
 from sublet.engine.model_sources import FUNCTION
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.engine.signatures import Array, Bound, Gate
 from sublet.errors import ServingError
 
@@ -95,9 +95,7 @@ class FunctionOpening:
 class _Function:
     def __init__(self, function: Callable[..., Any], batchable: bool) -> None:
         names = _parameters(function)
-        signature = SignatureInfo(
-            _PREDICT, {name: TensorInfo(name, ANY, None) for name in names}, {}
-        )
+        signature = Signature(_PREDICT, {name: TensorSpec(name, ANY, None) for name in names}, {})
         self._gate = Gate()
         self.signatures: dict[str, Bound] = {
             DEFAULT: _Call(function, signature, self._gate, batchable)
@@ -116,7 +114,7 @@ class _Call(Bound):
     __slots__ = ("_function",)
 
     def __init__(
-        self, function: Callable[..., Any], signature: SignatureInfo, gate: Gate, batchable: bool
+        self, function: Callable[..., Any], signature: Signature, gate: Gate, batchable: bool
     ) -> None:
         super().__init__(DEFAULT, signature, lambda _: (), gate, False, batchable)
         self._function = function

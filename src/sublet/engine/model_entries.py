@@ -44,29 +44,27 @@ class Loaded:
 class Statistics:
     """One version of a model, as it stands."""
 
-    name: str
+    model: str
     version: int
     state: str
     """known, loading, ready, failed, or stuck: loading without end, and not to be stopped."""
     bytes: int
     measured: bool  # Whether `bytes` was, or is an estimate.
-    seconds: float  # Of the last load, 0 before the first.
+    load_seconds: float  # Of the last load, 0 before the first.
     loads: int
-    uses: int
     idle: float | None  # Seconds since the last use.
     pinned: bool
     error: str
 
 
 class ModelEntry:
-    """One version. Changed with the store's lock held, but for its uses."""
+    """One version. Changed with the store's lock held, but for its habit."""
 
     def __init__(self, key: Key, path: str, options: dict[str, Any], now: float) -> None:
         self.key = key
         self.path = path
         self.options = options
         self.habit = paging.Habit(now)
-        self.uses = 0
         self.loads = 0
         self.loading = threading.Lock()
         """Held by the thread that loads it; others wait, and find it loaded."""
@@ -128,9 +126,8 @@ class ModelEntry:
             state=state,
             bytes=self.bytes,
             measured=self.measured is not None,
-            seconds=self.seconds,
+            load_seconds=self.seconds,
             loads=self.loads,
-            uses=self.uses,
             idle=None if used is None else max(0.0, now - used),
             pinned=self.pinned,
             error="" if self.error is None else self.error.message,

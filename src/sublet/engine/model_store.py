@@ -94,7 +94,6 @@ class ModelStore:
         entry = self._entries.get((name, version))
         if entry is None:
             return None
-        entry.uses += 1
         entry.habit = entry.habit.after_use(self._clock())
         return entry.loaded
 

@@ -27,7 +27,7 @@ from sublet.channel.codes import Code
 from sublet.engine import compute_threads
 from sublet.engine.graphs import Graph
 from sublet.engine.model_opening import Opened
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.engine.signatures import Array, Bound, Gate, Lazily, Run, batchable
 from sublet.engine.warmup import made_up
 from sublet.errors import ServingError
@@ -113,7 +113,7 @@ class SavedModelOpening:
     def open(self) -> Opened:
         meta = self._meta_graph()
         signatures = {
-            name: _signature(definition)
+            name: Signature.from_message(definition)
             for name, definition in meta.signature_def.items()
             if name != _INIT and _dense(definition)
         }
@@ -198,7 +198,7 @@ class SavedModelOpening:
             for asset in assets
         }
 
-    def _bind(self, session: _Session, graph: Graph, signatures: dict[str, SignatureInfo]) -> None:
+    def _bind(self, session: _Session, graph: Graph, signatures: dict[str, Signature]) -> None:
         stateful = self._options.get("stateful")
         if stateful is None:
             stateful = any(
@@ -230,7 +230,7 @@ def _quick(signatures: Mapping[str, Bound]) -> bool:
         return False  # Zeros are not what the model was made for.
 
 
-def _preparing(session: _Session, signature: SignatureInfo) -> Any:
+def _preparing(session: _Session, signature: Signature) -> Any:
     feed = [tensor.name for tensor in signature.inputs.values()]
     fetch = [tensor.name for tensor in signature.outputs.values()]
     return lambda: session.prepare(feed, fetch, [])
@@ -274,7 +274,7 @@ def _text(text: str) -> Array:
     return np.array(os.fsencode(text), dtype=object)
 
 
-def _tensors(signature: SignatureInfo) -> list[TensorInfo]:
+def _tensors(signature: Signature) -> list[TensorSpec]:
     return [*signature.inputs.values(), *signature.outputs.values()]
 
 
@@ -285,23 +285,6 @@ def _dense(definition: Any) -> bool:
         for side in (definition.inputs, definition.outputs)
         for info in side.values()
     )
-
-
-def _signature(definition: Any) -> SignatureInfo:
-    sides: list[dict[str, TensorInfo]] = [
-        {
-            name: TensorInfo(
-                info.name,
-                info.dtype,
-                None
-                if info.tensor_shape.unknown_rank or not info.HasField("tensor_shape")
-                else tuple(dim.size for dim in info.tensor_shape.dim),
-            )
-            for name, info in sorted(side.items())
-        }
-        for side in (definition.inputs, definition.outputs)
-    ]
-    return SignatureInfo(definition.method_name, sides[0], sides[1])
 
 
 def _initializer(meta: Any) -> str | None:

@@ -14,31 +14,50 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 GRAPH = "saved_model.pb"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _INT64 = 1 << 63
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorInfo:
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorSpec:
     """One input or output of a signature."""
 
     name: str
-    """Of the tensor in the graph, as `x:0`; empty for one that is not dense."""
-    dtype: int
-    shape: tuple[int, ...] | None
+    """The tensor's name in the graph, as `x:0`; empty for one that is not dense."""
+    dtype: int  # As in TensorFlow's DataType.
+    shape: tuple[int, ...] | None = None
     """-1 for a dimension of any size; None for any rank."""
 
 
-@dataclasses.dataclass(frozen=True)
-class SignatureInfo:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
     """One way to call a model."""
 
     method: str
-    inputs: dict[str, TensorInfo]
-    outputs: dict[str, TensorInfo]
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+    @classmethod
+    def from_message(cls, definition: Any) -> Signature:
+        """The same from a SignatureDef, of whichever package that is."""
+        return cls(definition.method_name, _specs(definition.inputs), _specs(definition.outputs))
+
+
+def _specs(infos: Any) -> dict[str, TensorSpec]:
+    return {
+        name: TensorSpec(
+            info.name,
+            info.dtype,
+            None
+            if info.tensor_shape.unknown_rank or not info.HasField("tensor_shape")
+            else tuple(dim.size for dim in info.tensor_shape.dim),
+        )
+        for name, info in sorted(infos.items())
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +66,7 @@ class MetaGraph:
 
     tags: frozenset[str]
     version: str  # Of the TensorFlow that wrote it.
-    signatures: dict[str, SignatureInfo]
+    signatures: dict[str, Signature]
     variables: bool  # Whether it has any to restore.
 
 
@@ -74,7 +93,7 @@ def parse(data: memoryview) -> list[MetaGraph]:
 def _meta_graph(data: memoryview) -> MetaGraph:
     tags: set[str] = set()
     version, variables = "", False
-    signatures: dict[str, SignatureInfo] = {}
+    signatures: dict[str, Signature] = {}
     for number, value in fields(data):
         if not isinstance(value, memoryview):
             continue
@@ -89,8 +108,8 @@ def _meta_graph(data: memoryview) -> MetaGraph:
     return MetaGraph(frozenset(tags), version, signatures, variables)
 
 
-def _signature(data: memoryview) -> SignatureInfo:
-    sides: tuple[dict[str, TensorInfo], dict[str, TensorInfo]] = ({}, {})
+def _signature(data: memoryview) -> Signature:
+    sides: tuple[dict[str, TensorSpec], dict[str, TensorSpec]] = ({}, {})
     method = ""
     for number, value in fields(data):
         if not isinstance(value, memoryview):
@@ -100,10 +119,10 @@ def _signature(data: memoryview) -> SignatureInfo:
             sides[number - 1][key] = _tensor(tensor)
         elif number == 3:
             method = _text(value)
-    return SignatureInfo(method, *sides)
+    return Signature(method, *sides)
 
 
-def _tensor(data: memoryview) -> TensorInfo:
+def _tensor(data: memoryview) -> TensorSpec:
     name, dtype, shape = "", 0, None
     for number, value in fields(data):
         if number == 1 and isinstance(value, memoryview):
@@ -112,8 +131,8 @@ def _tensor(data: memoryview) -> TensorInfo:
             dtype = value
         elif number == 3 and isinstance(value, memoryview):
             shape = _shape(value)
-    # A TensorInfo without a shape is one of unknown rank.
-    return TensorInfo(name, dtype, shape)
+    # A TensorSpec without a shape is one of unknown rank.
+    return TensorSpec(name, dtype, shape)
 
 
 def _shape(data: memoryview) -> tuple[int, ...] | None:

@@ -5,6 +5,7 @@ Finds the queue of a call, and checks that it fits the model. Runs nothing, send
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -242,7 +243,7 @@ class Scheduler:
         return lost
 
     def models(self) -> list[dict[str, Any]]:
-        stored = {(one.name, one.version): one for one in self.store.statistics()}
+        stored = {(one.model, one.version): one for one in self.store.statistics()}
         with self._lock:
             queues = list(self._queue.queues.values())
         return [_row(queue, stored.get((queue.model, queue.version))) for queue in queues]
@@ -306,15 +307,4 @@ def _row(queue: ModelQueue, stored: Statistics | None) -> dict[str, Any]:
         "requests": queue.requests,
         "batches": queue.batches,
     }
-    if stored is not None:
-        row |= {
-            "state": stored.state,
-            "bytes": stored.bytes,
-            "measured": stored.measured,
-            "load_seconds": stored.seconds,
-            "loads": stored.loads,
-            "idle": stored.idle,
-            "pinned": stored.pinned,
-            "error": stored.error,
-        }
-    return row
+    return row if stored is None else dataclasses.asdict(stored) | row

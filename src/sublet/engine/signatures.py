@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 
 Array = np.ndarray[Any, Any]
@@ -92,7 +92,7 @@ class Bound:
     def __init__(
         self,
         name: str,
-        signature: SignatureInfo,
+        signature: Signature,
         run: Run,
         gate: Gate,
         stateful: bool,
@@ -150,14 +150,14 @@ def aligned(array: Array, copy: bool = False) -> Array:
     return fresh
 
 
-def _settled(tensor: TensorInfo) -> TensorInfo:
+def _settled(tensor: TensorSpec) -> TensorSpec:
     """The value of a variable is no reference to it."""
     if tensor.dtype > REFERENCE:
         return dataclasses.replace(tensor, dtype=tensor.dtype - REFERENCE)
     return tensor
 
 
-def batchable(signature: SignatureInfo) -> bool:
+def batchable(signature: Signature) -> bool:
     """Whether the first dimension of all inputs and outputs is free. Of a tensor of unknown rank
     that is only known for examples."""
     if not signature.inputs or not signature.outputs:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from msgspec import Struct, field
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError
 
 
@@ -20,23 +21,6 @@ class State(IntEnum):
     AVAILABLE = 30
     UNLOADING = 40
     END = 50
-
-
-class TensorSpec(Struct, frozen=True):
-    """One input or output of a signature."""
-
-    name: str  # The tensor's name in the graph, as `x:0`.
-    dtype: int  # As in TensorFlow's DataType.
-    shape: tuple[int, ...] | None = None
-    """-1 for a dimension of any size; None for any rank."""
-
-
-class Signature(Struct, frozen=True):
-    """One way to call a model."""
-
-    method: str
-    inputs: Mapping[str, TensorSpec]
-    outputs: Mapping[str, TensorSpec]
 
 
 class Version(Struct, frozen=True):

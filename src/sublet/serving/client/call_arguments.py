@@ -9,8 +9,8 @@ from msgspec import Struct, convert
 from sublet.channel import tensors
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 
 DEFAULT = "serving_default"
 ANY = 0

@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from sublet.channel.codes import Code
 from sublet.engine import savedmodel_proto
-from sublet.engine.savedmodel_proto import GRAPH
+from sublet.engine.savedmodel_proto import GRAPH, Signature
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 
 _NUMBER = re.compile("[0-9]+")
 _LARGEST = 2**63 - 1
@@ -147,12 +146,5 @@ def signatures(directory: str, tags: tuple[str, ...] = ("serve",)) -> dict[str, 
         ) from None
     for graph in graphs:
         if graph.tags == frozenset(tags):
-            return {
-                name: Signature(one.method, _specs(one.inputs), _specs(one.outputs))
-                for name, one in graph.signatures.items()
-            }
+            return graph.signatures
     return None
-
-
-def _specs(tensors: dict[str, savedmodel_proto.TensorInfo]) -> dict[str, TensorSpec]:
-    return {name: TensorSpec(one.name, one.dtype, one.shape) for name, one in tensors.items()}

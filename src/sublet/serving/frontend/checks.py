@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature
 from sublet.serving.dtypes import BY_NUMPY, word
 from sublet.serving.frontend.model_backend import Arrays
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature
 from sublet.serving.dtypes import BY_NUMPY
 from sublet.serving.frontend.checks import DEFAULT_SIGNATURE
 from sublet.serving.frontend.model_backend import Arrays

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, State, TensorSpec, Version
+from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.metrics import Counts, Inferences
 

@@ -17,11 +17,12 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
+from sublet.engine.signatures import batchable
 from sublet.errors import BadRequest, ServingError, WorldError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.client.call_arguments import DEFAULT, Array, Signatures
 from sublet.serving.dtypes import DATA_TYPES
-from sublet.tools.loadtest.inputs import Arrays, batchable
+from sublet.tools.loadtest.inputs import Arrays
 
 _NUMBERS = {kind.name: kind.number for kind in DATA_TYPES.values()}
 _ANSWERED = Answer({})

@@ -7,30 +7,23 @@ before anything is started or called.
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from sublet.channel import tensors
 from sublet.channel.records import Malformed
-from sublet.engine import signatures as rule
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
+from sublet.engine.signatures import BY_EXAMPLE, batchable
 from sublet.errors import BadRequest, ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.client.call_arguments import Array, fit
 
 _VARIANTS = 8
 """Different inputs, so that no cache answers; one will do if they are large."""
 _LARGE = 8 << 20
-_BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
-"""Methods whose input is serialized examples; nothing at all is an empty one."""
 _DATA = "Give real inputs: --data FILE.npz, with an array for each input."
 
 Arrays = dict[str, Array]
-
-
-def batchable(signature: Signature) -> bool:
-    """Whether calls of it can share a batch, by the rule of the engine."""
-    return rule.batchable(cast("Any", signature))
 
 
 def make(
@@ -53,7 +46,8 @@ def make(
     }
     _check_rows(whole, batchable(signature))
     draw = np.random.default_rng(0)
-    word = b"" if signature.method in _BY_EXAMPLE else b"sublet"
+    # Nothing at all is an empty example.
+    word = b"" if signature.method in BY_EXAMPLE else b"sublet"
     made: list[Arrays] = []
     while len(made) < _VARIANTS:
         made.append(

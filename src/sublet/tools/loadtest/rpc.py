@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,8 @@ import grpc.aio
 from sublet.channel import tensors
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError, WorldError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.client.call_arguments import Signatures
 from sublet.serving.dtypes import STRING
 from sublet.serving.frontend.proto import serving
@@ -42,14 +42,16 @@ class GrpcTarget:
         except TimeoutError:
             raise WorldError(
                 f"{self.address} does not answer.",
-                "Is the server started? gRPC is usually on client 8500: --grpc localhost:8500.",
+                "Is the server started? gRPC is usually on port 8500: --grpc localhost:8500.",
             ) from None
         request = serving("GetModelMetadataRequest")(metadata_field=["signature_def"])
         self._name(request.model_spec)
         data = await self.ask("GetModelMetadata", request.SerializeToString())
         reply = serving("GetModelMetadataResponse").FromString(data)
         given = serving("SignatureDefMap").FromString(reply.metadata["signature_def"].value)
-        return Signatures({name: _signature(one) for name, one in given.signature_def.items()})
+        return Signatures(
+            {name: Signature.from_message(one) for name, one in given.signature_def.items()}
+        )
 
     def request(self, name: str, inputs: Arrays) -> bytes:
         request = serving("PredictRequest")()
@@ -112,20 +114,3 @@ class GrpcTransport:
             code = Code(error.code().value[0])
             raise ServingError(error.details() or code.name, code) from None
         return _ANSWERED
-
-
-def _signature(given: Any) -> Signature:
-    return Signature(given.method_name, _specs(given.inputs), _specs(given.outputs))
-
-
-def _specs(given: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    return {
-        name: TensorSpec(
-            one.name,
-            one.dtype,
-            None
-            if one.tensor_shape.unknown_rank
-            else tuple(dim.size for dim in one.tensor_shape.dim),
-        )
-        for name, one in given.items()
-    }

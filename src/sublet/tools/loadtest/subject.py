@@ -16,9 +16,10 @@ from sublet.channel import tensors
 from sublet.channel.async_client import AsyncClient
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import batchable
 from sublet.errors import BadRequest, ServingError
 from sublet.home import Home
-from sublet.serving.catalogue import Signature
 from sublet.serving.client.call_arguments import Signatures
 from sublet.serving.client.connect import connect
 from sublet.serving.client.engine import Engine
@@ -217,4 +218,4 @@ def _subject(
         key: f"{tensors.NAMES[tensors.number_of(array.dtype)]} {inputs.shown(array.shape)}"
         for key, array in made[0].items()
     }
-    return Subject(about, name, version, chosen, sent, inputs.batchable(signature), transport)
+    return Subject(about, name, version, chosen, sent, batchable(signature), transport)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import TensorSpec
 from sublet.serving.frontend.rest import documents, forms, values, writing
 
 DTYPES = [1, 2, 3, 4, 7, 9, 10, 19, 22]

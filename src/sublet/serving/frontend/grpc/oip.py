@@ -10,9 +10,10 @@ from typing import Any
 
 import sublet
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError
 from sublet.serving.access import Right
-from sublet.serving.catalogue import Signature, Version
+from sublet.serving.catalogue import Version
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import BadRequest, ServingError
 from sublet.serving.access import Right
-from sublet.serving.catalogue import Signature, Version
+from sublet.serving.catalogue import Version
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.grpc.calls import Data, Method, Methods
 from sublet.serving.frontend.grpc.requests import (

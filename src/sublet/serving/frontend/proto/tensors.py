@@ -14,8 +14,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.tensors import MOST_DIMENSIONS
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, DATA_TYPES, HALF, STRING, DataType
 from sublet.serving.frontend.proto import message, serving
 from sublet.serving.frontend.proto.wire import head

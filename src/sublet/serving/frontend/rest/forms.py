@@ -5,8 +5,8 @@ from math import prod
 from typing import Any
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import TensorSpec
 from sublet.serving.frontend import examples
 from sublet.serving.frontend.rest.documents import kind, show
 from sublet.serving.frontend.rest.values import (

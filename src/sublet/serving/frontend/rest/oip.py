@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 import sublet
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import TensorSpec
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, oip_tensors, writing

@@ -8,8 +8,9 @@ from urllib.parse import unquote_to_bytes
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, State, TensorSpec, Version
+from sublet.serving.catalogue import State, Version
 from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
