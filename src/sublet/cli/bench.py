@@ -159,7 +159,7 @@ def _options(batching: Path | None) -> dict[str, Any]:
     from sublet.serving.control import config, config_files
 
     text = config.read(str(batching), "--batching")
-    return config.batching(config_files.read_batching(text, str(batching)))
+    return config_files.read_batching(text, str(batching))
 
 
 class _Bench:

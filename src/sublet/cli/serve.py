@@ -200,7 +200,7 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
 
 def settings(**flags: Any) -> "Settings":
     """What the flags say; those without effect are taken, and left alone."""
-    from sublet.serving.control import config, config_files
+    from sublet.serving.control import config_files
     from sublet.serving.control.config import Settings, read
     from sublet.serving.control.watchdog import Patience
 
@@ -219,14 +219,13 @@ def settings(**flags: Any) -> "Settings":
     batching: dict[str, Any] = {}
     if given.batching_parameters_file is not None and given.enable_batching is not False:
         text = read(given.batching_parameters_file, "--batching_parameters_file")
-        batching = config.batching(config_files.read_batching(text, given.batching_parameters_file))
+        batching = config_files.read_batching(text, given.batching_parameters_file)
     elif given.enable_batching is False:
         batching = {"alone": True}
     metrics: str | None = config_files.METRICS_PATH
     if given.monitoring_config_file is not None:
         text = read(given.monitoring_config_file, "--monitoring_config_file")
-        monitoring = config_files.read_monitoring(text, given.monitoring_config_file)
-        metrics = monitoring.path if monitoring.enable else None
+        metrics = config_files.read_monitoring(text, given.monitoring_config_file)
     fraction = given.per_process_gpu_memory_fraction
     return Settings(
         path=path,
