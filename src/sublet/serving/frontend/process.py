@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from sublet import descriptors
 from sublet.serving import frontend_link as messages
@@ -19,20 +19,11 @@ from sublet.serving import tls
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.frontend.engine_router import EngineRouter
 from sublet.serving.frontend.limits import Limits, MemoryBudget, places, share
+from sublet.serving.frontend.protocol_server import ProtocolServer
 from sublet.text import plain
 
 _TELL = 1.0
 """Seconds between two reports of what was counted: as much is lost if it is killed."""
-
-
-class ProtocolServer(Protocol):
-    """The server of one protocol."""
-
-    async def drain(self, seconds: float, /) -> object:
-        """Take no new connections, answer what has come; end the rest after so many seconds."""
-
-    def change(self, ready: bool, /) -> None:
-        """Tell whoever watches that the server is ready, or is not."""
 
 
 class FrontEnd:
@@ -41,7 +32,7 @@ class FrontEnd:
     def __init__(self) -> None:
         self._router = EngineRouter()
         self._link: messages.Link
-        self._servers: list[ProtocolServer] = []
+        self._servers: list[ProtocolServer[Any]] = []
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._counted = 0
@@ -130,25 +121,27 @@ def _limits(opening: messages.Opening) -> Limits:
     )
 
 
-async def _rest(router: EngineRouter, opening: messages.Opening, limits: Limits) -> ProtocolServer:
-    from sublet.serving.frontend.rest.router import Router
+async def _rest(
+    router: EngineRouter, opening: messages.Opening, limits: Limits
+) -> ProtocolServer[Any]:
     from sublet.serving.frontend.rest.server import Server
 
-    handler = Router(router, limits, opening.metrics_path)
-    server = Server(router, limits, handler, opening.cors, opening.access)
+    server = Server(router, limits, opening.metrics_path, opening.cors, opening.access)
     secure = None if opening.rest_tls is None else tls.context(opening.rest_tls, tls.REST)
-    await server.start(*map(_socket, opening.rest), secure=secure)
+    await server.listen(map(_socket, opening.rest), secure)
     return server
 
 
-async def _grpc(router: EngineRouter, opening: messages.Opening, limits: Limits) -> ProtocolServer:
+async def _grpc(
+    router: EngineRouter, opening: messages.Opening, limits: Limits
+) -> ProtocolServer[Any]:
     from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
     from sublet.serving.frontend.grpc.server import GrpcServer
 
     largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
     server = GrpcServer(router, largest, share(opening.frontends), limits, opening.access)
     secure = None if opening.tls is None else tls.context(opening.tls)
-    await server.listen([*map(_socket, opening.grpc)], secure)
+    await server.listen(map(_socket, opening.grpc), secure)
     return server
 
 

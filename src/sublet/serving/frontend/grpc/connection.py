@@ -6,13 +6,16 @@ a frame, to read its answers, or to say nothing. What the bytes mean is the conv
 
 import asyncio
 import time
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sublet.serving.frontend.grpc import frames
-from sublet.serving.frontend.grpc.conversation import Conversation, ServerContext
+from sublet.serving.frontend.grpc.conversation import Conversation
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
 from sublet.serving.frontend.grpc.incoming import LARGE
 from sublet.serving.frontend.grpc.reading import NotHttp2, Reader
+
+if TYPE_CHECKING:
+    from sublet.serving.frontend.grpc.server import GrpcServer
 
 LINGER = 5.0
 """Seconds in which a client may read why its connection ends."""
@@ -36,7 +39,7 @@ _TOO_MANY = frames.goaway(
 class Connection(asyncio.BufferedProtocol):
     """Made by the server for each client; `owner` says whether that is the server's own user."""
 
-    def __init__(self, context: ServerContext, owner: bool = False) -> None:
+    def __init__(self, context: "GrpcServer", owner: bool = False) -> None:
         self._context = context
         self._owner = owner
         self._buffer = context.buffer
@@ -69,7 +72,6 @@ class Connection(asyncio.BufferedProtocol):
         self._broken = True
         self._conversation.end()
         self._context.connections.discard(self)
-        self._context.left()
 
     def pause_writing(self) -> None:
         # Who does not read answers is not read either, so that they do not pile up here.

@@ -12,49 +12,27 @@ import asyncio
 import re
 import time
 from collections import deque
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from sublet.serving.access import Access, Right
-from sublet.serving.frontend.limits import Limits, Pace
+from sublet.serving.frontend.limits import Pace
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
-from sublet.serving.frontend.rest.heads import Heads, check_beginning
+from sublet.serving.frontend.rest.heads import check_beginning
 from sublet.serving.frontend.rest.messages import Body, Head, Refused, Reply, Request
+
+if TYPE_CHECKING:
+    from sublet.serving.frontend.rest.server import Server
 
 _LARGE = 64 * 1024
 """From here a reply's body is not copied behind its first lines."""
 _BARE_LINE_END = re.compile(rb"(?<!\r)\n")
 
 
-class Handler(Protocol):
-    """Answers requests. What it raises is answered with status 500."""
-
-    def handle(self, request: Request) -> Reply | Pending:
-        """The reply, now or when a future is done."""
-
-    def right(self, head: Head) -> Right:
-        """What a request with this head needs."""
-
-
-class ServerContext(Protocol):
-    """What the connections of a server share."""
-
-    limits: Limits
-    access: Access
-    heads: Heads
-    handler: Handler
-    lines: bytes  # Header lines of every reply.
-    connections: "set[Connection]"
-    draining: bool
-    coming: int
-    """Bytes of bodies that are not whole yet, of all connections."""
-
-
 class Connection(asyncio.Protocol):
     """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
 
-    def __init__(self, context: ServerContext, owner: bool = False) -> None:
+    def __init__(self, context: "Server", owner: bool = False) -> None:
         self._context = context
         self._owner = owner  # Whether the client is the server's own user.
         self._limits = context.limits
@@ -160,7 +138,7 @@ class Connection(asyncio.Protocol):
         """Refuse who has no token, before anything of its body is taken in."""
         if head.method == "OPTIONS" and self._context.lines:
             return  # A browser asks this before it is told the token.
-        right = self._context.handler.right(head)
+        right = self._context.router.right(head)
         refused = self._context.access.refusal(right, self._owner, head.authorization)
         if refused is not None:
             raise Refused(401, refused.message)
@@ -221,7 +199,7 @@ class Connection(asyncio.Protocol):
                 # What a browser asks before it sends JSON: the lines are the answer.
                 reply: Reply | Pending = Reply(200, b"")
             else:
-                reply = self._context.handler.handle(Request(head, body, now))
+                reply = self._context.router.handle(Request(head, body, now))
         except Exception as failed:
             reply = server_error(failed)
         if isinstance(reply, Pending):
