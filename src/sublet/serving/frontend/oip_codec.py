@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code
-from sublet.engine.savedmodel_proto import TensorSpec
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.metrics import Counts, Inferences
 
-PLATFORM = "tensorflow_savedmodel"
+_PLATFORM = "tensorflow_savedmodel"
 _STATES = {
     State.START: "LOADING",
     State.LOADING: "LOADING",
@@ -47,21 +47,49 @@ def raw_contents(array: np.ndarray[Any, Any]) -> bytes:
     return b"".join(part for item in items for part in (len(item).to_bytes(4, "little"), item))
 
 
-def datatype(spec: TensorSpec) -> str:
+def _datatype(spec: TensorSpec) -> str:
     """The type of a tensor as the protocol names it; empty if it has no name there."""
     kind = DATA_TYPES.get(spec.dtype)
     return "" if kind is None else kind.oip_name
 
 
-def config_datatype(spec: TensorSpec) -> str:
-    """The same in Triton's model configuration."""
-    return f"TYPE_{datatype(spec).replace('BYTES', 'STRING')}"
+def _shape(spec: TensorSpec) -> list[int]:
+    return [-1] if spec.shape is None else list(spec.shape)
 
 
-def available_versions(catalogue: Catalogue, name: str) -> list[str]:
-    """The numbers of a model's versions that can be called."""
+def model_metadata(catalogue: Catalogue, name: str, signature: Signature) -> dict[str, Any]:
+    """What a model takes and gives, and its versions that can be called."""
     versions = sorted(catalogue.models[name].versions.items())
-    return [str(number) for number, one in versions if one.state is State.AVAILABLE]
+    sides = {
+        side: [
+            {"name": one, "datatype": _datatype(spec), "shape": _shape(spec)}
+            for one, spec in specs.items()
+        ]
+        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+    }
+    return {
+        "name": name,
+        "versions": [str(number) for number, one in versions if one.state is State.AVAILABLE],
+        "platform": _PLATFORM,
+        **sides,
+    }
+
+
+def model_config(name: str, signature: Signature) -> dict[str, Any]:
+    """As much of Triton's model configuration as clients look at."""
+    sides = {
+        side: [
+            {
+                "name": one,
+                "data_type": f"TYPE_{_datatype(spec).replace('BYTES', 'STRING') or 'INVALID'}",
+                "dims": _shape(spec),
+            }
+            for one, spec in specs.items()
+        ]
+        for side, specs in (("input", signature.inputs), ("output", signature.outputs))
+    }
+    fixed = {"platform": _PLATFORM, "backend": "tensorflow", "max_batch_size": 0}
+    return {"name": name, **fixed, **sides}
 
 
 def repository_index(catalogue: Catalogue, ready: bool) -> list[dict[str, str]]:

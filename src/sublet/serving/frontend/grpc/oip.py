@@ -78,35 +78,15 @@ class InferenceService:
         request = parse(inference("ModelMetadataRequest"), data)
         version = self._find(request.name, request.version)
         _, signature = _signature(version.described(), "")
-        response = inference("ModelMetadataResponse")(
-            name=version.model, platform=oip_codec.PLATFORM
-        )
-        response.versions.extend(
-            oip_codec.available_versions(self._backend.catalogue, version.model)
-        )
-        for filled, specs in (
-            (response.inputs, signature.inputs),
-            (response.outputs, signature.outputs),
-        ):
-            for name, spec in specs.items():
-                filled.add(name=name, datatype=oip_codec.datatype(spec), shape=spec.shape or (-1,))
-        return serialized(response)
+        document = oip_codec.model_metadata(self._backend.catalogue, version.model, signature)
+        return serialized(inference("ModelMetadataResponse")(**document))
 
     async def model_config(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelConfigRequest"), data)
         version = self._find(request.name, request.version)
         _, signature = _signature(version.described(), "")
-        response = inference("ModelConfigResponse")()
-        config = response.config
-        config.name, config.backend = version.model, "tensorflow"
-        config.platform = oip_codec.PLATFORM
-        for filled, specs in ((config.input, signature.inputs), (config.output, signature.outputs)):
-            for name, spec in specs.items():
-                kind = oip_codec.config_datatype(spec)
-                if not oip_codec.datatype(spec):
-                    kind = "TYPE_INVALID"
-                filled.add(name=name, data_type=kind, dims=spec.shape or (-1,))
-        return serialized(response)
+        config = oip_codec.model_config(version.model, signature)
+        return serialized(inference("ModelConfigResponse")(config=config))
 
     async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
         """Of a version, of all versions of a model, or of all models."""

@@ -6,12 +6,10 @@ The signature is `serving_default`, or the one that the request's parameter `sig
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import sublet
 from sublet.channel.codes import Code, invalid_argument
-from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.model_backend import ModelBackend
@@ -75,30 +73,13 @@ class OipApi:
     def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply:
         version = self._calls.find(target)
         _, signature = checks.check_signature(version.described(), "", rest=True)
-        document = {
-            "name": version.model,
-            "versions": oip_codec.available_versions(self._backend.catalogue, version.model),
-            "platform": oip_codec.PLATFORM,
-            "inputs": _specs(signature.inputs),
-            "outputs": _specs(signature.outputs),
-        }
+        document = oip_codec.model_metadata(self._backend.catalogue, version.model, signature)
         return Reply(200, writing.encode(document))
 
     def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply:
-        """As much of Triton's model configuration as clients look at."""
         version = self._calls.find(target)
         _, signature = checks.check_signature(version.described(), "", rest=True)
-        document: dict[str, Any] = {
-            "name": version.model,
-            "platform": oip_codec.PLATFORM,
-            "max_batch_size": 0,
-        }
-        for side, specs in (("input", signature.inputs), ("output", signature.outputs)):
-            document[side] = [
-                {"name": name, "data_type": oip_codec.config_datatype(spec), "dims": _shape(spec)}
-                for name, spec in specs.items()
-            ]
-        return Reply(200, writing.encode(document))
+        return Reply(200, writing.encode(oip_codec.model_config(version.model, signature)))
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
@@ -150,17 +131,6 @@ def _number(digits: str) -> int:
     """A version; one that is too large is just not found."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) < 19 else 2**63
-
-
-def _specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "datatype": oip_codec.datatype(spec), "shape": _shape(spec)}
-        for name, spec in specs.items()
-    ]
-
-
-def _shape(spec: TensorSpec) -> list[int]:
-    return [-1] if spec.shape is None else list(spec.shape)
 
 
 def _server(request: Request) -> Reply:
