@@ -126,20 +126,19 @@ async def _subject(
     if local is not None and engine is not None:
         return await subject.own(engine, local, asked)
     if url is not None:
-        from sublet.tools.loadtest.http import HttpTarget
+        from sublet.tools.loadtest.http import RestTransport
 
-        return await subject.over_rest(
-            HttpTarget(url, model, version, token), model, version, asked
-        )
+        rest = RestTransport(url, model, version, token)
+        return await subject.opened(rest, model, version, asked)
     if grpc is not None:
         try:
-            from sublet.tools.loadtest.rpc import GrpcTarget
+            from sublet.tools.loadtest.rpc import GrpcTransport
         except ImportError:
             raise BadRequest(
                 "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
             ) from None
-        target = GrpcTarget(grpc, model, version, token)
-        return await subject.over_grpc(target, model, version, asked)
+        rpc = GrpcTransport(grpc, model, version, token)
+        return await subject.opened(rpc, model, version, asked)
     return await subject.running(model, version, asked)
 
 

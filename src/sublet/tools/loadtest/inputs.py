@@ -193,9 +193,7 @@ def _fitted(path: Path, name: str, array: Any, spec: TensorSpec) -> Array:
         raise BadRequest(f"{path}: {error.message}", _DATA) from None
     if fitted.dtype.kind == "O":
         flat = [one.encode() if isinstance(one, str) else one for one in fitted.ravel()]
-        whole = np.empty(len(flat), object)
-        whole[:] = flat
-        fitted = whole.reshape(fitted.shape)
+        fitted = np.array(flat, object).reshape(fitted.shape)
     if spec.shape is not None and not _fits(fitted.shape, spec.shape):
         raise BadRequest(
             f"{path}: {name!r} is {shown(fitted.shape)}; the input is {shown(spec.shape)}.",

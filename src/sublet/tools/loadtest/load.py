@@ -1,6 +1,6 @@
 """A number of calls in flight: as each is answered, the next one begins.
 
-Owns when calls begin and what is noted of them; how a call gets to a model is its way's.
+Owns when calls begin and what is noted of them; how a call gets to a model is its transport's.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ _LEAST = 20
 """Answers in a window: of fewer, a p95 says little."""
 
 
-class Transport(Protocol):
-    """How calls get to a model."""
+class Caller(Protocol):
+    """What a load needs of a way to a model."""
 
     rows: int  # Of each call.
 
@@ -34,9 +34,6 @@ class Transport(Protocol):
     def call(self) -> "asyncio.Future[Answer]":
         """Begin a call."""
 
-    async def close(self) -> None:
-        """After the last call."""
-
 
 class Load:
     """Measures one step after another; `on_window` is called with the figures of each window.
@@ -45,11 +42,11 @@ class Load:
 
     def __init__(
         self,
-        transport: Transport,
+        caller: Caller,
         on_window: Callable[[Figures], None] = lambda figures: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._transport = transport
+        self._caller = caller
         self._on_window = on_window
         self._clock = clock
         self.pause = 0.0
@@ -63,7 +60,7 @@ class Load:
         for _ in range(3):
             began = self._clock()
             try:
-                await self._transport.call()
+                await self._caller.call()
             except ServingError as error:
                 raise WorldError(
                     f"The model does not answer: {error.message}",
@@ -80,9 +77,9 @@ class Load:
     async def step(self, concurrency: int, most: float, until_stable: bool = True) -> Figures:
         """So many calls at once, until the figures are stable, or for `most` seconds."""
         self.cut = None
-        await self._transport.ready(concurrency)
+        await self._caller.ready(concurrency)
         running = _Step(
-            self._transport,
+            self._caller,
             self._on_window,
             self._clock,
             concurrency,
@@ -104,7 +101,7 @@ class _Step:
 
     def __init__(
         self,
-        transport: Transport,
+        caller: Caller,
         on_window: Callable[[Figures], None],
         clock: Callable[[], float],
         concurrency: int,
@@ -112,7 +109,7 @@ class _Step:
         until_stable: bool,
         pause: float,
     ) -> None:
-        self._transport, self._on_window, self._clock = transport, on_window, clock
+        self._caller, self._on_window, self._clock = caller, on_window, clock
         self._concurrency = concurrency
         self._most = most
         self._until_stable = until_stable
@@ -155,13 +152,13 @@ class _Step:
 
     def figures(self) -> Figures:
         windows, stable = chosen(self.windows)
-        rows, failed = self._transport.rows, self._failed
+        rows, failed = self._caller.rows, self._failed
         return figures(self._concurrency, rows, windows, failed, stable, self._error)
 
     def _call(self) -> None:
         began = self._clock()
         try:
-            future = self._transport.call()
+            future = self._caller.call()
         except Exception as error:
             self._over.set_exception(error)
             return
@@ -211,7 +208,7 @@ class _Step:
         self.windows.append(Window(now - self._began, self._calls))
         self._calls, self._began = [], now
         self._on_window(
-            figures(self._concurrency, self._transport.rows, self.windows[-1:], self._failed)
+            figures(self._concurrency, self._caller.rows, self.windows[-1:], self._failed)
         )
         if self._until_stable and settled(self.windows):
             self._over.set_result(None)
