@@ -80,13 +80,6 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
     return [context + each for each in examples]
 
 
-def to_array(examples: Sequence[bytes]) -> np.ndarray[Any, Any]:
-    """Serialized examples as the one input of a signature."""
-    array = np.empty(len(examples), object)
-    array[:] = examples
-    return array
-
-
 def classifying(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
     """The signature that a Classify means, and its name."""
     name, signature = _find(signatures, name)

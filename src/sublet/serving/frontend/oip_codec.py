@@ -1,15 +1,15 @@
 """What the Open Inference Protocol says in the same way over REST and gRPC."""
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
-from sublet.serving.dtypes import DATA_TYPES
+from sublet.serving.dtypes import DATA_TYPES, STRING, DataType
+from sublet.serving.frontend.proto.tensors import Array, Unreadable, from_bytes, from_list, shaped
 from sublet.serving.metrics import Counts, Inferences
 
 _PLATFORM = "tensorflow_savedmodel"
@@ -22,25 +22,27 @@ _STATES = {
 }
 
 
-class CutOff(ValueError):
-    """A string is longer than the bytes that are there."""
-
-
-def split_strings(raw: bytes) -> list[bytes]:
-    """The strings of a BYTES tensor: each follows its length in four bytes. Raises CutOff."""
-    found: list[bytes] = []
+def raw_tensor(kind: DataType, raw: bytes | memoryview, shape: tuple[int, ...]) -> Array:
+    """The tensor in raw contents; of strings, each follows its length in four bytes. Raises
+    Unreadable."""
+    if kind.number != STRING:
+        return shaped(from_bytes(kind, raw, prod(shape)), shape)
+    data = bytes(raw)
+    strings: list[bytes] = []
     at = 0
-    while at < len(raw):
-        end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
-        if at + 4 > len(raw) or end > len(raw):
-            raise CutOff
-        found.append(raw[at + 4 : end])
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        if at + 4 > len(data) or end > len(data):
+            raise Unreadable("a string is longer than the bytes that are there")
+        strings.append(data[at + 4 : end])
         at = end
-    return found
+    if len(strings) != prod(shape):
+        raise Unreadable(f"it has {len(strings)} strings; its shape takes {prod(shape)}")
+    return shaped(from_list(kind, strings), shape)
 
 
-def raw_contents(array: np.ndarray[Any, Any]) -> bytes:
-    """A tensor as bytes, strings as `split_strings` reads them."""
+def raw_contents(array: Array) -> bytes:
+    """A tensor as `raw_tensor` reads it."""
     if array.dtype.kind != "O":
         return array.tobytes()
     items = array.reshape(-1).tolist()

@@ -163,7 +163,7 @@ RAW = {"name": "t", "datatype": "FP32", "shape": [1], "parameters": {"binary_dat
         ({"inputs": [{**RAW, "shape": [2]}]}, b"1234", "need 8."),
         ({"inputs": [{**RAW, "shape": [2**39] * 9}]}, b"1234", "has 4 bytes"),
         ({"inputs": [{**RAW, "parameters": {"binary_data_size": -4}}]}, b"1234", "fewer bytes"),
-        ({"inputs": [{**RAW, "datatype": "BYTES"}]}, b"\xff\xff\xff\xff", "longer than its bytes"),
+        ({"inputs": [{**RAW, "datatype": "BYTES"}]}, b"\xff\xff\xff\xff", "longer than the bytes"),
         ({"inputs": [{**RAW, "datatype": "BYTES"}]}, b"\0\0\0\0", None),
         ({"inputs": [{**X, "datatype": "FP16"}]}, None, "can only be sent as raw bytes"),
     ],

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from sublet.channel.codes import Code, invalid_argument
 from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import BadRequest, ServingError
@@ -186,7 +188,7 @@ class PredictionService:
     ) -> Arrays:
         """Examples through a signature. The type of its input is not checked: some models are
         served whose signature names another one than their graph has."""
-        inputs = {examples.INPUTS: examples.to_array(given)}
+        inputs = {examples.INPUTS: np.array(given, object)}
         answer = await self._backend.infer(version, name, inputs, (), deadline)
         return answer.outputs
 

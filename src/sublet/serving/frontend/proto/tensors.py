@@ -101,9 +101,7 @@ def from_bytes(kind: DataType, data: Data, count: int) -> Array:
 def from_list(kind: DataType, values: list[Any]) -> Array:
     """An array of values that come one by one."""
     if kind.number == STRING:
-        array = np.empty(len(values), object)
-        array[:] = values
-        return array
+        return np.array(values, object)
     assert kind.array is not None
     return _numbers(values, kind.array)
 

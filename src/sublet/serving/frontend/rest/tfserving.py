@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+import numpy as np
+
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, invalid_argument
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
@@ -113,7 +115,7 @@ class TfServingApi:
         name, rows = _examples_of(request.body)
         find = examples.classifying if classify else examples.regressing
         name, _ = find(version.described(), name)
-        inputs = {examples.INPUTS: examples.to_array(rows)}
+        inputs = {examples.INPUTS: np.array(rows, object)}
         write = partial(_classified if classify else _regressed, len(rows))
         api = "Classify" if classify else "Regress"
         return self._calls.start(version, name, inputs, request, write, api=api)
