@@ -33,7 +33,7 @@ def raw_tensor(kind: DataType, raw: bytes | memoryview, shape: tuple[int, ...]) 
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
         if at + 4 > len(data) or end > len(data):
-            raise Unreadable("a string is longer than the bytes that are there")
+            raise Unreadable("a string is cut off")
         strings.append(data[at + 4 : end])
         at = end
     if len(strings) != prod(shape):
