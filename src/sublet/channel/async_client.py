@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,6 @@ class AsyncClient:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.closed = False
-        self.on_close: Callable[[], None] | None = None  # Called once, when the engine is gone.
-        self.on_event: Callable[[dict[str, Any]], None] | None = None
-        """Called with what the engine says on its own."""
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(sock)
@@ -113,8 +110,6 @@ class AsyncClient:
         for future, error in self._protocol.fail(gone()):
             if not future.done():
                 future.set_exception(error)
-        if self.on_close is not None:
-            self.on_close()
 
     def _put(self, record: Outgoing) -> None:
         self._outbox.put(record)
@@ -141,12 +136,9 @@ class AsyncClient:
         try:
             while (packet := self._inbox.receive_nowait()) is not None:
                 for future, result in self._protocol.receive(packet):
-                    if future is EVENT:
-                        if self.on_event is not None:
-                            self.on_event(cast("dict[str, Any]", result))
-                    elif future.done():
-                        continue
-                    elif isinstance(result, ServingError):
+                    if future is EVENT or future.done():
+                        continue  # Events are for the owner of the engine.
+                    if isinstance(result, ServingError):
                         future.set_exception(result)
                     else:
                         future.set_result(result)
