@@ -581,11 +581,10 @@ def test_a_batch_of_each_size_warms_a_model_up(run: Run, tmp_path: Path) -> None
             "unknown": bound("unknown", (-1, -1), 1, True),
             "text": bound("text", (-1,), 7, True),
         }
-        return warm_up(str(place), signatures, [1, 4]), shapes
+        warm_up(str(place), signatures, [1, 4])
+        return shapes
 
-    calls, shapes = run(warm, tmp_path)
-    assert calls == 2
-    assert shapes == [[("int32", (1, 3))], [("int32", (4, 3))]]
+    assert run(warm, tmp_path) == [[("int32", (1, 3))], [("int32", (4, 3))]]
 
 
 def test_versions_change_under_calls_and_none_fails(run: Run, heavy: str) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.channel.sync_client import SyncClient
+from sublet.channel.tensors import Array
 from sublet.engine.model_store import ModelStore
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
-from sublet.engine.signatures import Array, Bound, Gate
+from sublet.engine.signatures import Bound, Gate
 from sublet.errors import ServingError
 from support.sandbox import PATIENCE, wait_for
 

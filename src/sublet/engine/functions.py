@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
 from sublet.engine import compute_threads, failures
 from sublet.engine.model_opening import Opened
 from sublet.engine.model_sources import FUNCTION
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
-from sublet.engine.signatures import Array, Bound, Gate
+from sublet.engine.signatures import Bound, Gate
 from sublet.errors import ServingError
 
 DEFAULT = "serving_default"
@@ -110,8 +111,6 @@ class _Function:
 
 class _Call(Bound):
     """A function as a signature; what it gives is only known when it has run."""
-
-    __slots__ = ("_function",)
 
     def __init__(
         self, function: Callable[..., Any], signature: Signature, gate: Gate, batchable: bool

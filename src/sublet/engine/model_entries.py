@@ -27,10 +27,7 @@ _RETRY = (5.0, 300.0)
 class Loaded:
     """One version of a model in memory."""
 
-    name: str
-    version: int
     opened: Opened
-    seconds: float  # Loading took, warm-up included.
     bytes: int  # Of TensorFlow's pool.
     stopped: threading.Event = dataclasses.field(default_factory=threading.Event, compare=False)
     """Set when its calls were interrupted."""

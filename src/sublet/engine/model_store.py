@@ -246,9 +246,9 @@ class ModelStore:
             entry.loads += 1
             entry.error, entry.failures = None, 0
             entry.since = self._clock()
-            loaded = Loaded(name, version, attempt.opened, entry.seconds, entry.bytes)
+            loaded = Loaded(attempt.opened, entry.bytes)
             entry.loaded = loaded
-        self._on_event("loaded", name, version, {"bytes": loaded.bytes, "seconds": loaded.seconds})
+        self._on_event("loaded", name, version, {"bytes": loaded.bytes, "seconds": entry.seconds})
         return loaded
 
     def _abandoned(self, entry: ModelEntry) -> None:

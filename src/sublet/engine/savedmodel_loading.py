@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
 from sublet.engine import compute_threads
 from sublet.engine.graphs import Graph
 from sublet.engine.model_opening import Opened
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
-from sublet.engine.signatures import Array, Bound, Gate, Lazily, Run, batchable
+from sublet.engine.signatures import Bound, Gate, Lazily, Run, batchable
 from sublet.engine.warmup import made_up
 from sublet.errors import ServingError
 

@@ -4,7 +4,7 @@ Owns a reader for the few fields of the SavedModel message that name tags, signa
 It walks over the graph without looking at it, so a model of gigabytes costs as little as a small
 one. Never changes anything, and never runs the model.
 
-    SavedModel 2: meta_graphs ─ MetaGraphDef 1: meta_info_def (4: tags, 5: version)
+    SavedModel 2: meta_graphs ─ MetaGraphDef 1: meta_info_def (4: tags)
                                              3: saver_def (3: restore_op_name)
                                              5: signature_def ─ 1: inputs, 2: outputs, 3: method
 """
@@ -65,7 +65,6 @@ class MetaGraph:
     """One graph of a SavedModel; nearly always there is one."""
 
     tags: frozenset[str]
-    version: str  # Of the TensorFlow that wrote it.
     signatures: dict[str, Signature]
     variables: bool  # Whether it has any to restore.
 
@@ -92,20 +91,19 @@ def parse(data: memoryview) -> list[MetaGraph]:
 
 def _meta_graph(data: memoryview) -> MetaGraph:
     tags: set[str] = set()
-    version, variables = "", False
+    variables = False
     signatures: dict[str, Signature] = {}
     for number, value in fields(data):
         if not isinstance(value, memoryview):
             continue
         if number == 1:
             tags.update(_text(tag) for tag in messages(value, 4))
-            version = "".join(_text(part) for part in messages(value, 5))
         elif number == 5:
             key, signature = _entry(value)
             signatures[key] = _signature(signature)
         elif number == 3:
             variables = any(map(len, messages(value, 3)))
-    return MetaGraph(frozenset(tags), version, signatures, variables)
+    return MetaGraph(frozenset(tags), signatures, variables)
 
 
 def _signature(data: memoryview) -> Signature:

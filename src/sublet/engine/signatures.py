@@ -9,18 +9,17 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from sublet.channel import tensors
 from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 
-Array = np.ndarray[Any, Any]
 Run = Callable[[tuple[Array, ...]], Sequence[Array]]
 
-_ALIGNMENT = 64
 REFERENCE = 100
 """Added to the type of a variable of TensorFlow 1."""
 BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
@@ -40,29 +39,24 @@ class Gate:
     def __init__(self) -> None:
         self._change = threading.Condition(threading.Lock())
         self._inside = 0
-        self._closed = False
+        self.closed = False  # Whether nobody comes in any more; some may still be inside.
 
     def __enter__(self) -> None:
         with self._change:
-            if self._closed:
+            if self.closed:
                 raise Unloaded
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._change:
             self._inside -= 1
-            if self._closed:
+            if self.closed:
                 self._change.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        """Whether nobody comes in any more; some may still be inside."""
-        return self._closed
 
     def close(self) -> None:
         """Let nobody in any more, and wait until all have left."""
         with self._change:
-            self._closed = True
+            self.closed = True
             self._change.wait_for(lambda: self._inside == 0)
 
 
@@ -75,19 +69,6 @@ class Bound:
     input is copied here: TensorFlow would copy it into its pool, and ends the process by a
     segmentation fault where that is full.
     """
-
-    __slots__ = (
-        "_gate",
-        "_names",
-        "_run",
-        "batchable",
-        "inputs",
-        "method",
-        "name",
-        "outputs",
-        "quick",
-        "stateful",
-    )
 
     def __init__(
         self,
@@ -141,11 +122,9 @@ def aligned(array: Array, copy: bool = False) -> Array:
     if array.dtype.hasobject or not array.nbytes:
         return array  # Strings are copied in any case.
     at: int = array.__array_interface__["data"][0]
-    if not copy and at % _ALIGNMENT == 0 and array.flags.c_contiguous:
+    if not copy and at % tensors.ALIGNED == 0 and array.flags.c_contiguous:
         return array
-    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
-    begin = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    fresh: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    fresh = tensors.empty(array.shape, array.dtype)
     fresh[...] = array
     return fresh
 
