@@ -10,7 +10,7 @@ import click
 from sublet.cli import load_options
 from sublet.cli.completion import complete_files
 from sublet.cli.terminal_text import print_json, say
-from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.errors import BadRequest, SubletError
 from sublet.text import plain
 
 if TYPE_CHECKING:
@@ -202,9 +202,9 @@ class _Bench:
         if not self._figures or self._subject is None:
             return
         if sheet is not None:
-            _write(sheet, tables.sheet(self._figures))
+            load_options.write(sheet, tables.sheet(self._figures))
         if plot is not None:
-            _write(plot, drawing.draw(self._figures, self._subject.about))
+            load_options.write(plot, drawing.draw(self._figures, self._subject.about))
         said = tables.advice(self._figures)
         if self._as_json:
             subject = self._subject
@@ -242,12 +242,3 @@ class _Bench:
         self._progress.clear()
         if not self._as_json:
             say(tables.row(figures))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise WorldError(
-            f"{path} cannot be written: {error.strerror}.", "Name another place."
-        ) from None

@@ -8,23 +8,24 @@ import asyncio
 import base64
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 import httptools
 import numpy as np
+from google.protobuf import json_format
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
-from sublet.engine.savedmodel_proto import Signature, TensorSpec
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import Signature
 from sublet.engine.signatures import batchable
 from sublet.errors import BadRequest, ServingError, WorldError
-from sublet.serving.client.call_arguments import DEFAULT, Array, Signatures
-from sublet.serving.dtypes import DATA_TYPES
+from sublet.serving.client.call_arguments import DEFAULT, Signatures
+from sublet.serving.frontend.proto import serving
 from sublet.tools.loadtest.inputs import Arrays
 
-_NUMBERS = {kind.name: kind.number for kind in DATA_TYPES.values()}
 _ANSWERED = Answer({})
 
 
@@ -60,9 +61,14 @@ class RestTransport:
         try:
             ask = f"GET {self._path}/metadata HTTP/1.1\r\n{self._head}\r\n"
             body = await connection.send(ask.encode())
-            given = json.loads(body)["metadata"]["signature_def"]["signature_def"]
-            return Signatures({name: _signature(one) for name, one in given.items()})
-        except (ValueError, KeyError, TypeError, AttributeError):
+            given = json_format.ParseDict(
+                json.loads(body)["metadata"]["signature_def"],
+                serving("SignatureDefMap")(),
+                ignore_unknown_fields=True,
+            )
+            found = given.signature_def.items()
+            return Signatures({name: Signature.from_message(one) for name, one in found})
+        except (ValueError, KeyError, TypeError, json_format.ParseError):
             raise WorldError(
                 f"{self._url} does not speak TensorFlow Serving's REST API.",
                 "Its GET /v1/models/NAME/metadata tells no signatures.",
@@ -203,18 +209,3 @@ def _error(status: int, body: bytes) -> str:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         return f"The server answers with status {status}."
-
-
-def _signature(given: Mapping[str, Any]) -> Signature:
-    return Signature(
-        given.get("method_name", ""),
-        {name: _spec(one) for name, one in given["inputs"].items()},
-        {name: _spec(one) for name, one in given["outputs"].items()},
-    )
-
-
-def _spec(given: Mapping[str, Any]) -> TensorSpec:
-    shape = given["tensor_shape"]
-    sizes = tuple(int(dim["size"]) for dim in shape.get("dim", ()))
-    dtype = _NUMBERS.get(given["dtype"], 0)
-    return TensorSpec(given.get("name", ""), dtype, None if shape.get("unknown_rank") else sizes)
