@@ -16,9 +16,10 @@ import numpy as np
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, NotServed
 from sublet.channel.sync_client import SyncClient, Unsent
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.serving.client import engine_directory, notices
-from sublet.serving.client.call_arguments import Array, Signatures, arrange, result
+from sublet.serving.client.call_arguments import Signatures, arrange, result
 
 _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
 """What a call is answered with whose signature or inputs the model does not have."""

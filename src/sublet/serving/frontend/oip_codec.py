@@ -5,11 +5,12 @@ from math import prod
 from typing import Any
 
 from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.dtypes import DATA_TYPES, STRING, DataType
-from sublet.serving.frontend.proto.tensors import Array, Unreadable, from_bytes, from_list, shaped
+from sublet.serving.frontend.proto.tensors import Unreadable, from_bytes, from_list, shaped
 from sublet.serving.metrics import Counts, Inferences
 
 _PLATFORM = "tensorflow_savedmodel"

@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from sublet.channel import peers
 from sublet.channel.peers import SHORT, Spare
@@ -30,17 +30,39 @@ _PAUSE = 1.0
 log = logging.getLogger(__name__)
 
 
-class ClientConnection(Protocol):
+class ClientConnection(asyncio.BaseProtocol):
     """The connection of one client, which adds itself to those of its server and leaves them."""
 
-    def sweep(self, now: float, /) -> None:
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport
+        self._since = time.monotonic()  # When what a sweep waits for began.
+        self._clogged = False
+        """Whether the client does not read its answers as fast as it gets them."""
+        self._unread = 0  # Bytes that it had not read at the last look.
+
+    def sweep(self, now: float) -> None:
         """Cut off whoever is too slow. Called about once per second."""
+        raise NotImplementedError
 
     def drain(self) -> None:
         """Take nothing new, and end when what runs is answered."""
+        raise NotImplementedError
 
     def abort(self) -> None:
         """End at once."""
+        self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._clogged = True
+        self._since = time.monotonic()
+        self._unread = self._transport.get_write_buffer_size()
+
+    def _reads_nothing(self, now: float, patience: float) -> bool:
+        """Whether the client has read nothing of what it was sent for so long."""
+        unread = self._transport.get_write_buffer_size()
+        if unread < self._unread:
+            self._unread, self._since = unread, now
+        return now - self._since > patience
 
 
 C = TypeVar("C", bound=ClientConnection)

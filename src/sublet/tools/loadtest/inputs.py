@@ -13,10 +13,11 @@ import numpy as np
 
 from sublet.channel import tensors
 from sublet.channel.records import Malformed
+from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.engine.signatures import BY_EXAMPLE, batchable
 from sublet.errors import BadRequest, ServingError
-from sublet.serving.client.call_arguments import Array, fit
+from sublet.serving.client.call_arguments import fit
 
 _VARIANTS = 8
 """Different inputs, so that no cache answers; one will do if they are large."""

@@ -5,11 +5,11 @@ from math import prod
 from typing import Any
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.serving.dtypes import BY_NUMPY, BY_OIP_NAME, STRING, DataType
 from sublet.serving.frontend.oip_codec import raw_contents, raw_tensor
 from sublet.serving.frontend.proto.tensors import (
-    Array,
     Data,
     Unreadable,
     from_bytes,

@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sublet.channel.codes import Code, invalid_argument
-from sublet.channel.tensors import MOST_DIMENSIONS
+from sublet.channel.tensors import MOST_DIMENSIONS, Array
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, DATA_TYPES, HALF, STRING, DataType
@@ -23,7 +23,6 @@ from sublet.serving.frontend.proto.wire import head
 LARGEST_FILL = 1 << 26
 """Bytes that repeating a short list of values may take."""
 
-Array = np.ndarray[Any, Any]
 Data = bytes | memoryview
 
 _BOOL = 10

@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from sublet.serving.frontend.limits import Pace
+from sublet.serving.frontend.protocol_server import ClientConnection
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
@@ -29,14 +30,14 @@ _LARGE = 64 * 1024
 _BARE_LINE_END = re.compile(rb"(?<!\r)\n")
 
 
-class Connection(asyncio.Protocol):
+class Connection(ClientConnection, asyncio.Protocol):
     """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
 
     def __init__(self, context: "Server", owner: bool = False) -> None:
+        super().__init__()
         self._context = context
         self._owner = owner  # Whether the client is the server's own user.
         self._limits = context.limits
-        self._transport: asyncio.Transport
         self._exchanges: deque[Exchange] = deque()
         self._head: Head | None = None  # Of the request whose body is being read.
         self._data = b""
@@ -49,12 +50,6 @@ class Connection(asyncio.Protocol):
         """Nothing more is read; the connection ends when all replies are out."""
         self._ended = False
         """Our side is shut: the client may still be sending, and is not listened to."""
-        self._clogged = False
-        """The client does not read its replies as fast as it gets them."""
-        self._unread = 0
-        """Bytes that it had not read at the last look."""
-        self._since = time.monotonic()
-        """When what we wait for began: silence, a head, a body, room to write."""
 
     # What the event loop calls
 
@@ -79,11 +74,6 @@ class Connection(asyncio.Protocol):
             data = self._data + data
             self._data = b""
         self._read(data)
-
-    def pause_writing(self) -> None:
-        self._clogged = True
-        self._since = time.monotonic()
-        self._unread = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self._clogged = False
@@ -262,14 +252,11 @@ class Connection(asyncio.Protocol):
     # What the server calls
 
     def sweep(self, now: float) -> None:
-        """Cut off whoever is too slow. Called about once per second."""
         limits = self._limits
         waited = now - self._since
         if self._ended or self._clogged:
-            unread = self._transport.get_write_buffer_size()
-            if unread < self._unread:
-                self._unread, self._since = unread, now
-            elif waited > (limits.linger if self._ended and not unread else limits.slow):
+            said_all = self._ended and not self._transport.get_write_buffer_size()
+            if self._reads_nothing(now, limits.linger if said_all else limits.slow):
                 self._transport.abort()
         elif self._exchanges:
             for exchange in self._exchanges:
@@ -292,9 +279,6 @@ class Connection(asyncio.Protocol):
     def drain(self) -> None:
         """End after what runs, or soon if nothing does: a request may be on its way."""
         self._since = max(self._since, time.monotonic())
-
-    def abort(self) -> None:
-        self._transport.abort()
 
     def _at_rest(self) -> bool:
         return self._head is None and not self._data

@@ -8,13 +8,13 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
+from sublet.channel.tensors import Array
 from sublet.serving.catalogue import Version
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, BY_OIP_NAME, DATA_TYPES, HALF, STRING
 from sublet.serving.frontend.oip_codec import raw_contents, raw_tensor
 from sublet.serving.frontend.proto.tensors import Unreadable
 from sublet.serving.frontend.rest import values, writing
 from sublet.serving.frontend.rest.messages import Reply
-from sublet.serving.frontend.rest.values import Array
 
 _RAW = b"application/octet-stream"
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 from sublet.serving.catalogue import State, Version
@@ -19,7 +20,6 @@ from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, forms, writing
 from sublet.serving.frontend.rest.exchange import ModelCalls, Pending
 from sublet.serving.frontend.rest.messages import Body, Reply, Request
-from sublet.serving.frontend.rest.values import Array
 
 _CALL = re.compile(
     r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)",
@@ -200,19 +200,16 @@ def _classified(rows: int, answer: Answer) -> Reply:
     found = examples.classifications(answer.outputs, rows)
     if not found:
         raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
-    results = [[list(pair) for pair in zip(*_unzipped(row), strict=True)] for row in found]
+    # They came from float32, and are written as such.
+    results = [[(label, np.float32(score)) for label, score in row] for row in found]
     return Reply(200, writing.encode({"results": results}))
-
-
-def _unzipped(row: list[tuple[str, float]]) -> tuple[list[str], Any]:
-    return [label for label, _ in row], writing.numbers([score for _, score in row])
 
 
 def _regressed(rows: int, answer: Answer) -> Reply:
     found = examples.regressions(answer.outputs, rows)
     if not found:
         raise invalid_argument("Cannot convert empty RegressionResults to JSON")
-    return Reply(200, writing.encode({"results": writing.numbers(found)}))
+    return Reply(200, writing.encode({"results": np.array(found, np.float32)}))
 
 
 def _signature(signature: Signature) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.serving.dtypes import BFLOAT16, DATA_TYPES, STRING, word
 from sublet.serving.frontend.rest.documents import kind, show
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 _BOOL = 10
