@@ -73,7 +73,7 @@ def held_by_models(store: ModelStore) -> int:
 
 
 def ready(store: ModelStore) -> list[str]:
-    return [one.model for one in store.statistics() if one.state == "ready"]
+    return [one["model"] for one in store.statistics() if one["state"] == "ready"]
 
 
 def test_models_of_both_formats_answer(run: Run) -> None:
@@ -380,7 +380,7 @@ def test_damaged_variables_are_told_and_not_tried_again_at_once(
                 store.load("m", 1)
             codes.append(caught.value.code)
         loads = [event for event, *_ in room["events"]].count("loading")
-        return codes, loads, store.statistics()[0].state, caught.value.message
+        return codes, loads, store.statistics()[0]["state"], caught.value.message
 
     bad = shutil.copytree(heavy, tmp_path / "bad")
     os.truncate(bad / "variables" / "variables.data-00000-of-00001", 1000)
@@ -399,7 +399,7 @@ def test_a_model_that_never_ends_its_initialisation_is_given_up_and_others_go_on
             store.load("endless", 1)
         known(store, HALF)
         result = answer(store, HALF, x=np.ones((1, 1), np.float32))["y"].tolist()
-        return caught.value.code, result, store.statistics()[0].state
+        return caught.value.code, result, store.statistics()[0]["state"]
 
     assert run(give_up, tmp_path / "endless") == (Code.DEADLINE_EXCEEDED, [[2.5]], "failed")
 
@@ -420,7 +420,7 @@ def test_a_load_that_cannot_be_stopped_counts_until_it_ends_and_others_go_on(
             room["now"] += 1000
         known(store, HALF)
         result = answer(store, HALF, x=np.ones((1, 1), np.float32))["y"].tolist()
-        states = {one.model: one.state for one in store.statistics()}
+        states = {one["model"]: one["state"] for one in store.statistics()}
         return codes, result, states, held_by_models(store)
 
     codes, result, states, held = run(begin, tmp_path)
@@ -430,7 +430,7 @@ def test_a_load_that_cannot_be_stopped_counts_until_it_ends_and_others_go_on(
     assert held > 1 << 20
 
     def let_go(store: ModelStore) -> bool:
-        return all(one.state != "stuck" for one in store.statistics())
+        return all(one["state"] != "stuck" for one in store.statistics())
 
     def fed() -> bool:
         # TensorFlow opens it more than once: who reads now may be gone before it is written.

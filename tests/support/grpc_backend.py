@@ -161,5 +161,5 @@ class StandInBackend:
         """As `ModelBackend.statistics`."""
         return self.inferences
 
-    async def exposition(self) -> bytes:
-        return b""
+    async def exposition(self) -> str:
+        return ""

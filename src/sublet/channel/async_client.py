@@ -21,8 +21,8 @@ from .tensors import Array
 
 
 class AsyncClient:
-    """One connection. Used in the loop that opened it; calls of one turn of the loop share a
-    packet."""
+    """One connection to an engine, used in the loop that opened it; calls of one turn of the loop
+    share a packet."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)

@@ -27,7 +27,8 @@ SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Spare:
-    """Used by one thread."""
+    """A descriptor in reserve, for one thread: with it, a client can be accepted and turned away
+    when there are no others."""
 
     def __init__(self) -> None:
         self._number = _open()

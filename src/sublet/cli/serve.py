@@ -10,7 +10,7 @@ import click
 from sublet import __version__
 from sublet.cli.completion import complete_files
 from sublet.cli.terminal_text import tell
-from sublet.errors import BadRequest, WorldError
+from sublet.errors import BadRequest
 from sublet.units import GiB, KiB, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -188,14 +188,10 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
         if flags[flag[2:]] is not None:
             tell(f"{flag} has no effect: {reason}")
     from sublet.cli.serving import serve
+    from sublet.serving import extra
 
-    try:
-        return serve(settings(**flags), as_json, tell)
-    except ModuleNotFoundError as error:
-        raise WorldError(
-            f"Serving needs the package {error.name}, which is not installed.",
-            "Install Sublet with what serving needs: sublet[serve].",
-        ) from error
+    extra.require()  # The others import what it looks for.
+    return serve(settings(**flags), as_json, tell)
 
 
 def settings(**flags: Any) -> "Settings":

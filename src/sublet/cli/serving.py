@@ -21,9 +21,6 @@ _WIDTH = 80
 
 def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> int:
     """Serve until a signal ends it; the exit code."""
-    from sublet.serving import extra
-
-    extra.require()  # The others import what it looks for.
     from sublet import descriptors
     from sublet.serving.control import config
     from sublet.serving.control.server import Server

@@ -23,7 +23,7 @@ Call = Callable[[], dict[str, Array]]
 
 
 class BatchRunner:
-    """Used by all threads. `behind` gets the clients that could not be sent everything."""
+    """Runs batches, in any thread. `behind` gets the clients that could not be sent everything."""
 
     def __init__(self, scheduler: Scheduler, behind: Callable[[Iterable[Client]], None]) -> None:
         self._scheduler = scheduler

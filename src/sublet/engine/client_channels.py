@@ -71,7 +71,7 @@ class Route:
 
 
 class Client:
-    """One connection. `dead` once nothing can come from it or go to it. `buffer` is an inbox's."""
+    """One client's connection. It is `dead` once nothing can come from it or go to it."""
 
     def __init__(
         self, sock: socket.socket, owner: bool = False, buffer: bytearray | None = None

@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def serve(path: str, slots: int, make: Make) -> None:
-    """The same, with a store that is made like this."""
+    """Serve until the owner is gone, with the store that `make` makes."""
     sys.setswitchinterval(_SWITCH)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

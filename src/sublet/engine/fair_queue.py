@@ -29,7 +29,7 @@ class FairShares:
         self._tags: dict[str, float] = {}
 
     def choose(self, waiting: Iterable[tuple[str, float]]) -> str:
-        """Of these models, each with the time since when its batch is due, the next."""
+        """The model whose turn it is; each has the time since when its batch is due."""
         return min(waiting, key=lambda one: (max(self._now, self._tags.get(one[0], 0.0)), one[1]))[
             0
         ]

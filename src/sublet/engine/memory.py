@@ -71,7 +71,8 @@ _MEMORY = 60.0
 
 
 class Need:
-    """Of one signature. Threads may note at the same time: the last one counts."""
+    """The memory that calls of one signature need. Threads may note at the same time: the last one
+    counts."""
 
     __slots__ = ("_before", "_fits", "_most", "_seen", "_short", "_until", "bounded")
 

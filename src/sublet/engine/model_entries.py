@@ -37,23 +37,6 @@ class Loaded:
         return self.opened.signatures
 
 
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """One version of a model, as it stands."""
-
-    model: str
-    version: int
-    state: str
-    """known, loading, ready, failed, or stuck: loading without end, and not to be stopped."""
-    bytes: int
-    measured: bool  # Whether `bytes` was, or is an estimate.
-    load_seconds: float  # Of the last load, 0 before the first.
-    loads: int
-    idle: float | None  # Seconds since the last use.
-    pinned: bool
-    error: str
-
-
 class ModelEntry:
     """One version. Changed with the store's lock held, but for its habit."""
 
@@ -109,7 +92,9 @@ class ModelEntry:
             idle=float(self.options.get("idle_seconds") or 0.0),
         )
 
-    def statistics(self, now: float) -> Statistics:
+    def statistics(self, now: float) -> dict[str, Any]:
+        """The version as it stands. Its state is known, loading, ready, failed, or stuck: loading
+        without end, and not to be stopped."""
         state = "ready" if self.loaded is not None else "known"
         if self.stuck:
             state = "stuck"
@@ -118,14 +103,15 @@ class ModelEntry:
         elif self.loaded is None and self.error is not None:
             state = "failed"
         used = self.habit.used
-        return Statistics(
-            *self.key,
-            state=state,
-            bytes=self.bytes,
-            measured=self.measured is not None,
-            load_seconds=self.seconds,
-            loads=self.loads,
-            idle=None if used is None else max(0.0, now - used),
-            pinned=self.pinned,
-            error="" if self.error is None else self.error.message,
-        )
+        return {
+            "model": self.key[0],
+            "version": self.key[1],
+            "state": state,
+            "bytes": self.bytes,
+            "measured": self.measured is not None,
+            "load_seconds": self.seconds,  # Of the last load, 0 before the first.
+            "loads": self.loads,
+            "idle": None if used is None else max(0.0, now - used),
+            "pinned": self.pinned,
+            "error": "" if self.error is None else self.error.message,
+        }

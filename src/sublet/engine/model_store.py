@@ -21,7 +21,7 @@ from sublet.engine import failures, model_sources
 from sublet.engine.functions import FunctionOpening
 from sublet.engine.keras_files import KerasOpening
 from sublet.engine.memory import Meter
-from sublet.engine.model_entries import Key, Loaded, ModelEntry, Statistics
+from sublet.engine.model_entries import Key, Loaded, ModelEntry
 from sublet.engine.model_opening import LoadAttempt, Opening
 from sublet.engine.resident_models import Busy, OnEvent, Residents
 from sublet.engine.savedmodel_loading import SavedModelOpening
@@ -169,7 +169,7 @@ class ModelStore:
         second or so."""
         return self._residents.sweep()
 
-    def statistics(self) -> list[Statistics]:
+    def statistics(self) -> list[dict[str, Any]]:
         """All that are known, by name and version."""
         now = self._clock()
         with self._lock:

@@ -17,6 +17,7 @@ that is needed: other models are served by this interpreter meanwhile.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +30,7 @@ from sublet.engine import compute_threads
 from sublet.engine.graphs import Graph
 from sublet.engine.model_opening import Opened
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
-from sublet.engine.signatures import Bound, Gate, Lazily, Run, batchable
+from sublet.engine.signatures import Bound, Gate, Run, batchable
 from sublet.engine.warmup import made_up
 from sublet.errors import ServingError
 
@@ -214,7 +215,7 @@ class SavedModelOpening:
         for name, one in signatures.items():
             free = batchable(one) if forced is None else bool(forced)
             session.signatures[name] = Bound(
-                name, one, Lazily(_preparing(session, one)), session.gate, stateful, free
+                name, one, _lazily(session, one), session.gate, stateful, free
             )
             session.signatures[name].batchable &= not stateful
 
@@ -231,10 +232,12 @@ def _quick(signatures: Mapping[str, Bound]) -> bool:
         return False  # Zeros are not what the model was made for.
 
 
-def _preparing(session: _Session, signature: Signature) -> Any:
+def _lazily(session: _Session, signature: Signature) -> Run:
+    """A run that is prepared when it is first needed; many signatures are never called."""
     feed = [tensor.name for tensor in signature.inputs.values()]
     fetch = [tensor.name for tensor in signature.outputs.values()]
-    return lambda: session.prepare(feed, fetch, [])
+    prepare = functools.cache(lambda: session.prepare(feed, fetch, []))
+    return lambda inputs: prepare()(inputs)
 
 
 def _imported(definition: Any, producer: Any) -> Any:

@@ -146,21 +146,3 @@ def batchable(signature: Signature) -> bool:
         by_example if tensor.shape is None else tensor.shape[:1] == (-1,)
         for tensor in (*signature.inputs.values(), *signature.outputs.values())
     )
-
-
-class Lazily:
-    """A run that is prepared when it is first needed; many signatures are never called."""
-
-    def __init__(self, prepare: Callable[[], Run]) -> None:
-        self._prepare = prepare
-        self._ready: Run | None = None
-        self._lock = threading.Lock()
-
-    def __call__(self, inputs: tuple[Array, ...]) -> Sequence[Array]:
-        run = self._ready
-        if run is None:
-            with self._lock:
-                run = self._ready
-                if run is None:
-                    run = self._ready = self._prepare()
-        return run(inputs)

@@ -39,7 +39,7 @@ class Findings(NamedTuple):
 
 
 class Watchdog:
-    """Of one engine. Times are seconds of the caller's clock."""
+    """Watches the batches of one engine. Times are seconds of the caller's clock."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience

@@ -123,7 +123,7 @@ class EngineRouter:
             client.close()
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Hang up on all engines."""
         for client in (*self._clients.values(), *self._retired):
             client.close()
         self._clients.clear()

@@ -52,5 +52,5 @@ class ModelBackend(Protocol):
     async def statistics(self) -> Counts:
         """What became of the calls of each version, in all front ends."""
 
-    async def exposition(self) -> str | bytes:
+    async def exposition(self) -> str:
         """The metrics of all front ends and engines, as Prometheus reads them."""

@@ -111,7 +111,7 @@ def repository_index(catalogue: Catalogue, ready: bool) -> list[dict[str, str]]:
 
 
 def no_changes() -> ServingError:
-    """For a client that wants a model to be loaded or unloaded."""
+    """The error for a client that wants a model to be loaded or unloaded."""
     return ServingError(
         "Clients do not load and unload models here: each is loaded when it is called. To serve "
         "others, change the directory or the file that the server was started with, or, where it "

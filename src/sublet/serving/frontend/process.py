@@ -113,7 +113,7 @@ def _socket(number: int) -> socket.socket:
 
 
 class _Plain(logging.Formatter):
-    """For a terminal: what is logged may have been written by a client."""
+    """Makes log lines safe for a terminal: a client may have written parts of them."""
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(map(plain, super().format(record).split("\n")))

@@ -46,9 +46,9 @@ class Load:
         on_window: Callable[[Figures], None] = lambda figures: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._caller = caller
-        self._on_window = on_window
-        self._clock = clock
+        self.caller = caller
+        self.on_window = on_window
+        self.clock = clock
         self.pause = 0.0
         self.cut: Figures | None = None  # What a step had measured when it was cancelled.
 
@@ -58,15 +58,15 @@ class Load:
         # The first may have to warm something up, and any may be held up once by the machine.
         took = float("inf")
         for _ in range(3):
-            began = self._clock()
+            began = self.clock()
             try:
-                await self._caller.call()
+                await self.caller.call()
             except ServingError as error:
                 raise WorldError(
                     f"The model does not answer: {error.message}",
                     "If its inputs are at fault, give better ones: --shape, or --data FILE.npz.",
                 ) from None
-            took = min(took, self._clock() - began)
+            took = min(took, self.clock() - began)
         if took > most / 4:
             raise WorldError(
                 f"One call takes {took:.1f} s, too long for steps of {most:g} s.",
@@ -77,16 +77,8 @@ class Load:
     async def step(self, concurrency: int, most: float, until_stable: bool = True) -> Figures:
         """So many calls at once, until the figures are stable, or for `most` seconds."""
         self.cut = None
-        await self._caller.ready(concurrency)
-        running = _Step(
-            self._caller,
-            self._on_window,
-            self._clock,
-            concurrency,
-            most,
-            until_stable,
-            self.pause,
-        )
+        await self.caller.ready(concurrency)
+        running = _Step(self, concurrency, most, until_stable)
         try:
             await running.run()
         except asyncio.CancelledError:
@@ -99,21 +91,12 @@ class Load:
 class _Step:
     """Ends when the figures are stable, when its time is over, or when nothing is answered."""
 
-    def __init__(
-        self,
-        caller: Caller,
-        on_window: Callable[[Figures], None],
-        clock: Callable[[], float],
-        concurrency: int,
-        most: float,
-        until_stable: bool,
-        pause: float,
-    ) -> None:
-        self._caller, self._on_window, self._clock = caller, on_window, clock
+    def __init__(self, load: Load, concurrency: int, most: float, until_stable: bool) -> None:
+        self._caller, self._on_window, self._clock = load.caller, load.on_window, load.clock
         self._concurrency = concurrency
         self._most = most
         self._until_stable = until_stable
-        self._pause = pause
+        self._pause = load.pause
         self._draw = random.Random(0)
         self._least = max(_LEAST, concurrency)
         self.windows: list[Window] = []

@@ -38,7 +38,7 @@ class Transport(Caller, Protocol):
         """Make the calls ready: of this signature, with these inputs in turn."""
 
     async def close(self) -> None:
-        """After the last call."""
+        """Hang up, after the last call."""
 
 
 class ChannelTransport:

@@ -89,7 +89,7 @@ class InferenceService:
         return serialized(inference("ModelConfigResponse")(config=config))
 
     async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
-        """Of a version, of all versions of a model, or of all models."""
+        """The statistics of a version, of all versions of a model, or of all models."""
         request = parse(inference("ModelStatisticsRequest"), data)
         number = _number(request.version)
         counts = await self._backend.statistics()

@@ -71,9 +71,7 @@ class Router:
         return background(self._expose())
 
     async def _expose(self) -> Reply:
-        text = await self._backend.exposition()
-        body = text.encode() if isinstance(text, str) else bytes(text)
-        return Reply(200, body, _METRICS_KIND)
+        return Reply(200, (await self._backend.exposition()).encode(), _METRICS_KIND)
 
 
 def _alive(request: Request) -> Reply:
