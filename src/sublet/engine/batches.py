@@ -15,8 +15,8 @@ from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
-from .functions import ANY
 from .model_queue import Batch, BatchKind, Part
+from .savedmodel_proto import ANY
 from .signatures import BY_EXAMPLE
 
 

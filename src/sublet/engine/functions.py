@@ -19,13 +19,10 @@ from sublet.channel.tensors import Array
 from sublet.engine import compute_threads, failures
 from sublet.engine.model_opening import Opened
 from sublet.engine.model_sources import FUNCTION
-from sublet.engine.savedmodel_proto import Signature, TensorSpec
-from sublet.engine.signatures import Bound, Gate
+from sublet.engine.savedmodel_proto import ANY, Signature, TensorSpec
+from sublet.engine.signatures import DEFAULT, Bound, Gate
 from sublet.errors import ServingError
 
-DEFAULT = "serving_default"
-ANY = 0
-"""Stands for a type that is not known before the call."""
 _PREDICT = "tensorflow/serving/predict"
 
 

@@ -30,14 +30,13 @@ from sublet.engine import compute_threads
 from sublet.engine.graphs import Graph
 from sublet.engine.model_opening import Opened
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
-from sublet.engine.signatures import Bound, Gate, Run, batchable
+from sublet.engine.signatures import DEFAULT, Bound, Gate, Run, batchable
 from sublet.engine.warmup import made_up
 from sublet.errors import ServingError
 
 _INIT = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
-_DEFAULT = "serving_default"
 _CACHED = 8 << 20
 """Bytes of variables up to which a model may be small."""
 _CALLER = -1
@@ -222,7 +221,7 @@ class SavedModelOpening:
 
 def _quick(signatures: Mapping[str, Bound]) -> bool:
     """Whether one row takes hardly any time, as far as can be tried without harm."""
-    bound = signatures.get(_DEFAULT) or next(iter(signatures.values()))
+    bound = signatures.get(DEFAULT) or next(iter(signatures.values()))
     inputs = None if bound.stateful else made_up(bound)
     if inputs is None:
         return False

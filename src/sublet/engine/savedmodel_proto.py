@@ -18,7 +18,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 GRAPH = "saved_model.pb"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+ANY = 0
+"""Stands for the type of an input that is not known before the call: a function's."""
+_VARINT = 0
 _INT64 = 1 << 63
 
 
@@ -170,29 +172,33 @@ def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """The fields of a message in their order: numbers, or views of bytes. Nothing is copied."""
     at, end = 0, len(data)
     while at < end:
-        key, at = _varint(data, at)
-        number, kind = key >> 3, key & 7
-        if number == 0:
+        tag, begin, at = field(data, at)
+        if tag >> 3 == 0:
             raise Malformed("a field has the number 0")
-        if kind == _VARINT:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        if kind == _BYTES:
+        if at > end:
+            raise Malformed(f"it ends {at - end} bytes too early")
+        yield tag >> 3, _varint(data, begin)[0] if tag & 7 == _VARINT else data[begin:at]
+
+
+def field(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
+    """The tag of the field that begins here, where its value begins, and where that ends: perhaps
+    beyond the data. Raises Malformed."""
+    tag, at = _varint(data, at)
+    match tag & 7:
+        case 0:
+            return tag, at, _varint(data, at)[1]
+        case 1:
+            return tag, at, at + 8
+        case 2:
             size, at = _varint(data, at)
-        elif kind == _FIXED64:
-            size = 8
-        elif kind == _FIXED32:
-            size = 4
-        else:
+            return tag, at, at + size
+        case 5:
+            return tag, at, at + 4
+        case kind:
             raise Malformed(f"a field has the unknown wire type {kind}")
-        if size > end - at:
-            raise Malformed(f"it ends {size - (end - at)} bytes too early")
-        yield number, data[at : at + size]
-        at += size
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         if at >= len(data):

@@ -22,6 +22,8 @@ Run = Callable[[tuple[Array, ...]], Sequence[Array]]
 
 REFERENCE = 100
 """Added to the type of a variable of TensorFlow 1."""
+DEFAULT = "serving_default"
+"""The signature that is meant where none is named."""
 BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
 """Methods whose one input is a vector of examples by contract, whatever the signature says."""
 

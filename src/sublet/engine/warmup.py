@@ -21,13 +21,12 @@ import numpy as np
 from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import fields, messages
-from sublet.engine.signatures import Bound
+from sublet.engine.signatures import DEFAULT, Bound
 from sublet.errors import ServingError
 
 RECORDS = os.path.join("assets.extra", "tf_serving_warmup_requests")
 MOST = 1000
 """As in TensorFlow Serving: whoever has more records has mistaken the file."""
-_DEFAULT = "serving_default"
 _EXAMPLES, _MULTI, _PREDICT = (2, 3), 4, (6, 7)
 
 
@@ -116,7 +115,7 @@ def parse(log: memoryview) -> Iterator[WarmupRequest]:
 def _signature(specs: Iterator[memoryview]) -> str:
     """Field 3 of a ModelSpec."""
     names = [str(name, "utf-8") for spec in specs for name in messages(spec, 3)]
-    return (names[-1] if names else "") or _DEFAULT
+    return (names[-1] if names else "") or DEFAULT
 
 
 def _tensors(request: memoryview) -> dict[str, Array]:

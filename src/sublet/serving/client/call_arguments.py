@@ -10,12 +10,9 @@ from sublet.channel import tensors
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
-from sublet.engine.savedmodel_proto import Signature, TensorSpec
+from sublet.engine.savedmodel_proto import ANY, Signature, TensorSpec
+from sublet.engine.signatures import DEFAULT
 from sublet.errors import ServingError
-
-DEFAULT = "serving_default"
-ANY = 0
-"""The type of an input that takes what it is given: a function's."""
 
 
 class Signatures(Struct, frozen=True):

@@ -20,9 +20,9 @@ from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import Signature
-from sublet.engine.signatures import batchable
+from sublet.engine.signatures import DEFAULT, batchable
 from sublet.errors import BadRequest, ServingError, WorldError
-from sublet.serving.client.call_arguments import DEFAULT, Signatures
+from sublet.serving.client.call_arguments import Signatures
 from sublet.serving.frontend.proto import serving
 from sublet.tools.loadtest.inputs import Arrays
 

@@ -11,6 +11,7 @@ from typing import Any
 import sublet
 from sublet.channel.codes import Code, invalid_argument
 from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import DEFAULT
 from sublet.errors import ServingError
 from sublet.serving.access import Right
 from sublet.serving.catalogue import Version
@@ -164,7 +165,7 @@ def _parse(data: Data) -> tuple[Any, Sequence[bytes | memoryview]]:
 
 def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
     usable = [key for key, signature in signatures.items() if signature.inputs]
-    if not name and checks.DEFAULT_SIGNATURE not in signatures and len(usable) == 1:
+    if not name and DEFAULT not in signatures and len(usable) == 1:
         name = usable[0]
     return checks.check_signature(signatures, name)
 

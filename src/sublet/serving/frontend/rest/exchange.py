@@ -28,6 +28,9 @@ class Pending(NamedTuple):
     """Called once, when the future is done. May raise ServingError."""
 
 
+Answerer = Callable[[Request], Reply | Pending]
+
+
 class Exchange:
     """A request that was read, and its reply once there is one; `send` is called then."""
 

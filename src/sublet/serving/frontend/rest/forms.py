@@ -9,6 +9,7 @@ from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
 from sublet.serving.frontend import examples
+from sublet.serving.frontend.checks import shape_text
 from sublet.serving.frontend.rest.documents import kind, show
 from sublet.serving.frontend.rest.values import (
     BLOCK,
@@ -135,14 +136,8 @@ def _row(value: Any, name: str, dtype: int, shapes: dict[str, Shape]) -> list[An
     if prod(first) != len(values):
         raise invalid_argument(f"Expecting tensor size: {prod(first)} but got: {len(values)}")
     if first != shape:
-        raise invalid_argument(
-            f"Expecting shape {_shape_text(first)} but got: {_shape_text(shape)}"
-        )
+        raise invalid_argument(f"Expecting shape {shape_text(first)} but got: {shape_text(shape)}")
     return values
-
-
-def _shape_text(shape: Shape) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"
 
 
 def _is_named(value: Any) -> bool:

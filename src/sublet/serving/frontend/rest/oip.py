@@ -14,11 +14,10 @@ from sublet.errors import ServingError
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
-from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
+from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Reply, Request
 
-Answerer = Callable[[Request], Reply | Pending]
-
+_Target = tuple[str, int | None, None]  # A model, a version, and no label.
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
 _CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
 _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
@@ -40,14 +39,14 @@ class OipApi:
             target = name, None if match[2] is None else _number(match[2]), None
             if match[3] == "infer" and method == "POST":
                 return partial(self._infer, target)
-            if match[3] == "ready" and reads:
-                return partial(self._model_ready, target)
-            if match[3] is None and reads:
-                return partial(self._model, target)
-            if match[3] == "config" and reads:
-                return partial(self._config, target)
-            if match[3] == "stats" and reads:
-                return partial(self._statistics, target)
+            looks: dict[str | None, Callable[[_Target, Request], Reply | Pending]] = {
+                None: self._model,
+                "ready": self._model_ready,
+                "config": self._config,
+                "stats": self._statistics,
+            }
+            if match[3] in looks and reads:
+                return partial(looks[match[3]], target)
         elif reads and path == "/v2/health/ready":
             return self._ready
         elif reads and path in _PLAIN:
@@ -61,7 +60,7 @@ class OipApi:
     def _ready(self, request: Request) -> Reply:
         return self._unless(self._backend.unready())
 
-    def _model_ready(self, target: tuple[str, int | None, None], request: Request) -> Reply:
+    def _model_ready(self, target: _Target, request: Request) -> Reply:
         return self._unless(self._backend.unready(self._calls.find(target)))
 
     @staticmethod
@@ -70,13 +69,13 @@ class OipApi:
             raise ServingError(reason, Code.UNAVAILABLE)
         return Reply(200, b"")
 
-    def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply:
+    def _model(self, target: _Target, request: Request) -> Reply:
         version = self._calls.find(target)
         _, signature = checks.check_signature(version.described(), "", rest=True)
         document = oip_codec.model_metadata(self._backend.catalogue, version.model, signature)
         return Reply(200, writing.encode(document))
 
-    def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply:
+    def _config(self, target: _Target, request: Request) -> Reply:
         version = self._calls.find(target)
         _, signature = checks.check_signature(version.described(), "", rest=True)
         return Reply(200, writing.encode(oip_codec.model_config(version.model, signature)))
@@ -87,7 +86,7 @@ class OipApi:
         index = oip_codec.repository_index(self._backend.catalogue, ready)
         return Reply(200, writing.encode(index))
 
-    def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
+    def _statistics(self, target: _Target, request: Request) -> Pending:
         return background(self._count(*target[:2]))
 
     async def _count(self, name: str, number: int | None) -> Reply:
@@ -95,7 +94,7 @@ class OipApi:
         document = oip_codec.model_statistics(self._backend.catalogue, counts, name, number)
         return Reply(200, writing.encode(document))
 
-    def _infer(self, target: tuple[str, int | None, None], request: Request) -> Pending:
+    def _infer(self, target: _Target, request: Request) -> Pending:
         split = request.head.split
         body = request.body
         if split is not None and split > len(body):

@@ -6,10 +6,10 @@ from sublet.serving.frontend.backpressure import DelayedRefusal
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
+from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Head, Reply, Request
 from sublet.serving.frontend.rest.oip import OipApi
-from sublet.serving.frontend.rest.tfserving import Answerer, TfServingApi
+from sublet.serving.frontend.rest.tfserving import TfServingApi
 
 METRICS = "/monitoring/prometheus/metrics"
 _METRICS_KIND = b"text/plain; version=0.0.4; charset=utf-8"

@@ -18,7 +18,7 @@ from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, forms, writing
-from sublet.serving.frontend.rest.exchange import ModelCalls, Pending
+from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending
 from sublet.serving.frontend.rest.messages import Body, Reply, Request
 
 _CALL = re.compile(
@@ -29,8 +29,6 @@ _LOOK = re.compile(
     r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?",
     re.IGNORECASE | re.ASCII,
 )
-
-Answerer = Callable[[Request], Reply | Pending]
 
 
 class Target(NamedTuple):
@@ -55,10 +53,9 @@ class TfServingApi:
             # The path is matched in any case, but what is asked for only in this one.
             if match[4] == "predict":
                 return partial(self._counted, "Predict", target, self._predict)
-            if match[4] == "classify":
-                return partial(self._counted, "Classify", target, partial(self._by_example, True))
-            if match[4] == "regress":
-                return partial(self._counted, "Regress", target, partial(self._by_example, False))
+            if match[4] in ("classify", "regress"):
+                api = match[4].title()
+                return partial(self._counted, api, target, partial(self._by_example, api))
         elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
             if match[1] is None:
                 raise invalid_argument("Missing model name in request.")
@@ -104,7 +101,7 @@ class TfServingApi:
 
     # classify and regress
 
-    def _by_example(self, classify: bool, target: Target, request: Request) -> Pending:
+    def _by_example(self, api: str, target: Target, request: Request) -> Pending:
         try:
             version = self._calls.find(target)
         except ServingError:
@@ -113,11 +110,9 @@ class TfServingApi:
             raise
         self._backend.admit(version)
         name, rows = _examples_of(request.body)
-        find = examples.classifying if classify else examples.regressing
-        name, _ = find(version.described(), name)
+        name = examples.find(version.described(), name, f"tensorflow/serving/{api.lower()}")
         inputs = {examples.INPUTS: np.array(rows, object)}
-        write = partial(_classified if classify else _regressed, len(rows))
-        api = "Classify" if classify else "Regress"
+        write = partial(_classified if api == "Classify" else _regressed, len(rows))
         return self._calls.start(version, name, inputs, request, write, api=api)
 
     # status and metadata
