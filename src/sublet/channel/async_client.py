@@ -1,7 +1,5 @@
 """A channel to one engine for a program that runs on asyncio: a front end, above all."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -36,7 +34,7 @@ class AsyncClient:
         self._loop.add_reader(sock.fileno(), self._read)
 
     @classmethod
-    async def open(cls, path: str) -> AsyncClient:
+    async def open(cls, path: str) -> "AsyncClient":
         """Connect to the engine that listens there. Raises ServingError if none does."""
         return cls(connect(path))
 

@@ -3,8 +3,6 @@
 `AsyncClient` and `SyncClient` put it on a socket, for asyncio and for threads.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -1,7 +1,5 @@
 """Who is at the other end of a Unix socket, as the kernel says."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -4,8 +4,6 @@ There is no thread behind it as long as nobody wants a future: whoever waits for
 the socket, and hands the others theirs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

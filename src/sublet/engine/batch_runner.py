@@ -1,7 +1,5 @@
 """Running a batch: TensorFlow's part of it, and an answer for everybody in it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -4,8 +4,6 @@ Pure NumPy: no TensorFlow, no sockets. A batch of one request is the request's o
 they are; of several, one copy into memory that TensorFlow uses as it is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

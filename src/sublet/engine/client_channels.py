@@ -3,8 +3,6 @@
 Reads records and writes answers. Knows nothing of models or of when a call runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

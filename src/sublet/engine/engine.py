@@ -14,8 +14,6 @@ at a time (0: one for each processor, up to four). Descriptor 3 is the channel o
 whom it ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

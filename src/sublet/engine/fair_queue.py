@@ -7,8 +7,6 @@ is flooded gets what the others leave, and one with little to do waits for one b
 queue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import itemgetter
 from typing import NamedTuple

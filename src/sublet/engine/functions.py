@@ -5,8 +5,6 @@ a SavedModel does, and needs no more of the program's code; any other function i
 cloudpickle, and only from a program of the same user.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Mapping

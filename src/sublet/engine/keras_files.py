@@ -5,8 +5,6 @@ not thread-safe while it builds and leaves much behind, so a model goes through 
 load it again after an eviction costs what a SavedModel costs.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os

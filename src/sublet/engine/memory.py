@@ -4,8 +4,6 @@ Owns looking. On a GPU and on the CPU it is the same allocator, and a lease is i
 lease there is no limit, and nothing is known of what is used.
 """
 
-from __future__ import annotations
-
 import math
 import time
 

@@ -3,8 +3,6 @@
 Owns the record and the figures that are drawn from it. Loads nothing, and decides nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from typing import Any

@@ -4,8 +4,6 @@ Owns telling a model that can be served from everything else that people leave i
 saying what to do. Only looks at files; needs no TensorFlow.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping

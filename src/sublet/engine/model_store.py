@@ -6,8 +6,6 @@ Owns loading and unloading. Never runs a request.
                               └─▶ failed: the same answer for a while, then it is tried again
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

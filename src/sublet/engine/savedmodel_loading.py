@@ -14,8 +14,6 @@ The graph goes from the file into TensorFlow without becoming Python objects, an
 that is needed: other models are served by this interpreter meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

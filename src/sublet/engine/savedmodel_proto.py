@@ -9,8 +9,6 @@ one. Never changes anything, and never runs the model.
                                              5: signature_def ─ 1: inputs, 2: outputs, 3: method
 """
 
-from __future__ import annotations
-
 import dataclasses
 import mmap
 import os
@@ -44,7 +42,7 @@ class Signature:
     outputs: Mapping[str, TensorSpec]
 
     @classmethod
-    def from_message(cls, definition: Any) -> Signature:
+    def from_message(cls, definition: Any) -> "Signature":
         """The same from a SignatureDef, of whichever package that is."""
         return cls(definition.method_name, _specs(definition.inputs), _specs(definition.outputs))
 

@@ -3,8 +3,6 @@
 Finds the queue of a call, and checks that it fits the model. Runs nothing, sends nothing.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ Owns the form in which the rest of the engine sees a model: names, types and sha
 from arrays to arrays. Knows nothing of queues, memory or files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -9,8 +9,6 @@ the few messages around the tensors are taken apart here, as TensorFlow Serving'
                   6: predict_log, 7: …streamed_log  ─ 1: request ─ 1: model_spec, 2: inputs
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
