@@ -5,12 +5,11 @@ Requests and tensors never come this way.
 """
 
 import asyncio
-import contextlib
 import itertools
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +23,7 @@ from sublet.serving.tls import Tls
 
 _LENGTH = struct.Struct(">I")
 _LARGEST = 256 << 20
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Opening(Struct, frozen=True, tag="opening"):
@@ -133,22 +133,26 @@ class _Envelope(Struct, frozen=True):
     message: Message
 
 
-class Link(asyncio.Protocol):
+class Link:
     """One end of the socket. `answer` answers what the other end asks; `lost` is called once, when
     the other end has gone."""
 
     def __init__(
-        self, answer: Callable[[Message], Awaitable[Message]], lost: Callable[[], None]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answer: Callable[[Message], Awaitable[Message]],
+        lost: Callable[[], None],
     ) -> None:
-        self._decoder = msgspec.msgpack.Decoder(_Envelope)
-        self._encoder = msgspec.msgpack.Encoder()
+        self._reader = reader
+        self._writer = writer
         self._answer = answer
         self._lost = lost
-        self._in = bytearray()
-        self._transport: asyncio.Transport | None = None
+        self._gone = False
         self._numbers = itertools.count(1)
         self._questions: dict[int, asyncio.Future[Any]] = {}
         self._answering: set[asyncio.Task[None]] = set()
+        self._listening = asyncio.create_task(self._listen())
 
     @classmethod
     async def over(
@@ -158,13 +162,11 @@ class Link(asyncio.Protocol):
         lost: Callable[[], None],
     ) -> "Link":
         """A link over a connected socket, which is its from now on."""
-        loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: cls(answer, lost), sock=sock)
-        return link
+        return cls(*await asyncio.open_unix_connection(sock=sock), answer, lost)
 
     async def ask(self, question: Message) -> Any:
         """The answer of the other end. Raises ServingError if it goes before it has answered."""
-        if self._transport is None:
+        if self._gone:
             raise _ending()
         number = next(self._numbers)
         future = self._questions[number] = asyncio.get_running_loop().create_future()
@@ -176,37 +178,29 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """Hang up, after what was said."""
-        if self._transport is not None:
-            self._transport.close()
+        self._writer.close()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._in += data
-        while len(self._in) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._in)
-            end = _LENGTH.size + length
-            if length > _LARGEST:
-                self.close()
-                return
-            if len(self._in) < end:
-                return
-            envelope = self._decoder.decode(bytes(self._in[_LENGTH.size : end]))
-            del self._in[:end]
-            self._hear(envelope)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        for future in self._questions.values():
-            if not future.done():
-                future.set_exception(_ending())
-        with contextlib.suppress(asyncio.CancelledError):
+    async def _listen(self) -> None:
+        decoder = msgspec.msgpack.Decoder(_Envelope)
+        try:
+            while True:
+                (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+                if length > _LARGEST:
+                    break
+                self._hear(decoder.decode(await self._reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # It has gone.
+        finally:
+            self._gone = True
+            self._writer.close()
+            for future in self._questions.values():
+                if not future.done():
+                    future.set_exception(_ending())
             self._lost()
 
     def _hear(self, envelope: _Envelope) -> None:
         if envelope.number > 0:
-            task = asyncio.ensure_future(self._reply(envelope))
+            task = asyncio.create_task(self._reply(envelope))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
         elif (future := self._questions.get(-envelope.number)) is not None and not future.done():
@@ -216,9 +210,9 @@ class Link(asyncio.Protocol):
         self._send(-question.number, await self._answer(question.message))
 
     def _send(self, number: int, message: Message) -> None:
-        if self._transport is not None:
-            data = self._encoder.encode(_Envelope(number, message))
-            self._transport.write(_LENGTH.pack(len(data)) + data)
+        if not self._gone:
+            data = _ENCODER.encode(_Envelope(number, message))
+            self._writer.write(_LENGTH.pack(len(data)) + data)
 
 
 def _ending() -> ServingError:
