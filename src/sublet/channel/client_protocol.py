@@ -302,18 +302,19 @@ class ClientProtocol:
         layout = tensors.layout(bytes(data[at : at + record.more]))
         at += record.more
         large = [tensor for tensor in layout if tensor.place == BESIDE]
-        offsets = [REF.unpack_from(data, at + REF.size * index)[2] for index in range(len(large))]
-        at += REF.size * len(large)
-        memory = None
+        memory, found = None, []
+        places: list[int] = []
         if large:
+            for _ in large:
+                places.append(REF.unpack_from(data, at)[2])
+                at += REF.size
             # Its memory is as large as these need.
-            ends = [where + tensor.nbytes for tensor, where in zip(large, offsets, strict=True)]
+            ends = [place + tensor.nbytes for tensor, place in zip(large, places, strict=True)]
             memory = _attach(next(beside, -1), max(ends))
             self._put_plain(records.TAKEN, call=record.call)
-        found, places = [], iter(offsets)
         for tensor in layout:
             if tensor.place == BESIDE:
-                found.append(tensors.view(tensor, memory, next(places)))
+                found.append(tensors.view(tensor, memory, places.pop(0)))
                 continue
             if at + tensor.nbytes > record.end:
                 raise Malformed("a tensor does not fit into its record")

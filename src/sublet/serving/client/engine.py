@@ -33,8 +33,6 @@ from sublet.serving.output_relay import OutputRelay
 from sublet.text import plain
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from sublet.domain.lease import Lease
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
@@ -322,12 +320,7 @@ class Engine:
     def __enter__(self) -> "Engine":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: "TracebackType | None",
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _client(self) -> SyncClient:

@@ -193,7 +193,7 @@ def _in_directory(path: str, name: str | None) -> tuple[ModelConfig, ...]:
     if not place.exists():
         raise BadRequest(f"{path}: there is no such file or directory.", "Check the spelling.")
     if model_directories.is_model(place) or model_directories.has_versions(place):
-        return (ModelConfig(name or _name(place), whole),)
+        return (ModelConfig(name or model_directories.name_of(place), whole),)
     found = model_directories.survey(whole)
     if not found:
         raise BadRequest(
@@ -206,13 +206,6 @@ def _in_directory(path: str, name: str | None) -> tuple[ModelConfig, ...]:
             f"--model_name {name}, but {path} has several models.", "Name one of them as the path."
         )
     return tuple(ModelConfig(model, base) for model, base in found.items())
-
-
-def _name(place: Path) -> str:
-    """`models/a`, `models/a/3` and `models/a.keras` are all of a model named a."""
-    if place.is_dir() and place.name.isdecimal():
-        return place.parent.name
-    return place.name.removesuffix(".keras")
 
 
 _NAMES = {"rest": "REST", "grpc": "gRPC"}

@@ -87,6 +87,14 @@ def is_model(path: Path) -> bool:
     return path.suffix == ".keras" and os.path.isfile(path)
 
 
+def name_of(path: Path) -> str:
+    """`models/a`, `models/a/3` and `models/a.keras` are all of a model named a."""
+    path = path.absolute()
+    if path.name.isdecimal() and path.is_dir():
+        return path.parent.name
+    return path.name.removesuffix(".keras")
+
+
 def has_versions(path: Path) -> bool:
     """Whether this is a directory of versions."""
     try:

@@ -93,9 +93,7 @@ class LocalModel(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """`models/a/3`, `models/a` and `models/a.keras` are all of a model named a."""
-        path = self.path.absolute()
-        return path.parent.name if path.name.isdecimal() else path.name.removesuffix(".keras")
+        return model_directories.name_of(self.path)
 
 
 class Subject(Struct, frozen=True):

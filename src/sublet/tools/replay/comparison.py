@@ -12,7 +12,6 @@ from sublet.tools.replay.contenders import Greedy, InOrder, Ours
 from sublet.tools.replay.simulator import Policy, Replayed, SimulatedRun, replay
 from sublet.tools.replay.trace import TraceJob
 
-POLICIES = ("one", "slots2", "slots4", "best", "greedy", "ours")
 SAID = {
     "one": "one job at a time on each device, in order",
     "slots2": "2 equal slots on each device, in order",
