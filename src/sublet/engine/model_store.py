@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sublet.channel.codes import Code
 from sublet.engine import failures, model_sources
@@ -32,13 +32,6 @@ _SLOW = 5.0
 
 
 T = TypeVar("T")
-
-
-class Taken(NamedTuple):
-    """Bytes of the pool that a call took."""
-
-    bytes: int
-    available: int  # Bytes that there were for it.
 
 
 class ModelStore:
@@ -145,14 +138,17 @@ class ModelStore:
             entry.forgotten = True
             self._residents.drop(entry)
 
-    def measured(self, name: str, version: int, call: Callable[[], T]) -> tuple[T, Taken | None]:
-        """The result of the call, and the memory it took, if known; no other may run meanwhile."""
+    def measured(
+        self, name: str, version: int, call: Callable[[], T]
+    ) -> tuple[T, tuple[int, int] | None]:
+        """The result of the call, and the bytes of the pool that it took and that there were for
+        it, if known; no other may run meanwhile."""
         before = self._meter.now() if self._residents.take_peak() is not None else None
         result = call()
         peak = None if before is None else self._residents.take_peak()
         if before is None or peak is None:
             return result, None
-        return result, Taken(max(0, peak - before), self._residents.spare((name, version)))
+        return result, (max(0, peak - before), self._residents.spare((name, version)))
 
     def relieve(self, name: str, version: int, error: BaseException) -> ServingError | None:
         """A call ended with `error` for want of memory: evict what is idle. None if the call can
