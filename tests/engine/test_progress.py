@@ -4,9 +4,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from sublet.engine.fair_queue import FairQueue, RunningBatch
+from sublet.engine.fair_queue import BatchProgress, FairQueue, RunningBatch
 from sublet.engine.model_options import Options
 from sublet.engine.model_queue import BatchKind, Request
 from support.numpy_engine import NumpyEngine, floats, numpy_engine
@@ -83,8 +84,8 @@ def test_a_batch_is_wanted_while_a_caller_waits_for_it(reply: dict[str, Any], wa
     assert made.progress(10.0) == []
 
 
-def pulse(engine: NumpyEngine) -> list[dict[str, Any]]:
-    return list(engine.client.ask({"ask": "pulse"}))  # type: ignore[arg-type]
+def pulse(engine: NumpyEngine) -> list[BatchProgress]:
+    return msgspec.convert(engine.client.ask({"ask": "pulse"}), list[BatchProgress])
 
 
 def test_an_engine_tells_how_its_batches_stand_and_can_be_told_to_interrupt(
@@ -95,9 +96,9 @@ def test_an_engine_tells_how_its_batches_stand_and_can_be_told_to_interrupt(
         assert pulse(engine) == []
         future = engine.client.submit("held", 1, "serving_default", {"x": floats([[1]])})
         (run,) = wait_for(lambda: pulse(engine), "it runs")
-        assert (run["model"], run["version"], run["wanted"]) == ("held", 1, True)
+        assert (run.model, run.version, run.wanted) == ("held", 1, True)
         future.cancel()
-        wait_for(lambda: not pulse(engine)[0]["wanted"], "it knows that nobody waits")
+        wait_for(lambda: not pulse(engine)[0].wanted, "it knows that nobody waits")
         engine.client.ask({"ask": "interrupt", "model": "held", "version": 1})
         # A function cannot be interrupted: it runs on, and the model is known all the same.
         assert len(pulse(engine)) == 1

@@ -47,11 +47,11 @@ def test_the_signatures_are_those_that_tensorflow_serving_shows(model: str, meta
     }
 
 
-def _expected(info: dict[str, object]) -> savedmodel_proto.TensorInfo:
+def _expected(info: dict[str, object]) -> savedmodel_proto.TensorSpec:
     shape = info["tensor_shape"]
     assert isinstance(shape, dict)
     dims = None if shape["unknown_rank"] else tuple(int(dim["size"]) for dim in shape["dim"])
-    return savedmodel_proto.TensorInfo(str(info["name"]), DTYPES[str(info["dtype"])], dims)
+    return savedmodel_proto.TensorSpec(str(info["name"]), DTYPES[str(info["dtype"])], dims)
 
 
 def test_a_graph_without_variables_is_told_from_one_with_them() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.engine.signatures import Bound, Gate, Unloaded, aligned, batchable
 
 FREE, FIXED, UNKNOWN = (-1, 3), (1, 3), None
@@ -17,9 +17,9 @@ PREDICT, REGRESS = "tensorflow/serving/predict", "tensorflow/serving/regress"
 
 def signature(
     inputs: tuple[int, ...] | None, outputs: tuple[int, ...] | None, method: str = PREDICT
-) -> SignatureInfo:
-    return SignatureInfo(
-        method, {"x": TensorInfo("x:0", 1, inputs)}, {"y": TensorInfo("y:0", 1, outputs)}
+) -> Signature:
+    return Signature(
+        method, {"x": TensorSpec("x:0", 1, inputs)}, {"y": TensorSpec("y:0", 1, outputs)}
     )
 
 
@@ -32,17 +32,17 @@ def signature(
         (signature(FREE, ()), False),
         (signature(UNKNOWN, FREE), False),
         (signature(UNKNOWN, FREE, REGRESS), True),
-        (SignatureInfo(PREDICT, {}, {"y": TensorInfo("y:0", 1, FREE)}), False),
+        (Signature(PREDICT, {}, {"y": TensorSpec("y:0", 1, FREE)}), False),
     ],
 )
 def test_rows_are_batched_where_the_first_dimension_of_everything_is_free(
-    one: SignatureInfo, expected: bool
+    one: Signature, expected: bool
 ) -> None:
     assert batchable(one) is expected
 
 
 def test_the_value_of_a_variable_has_its_plain_type() -> None:
-    one = SignatureInfo(PREDICT, {}, {"y": TensorInfo("counter:0", 101, ())})
+    one = Signature(PREDICT, {}, {"y": TensorSpec("counter:0", 101, ())})
     number: Any = np.float32(3)
     bound = Bound("f", one, lambda _: [number], Gate(), stateful=True, batchable=False)
     assert bound.outputs["y"].dtype == 1

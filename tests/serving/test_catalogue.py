@@ -1,6 +1,9 @@
 """Ready means that calls are answered."""
 
+import pytest
+
 from sublet.channel.codes import Code
+from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, Model, State, Version
 
 
@@ -38,3 +41,9 @@ def test_it_is_not_while_a_model_is_on_its_way_that_has_no_other_version() -> No
 def test_models_that_failed_do_not_count() -> None:
     failed = Version("a", 1, State.END, Code.INTERNAL, "broken")
     assert catalogue(failed, there("b", "x")).unready(()) == ""
+
+
+def test_a_version_that_nobody_has_looked_into_cannot_be_called_yet() -> None:
+    with pytest.raises(ServingError, match="not known yet") as refused:
+        there("a", "e").described()
+    assert refused.value.code == Code.UNAVAILABLE

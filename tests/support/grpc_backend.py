@@ -2,15 +2,16 @@
 
 import asyncio
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
+from sublet.serving.catalogue import Catalogue, Model, State, Version
 from sublet.serving.control.config_files import decode_models
 from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend.backpressure import DelayedRefusals
@@ -89,7 +90,7 @@ class StandInBackend:
                     {"stable": 123},
                 ),
                 "echo": Model("echo", {1: Version("echo", 1, State.AVAILABLE, signatures=ECHO)}),
-                "slow": Model("slow", {1: Version("slow", 1, State.AVAILABLE)}),
+                "slow": Model("slow", {1: Version("slow", 1, State.AVAILABLE, signatures=SLOW)}),
                 "bug": Model("bug", {1: Version("bug", 1, State.AVAILABLE, signatures=HALF)}),
             }
         )
@@ -106,9 +107,6 @@ class StandInBackend:
         self.full = False
         self.trouble = ""
         self._refusals = DelayedRefusals()
-
-    async def describe(self, version: Version) -> Mapping[str, Signature]:
-        return version.signatures or SLOW
 
     async def infer(
         self,
@@ -163,5 +161,5 @@ class StandInBackend:
         """As `ModelBackend.statistics`."""
         return self.inferences
 
-    async def exposition(self) -> bytes:
-        return b""
+    async def exposition(self) -> str:
+        return ""

@@ -9,8 +9,9 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Model, Signature, State, TensorSpec, Version
+from sublet.serving.catalogue import Catalogue, Model, State, Version
 from sublet.serving.frontend.backpressure import DelayedRefusals
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.metrics import Inferences
@@ -40,7 +41,6 @@ class NumpyBackend:
     def __init__(self) -> None:
         self.catalogue = Catalogue()
         self.functions: dict[tuple[str, str], Function] = {}
-        self.signatures: dict[str, Mapping[str, Signature]] = {}
         self.inferences: dict[tuple[str, int], Inferences] = {}
         self.counted: list[tuple[str, str, str, int]] = []
         self.held: list[asyncio.Future[Answer]] = []
@@ -54,26 +54,17 @@ class NumpyBackend:
         name: str,
         *numbers: int,
         labels: Mapping[str, int] | None = None,
-        answer: bool = True,
         **signatures: tuple[Signature, Function],
     ) -> None:
-        """Add a model; `told` is whether the catalogue knows its signatures."""
-        self.signatures[name] = {key: pair[0] for key, pair in signatures.items()}
+        described = {key: pair[0] for key, pair in signatures.items()}
         for key, pair in signatures.items():
             self.functions[name, key] = pair[1]
         versions = {
-            number: Version(
-                name, number, State.AVAILABLE, signatures=self.signatures[name] if answer else None
-            )
+            number: Version(name, number, State.AVAILABLE, signatures=described)
             for number in numbers or (1,)
         }
         model = Model(name, versions, labels or {})
         self.catalogue = Catalogue({**self.catalogue.models, name: model})
-
-    async def describe(self, version: Version) -> Mapping[str, Signature]:
-        """As `ModelBackend.describe`."""
-        await asyncio.sleep(0)
-        return self.signatures[version.model]
 
     def infer(
         self,
@@ -198,9 +189,8 @@ def numpy_backend() -> NumpyBackend:
         any_shape = {"t": TensorSpec("t:0", dtype, None)}
         made.serve(name, 1, serving_default=(signature(any_shape, any_shape), dict))
     made.serve(
-        "untold",
+        "seven",
         7,
-        answer=False,
         serving_default=(
             signature({"x": float_column}, {"y": spec("y", FLOAT, -1, 1)}),
             half_plus_two,

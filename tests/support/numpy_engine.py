@@ -17,9 +17,10 @@ import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.channel.sync_client import SyncClient
+from sublet.channel.tensors import Array
 from sublet.engine.model_store import ModelStore
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
-from sublet.engine.signatures import Array, Bound, Gate
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
+from sublet.engine.signatures import Bound, Gate
 from sublet.errors import ServingError
 from support.sandbox import PATIENCE, wait_for
 
@@ -73,14 +74,14 @@ class Opened:
 def _bound(
     run: Callable[..., Any],
     *,
-    inputs: Mapping[str, TensorInfo] | None = None,
+    inputs: Mapping[str, TensorSpec] | None = None,
     outputs: tuple[str, ...] = ("y",),
     batchable: bool = True,
     stateful: bool = False,
 ) -> Bound:
-    takes = inputs or {"x": TensorInfo("x:0", FLOAT, (-1, -1))}
-    gives = {name: TensorInfo(f"{name}:0", FLOAT, (-1, -1)) for name in outputs}
-    signature = SignatureInfo("tensorflow/serving/predict", dict(takes), gives)
+    takes = inputs or {"x": TensorSpec("x:0", FLOAT, (-1, -1))}
+    gives = {name: TensorSpec(f"{name}:0", FLOAT, (-1, -1)) for name in outputs}
+    signature = Signature("tensorflow/serving/predict", dict(takes), gives)
     return Bound(
         "serving_default", signature, lambda arrays: run(*arrays), Gate(), stateful, batchable
     )
@@ -102,7 +103,7 @@ def _sizes(path: str) -> Bound:
 
 
 def _both(path: str) -> Bound:
-    two = {"a": TensorInfo("a:0", FLOAT, (-1, -1)), "b": TensorInfo("b:0", FLOAT, (-1, -1))}
+    two = {"a": TensorSpec("a:0", FLOAT, (-1, -1)), "b": TensorSpec("b:0", FLOAT, (-1, -1))}
 
     def run(a: Array, b: Array) -> list[Array]:
         return [a + b, (a - b).astype(np.int32)]
@@ -134,7 +135,7 @@ def _counter(path: str) -> Bound:
 
 def _words(path: str) -> Bound:
     upper = np.frompyfunc(bytes.upper, 1, 1)
-    return _bound(lambda x: [upper(x)], inputs={"x": TensorInfo("x:0", STRING, (-1,))})
+    return _bound(lambda x: [upper(x)], inputs={"x": TensorSpec("x:0", STRING, (-1,))})
 
 
 def _frames(path: str) -> Bound:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Signature
+from sublet.serving.catalogue import Catalogue
 from sublet.serving.control.replicas import EngineLost
 
 Key = tuple[str, int]

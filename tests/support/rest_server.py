@@ -149,7 +149,7 @@ class RestServer:
         if self.path:
             listeners.append(socket.socket(socket.AF_UNIX))
             listeners[1].bind(self.path)
-        await self.server.start(*listeners, secure=self._secure)
+        await self.server.listen(listeners, self._secure)
         self._up.set()
         await self._stop.wait()
         await self.server.close()

@@ -1,12 +1,10 @@
 """A channel to one engine for a program that runs on asyncio: a front end, above all."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +19,12 @@ from .tensors import Array
 
 
 class AsyncClient:
-    """One connection. Used in the loop that opened it; calls of one turn of the loop share a
-    packet."""
+    """One connection to an engine, used in the loop that opened it; calls of one turn of the loop
+    share a packet."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.closed = False
-        self.on_close: Callable[[], None] | None = None  # Called once, when the engine is gone.
-        self.on_event: Callable[[dict[str, Any]], None] | None = None
-        """Called with what the engine says on its own."""
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(sock)
@@ -39,7 +34,7 @@ class AsyncClient:
         self._loop.add_reader(sock.fileno(), self._read)
 
     @classmethod
-    async def open(cls, path: str) -> AsyncClient:
+    async def open(cls, path: str) -> "AsyncClient":
         """Connect to the engine that listens there. Raises ServingError if none does."""
         return cls(connect(path))
 
@@ -113,8 +108,6 @@ class AsyncClient:
         for future, error in self._protocol.fail(gone()):
             if not future.done():
                 future.set_exception(error)
-        if self.on_close is not None:
-            self.on_close()
 
     def _put(self, record: Outgoing) -> None:
         self._outbox.put(record)
@@ -141,12 +134,9 @@ class AsyncClient:
         try:
             while (packet := self._inbox.receive_nowait()) is not None:
                 for future, result in self._protocol.receive(packet):
-                    if future is EVENT:
-                        if self.on_event is not None:
-                            self.on_event(cast("dict[str, Any]", result))
-                    elif future.done():
-                        continue
-                    elif isinstance(result, ServingError):
+                    if future is EVENT or future.done():
+                        continue  # Events are for the owner of the engine.
+                    if isinstance(result, ServingError):
                         future.set_exception(result)
                     else:
                         future.set_result(result)

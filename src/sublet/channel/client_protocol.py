@@ -3,8 +3,6 @@
 `AsyncClient` and `SyncClient` put it on a socket, for asyncio and for threads.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct
@@ -20,7 +18,7 @@ from . import records, segments, tensors
 from .codes import REASONS, Code
 from .packets import Outgoing, Packet
 from .records import Malformed
-from .tensors import BESIDE, INLINE, REF, Array, Tensor
+from .tensors import BESIDE, INLINE, REF, Array
 
 
 class Answer(NamedTuple):
@@ -36,6 +34,8 @@ _FAR = 1e9
 """Seconds: a deadline later than that (30 years after the machine was started) is none; one in
 584 years does not fit into a record."""
 Put = Callable[[Outgoing], None]
+_RouteKey = tuple[str, int | None, str, tuple[str, ...], tuple[str, ...]]
+"""A model, a version, a signature, and the names of inputs and outputs."""
 Outcome = tuple[Any, Answer | dict[str, Any] | ServingError]  # The owner of a call, and its result.
 
 
@@ -60,7 +60,7 @@ class ClientProtocol:
         self.abandoned = 0
         """Bytes of calls that were cancelled and are not answered: they are not ours yet."""
         self._put = put
-        self._routes: dict[tuple[Any, ...], int] = {}
+        self._routes: dict[_RouteKey, int] = {}
         self._outputs: dict[int, list[str]] = {}
         self._pending: dict[int, _Pending] = {}
         self._last = 0
@@ -71,7 +71,7 @@ class ClientProtocol:
 
     @property
     def routes(self) -> int:
-        """In which models were called; each is known to the engine for as long as we are."""
+        """In how many ways models were called; the engine knows each as long as we are there."""
         return len(self._routes)
 
     def send_call(
@@ -86,43 +86,15 @@ class ClientProtocol:
         priority: int = 0,
     ) -> int:
         """Send a call; its number. The arrays are not to be changed until it is answered."""
-        names = tuple(inputs)
         until = 0
         if deadline is not None and deadline < _FAR:
             until = max(1, int(deadline * 1e9))
-        urgency = max(-128, min(127, priority))
-        heads, pieces, size, used = self._tensors(list(inputs.values()))
-        with self._lock:
-            try:
-                route = self._routes.get((model, version, signature, names, tuple(outputs)))
-                if route is None:
-                    route = self._open(model, version, signature, names, tuple(outputs))
-                number = self._free_number()
-                length = records.CALL_HEAD.size + len(heads) + size
-                head = records.CALL_HEAD.pack(
-                    length, records.CALL, urgency, route, number, len(heads), until
-                )
-                self._put(Outgoing((head, heads, *pieces), length))
-            except BaseException:
-                self._put_back(used)
-                raise
-            self._pending[number] = _Pending(owner, route, used)
-        return number
+        key = (model, version, signature, tuple(inputs), tuple(outputs))
+        return self._send(owner, list(inputs.values()), key, max(-128, min(127, priority)), until)
 
     def send_question(self, owner: Any, question: Mapping[str, Any]) -> int:
-        body = np.frombuffer(json.dumps(question).encode(), np.uint8)
-        heads, pieces, size, used = self._tensors([body])
-        with self._lock:
-            try:
-                number = self._free_number()
-                length = records.HEAD.size + len(heads) + size
-                head = records.HEAD.pack(length, records.ASK, 0, 0, number, len(heads))
-                self._put(Outgoing((head, heads, *pieces), length))
-            except BaseException:
-                self._put_back(used)
-                raise
-            self._pending[number] = _Pending(owner, 0, used)
-        return number
+        """Ask the engine itself; the number of the question."""
+        return self._send(owner, [np.frombuffer(json.dumps(question).encode(), np.uint8)])
 
     def cancel(self, number: int) -> bool:
         """The answer is not wanted any more; it comes, but is dropped. False if it has come."""
@@ -133,8 +105,7 @@ class ClientProtocol:
             if pending.owner is not None:
                 self._pending[number] = pending._replace(owner=None)
                 self.abandoned += pending.nbytes
-            record = records.plain(records.CANCEL, call=number)
-            self._put(Outgoing((record,), len(record)))
+            self._put_plain(records.CANCEL, call=number)
             return True
 
     def receive(self, packet: Packet) -> Iterator[Outcome]:
@@ -167,31 +138,52 @@ class ClientProtocol:
         with self._lock:
             return self.segments.lend(shape, dtype)
 
-    def _open(
+    def _send(
         self,
-        model: str,
-        version: int | None,
-        signature: str,
-        inputs: tuple[str, ...],
-        outputs: tuple[str, ...],
+        owner: Any,
+        values: list[Any],
+        key: _RouteKey | None = None,
+        urgency: int = 0,
+        until: int = 0,
     ) -> int:
+        """Send a call on the route of this key, or a question if there is none."""
+        heads, pieces, size, used = self._tensors(values)
+        with self._lock:
+            try:
+                number, route = self._free_number(), 0
+                if key is None:
+                    length = records.HEAD.size + len(heads) + size
+                    head = records.HEAD.pack(length, records.ASK, 0, 0, number, len(heads))
+                else:
+                    known = self._routes.get(key)
+                    route = self._open(key) if known is None else known
+                    length = records.CALL_HEAD.size + len(heads) + size
+                    head = records.CALL_HEAD.pack(
+                        length, records.CALL, urgency, route, number, len(heads), until
+                    )
+                self._put(Outgoing((head, heads, *pieces), length))
+            except BaseException:
+                self._put_back(used)
+                raise
+            self._pending[number] = _Pending(owner, route, used)
+        return number
+
+    def _open(self, key: _RouteKey) -> int:
         route = len(self._routes)
         if route >= records.MOST_ROUTES:
             raise ServingError(
                 "Too many ways to call models on one connection; make a new one.",
                 Code.RESOURCE_EXHAUSTED,
             )
-        fields = {
-            "model": model,
-            "version": version,
-            "signature": signature,
-            "inputs": inputs,
-            "outputs": outputs,
-        }
-        record = records.plain(records.OPEN, route=route, body=json.dumps(fields).encode())
-        self._routes[model, version, signature, inputs, outputs] = route
-        self._put(Outgoing((record,), len(record)))
+        names = ("model", "version", "signature", "inputs", "outputs")
+        fields = dict(zip(names, key, strict=True))
+        self._put_plain(records.OPEN, route=route, body=json.dumps(fields).encode())
+        self._routes[key] = route
         return route
+
+    def _put_plain(self, kind: int, route: int = 0, call: int = 0, body: bytes = b"") -> None:
+        record = records.plain(kind, route, call, body=body)
+        self._put(Outgoing((record,), len(record)))
 
     def _free_number(self) -> int:
         number = self._last
@@ -208,8 +200,7 @@ class ClientProtocol:
             if isinstance(one, segments.Segment):
                 self.segments.put_back(one)
         while self.segments.dropped:
-            gone = records.plain(records.DROP, call=self.segments.dropped.pop())
-            self._put(Outgoing((gone,), len(gone)))
+            self._put_plain(records.DROP, call=self.segments.dropped.pop())
 
     def _tensors(
         self, values: list[Any]
@@ -310,22 +301,20 @@ class ClientProtocol:
     ) -> list[Array]:
         layout = tensors.layout(bytes(data[at : at + record.more]))
         at += record.more
-        found = []
-        memory = None
-        if any(tensor.place == BESIDE for tensor in layout):
-            memory = _attach(layout, data, at, next(beside, -1))
-            taken = records.plain(records.TAKEN, call=record.call)
-            self._put(Outgoing((taken,), len(taken)))
-        places = []
-        for tensor in layout:
-            if tensor.place == BESIDE:
+        large = [tensor for tensor in layout if tensor.place == BESIDE]
+        memory, found = None, []
+        places: list[int] = []
+        if large:
+            for _ in large:
                 places.append(REF.unpack_from(data, at)[2])
                 at += REF.size
-            else:
-                places.append(-1)
-        for tensor, place in zip(layout, places, strict=True):
-            if place >= 0:
-                found.append(tensors.view(tensor, memory, place))
+            # Its memory is as large as these need.
+            ends = [place + tensor.nbytes for tensor, place in zip(large, places, strict=True)]
+            memory = _attach(next(beside, -1), max(ends))
+            self._put_plain(records.TAKEN, call=record.call)
+        for tensor in layout:
+            if tensor.place == BESIDE:
+                found.append(tensors.view(tensor, memory, places.pop(0)))
                 continue
             if at + tensor.nbytes > record.end:
                 raise Malformed("a tensor does not fit into its record")
@@ -342,17 +331,11 @@ def _part(value: Any) -> tuple[int, tuple[int, ...], Any, int]:
     return number, array.shape, raw, len(raw) if isinstance(raw, bytes) else raw.nbytes
 
 
-def _attach(layout: tuple[Tensor, ...], data: bytes | bytearray, at: int, descriptor: int) -> Any:
-    """Map the memory of an answer, which is as large as its tensors need."""
+def _attach(descriptor: int, size: int) -> Any:
+    """Map the memory of an answer."""
     if descriptor < 0:
         raise Malformed("an answer's memory is missing")
     try:
-        size = 0
-        for tensor in layout:
-            if tensor.place == BESIDE:
-                _, _, offset = REF.unpack_from(data, at)
-                at += REF.size
-                size = max(size, offset + tensor.nbytes)
         return segments.attach(descriptor, size, write=True)
     finally:
         os.close(descriptor)

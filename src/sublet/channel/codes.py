@@ -1,7 +1,5 @@
 """How a call may end: the codes that gRPC, TensorFlow Serving and the channel share."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from sublet.errors import ServingError

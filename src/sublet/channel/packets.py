@@ -1,7 +1,5 @@
 """What one end receives: packets, and the descriptors that came with them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

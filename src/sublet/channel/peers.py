@@ -1,7 +1,5 @@
 """Who is at the other end of a Unix socket, as the kernel says."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -27,7 +25,8 @@ SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Spare:
-    """Used by one thread."""
+    """A descriptor in reserve, for one thread: with it, a client can be accepted and turned away
+    when there are no others."""
 
     def __init__(self) -> None:
         self._number = _open()

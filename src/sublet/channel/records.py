@@ -22,8 +22,6 @@ exactly once, by ANSWER, REPLY or FAILED, also after a CANCEL: until then the cl
 memory alone that the call lives in.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A sender keeps its segments and uses them again; the other end maps each once. N
 that could be guessed or left behind: the memory goes with the last process that has it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -4,8 +4,6 @@ There is no thread behind it as long as nobody wants a future: whoever waits for
 the socket, and hands the others theirs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -119,7 +117,7 @@ class SyncClient:
                 self._futures -= 1  # Else the reader would wait for it for ever.
             raise
         if not self._send(deadline):
-            future = Future()  # The other one was on_event the same as those in flight.
+            future = Future()  # The other one has failed with those in flight.
             future.set_exception(Unsent())
             return future
         future.add_done_callback(partial(self._cancelled, number))
@@ -271,7 +269,7 @@ class SyncClient:
         if future.cancelled() and self._protocol.cancel(number):
             with self._lock:
                 self._futures -= 1
-            future.set_running_or_notify_cancel()  # Whoever waits for it is on_event.
+            future.set_running_or_notify_cancel()  # Wakes whoever waits for it.
             self._send()
 
     def _expect_future(self) -> None:

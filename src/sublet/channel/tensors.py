@@ -9,8 +9,6 @@ dtypes are TensorFlow's DataType numbers. A string tensor is an object array of 
 are the lengths (uint32), then the bytes.
 """
 
-from __future__ import annotations
-
 import struct
 from functools import lru_cache
 from math import prod

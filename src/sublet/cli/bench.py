@@ -10,13 +10,12 @@ import click
 from sublet.cli import load_options
 from sublet.cli.completion import complete_files
 from sublet.cli.terminal_text import print_json, say
-from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.errors import BadRequest
 from sublet.text import plain
 
 if TYPE_CHECKING:
-    from sublet.serving.client.engine import Engine
     from sublet.tools.loadtest.figures import Figures
-    from sublet.tools.loadtest.subject import LocalModel, Subject, Wanted
+    from sublet.tools.loadtest.subject import Subject, Wanted
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -76,7 +75,7 @@ def command(
     from sublet.serving import extra
 
     extra.require()  # The others import what it looks for.
-    from sublet.tools.loadtest.subject import locate
+    from sublet.tools.loadtest import subject
 
     several = load_options.steps(concurrency)
     most = load_options.seconds("--time", time, 0.2, 3600)
@@ -85,7 +84,7 @@ def command(
     if url is not None and grpc is not None:
         raise BadRequest("Both --url and --grpc are given.", "Measure one after the other.")
     remote = url is not None or grpc is not None
-    local = None if remote else locate(model, version)
+    local = None if remote else subject.locate(model, version)
     if local is None and (memory or device or batching):
         raise BadRequest(
             "--memory, --device and --batching are for an engine of its own.",
@@ -95,52 +94,42 @@ def command(
     bench = _Bench(several, most, load_options.pause(pause) or 0.0, as_json)
     try:
         with contextlib.ExitStack() as stack:
-            own = None
             if local is not None:
                 own = load_options.engine(local, memory, device, _options(batching))
                 stack.callback(own.close)
-            opening = _subject(model, version, local, own, url, grpc, token, asked)
+                opening = subject.own(own, local, asked)
+            elif remote:
+                opening = _remote(url, grpc or "", model, version, token, asked)
+            else:
+                opening = subject.running(model, version, asked)
             load_options.run(bench.run(opening), bool(pause))
     except KeyboardInterrupt:
-        bench.report(sheet, plot)
         raise click.Abort from None
-    except SubletError:
+    finally:
         bench.report(sheet, plot)
-        raise
-    bench.report(sheet, plot)
     return 0
 
 
-async def _subject(
-    model: str,
-    version: int | None,
-    local: "LocalModel | None",
-    engine: "Engine | None",
-    url: str | None,
-    grpc: str | None,
-    token: str,
-    asked: "Wanted",
+async def _remote(
+    url: str | None, grpc: str, model: str, version: int | None, token: str, asked: "Wanted"
 ) -> "Subject":
+    """A model of a server of any make: at a URL through REST, else through gRPC."""
     from sublet.tools.loadtest import subject
 
-    if local is not None and engine is not None:
-        return await subject.own(engine, local, asked)
+    transport: subject.Transport
     if url is not None:
-        from sublet.tools.loadtest.http import HttpTarget
+        from sublet.tools.loadtest.http import RestTransport
 
-        return await subject.over_rest(
-            HttpTarget(url, model, version, token), model, version, asked
-        )
-    if grpc is not None:
+        transport = RestTransport(url, model, version, token)
+    else:
         try:
-            from sublet.tools.loadtest.rpc import GrpcTarget
+            from sublet.tools.loadtest.rpc import GrpcTransport
         except ImportError:
             raise BadRequest(
                 "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
             ) from None
-        target = GrpcTarget(grpc, model, version, token)
-        return await subject.over_grpc(target, model, version, asked)
-    return await subject.running(model, version, asked)
+        transport = GrpcTransport(grpc, model, version, token)
+    return await subject.opened(transport, model, version, asked)
 
 
 def _token(path: str | None, remote: bool) -> str:
@@ -159,7 +148,7 @@ def _options(batching: Path | None) -> dict[str, Any]:
     from sublet.serving.control import config, config_files
 
     text = config.read(str(batching), "--batching")
-    return config.batching(config_files.read_batching(text, str(batching)))
+    return config_files.read_batching(text, str(batching))
 
 
 class _Bench:
@@ -203,9 +192,9 @@ class _Bench:
         if not self._figures or self._subject is None:
             return
         if sheet is not None:
-            _write(sheet, tables.sheet(self._figures))
+            load_options.write(sheet, tables.sheet(self._figures))
         if plot is not None:
-            _write(plot, drawing.draw(self._figures, self._subject.about))
+            load_options.write(plot, drawing.draw(self._figures, self._subject.about))
         said = tables.advice(self._figures)
         if self._as_json:
             subject = self._subject
@@ -243,12 +232,3 @@ class _Bench:
         self._progress.clear()
         if not self._as_json:
             say(tables.row(figures))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise WorldError(
-            f"{path} cannot be written: {error.strerror}.", "Name another place."
-        ) from None

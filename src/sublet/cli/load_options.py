@@ -1,4 +1,4 @@
-"""What `sublet bench` and `sublet tune` share: words about calls, a line of progress, an engine."""
+"""What `bench`, `tune` and `replay` share: words about calls, a line of progress, an engine."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, WorldError
 from sublet.text import plain
 from sublet.units import MiB, parse_seconds
 
@@ -91,6 +91,16 @@ def writable(*files: Path | None) -> None:
     for path in files:
         if path is not None and not path.absolute().parent.is_dir():
             raise BadRequest(f"{path}: there is no such directory.", "Make it first.")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a result."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WorldError(
+            f"{path} cannot be written: {error.strerror}.", "Name another place."
+        ) from None
 
 
 def engine(

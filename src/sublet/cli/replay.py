@@ -1,15 +1,15 @@
 """`sublet replay`: a job trace under the admission policy and others, on a virtual clock."""
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from sublet.errors import BadRequest, WorldError
+from sublet.cli import load_options
+from sublet.cli.terminal_text import print_json
+from sublet.errors import BadRequest
 from sublet.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -110,9 +110,14 @@ def command(
         raise BadRequest("All jobs come at once: there is no load to set.", "Leave --load out.")
     jobs = traces.jobs(rows, size, factor, memory_seed)
     began = time.monotonic()
-    shown = _Progress(len(jobs))
-    figures = compare(jobs, devices, size, policies, contention, Rules(), shown.show)
-    shown.clear()
+    progress = load_options.Progress()
+
+    def show(what: str, done: int) -> None:
+        if done * 100 // len(jobs) > (done - 1) * 100 // len(jobs):
+            progress.show(f"{what}: {done / len(jobs):.0%}")
+
+    figures = compare(jobs, devices, size, policies, contention, Rules(), show)
+    progress.clear()
     about = {
         "trace": trace.name,
         "cluster": name,
@@ -127,15 +132,9 @@ def command(
     }
     title = _title(about)
     if plot is not None:
-        try:
-            plot.write_text(draw(figures, title), encoding="utf-8")
-        except OSError as error:
-            raise WorldError(
-                f"{plot} cannot be written: {error.strerror}.", "Name another place."
-            ) from None
+        load_options.write(plot, draw(figures, title))
     if as_json:
-        document = {**about, "figures": figures}
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        print_json({**about, "figures": figures}, indent=2)
         return 0
     click.echo(title)
     click.echo(_rest(about) + "\n")
@@ -177,23 +176,3 @@ def _rest(about: dict[str, object]) -> str:
         lines.append(f"The time between submissions is divided by {about['compress']:.4g}.")
     lines.append("Above 100 % of busy time in all, jobs on a device slow down in proportion.")
     return "\n".join(lines)
-
-
-class _Progress:
-    """A progress line on a terminal; nothing elsewhere."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-        self._shown = 0.0
-        self._terminal = sys.stderr.isatty()
-
-    def show(self, what: str, done: int) -> None:
-        if self._terminal and time.monotonic() - self._shown > 0.2:
-            self._shown = time.monotonic()
-            sys.stderr.write(f"\r\x1b[K{what}: {done / self._jobs:.0%}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

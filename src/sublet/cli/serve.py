@@ -10,7 +10,7 @@ import click
 from sublet import __version__
 from sublet.cli.completion import complete_files
 from sublet.cli.terminal_text import tell
-from sublet.errors import BadRequest, WorldError
+from sublet.errors import BadRequest
 from sublet.units import GiB, KiB, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -188,19 +188,15 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
         if flags[flag[2:]] is not None:
             tell(f"{flag} has no effect: {reason}")
     from sublet.cli.serving import serve
+    from sublet.serving import extra
 
-    try:
-        return serve(settings(**flags), as_json, tell)
-    except ModuleNotFoundError as error:
-        raise WorldError(
-            f"Serving needs the package {error.name}, which is not installed.",
-            "Install Sublet with what serving needs: sublet[serve].",
-        ) from error
+    extra.require()  # The others import what it looks for.
+    return serve(settings(**flags), as_json, tell)
 
 
 def settings(**flags: Any) -> "Settings":
     """What the flags say; those without effect are taken, and left alone."""
-    from sublet.serving.control import config, config_files
+    from sublet.serving.control import config_files
     from sublet.serving.control.config import Settings, read
     from sublet.serving.control.watchdog import Patience
 
@@ -219,14 +215,13 @@ def settings(**flags: Any) -> "Settings":
     batching: dict[str, Any] = {}
     if given.batching_parameters_file is not None and given.enable_batching is not False:
         text = read(given.batching_parameters_file, "--batching_parameters_file")
-        batching = config.batching(config_files.read_batching(text, given.batching_parameters_file))
+        batching = config_files.read_batching(text, given.batching_parameters_file)
     elif given.enable_batching is False:
         batching = {"alone": True}
     metrics: str | None = config_files.METRICS_PATH
     if given.monitoring_config_file is not None:
         text = read(given.monitoring_config_file, "--monitoring_config_file")
-        monitoring = config_files.read_monitoring(text, given.monitoring_config_file)
-        metrics = monitoring.path if monitoring.enable else None
+        metrics = config_files.read_monitoring(text, given.monitoring_config_file)
     fraction = given.per_process_gpu_memory_fraction
     return Settings(
         path=path,

@@ -21,9 +21,6 @@ _WIDTH = 80
 
 def serve(settings: "Settings", as_json: bool, tell: Callable[[str], None]) -> int:
     """Serve until a signal ends it; the exit code."""
-    from sublet.serving import extra
-
-    extra.require()  # The others import what it looks for.
     from sublet import descriptors
     from sublet.serving.control import config
     from sublet.serving.control.server import Server
@@ -45,19 +42,13 @@ def _show(server: "Server", rows: "list[Row]", as_json: bool) -> None:
         for _, model in sorted(server.reconciler.catalogue.models.items())
         for _, version in sorted(model.versions.items())
     ]
-    where = {
-        "rest": server.addresses.rest and f"http://{server.addresses.rest}",
-        "rest_socket": server.addresses.rest_socket,
-        "grpc": server.addresses.grpc,
-        "grpc_socket": server.addresses.grpc_socket,
-    }
     if as_json:
-        print_json({"ready": True, "pid": os.getpid(), **where, "models": models})
+        print_json({"ready": True, "pid": os.getpid(), **server.addresses, "models": models})
         return
     say(table(models))
     for name, text in server.reconciler.troubles().items():
         say(textwrap.fill(f"{plain(name)}: {plain(text)}", _WIDTH))
-    for name, address in where.items():
+    for name, address in server.addresses.items():
         if address:
             say(f"{'REST' if 'rest' in name else 'gRPC'} on {plain(address)}")
 

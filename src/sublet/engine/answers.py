@@ -4,8 +4,6 @@ Owns what is sent to whom. Requests of the same size and route have equal heads,
 once for each batch; all answers for one client go in one packet.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Running a batch: TensorFlow's part of it, and an answer for everybody in it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -23,7 +21,7 @@ Call = Callable[[], dict[str, Array]]
 
 
 class BatchRunner:
-    """Used by all threads. `behind` gets the clients that could not be sent everything."""
+    """Runs batches, in any thread. `behind` gets the clients that could not be sent everything."""
 
     def __init__(self, scheduler: Scheduler, behind: Callable[[Iterable[Client]], None]) -> None:
         self._scheduler = scheduler

@@ -4,8 +4,6 @@ Pure NumPy: no TensorFlow, no sockets. A batch of one request is the request's o
 they are; of several, one copy into memory that TensorFlow uses as it is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,8 @@ from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
-from .functions import ANY
 from .model_queue import Batch, BatchKind, Part
+from .savedmodel_proto import ANY
 from .signatures import BY_EXAMPLE
 
 

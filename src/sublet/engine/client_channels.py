@@ -3,14 +3,13 @@
 Reads records and writes answers. Knows nothing of models or of when a call runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import socket
 import threading
 from collections.abc import Hashable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,6 @@ from sublet.errors import ServingError
 from .model_queue import BatchKind, ModelQueue, Request
 
 _MOST_SEGMENTS = 1024
-_MOST_FORMS = 512
 _MOST_UNREAD = 1 << 30
 """Bytes of large answers that a client was sent and has not taken."""
 _MOST_BEHIND = 64 << 20
@@ -60,23 +58,18 @@ class Route:
         if len(set(self.inputs)) < len(self.inputs):
             raise Malformed("an input is named twice")
         self.named: tuple[str, ...] | None = None  # The outputs that the client knows it gets.
-        self.forms: dict[bytes, Form] = {}
         self.kinds: dict[Hashable, BatchKind] = {}
         self.queue: ModelQueue | None = None
 
     def form(self, heads: bytes) -> Form:
-        found = self.forms.get(heads)
-        if found is None:
-            if len(self.forms) >= _MOST_FORMS:
-                self.forms.clear()
-            found = self.forms[heads] = _form(tensors.layout(heads))
-            if len(found.layout) != len(self.inputs):
-                raise Malformed("a call has not as many tensors as its route has inputs")
+        found = _form(heads)
+        if len(found.layout) != len(self.inputs):
+            raise Malformed("a call has not as many tensors as its route has inputs")
         return found
 
 
 class Client:
-    """One connection. `dead` once nothing can come from it or go to it. `buffer` is an inbox's."""
+    """One client's connection. It is `dead` once nothing can come from it or go to it."""
 
     def __init__(
         self, sock: socket.socket, owner: bool = False, buffer: bytearray | None = None
@@ -155,7 +148,7 @@ class Client:
 
     def body(self, record: Record, data: bytes) -> bytes:
         """The bytes of a question."""
-        form = _form(tensors.layout(data[record.at : record.at + record.more]))
+        form = _form(data[record.at : record.at + record.more])
         if len(form.layout) != 1:
             raise Malformed("a question is one tensor")
         (body,) = self.arrays(form, data, record.at + record.more, record.end)
@@ -265,7 +258,9 @@ def _fill(pieces: list[tuple[Any, int]], size: int) -> int:
     return memory
 
 
-def _form(layout: tuple[Tensor, ...]) -> Form:
+@lru_cache(4096)
+def _form(heads: bytes) -> Form:
+    layout = tensors.layout(heads)
     at = sum(REF.size for tensor in layout if tensor.place == BESIDE)
     inline = []
     for tensor in layout:

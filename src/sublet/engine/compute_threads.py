@@ -11,8 +11,6 @@ creates devices while it is set. So all that an engine does to create devices ha
 one lock. Who is small is measured when it is loaded (`savedmodel_loading.py`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

@@ -4,8 +4,7 @@ Everybody may ask `hello`, `models` and `describe`. Only the owner may `add`, `l
 `retire`, `forget`, `interrupt`, and ask for the `pulse`.
 """
 
-from __future__ import annotations
-
+import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from sublet.errors import ServingError
 from sublet.inside import current_lease
 
 from .client_channels import Client
+from .savedmodel_proto import Signature
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -26,7 +26,7 @@ Question = dict[str, Any]
 _EVERYBODY = ("hello", "models", "describe")
 
 
-def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
+def answer(engine: "Engine", client: Client, call: int, body: bytes) -> None:
     """Answer now, or in a loader's thread if it takes long."""
 
     def finish(work: Callable[[], Any]) -> None:
@@ -60,21 +60,21 @@ def answer(engine: Engine, client: Client, call: int, body: bytes) -> None:
         finish(partial(act, engine, question))
 
 
-def _hello(engine: Engine, question: Question) -> Any:
+def _hello(engine: "Engine", question: Question) -> Any:
     return {"pid": os.getpid()}
 
 
-def _models(engine: Engine, question: Question) -> Any:
+def _models(engine: "Engine", question: Question) -> Any:
     held = current_lease.current()
     device = "" if held is None else held.device
     return [{**row, "device": device} for row in engine.scheduler.models()]
 
 
-def _pulse(engine: Engine, question: Question) -> Any:
-    return [run._asdict() for run in engine.scheduler.progress()]
+def _pulse(engine: "Engine", question: Question) -> Any:
+    return engine.scheduler.progress()
 
 
-def _add(engine: Engine, question: Question) -> None:
+def _add(engine: "Engine", question: Question) -> None:
     engine.scheduler.add(
         *_key(question),
         str(question["path"]),
@@ -84,7 +84,7 @@ def _add(engine: Engine, question: Question) -> None:
     )
 
 
-def describe(engine: Engine, question: Question) -> dict[str, Any]:
+def describe(engine: "Engine", question: Question) -> dict[str, Any]:
     """The signatures of a model, which is loaded for that if need be."""
     model = str(question["model"])
     version = engine.scheduler.resolve(model, question.get("version"))
@@ -92,7 +92,7 @@ def describe(engine: Engine, question: Question) -> dict[str, Any]:
     return {"model": model, "version": version, "signatures": found}
 
 
-_VERBS: dict[str, Callable[[Engine, Question], Any]] = {
+_VERBS: "dict[str, Callable[[Engine, Question], Any]]" = {
     "hello": _hello,
     "models": _models,
     "describe": describe,
@@ -110,7 +110,7 @@ def _key(question: Question) -> tuple[str, int]:
     return str(question["model"]), int(question["version"])
 
 
-def _is_loaded(engine: Engine, question: Question) -> bool:
+def _is_loaded(engine: "Engine", question: Question) -> bool:
     try:
         model = str(question["model"])
         version = engine.scheduler.resolve(model, question.get("version"))
@@ -119,18 +119,9 @@ def _is_loaded(engine: Engine, question: Question) -> bool:
     return engine.scheduler.store.use(model, version) is not None
 
 
-def signatures(loaded: Loaded) -> dict[str, Any]:
-    """As `sublet.serving.catalogue` reads them."""
+def signatures(loaded: "Loaded") -> dict[str, Any]:
+    """As a server or a client reads them again."""
     return {
-        name: {
-            "method": bound.method,
-            **{
-                side: {
-                    key: {"name": spec.name, "dtype": spec.dtype, "shape": spec.shape}
-                    for key, spec in getattr(bound, side).items()
-                }
-                for side in ("inputs", "outputs")
-            },
-        }
+        name: dataclasses.asdict(Signature(bound.method, bound.inputs, bound.outputs))
         for name, bound in loaded.signatures.items()
     }

@@ -14,8 +14,6 @@ at a time (0: one for each processor, up to four). Descriptor 3 is the channel o
 whom it ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -71,7 +69,7 @@ def main() -> None:
 
 
 def serve(path: str, slots: int, make: Make) -> None:
-    """The same, with a store that is made like this."""
+    """Serve until the owner is gone, with the store that `make` makes."""
     sys.setswitchinterval(_SWITCH)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

@@ -4,8 +4,6 @@ Owns the step from TensorFlow's exceptions to answers with a code and advice. It
 gRPC's, so the code of an error that says nothing else is kept.
 """
 
-from __future__ import annotations
-
 import re
 
 from sublet.channel.codes import Code, NotServed

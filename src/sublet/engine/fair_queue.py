@@ -7,8 +7,6 @@ is flooded gets what the others leave, and one with little to do waits for one b
 queue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import itemgetter
 from typing import NamedTuple
@@ -29,7 +27,7 @@ class FairShares:
         self._tags: dict[str, float] = {}
 
     def choose(self, waiting: Iterable[tuple[str, float]]) -> str:
-        """Of these models, each with the time since when its batch is due, the next."""
+        """The model whose turn it is; each has the time since when its batch is due."""
         return min(waiting, key=lambda one: (max(self._now, self._tags.get(one[0], 0.0)), one[1]))[
             0
         ]

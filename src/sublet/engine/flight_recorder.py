@@ -4,8 +4,6 @@ Owns the form: a place for each thread, with the number of the model whose batch
 runs none. To note a batch costs two stores into memory, 0.15 µs; nothing is sent.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 from typing import Any

@@ -5,8 +5,6 @@ a SavedModel does, and needs no more of the program's code; any other function i
 cloudpickle, and only from a program of the same user.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -15,16 +13,14 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
 from sublet.engine import compute_threads, failures
 from sublet.engine.model_opening import Opened
 from sublet.engine.model_sources import FUNCTION
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
-from sublet.engine.signatures import Array, Bound, Gate
+from sublet.engine.savedmodel_proto import ANY, Signature, TensorSpec
+from sublet.engine.signatures import DEFAULT, Bound, Gate
 from sublet.errors import ServingError
 
-DEFAULT = "serving_default"
-ANY = 0
-"""Stands for a type that is not known before the call."""
 _PREDICT = "tensorflow/serving/predict"
 
 
@@ -95,9 +91,7 @@ class FunctionOpening:
 class _Function:
     def __init__(self, function: Callable[..., Any], batchable: bool) -> None:
         names = _parameters(function)
-        signature = SignatureInfo(
-            _PREDICT, {name: TensorInfo(name, ANY, None) for name in names}, {}
-        )
+        signature = Signature(_PREDICT, {name: TensorSpec(name, ANY, None) for name in names}, {})
         self._gate = Gate()
         self.signatures: dict[str, Bound] = {
             DEFAULT: _Call(function, signature, self._gate, batchable)
@@ -113,10 +107,8 @@ class _Function:
 class _Call(Bound):
     """A function as a signature; what it gives is only known when it has run."""
 
-    __slots__ = ("_function",)
-
     def __init__(
-        self, function: Callable[..., Any], signature: SignatureInfo, gate: Gate, batchable: bool
+        self, function: Callable[..., Any], signature: Signature, gate: Gate, batchable: bool
     ) -> None:
         super().__init__(DEFAULT, signature, lambda _: (), gate, False, batchable)
         self._function = function

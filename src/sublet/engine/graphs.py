@@ -4,8 +4,6 @@ Owns two questions about a GraphDef: which part of it is needed, and whether a c
 model. Reads the message only; needs no TensorFlow.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol

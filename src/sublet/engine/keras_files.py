@@ -5,8 +5,6 @@ not thread-safe while it builds and leaves much behind, so a model goes through 
 load it again after an eviction costs what a SavedModel costs.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os
@@ -24,22 +22,16 @@ from sublet.errors import ServingError
 from sublet.inside.isolation.build_lock import BUILD_LOCK
 
 
-class KerasOpening:
+class KerasOpening(SavedModelOpening):
     """The opening of a `.keras` (or `.h5`) file; `cache` is a directory of the engine's own."""
 
     def __init__(self, path: str, options: Mapping[str, Any], cache: str) -> None:
-        self._path = path
-        self._options = options
+        super().__init__(path, options)
         self._cache = cache
-        self._inner: SavedModelOpening | None = None
 
     def open(self) -> Opened:
-        self._inner = SavedModelOpening(converted(self._path, self._cache), self._options)
-        return self._inner.open()
-
-    def cancel(self) -> None:
-        if self._inner is not None:
-            self._inner.cancel()
+        self._path = converted(self._path, self._cache)
+        return super().open()
 
 
 def converted(path: str, cache: str) -> str:

@@ -5,8 +5,6 @@ threads, as a load may take its time, or never end; the store says how many load
 thread too many costs nothing, and one too few has a good model wait for those that never end.
 """
 
-from __future__ import annotations
-
 import queue
 import sys
 import threading

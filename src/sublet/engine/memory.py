@@ -4,8 +4,6 @@ Owns looking. On a GPU and on the CPU it is the same allocator, and a lease is i
 lease there is no limit, and nothing is known of what is used.
 """
 
-from __future__ import annotations
-
 import math
 import time
 
@@ -71,7 +69,8 @@ _MEMORY = 60.0
 
 
 class Need:
-    """Of one signature. Threads may note at the same time: the last one counts."""
+    """The memory that calls of one signature need. Threads may note at the same time: the last one
+    counts."""
 
     __slots__ = ("_before", "_fits", "_most", "_seen", "_short", "_until", "bounded")
 

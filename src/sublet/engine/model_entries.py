@@ -3,8 +3,6 @@
 Owns the record and the figures that are drawn from it. Loads nothing, and decides nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from typing import Any
@@ -27,10 +25,7 @@ _RETRY = (5.0, 300.0)
 class Loaded:
     """One version of a model in memory."""
 
-    name: str
-    version: int
     opened: Opened
-    seconds: float  # Loading took, warm-up included.
     bytes: int  # Of TensorFlow's pool.
     stopped: threading.Event = dataclasses.field(default_factory=threading.Event, compare=False)
     """Set when its calls were interrupted."""
@@ -40,33 +35,14 @@ class Loaded:
         return self.opened.signatures
 
 
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """One version of a model, as it stands."""
-
-    name: str
-    version: int
-    state: str
-    """known, loading, ready, failed, or stuck: loading without end, and not to be stopped."""
-    bytes: int
-    measured: bool  # Whether `bytes` was, or is an estimate.
-    seconds: float  # Of the last load, 0 before the first.
-    loads: int
-    uses: int
-    idle: float | None  # Seconds since the last use.
-    pinned: bool
-    error: str
-
-
 class ModelEntry:
-    """One version. Changed with the store's lock held, but for its uses."""
+    """One version. Changed with the store's lock held, but for its habit."""
 
     def __init__(self, key: Key, path: str, options: dict[str, Any], now: float) -> None:
         self.key = key
         self.path = path
         self.options = options
         self.habit = paging.Habit(now)
-        self.uses = 0
         self.loads = 0
         self.loading = threading.Lock()
         """Held by the thread that loads it; others wait, and find it loaded."""
@@ -114,7 +90,9 @@ class ModelEntry:
             idle=float(self.options.get("idle_seconds") or 0.0),
         )
 
-    def statistics(self, now: float) -> Statistics:
+    def statistics(self, now: float) -> dict[str, Any]:
+        """The version as it stands. Its state is known, loading, ready, failed, or stuck: loading
+        without end, and not to be stopped."""
         state = "ready" if self.loaded is not None else "known"
         if self.stuck:
             state = "stuck"
@@ -123,15 +101,15 @@ class ModelEntry:
         elif self.loaded is None and self.error is not None:
             state = "failed"
         used = self.habit.used
-        return Statistics(
-            *self.key,
-            state=state,
-            bytes=self.bytes,
-            measured=self.measured is not None,
-            seconds=self.seconds,
-            loads=self.loads,
-            uses=self.uses,
-            idle=None if used is None else max(0.0, now - used),
-            pinned=self.pinned,
-            error="" if self.error is None else self.error.message,
-        )
+        return {
+            "model": self.key[0],
+            "version": self.key[1],
+            "state": state,
+            "bytes": self.bytes,
+            "measured": self.measured is not None,
+            "load_seconds": self.seconds,  # Of the last load, 0 before the first.
+            "loads": self.loads,
+            "idle": None if used is None else max(0.0, now - used),
+            "pinned": self.pinned,
+            "error": "" if self.error is None else self.error.message,
+        }

@@ -4,8 +4,6 @@ Owns the thread in which a model is opened and warmed up: a load that never ends
 thread along. What is opened, and how, is said by those that open it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """What a model's owner can ask of the engine, read and checked once."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -46,7 +44,7 @@ class Options:
     alone: bool = False  # Whether each request is a batch of its own.
 
     @classmethod
-    def read(cls, options: Mapping[str, Any], few_shapes: bool = False) -> Options:
+    def read(cls, options: Mapping[str, Any], few_shapes: bool = False) -> "Options":
         """Read the options of a model; names that are not ours are left to others. `few_shapes`:
         by default batches are filled up to powers of two, as a GPU's libraries look for the best
         algorithm anew for every shape; a processor gains nothing."""

@@ -3,8 +3,6 @@
 Pure: no clock, no threads, no TensorFlow. Times are seconds of one clock, given by the caller.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import deque
 from collections.abc import Hashable, Iterator
@@ -92,7 +90,7 @@ class Part(NamedTuple):
 class Batch(NamedTuple):
     """Requests, or parts of one, that run at once."""
 
-    queue: ModelQueue
+    queue: "ModelQueue"
     kind: BatchKind
     parts: list[Part]
     rows: int

@@ -4,8 +4,6 @@ Owns telling a model that can be served from everything else that people leave i
 saying what to do. Only looks at files; needs no TensorFlow.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping
@@ -37,10 +35,7 @@ def kind(path: str, options: Mapping[str, Any]) -> str:
             f"There is no model at {path}. Check the path.", Code.NOT_FOUND
         ) from None
     except OSError as wrong:
-        raise ServingError(
-            f"{path} cannot be read: {wrong.strerror}. Check its permissions.",
-            Code.PERMISSION_DENIED,
-        ) from None
+        raise _unreadable(path, wrong) from None
     if stat.S_ISREG(mode):
         if path.endswith(_KERAS):
             return KERAS
@@ -79,20 +74,25 @@ def _check_directory(path: str, options: Mapping[str, Any]) -> None:
     try:
         names = set(os.listdir(path))
     except OSError as wrong:
-        raise ServingError(
-            f"{path} cannot be read: {wrong.strerror}. Check its permissions.",
-            Code.PERMISSION_DENIED,
-        ) from None
+        raise _unreadable(path, wrong) from None
     if not names:
         raise ServingError(
             f"{path} is empty. Export or copy the model into it.", Code.FAILED_PRECONDITION
         )
     if not names.intersection(_GRAPHS):
-        raise ServingError(_something_else(path, names), _code(names))
+        lite = any(name.endswith(".tflite") for name in names)
+        code = Code.UNIMPLEMENTED if lite else Code.FAILED_PRECONDITION
+        raise ServingError(_something_else(path, names), code)
     if not options.get("follow_links"):
         _check_links(path)
     if GRAPH in names:
         _check_graph(path)
+
+
+def _unreadable(path: str, wrong: OSError) -> ServingError:
+    return ServingError(
+        f"{path} cannot be read: {wrong.strerror}. Check its permissions.", Code.PERMISSION_DENIED
+    )
 
 
 def _something_else(path: str, names: set[str]) -> str:
@@ -121,11 +121,6 @@ def _something_else(path: str, names: set[str]) -> str:
     if found is not None:
         return f"{path} has no {GRAPH}, but {found}: has it been renamed? Name it back."
     return f"{path} is no SavedModel: it has no {GRAPH}. Export or copy the model again."
-
-
-def _code(names: set[str]) -> Code:
-    lite = any(name.endswith(".tflite") for name in names)
-    return Code.UNIMPLEMENTED if lite else Code.FAILED_PRECONDITION
 
 
 def _check_links(path: str) -> None:
@@ -157,10 +152,7 @@ def _check_graph(path: str) -> None:
             f"{path}/{GRAPH} is damaged: {wrong}. Copy or export the model again.", Code.DATA_LOSS
         ) from None
     except OSError as wrong:
-        raise ServingError(
-            f"{path}/{GRAPH} cannot be read: {wrong.strerror}. Check its permissions.",
-            Code.PERMISSION_DENIED,
-        ) from None
+        raise _unreadable(f"{path}/{GRAPH}", wrong) from None
     if not os.path.exists(os.path.join(path, _INDEX)) and any(one.variables for one in graphs):
         raise ServingError(
             f"{path} has variables, but {_INDEX} is missing. "

@@ -6,22 +6,20 @@ Owns loading and unloading. Never runs a request.
                               └─▶ failed: the same answer for a while, then it is tried again
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sublet.channel.codes import Code
 from sublet.engine import failures, model_sources
 from sublet.engine.functions import FunctionOpening
 from sublet.engine.keras_files import KerasOpening
 from sublet.engine.memory import Meter
-from sublet.engine.model_entries import Key, Loaded, ModelEntry, Statistics
+from sublet.engine.model_entries import Key, Loaded, ModelEntry
 from sublet.engine.model_opening import LoadAttempt, Opening
 from sublet.engine.resident_models import Busy, OnEvent, Residents
 from sublet.engine.savedmodel_loading import SavedModelOpening
@@ -34,13 +32,6 @@ _SLOW = 5.0
 
 
 T = TypeVar("T")
-
-
-class Taken(NamedTuple):
-    """Bytes of the pool that a call took."""
-
-    bytes: int
-    available: int  # Bytes that there were for it.
 
 
 class ModelStore:
@@ -94,7 +85,6 @@ class ModelStore:
         entry = self._entries.get((name, version))
         if entry is None:
             return None
-        entry.uses += 1
         entry.habit = entry.habit.after_use(self._clock())
         return entry.loaded
 
@@ -148,14 +138,17 @@ class ModelStore:
             entry.forgotten = True
             self._residents.drop(entry)
 
-    def measured(self, name: str, version: int, call: Callable[[], T]) -> tuple[T, Taken | None]:
-        """The result of the call, and the memory it took, if known; no other may run meanwhile."""
+    def measured(
+        self, name: str, version: int, call: Callable[[], T]
+    ) -> tuple[T, tuple[int, int] | None]:
+        """The result of the call, and the bytes of the pool that it took and that there were for
+        it, if known; no other may run meanwhile."""
         before = self._meter.now() if self._residents.take_peak() is not None else None
         result = call()
         peak = None if before is None else self._residents.take_peak()
         if before is None or peak is None:
             return result, None
-        return result, Taken(max(0, peak - before), self._residents.spare((name, version)))
+        return result, (max(0, peak - before), self._residents.spare((name, version)))
 
     def relieve(self, name: str, version: int, error: BaseException) -> ServingError | None:
         """A call ended with `error` for want of memory: evict what is idle. None if the call can
@@ -170,7 +163,7 @@ class ModelStore:
         second or so."""
         return self._residents.sweep()
 
-    def statistics(self) -> list[Statistics]:
+    def statistics(self) -> list[dict[str, Any]]:
         """All that are known, by name and version."""
         now = self._clock()
         with self._lock:
@@ -247,9 +240,9 @@ class ModelStore:
             entry.loads += 1
             entry.error, entry.failures = None, 0
             entry.since = self._clock()
-            loaded = Loaded(name, version, attempt.opened, entry.seconds, entry.bytes)
+            loaded = Loaded(attempt.opened, entry.bytes)
             entry.loaded = loaded
-        self._on_event("loaded", name, version, {"bytes": loaded.bytes, "seconds": loaded.seconds})
+        self._on_event("loaded", name, version, {"bytes": loaded.bytes, "seconds": entry.seconds})
         return loaded
 
     def _abandoned(self, entry: ModelEntry) -> None:

@@ -4,8 +4,6 @@ Makes room for a model and gives memory back. `paging` decides, by numbers and b
 loaded: TensorFlow stalls for ten seconds before it says that memory is out. Loads nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

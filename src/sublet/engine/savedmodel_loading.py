@@ -14,9 +14,8 @@ The graph goes from the file into TensorFlow without becoming Python objects, an
 that is needed: other models are served by this interpreter meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -24,18 +23,18 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
 from sublet.engine import compute_threads
 from sublet.engine.graphs import Graph
 from sublet.engine.model_opening import Opened
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
-from sublet.engine.signatures import Array, Bound, Gate, Lazily, Run, batchable
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
+from sublet.engine.signatures import DEFAULT, Bound, Gate, Run, batchable
 from sublet.engine.warmup import made_up
 from sublet.errors import ServingError
 
 _INIT = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
-_DEFAULT = "serving_default"
 _CACHED = 8 << 20
 """Bytes of variables up to which a model may be small."""
 _CALLER = -1
@@ -113,7 +112,7 @@ class SavedModelOpening:
     def open(self) -> Opened:
         meta = self._meta_graph()
         signatures = {
-            name: _signature(definition)
+            name: Signature.from_message(definition)
             for name, definition in meta.signature_def.items()
             if name != _INIT and _dense(definition)
         }
@@ -198,7 +197,7 @@ class SavedModelOpening:
             for asset in assets
         }
 
-    def _bind(self, session: _Session, graph: Graph, signatures: dict[str, SignatureInfo]) -> None:
+    def _bind(self, session: _Session, graph: Graph, signatures: dict[str, Signature]) -> None:
         stateful = self._options.get("stateful")
         if stateful is None:
             stateful = any(
@@ -213,14 +212,14 @@ class SavedModelOpening:
         for name, one in signatures.items():
             free = batchable(one) if forced is None else bool(forced)
             session.signatures[name] = Bound(
-                name, one, Lazily(_preparing(session, one)), session.gate, stateful, free
+                name, one, _lazily(session, one), session.gate, stateful, free
             )
             session.signatures[name].batchable &= not stateful
 
 
 def _quick(signatures: Mapping[str, Bound]) -> bool:
     """Whether one row takes hardly any time, as far as can be tried without harm."""
-    bound = signatures.get(_DEFAULT) or next(iter(signatures.values()))
+    bound = signatures.get(DEFAULT) or next(iter(signatures.values()))
     inputs = None if bound.stateful else made_up(bound)
     if inputs is None:
         return False
@@ -230,10 +229,12 @@ def _quick(signatures: Mapping[str, Bound]) -> bool:
         return False  # Zeros are not what the model was made for.
 
 
-def _preparing(session: _Session, signature: SignatureInfo) -> Any:
+def _lazily(session: _Session, signature: Signature) -> Run:
+    """A run that is prepared when it is first needed; many signatures are never called."""
     feed = [tensor.name for tensor in signature.inputs.values()]
     fetch = [tensor.name for tensor in signature.outputs.values()]
-    return lambda: session.prepare(feed, fetch, [])
+    prepare = functools.cache(lambda: session.prepare(feed, fetch, []))
+    return lambda inputs: prepare()(inputs)
 
 
 def _imported(definition: Any, producer: Any) -> Any:
@@ -274,7 +275,7 @@ def _text(text: str) -> Array:
     return np.array(os.fsencode(text), dtype=object)
 
 
-def _tensors(signature: SignatureInfo) -> list[TensorInfo]:
+def _tensors(signature: Signature) -> list[TensorSpec]:
     return [*signature.inputs.values(), *signature.outputs.values()]
 
 
@@ -285,23 +286,6 @@ def _dense(definition: Any) -> bool:
         for side in (definition.inputs, definition.outputs)
         for info in side.values()
     )
-
-
-def _signature(definition: Any) -> SignatureInfo:
-    sides: list[dict[str, TensorInfo]] = [
-        {
-            name: TensorInfo(
-                info.name,
-                info.dtype,
-                None
-                if info.tensor_shape.unknown_rank or not info.HasField("tensor_shape")
-                else tuple(dim.size for dim in info.tensor_shape.dim),
-            )
-            for name, info in sorted(side.items())
-        }
-        for side in (definition.inputs, definition.outputs)
-    ]
-    return SignatureInfo(definition.method_name, sides[0], sides[1])
 
 
 def _initializer(meta: Any) -> str | None:

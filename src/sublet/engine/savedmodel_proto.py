@@ -4,41 +4,60 @@ Owns a reader for the few fields of the SavedModel message that name tags, signa
 It walks over the graph without looking at it, so a model of gigabytes costs as little as a small
 one. Never changes anything, and never runs the model.
 
-    SavedModel 2: meta_graphs ─ MetaGraphDef 1: meta_info_def (4: tags, 5: version)
+    SavedModel 2: meta_graphs ─ MetaGraphDef 1: meta_info_def (4: tags)
                                              3: saver_def (3: restore_op_name)
                                              5: signature_def ─ 1: inputs, 2: outputs, 3: method
 """
 
-from __future__ import annotations
-
 import dataclasses
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 GRAPH = "saved_model.pb"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+ANY = 0
+"""Stands for the type of an input that is not known before the call: a function's."""
+_VARINT = 0
 _INT64 = 1 << 63
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorInfo:
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorSpec:
     """One input or output of a signature."""
 
     name: str
-    """Of the tensor in the graph, as `x:0`; empty for one that is not dense."""
-    dtype: int
-    shape: tuple[int, ...] | None
+    """The tensor's name in the graph, as `x:0`; empty for one that is not dense."""
+    dtype: int  # As in TensorFlow's DataType.
+    shape: tuple[int, ...] | None = None
     """-1 for a dimension of any size; None for any rank."""
 
 
-@dataclasses.dataclass(frozen=True)
-class SignatureInfo:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
     """One way to call a model."""
 
     method: str
-    inputs: dict[str, TensorInfo]
-    outputs: dict[str, TensorInfo]
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+    @classmethod
+    def from_message(cls, definition: Any) -> "Signature":
+        """The same from a SignatureDef, of whichever package that is."""
+        return cls(definition.method_name, _specs(definition.inputs), _specs(definition.outputs))
+
+
+def _specs(infos: Any) -> dict[str, TensorSpec]:
+    return {
+        name: TensorSpec(
+            info.name,
+            info.dtype,
+            None
+            if info.tensor_shape.unknown_rank or not info.HasField("tensor_shape")
+            else tuple(dim.size for dim in info.tensor_shape.dim),
+        )
+        for name, info in sorted(infos.items())
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +65,7 @@ class MetaGraph:
     """One graph of a SavedModel; nearly always there is one."""
 
     tags: frozenset[str]
-    version: str  # Of the TensorFlow that wrote it.
-    signatures: dict[str, SignatureInfo]
+    signatures: dict[str, Signature]
     variables: bool  # Whether it has any to restore.
 
 
@@ -73,24 +91,23 @@ def parse(data: memoryview) -> list[MetaGraph]:
 
 def _meta_graph(data: memoryview) -> MetaGraph:
     tags: set[str] = set()
-    version, variables = "", False
-    signatures: dict[str, SignatureInfo] = {}
+    variables = False
+    signatures: dict[str, Signature] = {}
     for number, value in fields(data):
         if not isinstance(value, memoryview):
             continue
         if number == 1:
             tags.update(_text(tag) for tag in messages(value, 4))
-            version = "".join(_text(part) for part in messages(value, 5))
         elif number == 5:
             key, signature = _entry(value)
             signatures[key] = _signature(signature)
         elif number == 3:
             variables = any(map(len, messages(value, 3)))
-    return MetaGraph(frozenset(tags), version, signatures, variables)
+    return MetaGraph(frozenset(tags), signatures, variables)
 
 
-def _signature(data: memoryview) -> SignatureInfo:
-    sides: tuple[dict[str, TensorInfo], dict[str, TensorInfo]] = ({}, {})
+def _signature(data: memoryview) -> Signature:
+    sides: tuple[dict[str, TensorSpec], dict[str, TensorSpec]] = ({}, {})
     method = ""
     for number, value in fields(data):
         if not isinstance(value, memoryview):
@@ -100,10 +117,10 @@ def _signature(data: memoryview) -> SignatureInfo:
             sides[number - 1][key] = _tensor(tensor)
         elif number == 3:
             method = _text(value)
-    return SignatureInfo(method, *sides)
+    return Signature(method, *sides)
 
 
-def _tensor(data: memoryview) -> TensorInfo:
+def _tensor(data: memoryview) -> TensorSpec:
     name, dtype, shape = "", 0, None
     for number, value in fields(data):
         if number == 1 and isinstance(value, memoryview):
@@ -112,8 +129,8 @@ def _tensor(data: memoryview) -> TensorInfo:
             dtype = value
         elif number == 3 and isinstance(value, memoryview):
             shape = _shape(value)
-    # A TensorInfo without a shape is one of unknown rank.
-    return TensorInfo(name, dtype, shape)
+    # A TensorSpec without a shape is one of unknown rank.
+    return TensorSpec(name, dtype, shape)
 
 
 def _shape(data: memoryview) -> tuple[int, ...] | None:
@@ -153,29 +170,33 @@ def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """The fields of a message in their order: numbers, or views of bytes. Nothing is copied."""
     at, end = 0, len(data)
     while at < end:
-        key, at = _varint(data, at)
-        number, kind = key >> 3, key & 7
-        if number == 0:
+        tag, begin, at = field(data, at)
+        if tag >> 3 == 0:
             raise Malformed("a field has the number 0")
-        if kind == _VARINT:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        if kind == _BYTES:
+        if at > end:
+            raise Malformed(f"it ends {at - end} bytes too early")
+        yield tag >> 3, _varint(data, begin)[0] if tag & 7 == _VARINT else data[begin:at]
+
+
+def field(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
+    """The tag of the field that begins here, where its value begins, and where that ends: perhaps
+    beyond the data. Raises Malformed."""
+    tag, at = _varint(data, at)
+    match tag & 7:
+        case 0:
+            return tag, at, _varint(data, at)[1]
+        case 1:
+            return tag, at, at + 8
+        case 2:
             size, at = _varint(data, at)
-        elif kind == _FIXED64:
-            size = 8
-        elif kind == _FIXED32:
-            size = 4
-        else:
+            return tag, at, at + size
+        case 5:
+            return tag, at, at + 4
+        case kind:
             raise Malformed(f"a field has the unknown wire type {kind}")
-        if size > end - at:
-            raise Malformed(f"it ends {size - (end - at)} bytes too early")
-        yield number, data[at : at + size]
-        at += size
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         if at >= len(data):

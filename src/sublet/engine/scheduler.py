@@ -3,8 +3,6 @@
 Finds the queue of a call, and checks that it fits the model. Runs nothing, sends nothing.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +17,7 @@ from . import batches, flight_recorder
 from .client_channels import Client, Form, Route
 from .failures import not_found
 from .fair_queue import BatchProgress, FairQueue, RunningBatch
-from .model_entries import Loaded, Statistics
+from .model_entries import Loaded
 from .model_options import Options
 from .model_queue import BatchKind, ModelQueue, Part, Request
 from .model_store import ModelStore
@@ -242,10 +240,22 @@ class Scheduler:
         return lost
 
     def models(self) -> list[dict[str, Any]]:
-        stored = {(one.name, one.version): one for one in self.store.statistics()}
+        """The state and the figures of each version."""
+        stored = {(one["model"], one["version"]): one for one in self.store.statistics()}
         with self._lock:
-            queues = list(self._queue.queues.values())
-        return [_row(queue, stored.get((queue.model, queue.version))) for queue in queues]
+            return [
+                {
+                    **stored.get(key, {}),
+                    "model": queue.model,
+                    "version": queue.version,
+                    "loaded": queue.present,
+                    "waiting": queue.rows,
+                    "running": queue.running,
+                    "requests": queue.requests,
+                    "batches": queue.batches,
+                }
+                for key, queue in self._queue.queues.items()
+            ]
 
     def _busy(self, model: str, version: int) -> bool:
         """For the store: whether a model has requests."""
@@ -294,27 +304,3 @@ class Scheduler:
         kind.error = batches.check(kind, bound)
         kind.alone = kind.lone or queue.options.alone or not bound.batchable
         queue.exclusive = queue.exclusive or bound.stateful
-
-
-def _row(queue: ModelQueue, stored: Statistics | None) -> dict[str, Any]:
-    row = {
-        "model": queue.model,
-        "version": queue.version,
-        "loaded": queue.present,
-        "waiting": queue.rows,
-        "running": queue.running,
-        "requests": queue.requests,
-        "batches": queue.batches,
-    }
-    if stored is not None:
-        row |= {
-            "state": stored.state,
-            "bytes": stored.bytes,
-            "measured": stored.measured,
-            "load_seconds": stored.seconds,
-            "loads": stored.loads,
-            "idle": stored.idle,
-            "pinned": stored.pinned,
-            "error": stored.error,
-        }
-    return row

@@ -4,25 +4,24 @@ Owns the form in which the rest of the engine sees a model: names, types and sha
 from arrays to arrays. Knows nothing of queues, memory or files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from sublet.channel import tensors
 from sublet.channel.codes import Code
-from sublet.engine.savedmodel_proto import SignatureInfo, TensorInfo
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
 
-Array = np.ndarray[Any, Any]
 Run = Callable[[tuple[Array, ...]], Sequence[Array]]
 
-_ALIGNMENT = 64
 REFERENCE = 100
 """Added to the type of a variable of TensorFlow 1."""
+DEFAULT = "serving_default"
+"""The signature that is meant where none is named."""
 BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
 """Methods whose one input is a vector of examples by contract, whatever the signature says."""
 
@@ -40,29 +39,24 @@ class Gate:
     def __init__(self) -> None:
         self._change = threading.Condition(threading.Lock())
         self._inside = 0
-        self._closed = False
+        self.closed = False  # Whether nobody comes in any more; some may still be inside.
 
     def __enter__(self) -> None:
         with self._change:
-            if self._closed:
+            if self.closed:
                 raise Unloaded
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._change:
             self._inside -= 1
-            if self._closed:
+            if self.closed:
                 self._change.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        """Whether nobody comes in any more; some may still be inside."""
-        return self._closed
 
     def close(self) -> None:
         """Let nobody in any more, and wait until all have left."""
         with self._change:
-            self._closed = True
+            self.closed = True
             self._change.wait_for(lambda: self._inside == 0)
 
 
@@ -76,23 +70,10 @@ class Bound:
     segmentation fault where that is full.
     """
 
-    __slots__ = (
-        "_gate",
-        "_names",
-        "_run",
-        "batchable",
-        "inputs",
-        "method",
-        "name",
-        "outputs",
-        "quick",
-        "stateful",
-    )
-
     def __init__(
         self,
         name: str,
-        signature: SignatureInfo,
+        signature: Signature,
         run: Run,
         gate: Gate,
         stateful: bool,
@@ -141,23 +122,21 @@ def aligned(array: Array, copy: bool = False) -> Array:
     if array.dtype.hasobject or not array.nbytes:
         return array  # Strings are copied in any case.
     at: int = array.__array_interface__["data"][0]
-    if not copy and at % _ALIGNMENT == 0 and array.flags.c_contiguous:
+    if not copy and at % tensors.ALIGNED == 0 and array.flags.c_contiguous:
         return array
-    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
-    begin = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    fresh: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    fresh = tensors.empty(array.shape, array.dtype)
     fresh[...] = array
     return fresh
 
 
-def _settled(tensor: TensorInfo) -> TensorInfo:
+def _settled(tensor: TensorSpec) -> TensorSpec:
     """The value of a variable is no reference to it."""
     if tensor.dtype > REFERENCE:
         return dataclasses.replace(tensor, dtype=tensor.dtype - REFERENCE)
     return tensor
 
 
-def batchable(signature: SignatureInfo) -> bool:
+def batchable(signature: Signature) -> bool:
     """Whether the first dimension of all inputs and outputs is free. Of a tensor of unknown rank
     that is only known for examples."""
     if not signature.inputs or not signature.outputs:
@@ -167,21 +146,3 @@ def batchable(signature: SignatureInfo) -> bool:
         by_example if tensor.shape is None else tensor.shape[:1] == (-1,)
         for tensor in (*signature.inputs.values(), *signature.outputs.values())
     )
-
-
-class Lazily:
-    """A run that is prepared when it is first needed; many signatures are never called."""
-
-    def __init__(self, prepare: Callable[[], Run]) -> None:
-        self._prepare = prepare
-        self._ready: Run | None = None
-        self._lock = threading.Lock()
-
-    def __call__(self, inputs: tuple[Array, ...]) -> Sequence[Array]:
-        run = self._ready
-        if run is None:
-            with self._lock:
-                run = self._ready
-                if run is None:
-                    run = self._ready = self._prepare()
-        return run(inputs)

@@ -4,8 +4,6 @@ Those lines look like errors and are none. TensorFlow reads how much it may say 
 which was before the fork, so they are taken out of what it writes while it starts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

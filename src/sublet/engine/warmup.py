@@ -9,8 +9,7 @@ the few messages around the tensors are taken apart here, as TensorFlow Serving'
                   6: predict_log, 7: …streamed_log  ─ 1: request ─ 1: model_spec, 2: inputs
 """
 
-from __future__ import annotations
-
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -18,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from sublet.channel.codes import invalid_argument
+from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import fields, messages
-from sublet.engine.signatures import Array, Bound
+from sublet.engine.signatures import DEFAULT, Bound
 from sublet.errors import ServingError
 
 RECORDS = os.path.join("assets.extra", "tf_serving_warmup_requests")
 MOST = 1000
 """As in TensorFlow Serving: whoever has more records has mistaken the file."""
-_DEFAULT = "serving_default"
 _EXAMPLES, _MULTI, _PREDICT = (2, 3), 4, (6, 7)
 
 
@@ -36,11 +35,9 @@ class WarmupRequest(NamedTuple):
     inputs: dict[str, Array]
 
 
-def warm_up(path: str, signatures: Mapping[str, Bound], rows: Sequence[int] = ()) -> int:
-    """Run what the model brought along, then one batch of each size in `rows`; the number of
-    calls. A record that fails makes the model unfit to be served, as in TensorFlow Serving; a
-    made-up batch does not."""
-    done = 0
+def warm_up(path: str, signatures: Mapping[str, Bound], rows: Sequence[int] = ()) -> None:
+    """Run what the model brought along, then one batch of each size in `rows`. A record that fails
+    makes the model unfit to be served, as in TensorFlow Serving; a made-up batch does not."""
     example: dict[str, dict[str, Array]] = {}
     for request in read(os.path.join(path, RECORDS)):
         bound = signatures.get(request.signature)
@@ -53,25 +50,16 @@ def warm_up(path: str, signatures: Mapping[str, Bound], rows: Sequence[int] = ()
             raise _bad(path, f"{request.signature} wants {', '.join(bound.inputs)}")
         bound.call(inputs)
         example[request.signature] = dict(inputs)
-        done += 1
     for name, bound in signatures.items():
-        if bound.batchable:
-            done += sum(_run_rows(bound, size, example.get(name)) for size in rows)
-    return done
-
-
-def _run_rows(bound: Bound, size: int, example: dict[str, Array] | None) -> bool:
-    inputs = example if example is not None else made_up(bound)
-    if inputs is None or any(not array.shape or not len(array) for array in inputs.values()):
-        return False
-    try:
-        bound.call(
-            {name: np.resize(array, (size, *array.shape[1:])) for name, array in inputs.items()}
-        )
-    except Exception:
-        # Zeros are not what the model was made for; the first request will tell more.
-        return False
-    return True
+        given = (example.get(name) or made_up(bound)) if rows and bound.batchable else None
+        if given is None or any(not array.shape or not len(array) for array in given.values()):
+            continue
+        for size in rows:
+            # Zeros may not be what the model was made for; the first request will tell more.
+            with contextlib.suppress(Exception):
+                bound.call(
+                    {key: np.resize(one, (size, *one.shape[1:])) for key, one in given.items()}
+                )
 
 
 def made_up(bound: Bound) -> dict[str, Array] | None:
@@ -125,7 +113,7 @@ def parse(log: memoryview) -> Iterator[WarmupRequest]:
 def _signature(specs: Iterator[memoryview]) -> str:
     """Field 3 of a ModelSpec."""
     names = [str(name, "utf-8") for spec in specs for name in messages(spec, 3)]
-    return (names[-1] if names else "") or _DEFAULT
+    return (names[-1] if names else "") or DEFAULT
 
 
 def _tensors(request: memoryview) -> dict[str, Array]:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from msgspec import Struct, field
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError
 
 
@@ -20,23 +21,6 @@ class State(IntEnum):
     AVAILABLE = 30
     UNLOADING = 40
     END = 50
-
-
-class TensorSpec(Struct, frozen=True):
-    """One input or output of a signature."""
-
-    name: str  # The tensor's name in the graph, as `x:0`.
-    dtype: int  # As in TensorFlow's DataType.
-    shape: tuple[int, ...] | None = None
-    """-1 for a dimension of any size; None for any rank."""
-
-
-class Signature(Struct, frozen=True):
-    """One way to call a model."""
-
-    method: str
-    inputs: Mapping[str, TensorSpec]
-    outputs: Mapping[str, TensorSpec]
 
 
 class Version(Struct, frozen=True):
@@ -51,6 +35,15 @@ class Version(Struct, frozen=True):
     """The sockets of the engines that have it; none while they are away."""
     devices: tuple[str, ...] = ()  # Where they are, if the server uses several.
     signatures: Mapping[str, Signature] | None = None  # None: nobody has looked into the model.
+
+    def described(self) -> Mapping[str, Signature]:
+        """Its signatures. Raises ServingError while nobody has looked into the model."""
+        if self.signatures is None:
+            raise ServingError(
+                f"The signatures of {self.model} version {self.number} are not known yet.",
+                Code.UNAVAILABLE,
+            )
+        return self.signatures
 
     def answers(self, silent: Collection[str]) -> bool:
         """Whether some engine that has this version answers."""

@@ -1,18 +1,21 @@
-"""What the server and a front end say to each other: messages over one socket, and nothing else.
+"""What the server and a front end say to each other: questions and answers over one
+socket.
 
 Requests and tensors never come this way.
 """
 
 import asyncio
-import contextlib
+import itertools
 import socket
 import struct
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from sublet.channel.codes import Code
+from sublet.errors import ServingError
 from sublet.serving.access import Access
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.metrics import Inferences, Tally
@@ -20,10 +23,11 @@ from sublet.serving.tls import Tls
 
 _LENGTH = struct.Struct(">I")
 _LARGEST = 256 << 20
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Opening(Struct, frozen=True, tag="opening"):
-    """To a front end, first: its listening sockets, by number, and its limits."""
+    """To a front end: its listening sockets, by number, and its limits. Answered by `Opened`."""
 
     rest: tuple[int, ...] = ()
     grpc: tuple[int, ...] = ()
@@ -37,166 +41,179 @@ class Opening(Struct, frozen=True, tag="opening"):
     access: Access = Access()
 
 
-class CatalogueUpdate(Struct, frozen=True, tag="news"):
-    """To a front end: what is served from now on."""
+class Opened(Struct, frozen=True, tag="opened"):
+    """The front end takes requests, or cannot begin."""
 
-    number: int
+    error: str = ""
+
+
+class CatalogueUpdate(Struct, frozen=True, tag="catalogue"):
+    """To a front end: what is served from now on. Answered by `Done`, when no request goes to what
+    an older update said any more."""
+
     catalogue: Catalogue
     names: dict[str, str] = {}  # Directories of the server, and what clients call them.
     silent: tuple[str, ...] = ()  # The sockets of engines that give no answers.
 
 
+class Done(Struct, frozen=True, tag="done"):
+    """It was done."""
+
+
+class AskTally(Struct, frozen=True, tag="ask tally"):
+    """To a front end: give a sign of life, and say what you have counted. Answered by `Counted`."""
+
+
 class Drain(Struct, frozen=True, tag="drain"):
-    """To a front end: take no more connections, answer what has come, and end."""
+    """To a front end: take no more connections, answer what has come, and end. Answered by
+    `Counted`."""
 
     seconds: float
 
 
-class Ping(Struct, frozen=True, tag="ping"):
-    """To a front end: give a sign of life."""
-
-
-class AskTally(Struct, frozen=True, tag="ask tally"):
-    """To a front end: what it has counted."""
-
-    number: int
-
-
-class Reloaded(Struct, frozen=True, tag="reloaded"):
-    """To a front end: how its `Reload` went."""
-
-    number: int
-    code: int = 0
-    error: str = ""
-
-
-class Exposition(Struct, frozen=True, tag="exposition"):
-    """To a front end: all metrics, as text."""
-
-    number: int
-    text: str
-
-
-class Statistics(Struct, frozen=True, tag="statistics"):
-    """To a front end: what became of the calls of all front ends."""
-
-    number: int
-    inferences: dict[tuple[str, int], Inferences]
-
-
-ToFrontEnd = (
-    Opening | CatalogueUpdate | Drain | Ping | AskTally | Reloaded | Exposition | Statistics
-)
-
-
-class Ready(Struct, frozen=True, tag="ready"):
-    """From a front end: it takes requests."""
-
-
-class Failed(Struct, frozen=True, tag="failed"):
-    """From a front end: why it cannot begin."""
-
-    error: str
-
-
-class Acknowledged(Struct, frozen=True, tag="heard"):
-    """From a front end: no request goes to what an older `CatalogueUpdate` said any more."""
-
-    number: int
-
-
-class Pong(Struct, frozen=True, tag="pong"):
-    """From a front end: a sign of life."""
-
-
 class Counted(Struct, frozen=True, tag="counted"):
-    """From a front end: all that it has counted so far; number 0 if it was not asked."""
+    """All that a front end has counted so far."""
 
-    number: int
     tally: Tally
 
 
 class Reload(Struct, frozen=True, tag="reload"):
-    """From a front end: a client wants other models to be served."""
+    """To the server: a client wants other models to be served. Answered by `Reloaded`."""
 
-    number: int
     config: bytes
 
 
-class AskExposition(Struct, frozen=True, tag="ask exposition"):
-    """From a front end: a client wants to see the metrics."""
+class Reloaded(Struct, frozen=True, tag="reloaded"):
+    """How the reload went."""
 
-    number: int
+    code: int = 0
+    error: str = ""
+
+
+class AskExposition(Struct, frozen=True, tag="ask exposition"):
+    """To the server: a client wants to see the metrics. Answered by `Exposition`."""
+
+
+class Exposition(Struct, frozen=True, tag="exposition"):
+    """All metrics, as text."""
+
+    text: str
 
 
 class AskStatistics(Struct, frozen=True, tag="ask statistics"):
-    """From a front end: a client wants to see what became of the calls of all front ends."""
+    """To the server: a client wants to see what became of the calls of all front ends. Answered by
+    `Statistics`."""
 
-    number: int
+
+class Statistics(Struct, frozen=True, tag="statistics"):
+    """What became of the calls of all front ends."""
+
+    inferences: dict[tuple[str, int], Inferences]
 
 
-FromFrontEnd = (
-    Ready | Failed | Acknowledged | Pong | Counted | Reload | AskExposition | AskStatistics
+Message = (
+    Opening
+    | Opened
+    | CatalogueUpdate
+    | Done
+    | AskTally
+    | Drain
+    | Counted
+    | Reload
+    | Reloaded
+    | AskExposition
+    | Exposition
+    | AskStatistics
+    | Statistics
 )
-Asked = Reload | AskExposition | AskStatistics  # What only the server can answer.
-Answered = Reloaded | Exposition | Statistics
 
 
-class Link(asyncio.Protocol):
-    """One end of the socket. `heard` gets each message; `lost` is called once, at the end."""
+class _Envelope(Struct, frozen=True):
+    number: int  # Of a question; that of its answer is the same, below zero.
+    message: Message
+
+
+class Link:
+    """One end of the socket. `answer` answers what the other end asks; `lost` is called once, when
+    the other end has gone."""
 
     def __init__(
-        self, kind: object, heard: Callable[[Any], None], lost: Callable[[], None]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answer: Callable[[Message], Awaitable[Message]],
+        lost: Callable[[], None],
     ) -> None:
-        self._decoder = msgspec.msgpack.Decoder(cast(Any, kind))
-        self._encoder = msgspec.msgpack.Encoder()
-        self._heard = heard
+        self._reader = reader
+        self._writer = writer
+        self._answer = answer
         self._lost = lost
-        self._in = bytearray()
-        self._transport: asyncio.Transport | None = None
+        self._gone = False
+        self._numbers = itertools.count(1)
+        self._questions: dict[int, asyncio.Future[Any]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self._listening = asyncio.create_task(self._listen())
 
     @classmethod
     async def over(
         cls,
         sock: socket.socket,
-        kind: object,
-        heard: Callable[[Any], None],
+        answer: Callable[[Message], Awaitable[Message]],
         lost: Callable[[], None],
     ) -> "Link":
         """A link over a connected socket, which is its from now on."""
-        loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: cls(kind, heard, lost), sock=sock)
-        return link
+        return cls(*await asyncio.open_unix_connection(sock=sock), answer, lost)
 
-    def send(self, message: ToFrontEnd | FromFrontEnd) -> None:
-        """Say something; to somebody who has gone it is lost."""
-        if self._transport is None:
-            return
-        data = self._encoder.encode(message)
-        self._transport.write(_LENGTH.pack(len(data)) + data)
+    async def ask(self, question: Message) -> Any:
+        """The answer of the other end. Raises ServingError if it goes before it has answered."""
+        if self._gone:
+            raise _ending()
+        number = next(self._numbers)
+        future = self._questions[number] = asyncio.get_running_loop().create_future()
+        self._send(number, question)
+        try:
+            return await future
+        finally:
+            self._questions.pop(number, None)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        """Hang up, after what was said."""
+        self._writer.close()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._in += data
-        while len(self._in) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._in)
-            end = _LENGTH.size + length
-            if length > _LARGEST:
-                self.close()
-                return
-            if len(self._in) < end:
-                return
-            message = bytes(self._in[_LENGTH.size : end])
-            del self._in[:end]
-            self._heard(self._decoder.decode(message))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        with contextlib.suppress(asyncio.CancelledError):
+    async def _listen(self) -> None:
+        decoder = msgspec.msgpack.Decoder(_Envelope)
+        try:
+            while True:
+                (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+                if length > _LARGEST:
+                    break
+                self._hear(decoder.decode(await self._reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # It has gone.
+        finally:
+            self._gone = True
+            self._writer.close()
+            for future in self._questions.values():
+                if not future.done():
+                    future.set_exception(_ending())
             self._lost()
+
+    def _hear(self, envelope: _Envelope) -> None:
+        if envelope.number > 0:
+            task = asyncio.create_task(self._reply(envelope))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+        elif (future := self._questions.get(-envelope.number)) is not None and not future.done():
+            future.set_result(envelope.message)
+
+    async def _reply(self, question: _Envelope) -> None:
+        self._send(-question.number, await self._answer(question.message))
+
+    def _send(self, number: int, message: Message) -> None:
+        if not self._gone:
+            data = _ENCODER.encode(_Envelope(number, message))
+            self._writer.write(_LENGTH.pack(len(data)) + data)
+
+
+def _ending() -> ServingError:
+    return ServingError("The server is ending.", Code.UNAVAILABLE)

@@ -9,7 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
+from msgspec.structs import replace
 
 from sublet.channel.codes import Code
 
@@ -120,7 +121,7 @@ class Row(Struct, frozen=True):
     model: str
     version: int
     engine: str = ""
-    state: str = ""
+    state: str = "unloaded"
     bytes: int = 0
     load_seconds: float = 0.0
     loads: int = 0
@@ -135,21 +136,13 @@ class Row(Struct, frozen=True):
     @classmethod
     def read(cls, report: Mapping[str, Any], engine: str, device: str) -> "Row":
         """What an engine on this device reports about one version."""
-        idle, loads = report.get("idle"), int(report.get("loads") or 0)
-        state, loaded = str(report.get("state") or "known"), bool(report.get("loaded"))
-        return cls(
-            model=str(report["model"]),
-            version=int(report["version"]),
+        row, loaded = convert(report, cls), bool(report.get("loaded"))
+        return replace(
+            row,
             engine=engine,
-            state="loaded" if loaded else _STATES.get(state, state),
-            bytes=int(report.get("bytes") or 0),
-            load_seconds=float(report.get("load_seconds") or 0.0),
-            loads=loads,
-            evictions=loads - loaded if loads else 0,
-            requests=int(report.get("requests") or 0),
-            waiting=int(report.get("waiting") or 0),
-            idle=None if idle is None else float(idle),
-            pinned=bool(report.get("pinned")),
+            state="loaded" if loaded else _STATES.get(row.state, row.state),
+            evictions=row.loads - loaded if row.loads else 0,
+            error="",  # It is served, and tried again.
             device=device,
         )
 
@@ -169,9 +162,9 @@ def add(tallies: Iterable[Tally]) -> Tally:
 
 def exposition(tally: Tally, rows: Iterable[Row], restarts: Mapping[str, int]) -> str:
     """The text that Prometheus reads."""
-    lines: list[str] = []
-    lines += _counter(
+    lines = _scalars(
         ":tensorflow:serving:request_count",
+        "counter",
         {
             _labels(model_name=model, status=_status(code)): number
             for (model, code), number in sorted(tally.requests.items())
@@ -181,7 +174,7 @@ def exposition(tally: Tally, rows: Iterable[Row], restarts: Mapping[str, int]) -
         ":tensorflow:serving:request_latency",
         REQUEST_BOUNDS,
         {
-            _labels(model_name=model, API=_api(api, where), entrypoint=_entrypoint(where)): spread
+            _labels(model_name=model, API=_api(api, where), entrypoint=where.upper()): spread
             for (model, api, where), spread in sorted(tally.latencies.items())
         },
     )
@@ -220,10 +213,6 @@ def _merge(whole: "dict[Any, Spread]", part: "Mapping[Any, Spread]") -> None:
         mine = whole.setdefault(key, Spread([0] * len(spread.buckets)))
         mine.buckets = [a + b for a, b in zip(mine.buckets, spread.buckets, strict=True)]
         mine.total += spread.total
-
-
-def _counter(name: str, amounts: Mapping[str, float]) -> list[str]:
-    return _scalars(name, "counter", amounts)
 
 
 def _scalars(name: str, kind: str, amounts: Mapping[str, float]) -> list[str]:
@@ -270,10 +259,6 @@ def _status(code: int) -> str:
 def _api(api: str, entrypoint: str) -> str:
     """TensorFlow Serving writes the API as the client does: small letters in a path."""
     return api.lower() if entrypoint.upper() == "REST" else api
-
-
-def _entrypoint(entrypoint: str) -> str:
-    return entrypoint.upper()
 
 
 def _number(value: float) -> str:

@@ -28,7 +28,7 @@ def _print(line: str) -> None:
 
 
 class OutputRelay:
-    """One engine's. `writing` is the descriptor that it gets; ends when all copies are closed."""
+    """Relays what one engine writes to `writing`; ends when all copies of that are closed."""
 
     def __init__(self, say: Callable[[str], None] = _print) -> None:
         reading, self.writing = os.pipe()

@@ -11,7 +11,6 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from sublet.serving.catalogue import Catalogue
-from sublet.serving.control.config_files import ModelConfig
 
 Names = Mapping[str, str]  # Directories of the server, and what clients call them.
 
@@ -44,10 +43,6 @@ def redacted(catalogue: Catalogue, names: Names) -> Catalogue:
         }
         models[name] = replace(model, versions={**model.versions, **wrong}) if wrong else model
     return Catalogue(models)
-
-
-def names_of(configs: Mapping[str, ModelConfig]) -> dict[str, str]:
-    return {config.base_path: name for name, config in configs.items()}
 
 
 @lru_cache(4)

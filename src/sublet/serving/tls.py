@@ -22,7 +22,8 @@ class Tls(Struct, frozen=True):
 
 
 def context(tls: Tls, protocol: str = GRPC) -> ssl.SSLContext:
-    """For listening. Raises ssl.SSLError for what is no key, no certificate, or no pair."""
+    """The context of a listening socket. Raises ssl.SSLError for what is no pair of key and
+    certificate."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     made.set_alpn_protocols([protocol])

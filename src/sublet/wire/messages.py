@@ -22,6 +22,12 @@ Numbers = Annotated[tuple[Number, ...], Meta(max_length=100_000)]
 Token = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[ -~]*$")]
 
 
+class _Request(Struct, frozen=True, kw_only=True):
+    """What begins a connection says which protocol the client speaks."""
+
+    protocol: int = PROTOCOL
+
+
 class Under(Struct, frozen=True):
     """The lease that a client runs under itself, and the secret that only its program knows."""
 
@@ -29,7 +35,7 @@ class Under(Struct, frozen=True):
     token: Token
 
 
-class Run(Struct, frozen=True, tag="run"):
+class Run(_Request, frozen=True, tag="run"):
     """Accept this job and report on it; its three streams come along as file descriptors.
 
     The token is the client's own secret: the same request sent twice makes one job. Where the
@@ -39,10 +45,9 @@ class Run(Struct, frozen=True, tag="run"):
     spec: JobSpec
     token: Token
     under: Under | None = None
-    protocol: int = PROTOCOL
 
 
-class Submit(Struct, frozen=True, tag="submit"):
+class Submit(_Request, frozen=True, tag="submit"):
     """Accept this job, which runs on its own; with `indexes`, one job for each of them.
 
     The token makes the same request, sent twice, one job.
@@ -52,10 +57,9 @@ class Submit(Struct, frozen=True, tag="submit"):
     token: Token
     indexes: tuple[Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)], ...] = ()
     at_once: Number = 0
-    protocol: int = PROTOCOL
 
 
-class LeaseInProcess(Struct, frozen=True, tag="lodge"):
+class LeaseInProcess(_Request, frozen=True, tag="lodge"):
     """Grant me a lease that I hold myself: the spec's client is this process, and nothing is run.
 
     Hanging up withdraws it, unless I have taken what was `Offered`; then it is mine until I end.
@@ -64,54 +68,47 @@ class LeaseInProcess(Struct, frozen=True, tag="lodge"):
 
     spec: JobSpec
     token: Token
-    protocol: int = PROTOCOL
 
 
-class GiveBack(Struct, frozen=True, tag="give back"):
+class GiveBack(_Request, frozen=True, tag="give back"):
     """I have written down that I do not want the lease I hold myself any more: look."""
 
     job: Number
     token: Token
-    protocol: int = PROTOCOL
 
 
-class AskJobs(Struct, frozen=True, tag="jobs"):
+class AskJobs(_Request, frozen=True, tag="jobs"):
     """These jobs; without numbers, the live ones and those that ended last."""
 
     jobs: Numbers = ()
     live: Number = 40
     """At most so many live ones."""
     finished: Number = 5
-    protocol: int = PROTOCOL
 
 
-class Watch(Struct, frozen=True, tag="watch"):
+class Watch(_Request, frozen=True, tag="watch"):
     """Tell me of these jobs, now and whenever one changes."""
 
     jobs: Numbers
-    protocol: int = PROTOCOL
 
 
-class Subscribe(Struct, frozen=True, tag="subscribe"):
+class Subscribe(_Request, frozen=True, tag="subscribe"):
     """Send me devices and jobs now, and from then on what changes; answered with `Update`s."""
-
-    protocol: int = PROTOCOL
 
 
 Verb = Literal["cancel", "pause", "resume", "retry"]
 
 
-class JobAction(Struct, frozen=True, tag="act"):
+class JobAction(_Request, frozen=True, tag="act"):
     """Do this to these jobs: to all of them or, if it cannot be done to one, to none."""
 
     verb: Verb
     jobs: Numbers
     environ: dict[bytes, bytes] = {}
     """With `retry`: the environment for the jobs, whose own was forgotten when they had ended."""
-    protocol: int = PROTOCOL
 
 
-class Attach(Struct, frozen=True, tag="attach"):
+class Attach(_Request, frozen=True, tag="attach"):
     """I am the client of this job, and speak to a broker that came after its first.
 
     My three streams come along again.
@@ -119,7 +116,6 @@ class Attach(Struct, frozen=True, tag="attach"):
 
     job: Number
     token: Token
-    protocol: int = PROTOCOL
 
 
 class Signal(Struct, frozen=True, tag="signal"):
@@ -130,32 +126,27 @@ class Signal(Struct, frozen=True, tag="signal"):
     """The program has not begun, as far as I know: if so, give its start up, else do nothing."""
 
 
-class AskStatus(Struct, frozen=True, tag="status"):
+class AskStatus(_Request, frozen=True, tag="status"):
     """What is there, who holds it, who waits."""
 
-    protocol: int = PROTOCOL
 
-
-class Down(Struct, frozen=True, tag="down"):
+class Down(_Request, frozen=True, tag="down"):
     """End the broker; running programs go on unless they are to be stopped."""
 
     stop: bool = False
-    protocol: int = PROTOCOL
 
 
-class AskExplain(Struct, frozen=True, tag="explain"):
+class AskExplain(_Request, frozen=True, tag="explain"):
     """What does the size of this job's lease rest on?"""
 
     job: Number
-    protocol: int = PROTOCOL
 
 
-class KeepForecast(Struct, frozen=True, tag="forecast"):
+class KeepForecast(_Request, frozen=True, tag="forecast"):
     """Keep what a probe of this program has found; answered with `Explained`."""
 
     spec: JobSpec
     forecast: Forecast
-    protocol: int = PROTOCOL
 
 
 Request = (

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from sublet.errors import BadRequest
 from sublet.serving.control.config_files import (
+    METRICS_PATH,
     All,
-    BatchingParameters,
     Latest,
     ModelConfig,
-    Monitoring,
     Specific,
     decode_models,
     read_batching,
@@ -151,13 +150,12 @@ def test_batching_parameters_are_read_and_what_is_left_out_stays_open() -> None:
     pad_variable_length_inputs: true
     thread_pool_name { value: "pool" }
     """
-    assert read_batching(text) == BatchingParameters(
-        max_batch_size=128,
-        batch_timeout_micros=0,
-        thread_pool_name="pool",
-        allowed_batch_sizes=(32, 128),
-        pad_variable_length_inputs=True,
-    )
+    assert read_batching(text) == {
+        "max_batch_size": 128,
+        "batch_timeout_micros": 0,
+        "allowed_batch_sizes": [32, 128],
+        "pad_variable_length_inputs": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -183,9 +181,9 @@ def test_bad_batching_parameters_are_refused(text: str, answer: str) -> None:
 
 
 def test_monitoring_is_off_unless_it_is_enabled_and_has_a_default_path() -> None:
-    assert read_monitoring("") == Monitoring(enable=False)
-    assert read_monitoring("prometheus_config { enable: true }") == Monitoring(enable=True)
+    assert read_monitoring("") is None
+    assert read_monitoring("prometheus_config { enable: true }") == METRICS_PATH
     text = 'prometheus_config: { enable: true, path: "/metrics" }'
-    assert read_monitoring(text) == Monitoring(enable=True, path="/metrics")
+    assert read_monitoring(text) == "/metrics"
     with pytest.raises(BadRequest, match="slash"):
         read_monitoring('prometheus_config { path: "metrics" }')

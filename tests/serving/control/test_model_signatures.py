@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.control.model_directories import signatures
 from support.leased import SAVED_MODELS
 

@@ -2,19 +2,20 @@
 
 import pytest
 
-from sublet.serving.control.watchdog import Findings, Patience, Watchdog, WatchedBatch
+from sublet.engine.fair_queue import BatchProgress
+from sublet.serving.control.watchdog import Findings, Patience, Watchdog
 
 LONGEST = 600.0
 PATIENCE = Patience(30.0, LONGEST)
 NOTHING = Findings((), (), False)
 
 
-def run(seconds: float, **changes: float | bool) -> WatchedBatch:
+def run(seconds: float, **changes: float | bool) -> BatchProgress:
     answer = {"expected": 0.0, "wanted": True, "holds_up": 0.0, **changes}
-    return WatchedBatch(number=1, model="m", version=1, seconds=seconds, **answer)  # type: ignore[arg-type]
+    return BatchProgress(number=1, model="m", version=1, seconds=seconds, **answer)  # type: ignore[arg-type]
 
 
-def judged(*moments: tuple[float, WatchedBatch]) -> list[Findings]:
+def judged(*moments: tuple[float, BatchProgress]) -> list[Findings]:
     dog = Watchdog(PATIENCE)
     return [dog.judge([one], now) for now, one in moments]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.frontend.checks import (
     check_inputs,
     check_names,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.frontend import examples
 from sublet.serving.frontend.proto import message, serving
 
@@ -113,27 +113,27 @@ def test_outputs_that_are_no_numbers_are_refused(outputs: Any, answer: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("find", "signature", "code", "answer"),
+    ("method", "signature", "code", "answer"),
     [
-        (examples.classifying, _signature("inputs a", "scores"), 3, "Expected one input Tensor."),
-        (examples.classifying, _signature("inputs", "a", "b", "c"), 3, "output Tensors, found 3"),
-        (examples.classifying, _signature("a", "scores"), 9, "No classification inputs found in"),
-        (examples.classifying, _signature("inputs", "a"), 9, '"classes" or "scores". Signature'),
-        (examples.regressing, _signature("inputs a", "outputs"), 3, "Expected one input Tensor."),
-        (examples.regressing, _signature("inputs", "a", "b"), 3, "Expected one output Tensor."),
-        (examples.regressing, _signature("a", "outputs"), 9, "No regression inputs found in"),
-        (examples.regressing, _signature("inputs", "a"), 9, "No regression outputs found in"),
+        (examples.CLASSIFY, _signature("inputs a", "scores"), 3, "Expected one input Tensor."),
+        (examples.CLASSIFY, _signature("inputs", "a", "b", "c"), 3, "output Tensors, found 3"),
+        (examples.CLASSIFY, _signature("a", "scores"), 9, "No classification inputs found in"),
+        (examples.CLASSIFY, _signature("inputs", "a"), 9, '"classes" or "scores". Signature'),
+        (examples.REGRESS, _signature("inputs a", "outputs"), 3, "Expected one input Tensor."),
+        (examples.REGRESS, _signature("inputs", "a", "b"), 3, "Expected one output Tensor."),
+        (examples.REGRESS, _signature("a", "outputs"), 9, "No regression inputs found in"),
+        (examples.REGRESS, _signature("inputs", "a"), 9, "No regression outputs found in"),
     ],
 )
 def test_a_signature_that_cannot_take_examples_is_refused(
-    find: Any, signature: Signature, code: int, answer: str
+    method: str, signature: Signature, code: int, answer: str
 ) -> None:
-    found, text = _refusal(find, {"serving_default": signature}, "")
+    found, text = _refusal(examples.find, {"serving_default": signature}, "", method)
     assert found == code
     assert answer in text
 
 
 def test_an_unknown_signature_is_refused_by_its_name() -> None:
     answer = (Code.INVALID_ARGUMENT, "No signature was found with the name: s")
-    assert _refusal(examples.classifying, {}, "s") == answer
-    assert _refusal(examples.regressing, {}, "s") == answer
+    assert _refusal(examples.find, {}, "s", examples.CLASSIFY) == answer
+    assert _refusal(examples.find, {}, "s", examples.REGRESS) == answer

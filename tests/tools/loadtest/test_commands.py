@@ -156,7 +156,7 @@ def test_tune_says_what_each_setting_gave_and_writes_only_what_it_suggests(
     written = sandbox.work / "best.config"
     assert written.exists() == (found["suggested"] is not None)
     if written.exists():
-        assert read_batching(written.read_text()).max_batch_size == found["best"]["largest"]
+        assert read_batching(written.read_text())["max_batch_size"] == found["best"]["largest"]
 
 
 def test_tune_refuses_before_it_measures_what_it_could_not_finish(sandbox: Sandbox) -> None:

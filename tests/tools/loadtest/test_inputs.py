@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import BadRequest
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.tools.loadtest.inputs import make, read, rows_of
 
 FLOAT, INT32, STRING, INT64, BOOL, HALF = 1, 3, 7, 9, 10, 19

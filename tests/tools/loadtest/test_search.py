@@ -117,10 +117,12 @@ def test_a_setting_is_written_as_servers_read_it(tmp_path: Path) -> None:
     chosen = Setting(largest=12, micros=500, padded=True)
     path = tmp_path / settings.FILE
     settings.write(path, chosen.text(["Measured."]), force=False)
-    read = read_batching(path.read_text())
-    assert read.allowed_batch_sizes == (1, 2, 4, 8, 12)
-    assert (read.max_batch_size, read.batch_timeout_micros) == (12, 500)
-    assert read.max_enqueued_batches == chosen.enqueued
+    assert read_batching(path.read_text()) == {
+        "max_batch_size": 12,
+        "batch_timeout_micros": 500,
+        "max_enqueued_batches": chosen.enqueued,
+        "allowed_batch_sizes": [1, 2, 4, 8, 12],
+    }
     assert [one.name for one in tmp_path.iterdir()] == [settings.FILE]
 
 

@@ -8,7 +8,7 @@ import pytest
 from sublet.errors import InternalError
 from sublet.policy.admission import Rules
 from sublet.tools.replay import trace
-from sublet.tools.replay.comparison import CONTENTION, POLICIES, compare, passed
+from sublet.tools.replay.comparison import CONTENTION, SAID, compare, passed
 from sublet.tools.replay.contenders import Greedy, InOrder, Ours
 from sublet.tools.replay.simulator import Policy, Replayed, SimulatedRun, Start, replay
 from sublet.tools.replay.trace import TraceJob
@@ -126,7 +126,7 @@ def test_every_job_of_a_real_trace_runs_to_its_end(devices: int, contention: str
 
 
 def test_ours_beats_one_at_a_time_slots_and_best_fit_and_never_breaks_its_bound() -> None:
-    told = {one.policy: one for one in compare(excerpt(), 1, CAPACITY, POLICIES, ["drawn"], RULES)}
+    told = {one.policy: one for one in compare(excerpt(), 1, CAPACITY, [*SAID], ["drawn"], RULES)}
     ours = told["ours"]
     assert ours.broken == 0
     for other in ("one", "slots2", "slots4", "best"):

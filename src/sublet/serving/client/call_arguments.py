@@ -9,13 +9,10 @@ from msgspec import Struct, convert
 from sublet.channel import tensors
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import ANY, Signature, TensorSpec
+from sublet.engine.signatures import DEFAULT
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
-
-DEFAULT = "serving_default"
-ANY = 0
-"""The type of an input that takes what it is given: a function's."""
-Array = np.ndarray[Any, Any]
 
 
 class Signatures(Struct, frozen=True):

@@ -16,9 +16,10 @@ import numpy as np
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, NotServed
 from sublet.channel.sync_client import SyncClient, Unsent
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.serving.client import engine_directory, notices
-from sublet.serving.client.call_arguments import Array, Signatures, arrange, result
+from sublet.serving.client.call_arguments import Signatures, arrange, result
 
 _MISFITS = (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
 """What a call is answered with whose signature or inputs the model does not have."""
@@ -152,7 +153,7 @@ class Model:
             if self._client is not client:
                 return True  # Another thread has found it.
             try:
-                found = _find(self.name, self._version, but=self._path)
+                found = find(self.name, self._version, but=self._path)
             except ServingError:
                 return False
             # The old client is left to those who wait on it, and goes with the last of them.
@@ -181,13 +182,13 @@ class Model:
         with self._lock:
             if self._client is None or self._client.closed or self._pid != os.getpid():
                 # After a fork the parent's is left alone: its memory and threads are not ours.
-                found = _find(self.name, self._version)
+                found = find(self.name, self._version)
                 self._client, self._path, self._number, self._signatures = found
                 self._pid = os.getpid()
             return self._client
 
 
-def _find(
+def find(
     name: str, version: int | None, but: Path | None = None
 ) -> tuple[SyncClient, Path, int, Signatures]:
     """The engine that serves this model; another than `but`."""

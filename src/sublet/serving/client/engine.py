@@ -33,8 +33,6 @@ from sublet.serving.output_relay import OutputRelay
 from sublet.text import plain
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from sublet.domain.lease import Lease
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
@@ -59,7 +57,6 @@ class EngineProcess:
         device: str | None = None,
         slots: int = 0,
         name: str | None = None,
-        cold: bool = False,
         on_wait: Callable[[str], None] | None = None,
         on_end: Callable[["Ended | None"], None] | None = None,
         recorder: FlightRecorder | None = None,
@@ -71,7 +68,6 @@ class EngineProcess:
         """A directory for what is made for it; goes with it."""
         self.lease: Lease | None = None
         self.pid: int | None = None
-        self.warm: str | None = None
         self.reason = ""  # What it waits for, while it does.
         self.outcome: Ended | None = None
         self.error: SubletError | None = None
@@ -84,7 +80,7 @@ class EngineProcess:
         """A pidfd: its number may belong to somebody else one day."""
         words = [sys.executable, "-m", "sublet.engine.engine", self.path, str(slots)]
         try:
-            spec = job_request.job(words, memory, device=device, name=name or "engine", cold=cold)
+            spec = job_request.job(words, memory, device=device, name=name or "engine")
             self._job = JobChannel(spec, self, None if output is None else output.writing)
         except BaseException:
             self._clean_up()
@@ -96,11 +92,6 @@ class EngineProcess:
             recorder.close()
         self._thread = threading.Thread(target=self._follow, name="sublet-engine", daemon=True)
         self._thread.start()
-
-    @property
-    def job(self) -> int | None:
-        """Its number at the broker."""
-        return self._job.job
 
     @property
     def alive(self) -> bool:
@@ -163,7 +154,7 @@ class EngineProcess:
             self._on_wait("")
 
     def started(self, message: "Started") -> None:
-        self.pid, self.warm = message.pid, message.how
+        self.pid = message.pid
         self._forget_process()  # Another broker may say it once more.
         with self._state, contextlib.suppress(OSError):  # It has ended already.
             self._process = os.pidfd_open(message.pid)
@@ -332,12 +323,7 @@ class Engine:
     def __enter__(self) -> "Engine":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: "TracebackType | None",
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _client(self) -> SyncClient:

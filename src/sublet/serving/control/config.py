@@ -16,7 +16,6 @@ from sublet.serving.access import Access
 from sublet.serving.control import model_directories
 from sublet.serving.control.config_files import (
     METRICS_PATH,
-    BatchingParameters,
     ModelConfig,
     decode_models,
     read_batching,
@@ -162,7 +161,7 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
     if settings.per_model_batching:
         own = os.path.join(path, PER_MODEL)
         if os.path.isfile(own):
-            options = batching(read_batching(read(own, PER_MODEL), own))
+            options = read_batching(read(own, PER_MODEL), own)
     options.pop("num_batch_threads", None)  # They are the engine's, not a model's.
     options |= {"weight": config.weight, "priority": config.priority, "pin": config.pin}
     options["warm_up"] = settings.warmup
@@ -174,27 +173,6 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
         options["load_timeout"] = timeout
     if settings.follow_links:
         options["follow_links"] = True
-    return options
-
-
-def batching(parameters: BatchingParameters) -> dict[str, Any]:
-    """Batching parameters as options of a model; what the file leaves open is left out."""
-    options = {
-        name: getattr(parameters, name)
-        for name in (
-            "max_batch_size",
-            "batch_timeout_micros",
-            "max_enqueued_batches",
-            "num_batch_threads",
-        )
-        if getattr(parameters, name) is not None
-    }
-    if parameters.allowed_batch_sizes:
-        options["allowed_batch_sizes"] = list(parameters.allowed_batch_sizes)
-    if parameters.pad_variable_length_inputs:
-        options["pad_variable_length_inputs"] = True
-    if parameters.enable_large_batch_splitting and parameters.max_execution_batch_size:
-        options["max_batch_size"] = parameters.max_execution_batch_size
     return options
 
 
@@ -215,7 +193,7 @@ def _in_directory(path: str, name: str | None) -> tuple[ModelConfig, ...]:
     if not place.exists():
         raise BadRequest(f"{path}: there is no such file or directory.", "Check the spelling.")
     if model_directories.is_model(place) or model_directories.has_versions(place):
-        return (ModelConfig(name or _name(place), whole),)
+        return (ModelConfig(name or model_directories.name_of(place), whole),)
     found = model_directories.survey(whole)
     if not found:
         raise BadRequest(
@@ -228,13 +206,6 @@ def _in_directory(path: str, name: str | None) -> tuple[ModelConfig, ...]:
             f"--model_name {name}, but {path} has several models.", "Name one of them as the path."
         )
     return tuple(ModelConfig(model, base) for model, base in found.items())
-
-
-def _name(place: Path) -> str:
-    """`models/a`, `models/a/3` and `models/a.keras` are all of a model named a."""
-    if place.is_dir() and place.name.isdecimal():
-        return place.parent.name
-    return place.name.removesuffix(".keras")
 
 
 _NAMES = {"rest": "REST", "grpc": "gRPC"}

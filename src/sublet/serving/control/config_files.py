@@ -59,25 +59,6 @@ class ModelConfig(Struct, frozen=True):
     replicas: int = 1  # On how many devices.
 
 
-class BatchingParameters(Struct, frozen=True):
-    """How calls are batched; None is what the file leaves open."""
-
-    max_batch_size: int | None = None
-    batch_timeout_micros: int | None = None
-    max_enqueued_batches: int | None = None
-    num_batch_threads: int | None = None
-    thread_pool_name: str | None = None
-    allowed_batch_sizes: tuple[int, ...] = ()
-    pad_variable_length_inputs: bool = False
-    enable_large_batch_splitting: bool | None = None
-    max_execution_batch_size: int | None = None
-
-
-class Monitoring(Struct, frozen=True):
-    enable: bool = False
-    path: str = METRICS_PATH
-
-
 def read_models(text: str, source: str = "model config") -> tuple[ModelConfig, ...]:
     return _models(_parse("ModelServerConfig", text, source), source)
 
@@ -93,20 +74,46 @@ def decode_models(data: bytes, source: str = "model config") -> tuple[ModelConfi
     return _models(config, source)
 
 
-def read_batching(text: str, source: str = "batching parameters") -> BatchingParameters:
+_LEAST = {
+    "max_batch_size": 1,
+    "batch_timeout_micros": 0,
+    "max_enqueued_batches": 1,
+    "num_batch_threads": 1,
+    "max_execution_batch_size": 1,
+}
+"""The numbers among the batching parameters, and the least that each may be."""
+
+
+def read_batching(text: str, source: str = "batching parameters") -> dict[str, Any]:
+    """Batching parameters as options of a model; what the file leaves open is left out."""
     given = _parse("BatchingParameters", text, source)
-    values: dict[str, Any] = {
-        name: getattr(given, name).value
-        for name in BatchingParameters.__struct_fields__
-        if given.DESCRIPTOR.fields_by_name[name].message_type and given.HasField(name)
+    options: dict[str, Any] = {
+        name: getattr(given, name).value for name in _LEAST if given.HasField(name)
     }
-    parameters = BatchingParameters(
-        allowed_batch_sizes=tuple(given.allowed_batch_sizes),
-        pad_variable_length_inputs=given.pad_variable_length_inputs,
-        **values,
-    )
-    _check_batching(parameters, source)
-    return parameters
+    for name, value in options.items():
+        if value < _LEAST[name]:
+            raise BadRequest(
+                f"{source}: {name} is {value}.", f"It must be at least {_LEAST[name]}."
+            )
+    name, execution = "max_batch_size", options.pop("max_execution_batch_size", None)
+    if given.enable_large_batch_splitting.value and execution:
+        name, options["max_batch_size"] = "max_execution_batch_size", execution
+    sizes, largest = list(given.allowed_batch_sizes), options.get("max_batch_size")
+    if any(a >= b for a, b in pairwise(sizes)) or any(size < 1 for size in sizes):
+        raise BadRequest(
+            f"{source}: allowed_batch_sizes are {sizes}.",
+            "They must be above zero and in increasing order.",
+        )
+    if sizes and largest is not None and sizes[-1] != largest:
+        raise BadRequest(
+            f"{source}: the last of allowed_batch_sizes is {sizes[-1]}, but {name} is {largest}.",
+            "Make them equal.",
+        )
+    if sizes:
+        options["allowed_batch_sizes"] = sizes
+    if given.pad_variable_length_inputs:
+        options["pad_variable_length_inputs"] = True
+    return options
 
 
 def read_tls(text: str, source: str = "TLS config") -> Tls:
@@ -114,14 +121,15 @@ def read_tls(text: str, source: str = "TLS config") -> Tls:
     return Tls(**{name: getattr(given, name) for name in Tls.__struct_fields__})
 
 
-def read_monitoring(text: str, source: str = "monitoring config") -> Monitoring:
+def read_monitoring(text: str, source: str = "monitoring config") -> str | None:
+    """Where the metrics are; None if there are to be none."""
     given = _parse("MonitoringConfig", text, source).prometheus_config
-    path = given.path or METRICS_PATH
+    path: str = given.path or METRICS_PATH
     if not path.startswith("/"):
         raise BadRequest(
             f"{source}: the path {path!r} does not begin with a slash.", f"Write {'/' + path!r}."
         )
-    return Monitoring(enable=given.enable, path=path)
+    return path if given.enable else None
 
 
 def _models(config: Any, source: str) -> tuple[ModelConfig, ...]:
@@ -203,32 +211,6 @@ def _policy(given: Any, source: str) -> Policy:
         case _:
             # As in TensorFlow Serving, none and zero both mean the newest one.
             return Latest(max(policy.latest.num_versions, 1))
-
-
-def _check_batching(given: BatchingParameters, source: str) -> None:
-    for name, least in (
-        ("max_batch_size", 1),
-        ("batch_timeout_micros", 0),
-        ("max_enqueued_batches", 1),
-        ("num_batch_threads", 1),
-        ("max_execution_batch_size", 1),
-    ):
-        value = getattr(given, name)
-        if value is not None and value < least:
-            raise BadRequest(f"{source}: {name} is {value}.", f"It must be at least {least}.")
-    sizes = given.allowed_batch_sizes
-    if any(a >= b for a, b in pairwise(sizes)) or any(s < 1 for s in sizes):
-        raise BadRequest(
-            f"{source}: allowed_batch_sizes are {list(sizes)}.",
-            "They must be above zero and in increasing order.",
-        )
-    name = "max_execution_batch_size" if given.enable_large_batch_splitting else "max_batch_size"
-    largest = getattr(given, name) or given.max_batch_size
-    if sizes and largest is not None and sizes[-1] != largest:
-        raise BadRequest(
-            f"{source}: the last of allowed_batch_sizes is {sizes[-1]}, but {name} is {largest}.",
-            "Make them equal.",
-        )
 
 
 def _parse(name: str, text: str, source: str) -> Any:

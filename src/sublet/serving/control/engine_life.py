@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from sublet.domain.job import Outcome
+from sublet.engine.fair_queue import BatchProgress
 from sublet.engine.flight_recorder import LARGEST, FlightRecorder
 from sublet.errors import ServingError
 from sublet.serving.client.engine import EngineProcess
 from sublet.serving.control.blame import Key
-from sublet.serving.control.watchdog import Findings, Patience, Watchdog, WatchedBatch
+from sublet.serving.control.watchdog import Findings, Patience, Watchdog
 from sublet.units import format_seconds
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Heartbeat:
                     return self._silence(unanswered), set()
                 continue
             unanswered = 0.0
-            findings = watchdog.judge(msgspec.convert(runs, list[WatchedBatch]), loop.time())
+            findings = watchdog.judge(msgspec.convert(runs, list[BatchProgress]), loop.time())
             self._on_silence(findings.stalled)
             await self._interrupt(findings.interrupt)
             if findings.hung:
@@ -157,7 +158,7 @@ class Heartbeat:
             await asyncio.sleep(self._patience.beat)
         return None
 
-    async def _interrupt(self, runs: Sequence[WatchedBatch]) -> None:
+    async def _interrupt(self, runs: Sequence[BatchProgress]) -> None:
         for name, number in sorted({_key(run) for run in runs}):
             these = [run for run in runs if _key(run) == (name, number)]
             longest = format_seconds(max(run.seconds for run in these))
@@ -231,7 +232,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _key(run: WatchedBatch) -> Key:
+def _key(run: BatchProgress) -> Key:
     return run.model, run.version
 
 

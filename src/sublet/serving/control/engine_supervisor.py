@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sublet.engine.flight_recorder import FlightRecorder
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import BadRequest, ServingError, SubletError, TooLarge
-from sublet.serving.catalogue import Signature
 from sublet.serving.client.engine import EngineProcess
 from sublet.serving.control.engine_life import EngineLife, Heartbeat
 from sublet.serving.control.reconciler import Reconciler

@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from sublet.errors import WorldError
+from sublet.errors import ServingError, WorldError
 from sublet.serving import frontend_link as messages
 from sublet.serving.catalogue import Catalogue
 from sublet.serving.control.watchdog import Patience
@@ -23,6 +24,7 @@ _LONGEST_PAUSE = 5.0
 _STARTING = 120.0
 """Seconds in which a new one has to take requests."""
 _TALLY_WAIT = 1.0
+"""Seconds for a front end to say what it has counted, and between two such questions."""
 _HEARING = 10.0
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 """Large blocks go back to the kernel when they are free. Otherwise the C library keeps them
@@ -50,11 +52,10 @@ class FrontEnds:
         self._openings = openings
         self._reload = reload
         self._exposition = exposition
-        self._catalogue = Catalogue()
-        self._names: dict[str, str] = {}
-        self._silent: tuple[str, ...] = ()
-        self._number = 0
+        self._update = messages.CatalogueUpdate(Catalogue())
         self._numbers = itertools.count(1)
+        self._updating: dict[int, asyncio.Future[Any]] = {}
+        """Updates that some front end has not acknowledged, by their numbers."""
         self._live: dict[int, _FrontEnd] = {}
         self._past: list[Tally] = []
         self._keeping: list[asyncio.Task[None]] = []
@@ -69,34 +70,29 @@ class FrontEnds:
     def publish(self, catalogue: Catalogue, names: dict[str, str], silent: tuple[str, ...]) -> int:
         """Send the catalogue, the models' directories and the silent engines; the number of this
         update."""
-        self._catalogue, self._names, self._silent = redacted(catalogue, names), names, silent
-        self._number += 1
-        for one in self._live.values():
-            one.link.send(self._update())
-        return self._number
+        self._update = messages.CatalogueUpdate(redacted(catalogue, names), names, silent)
+        number = next(self._numbers)
+        asked = [one.link.ask(self._update) for one in self._live.values()]
+        self._updating[number] = asyncio.gather(*asked, return_exceptions=True)
+        self._updating[number].add_done_callback(lambda _: self._updating.pop(number))
+        return number
 
     async def acknowledged(self, number: int) -> None:
-        """Until no front end sends calls to what it knew before this news, or one hangs."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_HEARING):
-                await asyncio.gather(
-                    *(one.acknowledged(number) for one in list(self._live.values()))
-                )
+        """Until no front end sends calls to what it knew before this update, or one hangs."""
+        if (update := self._updating.get(number)) is not None:
+            await asyncio.wait([update], timeout=_HEARING)
 
     async def tally(self) -> Tally:
         """What all have counted, those that have ended included."""
-        asked = [one.count(next(self._numbers)) for one in list(self._live.values())]
-        await asyncio.gather(*asked)
+        await asyncio.gather(*(one.count(_TALLY_WAIT) for one in self._live.values()))
         return add([*self._past, *(one.tally for one in self._live.values())])
 
     async def drain(self, seconds: float) -> bool:
         """Let each answer what it has; whether all did in that time."""
         self._ending = True
-        for one in self._live.values():
-            one.link.send(messages.Drain(seconds))
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.gather(*(one.process.wait() for one in self._live.values()))
+                await asyncio.gather(*(one.drain(seconds) for one in self._live.values()))
         except TimeoutError:
             return False
         return True
@@ -136,25 +132,25 @@ class FrontEnds:
                     pause = min(_LONGEST_PAUSE, 2 * pause + 0.05)
 
     async def _watch(self, one: "_FrontEnd") -> None:
-        """End a front end that gives no sign of life, so that another takes its index."""
+        """Ask a front end again and again what it has counted: that much is known if it is killed.
+        End one that gives no sign of life, so that another takes its index."""
+        beat, most = self._patience.beat or _TALLY_WAIT, self._patience.process
         unanswered = 0.0
-        while self._patience.process and unanswered < self._patience.process:
-            if await one.answers(self._patience.beat):
+        while not most or unanswered < most:
+            if await one.count(beat):
                 unanswered = 0.0
-                await asyncio.sleep(self._patience.beat)
+                await asyncio.sleep(beat)
             else:
                 # Counted, not read from a clock: who was stopped itself has waited for nobody.
-                unanswered += self._patience.beat
-        if self._patience.process:
-            self._tell(f"a front end did not answer for {format_seconds(unanswered)}")
-            one.kill()
+                unanswered += beat
+        self._tell(f"a front end did not answer for {format_seconds(unanswered)}")
+        one.kill()
 
     async def _start(self, index: int) -> "_FrontEnd":
-        one = await _FrontEnd.start(index, self._openings[index], self._asked)
-        self._live[index] = one
-        one.link.send(self._update())
+        opening = self._openings[index]
+        one = self._live[index] = await _FrontEnd.start(index, opening, self._answer)
         try:
-            await one.ready()
+            await one.open(self._update, opening)
         except WorldError:
             self._live.pop(index, None)
             one.kill()
@@ -162,51 +158,34 @@ class FrontEnds:
             raise
         return one
 
-    def _update(self) -> messages.CatalogueUpdate:
-        return messages.CatalogueUpdate(self._number, self._catalogue, self._names, self._silent)
-
-    async def _asked(self, one: "_FrontEnd", message: messages.Asked) -> None:
-        if isinstance(message, messages.Reload):
-            code, error = await self._reload(message.config)
-            one.link.send(messages.Reloaded(message.number, code, error))
-        elif isinstance(message, messages.AskExposition):
-            one.link.send(messages.Exposition(message.number, await self._exposition()))
-        else:
-            one.link.send(messages.Statistics(message.number, (await self.tally()).inferences))
+    async def _answer(self, question: messages.Message) -> messages.Message:
+        """Answer what a client of a front end wants of the server."""
+        match question:
+            case messages.Reload(config):
+                return messages.Reloaded(*await self._reload(config))
+            case messages.AskExposition():
+                return messages.Exposition(await self._exposition())
+            case _:
+                return messages.Statistics((await self.tally()).inferences)
 
 
 class _FrontEnd:
-    """One process, and what was heard from it."""
+    """One process, the link to it, and what it has counted."""
 
     link: messages.Link
 
-    def __init__(
-        self,
-        index: int,
-        process: asyncio.subprocess.Process,
-        asked: Callable[["_FrontEnd", messages.Asked], Awaitable[None]],
-    ) -> None:
+    def __init__(self, index: int, process: asyncio.subprocess.Process) -> None:
         self.index = index
         self.process = process
         self.since = asyncio.get_running_loop().time()
         self.tally = Tally()
-        self._asked = asked
-        self._error: str | None = None
-        self._ready = False
-        self._number = -1
-        self._counted = 0
-        self._pinged = False
-        """Whether it was asked for a sign of life, and has given none."""
-        self._gone = False
-        self._changed = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def start(
         cls,
         index: int,
         opening: messages.Opening,
-        asked: Callable[["_FrontEnd", messages.Asked], Awaitable[None]],
+        answer: Callable[[messages.Message], Awaitable[messages.Message]],
     ) -> "_FrontEnd":
         ours, theirs = socket.socketpair()
         with theirs:
@@ -221,82 +200,43 @@ class _FrontEnd:
                 start_new_session=True,
                 env=_MALLOC | os.environ,
             )
-        one = cls(index, process, asked)
-        one.link = await messages.Link.over(ours, messages.FromFrontEnd, one._heard, one._lost)
-        one.link.send(opening)
+        one = cls(index, process)
+        # Without the link it cannot be told anything any more.
+        one.link = await messages.Link.over(ours, answer, one.kill)
         return one
 
-    async def ready(self) -> None:
-        """Wait until it takes requests. Raises why it does not."""
-        why = "it ended"
+    async def open(self, update: messages.CatalogueUpdate, opening: messages.Opening) -> None:
+        """Have it take requests. Raises why it does not."""
         try:
             async with asyncio.timeout(_STARTING):
-                await self._until(lambda: self._ready or self._error is not None)
+                await self.link.ask(update)
+                why = (await self.link.ask(opening)).error
         except TimeoutError:
             why = "it does not answer"
-        if not self._ready:
-            raise WorldError(
-                f"A front end could not start: {self._error or why}.", "See what it wrote above."
-            )
+        except ServingError:
+            why = "it ended"
+        if why:
+            raise WorldError(f"A front end could not start: {why}.", "See what it wrote above.")
 
-    async def acknowledged(self, number: int) -> None:
-        """Wait until it knows this update, or has gone."""
-        await self._until(lambda: self._number >= number)
-
-    async def answers(self, seconds: float) -> bool:
-        """Whether it gives a sign of life in that time, or has gone."""
-        if not self._pinged:
-            self._pinged = True
-            self.link.send(messages.Ping())
+    async def count(self, seconds: float) -> bool:
+        """Have its tally fresh; False if it has given no sign of life in that time."""
         try:
-            await asyncio.wait_for(self._until(lambda: not self._pinged), seconds)
+            async with asyncio.timeout(seconds):
+                self.tally = (await self.link.ask(messages.AskTally())).tally
         except TimeoutError:
             return False
+        except ServingError:
+            pass  # It has gone.
         return True
 
-    async def count(self, number: int) -> None:
-        """Until its tally is fresh, has not come for a while, or it has gone."""
-        self.link.send(messages.AskTally(number))
-        try:
-            await asyncio.wait_for(self._until(lambda: self._counted >= number), _TALLY_WAIT)
-        except TimeoutError:
-            return
+    async def drain(self, seconds: float) -> None:
+        """Let it answer what it has, and end."""
+        with contextlib.suppress(ServingError):
+            self.tally = (await self.link.ask(messages.Drain(seconds))).tally
+        await self.process.wait()
 
     def kill(self) -> None:
         # `Process.kill` may reap what has just ended, and asyncio then complains of a lost child.
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition() and not self._gone:
-            self._changed.clear()
-            await self._changed.wait()
-
-    def _heard(self, message: messages.FromFrontEnd) -> None:
-        match message:
-            case messages.Ready():
-                self._ready = True
-            case messages.Failed(error):
-                self._error = error
-            case messages.Pong():
-                self._pinged = False
-            case messages.Acknowledged(number):
-                self._number = max(self._number, number)
-            case messages.Counted(number, tally):
-                self.tally = tally
-                self._counted = max(self._counted, number)
-            case messages.Reload() | messages.AskExposition() | messages.AskStatistics():
-                task = asyncio.create_task(self._answer(message))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-        self._changed.set()
-
-    async def _answer(self, message: messages.Asked) -> None:
-        await self._asked(self, message)
-
-    def _lost(self) -> None:
-        self._gone = True
-        self._changed.set()
-        # It cannot be told anything any more.
-        self.kill()

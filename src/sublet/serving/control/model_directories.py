@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from sublet.channel.codes import Code
 from sublet.engine import savedmodel_proto
-from sublet.engine.savedmodel_proto import GRAPH
+from sublet.engine.savedmodel_proto import GRAPH, Signature
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 
 _NUMBER = re.compile("[0-9]+")
 _LARGEST = 2**63 - 1
@@ -88,6 +87,14 @@ def is_model(path: Path) -> bool:
     return path.suffix == ".keras" and os.path.isfile(path)
 
 
+def name_of(path: Path) -> str:
+    """`models/a`, `models/a/3` and `models/a.keras` are all of a model named a."""
+    path = path.absolute()
+    if path.name.isdecimal() and path.is_dir():
+        return path.parent.name
+    return path.name.removesuffix(".keras")
+
+
 def has_versions(path: Path) -> bool:
     """Whether this is a directory of versions."""
     try:
@@ -147,12 +154,5 @@ def signatures(directory: str, tags: tuple[str, ...] = ("serve",)) -> dict[str, 
         ) from None
     for graph in graphs:
         if graph.tags == frozenset(tags):
-            return {
-                name: Signature(one.method, _specs(one.inputs), _specs(one.outputs))
-                for name, one in graph.signatures.items()
-            }
+            return graph.signatures
     return None
-
-
-def _specs(tensors: dict[str, savedmodel_proto.TensorInfo]) -> dict[str, TensorSpec]:
-    return {name: TensorSpec(one.name, one.dtype, one.shape) for name, one in tensors.items()}

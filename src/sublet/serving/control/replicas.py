@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sublet.channel.codes import Code
+from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError, SubletError
-from sublet.serving.catalogue import Catalogue, Signature, State, Version
+from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.control import model_directories, versions
 from sublet.serving.control.blame import Blame, Key
 from sublet.serving.control.load_failures import Failures

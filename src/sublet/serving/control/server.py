@@ -13,8 +13,6 @@ import signal
 import threading
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from sublet.channel.codes import Code
 from sublet.errors import ServingError, SubletError
 from sublet.home import Home
@@ -35,15 +33,6 @@ _LAST = 30.0
 """Seconds for the end itself, after all requests: engines are ended by force before that."""
 _LOOK = 1.0
 """Seconds between two looks at versions that are to be tried again."""
-
-
-class Addresses(Struct, frozen=True):
-    """The addresses that the server listens on."""
-
-    rest: str | None = None
-    grpc: str | None = None
-    rest_socket: str | None = None
-    grpc_socket: str | None = None
 
 
 class Server:
@@ -105,7 +94,8 @@ class Server:
     def publish(self, catalogue: Catalogue) -> int:
         """As a `Publisher`: to front ends, and to programs that call engines directly."""
         self._notices.tell(catalogue)
-        names = redaction.names_of(self.reconciler.configs) | {self._home: redaction.HIDDEN}
+        names = {one.base_path: name for name, one in self.reconciler.configs.items()}
+        names[self._home] = redaction.HIDDEN
         return self._frontends.publish(catalogue, names, self._engines.silent)
 
     def _publish_again(self) -> None:
@@ -114,13 +104,13 @@ class Server:
     async def acknowledged(self, number: int) -> None:
         await self._frontends.acknowledged(number)
 
-    def _open(self) -> tuple[Addresses, list[messages.Opening]]:
-        """Take all addresses before anything is started."""
+    def _open(self) -> tuple[dict[str, str | None], list[messages.Opening]]:
+        """Take all addresses before anything is started; those, and what each front end gets."""
         settings, listeners = self.settings, self._listeners
         rest = grpc = None
         if settings.rest_port is not None:
             port = listeners.open_tcp("rest", settings.host, settings.rest_port, "--rest_api_port")
-            rest = _address(settings.host, port)
+            rest = f"http://{_address(settings.host, port)}"
         if settings.grpc_port is not None:
             port = listeners.open_tcp("grpc", settings.host, settings.grpc_port, "--port")
             grpc = _address(settings.host, port)
@@ -145,7 +135,11 @@ class Server:
         ]
         for warning in config.exposure_warnings(settings, listeners.public):
             self._tell(warning)
-        return Addresses(rest, grpc, settings.rest_socket_path, settings.grpc_socket_path), openings
+        sockets = {
+            "rest_socket": settings.rest_socket_path,
+            "grpc_socket": settings.grpc_socket_path,
+        }
+        return {"rest": rest, "grpc": grpc, **sockets}, openings
 
     async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
         configs = config.models(self.settings)

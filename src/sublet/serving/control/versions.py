@@ -30,7 +30,7 @@ class VersionPlan(Struct, frozen=True):
 
 
 def choose(policy: Policy, found: Mapping[int, str]) -> dict[int, str]:
-    """Of the versions that were found, those that the policy wants; at least one, if it can."""
+    """Those of the found versions that the policy wants; at least one, if it can."""
     match policy:
         case Latest(count):
             numbers = sorted(found)[-max(count, 1) :]

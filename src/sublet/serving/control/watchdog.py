@@ -9,7 +9,7 @@ then is hung, and the engine has to be replaced.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from sublet.engine.fair_queue import BatchProgress
 
 _USUAL = 3.0
 """Times what batches of a model take as a rule: so long one may take that nobody waits for."""
@@ -29,29 +29,17 @@ class Patience(NamedTuple):
         return min(1.0, self.process / 10)
 
 
-class WatchedBatch(Struct, frozen=True):
-    """A batch that runs, as the engine reports it (`engine.fair_queue.BatchProgress`)."""
-
-    number: int
-    model: str
-    version: int
-    seconds: float
-    expected: float
-    wanted: bool
-    holds_up: float
-
-
 class Findings(NamedTuple):
     """What to do about the batches of an engine."""
 
-    interrupt: tuple[WatchedBatch, ...]
-    hung: tuple[WatchedBatch, ...]  # They were interrupted before, and it did not help.
+    interrupt: tuple[BatchProgress, ...]
+    hung: tuple[BatchProgress, ...]  # They were interrupted before, and it did not help.
     stalled: bool
     """Whether the engine begins nothing for so long that callers give up."""
 
 
 class Watchdog:
-    """Of one engine. Times are seconds of the caller's clock."""
+    """Watches the batches of one engine. Times are seconds of the caller's clock."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -59,7 +47,7 @@ class Watchdog:
         self._unwanted: dict[int, float] = {}  # Since when nobody waits for a batch.
         self._interrupted: dict[int, float] = {}
 
-    def judge(self, runs: Sequence[WatchedBatch], now: float) -> Findings:
+    def judge(self, runs: Sequence[BatchProgress], now: float) -> Findings:
         """Judge all batches that run; called at every beat."""
         there = {run.number for run in runs}
         unwanted = {run.number: now for run in runs if not run.wanted}
@@ -75,7 +63,7 @@ class Watchdog:
         stalled = any(run.holds_up >= self._patience.process for run in runs)
         return Findings(overdue, hung, stalled)
 
-    def _is_overdue(self, run: WatchedBatch, now: float) -> bool:
+    def _is_overdue(self, run: BatchProgress, now: float) -> bool:
         since = self._unwanted.get(run.number, now)
         harms = run.holds_up >= self._soon
         too_long = run.seconds >= self._patience.batch
@@ -83,6 +71,6 @@ class Watchdog:
             return harms and too_long
         return (harms or too_long) and run.seconds >= _USUAL * run.expected
 
-    def _is_hung(self, run: WatchedBatch, now: float) -> bool:
+    def _is_hung(self, run: BatchProgress, now: float) -> bool:
         since = self._interrupted.get(run.number, now)
         return run.holds_up >= self._soon and now - since >= self._soon

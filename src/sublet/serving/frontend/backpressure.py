@@ -31,7 +31,7 @@ class DelayedRefusal(ServingError):
 
 
 class DelayedRefusals:
-    """For one event loop."""
+    """The refusals of one event loop that are not due yet."""
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[None]] = []

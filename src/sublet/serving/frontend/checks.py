@@ -7,19 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import DEFAULT
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature
 from sublet.serving.dtypes import BY_NUMPY, word
 from sublet.serving.frontend.model_backend import Arrays
-
-DEFAULT_SIGNATURE = "serving_default"
 
 
 def check_signature(
     signatures: Mapping[str, Signature], name: str, *, rest: bool = False
 ) -> tuple[str, Signature]:
     """The signature that a Predict means and its name; REST says it in other words than gRPC."""
-    name = name or DEFAULT_SIGNATURE
+    name = name or DEFAULT
     signature = signatures.get(name)
     if signature is not None:
         return name, signature
@@ -45,8 +44,8 @@ def check_inputs(signature: Signature, inputs: Arrays) -> None:
         shape = array.shape
         if spec.shape is not None and shape[1:] != spec.shape[1:] and not _fits(shape, spec.shape):
             raise invalid_argument(
-                f'Input "{name}" has shape {_text(shape)}, but the signature takes '
-                f"{_text(spec.shape)}. Send rows of that shape."
+                f'Input "{name}" has shape {shape_text(shape)}, but the signature takes '
+                f"{shape_text(spec.shape)}. Send rows of that shape."
             )
 
 
@@ -99,5 +98,6 @@ def _set(names: Collection[str]) -> str:
     return "{" + ",".join(sorted(names)) + "}"
 
 
-def _text(shape: Sequence[int]) -> str:
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as TensorFlow writes it."""
     return "[" + ",".join(map(str, shape)) + "]"

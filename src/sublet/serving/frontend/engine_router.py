@@ -1,9 +1,8 @@
 """Routes calls to engines: knows what is served, and has a client for each engine."""
 
 import asyncio
-import itertools
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, QueueFull
 from sublet.errors import ServingError
 from sublet.serving import frontend_link as messages
-from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.catalogue import Catalogue, Version
 from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals
 from sublet.serving.frontend.limits import MemoryBudget, exhausted
 from sublet.serving.frontend.model_backend import Arrays
@@ -39,15 +38,13 @@ class EngineRouter:
         self.names: Names = {}
         """Directories of the server, for what engines say of them."""
         self.silent: frozenset[str] = frozenset()  # The sockets of engines that do not answer.
-        self.link: messages.Link | None = None
+        self.link: messages.Link  # To the server; set before anything is asked of it.
         self.budget = MemoryBudget()  # For tensors of calls that are not answered.
         self._backpressure = Backpressure()
         self._refusals = DelayedRefusals()
         self._clients: dict[str, AsyncClient] = {}
         self._retired: list[AsyncClient] = []
         """Clients that get no new calls; each has some to finish."""
-        self._questions: dict[int, asyncio.Future[Any]] = {}
-        self._numbers = itertools.count(1)
 
     def infer(
         self,
@@ -86,17 +83,8 @@ class EngineRouter:
         except QueueFull as full:
             raise self._refusals.refusal(full.message) from None
 
-    async def describe(self, version: Version) -> Mapping[str, Signature]:
-        # The server has looked into all that it offers.
-        if version.signatures is None:
-            raise ServingError(
-                f"The signatures of {version.model} version {version.number} are not known yet.",
-                Code.UNAVAILABLE,
-            )
-        return version.signatures
-
     async def reload(self, config: bytes) -> None:
-        reply = await self._ask(lambda number: messages.Reload(number, config))
+        reply = await self.link.ask(messages.Reload(config))
         if reply.code:
             raise ServingError(reply.error, reply.code)
 
@@ -105,11 +93,11 @@ class EngineRouter:
         self.tally.request(name, api, entrypoint, code, seconds)
 
     async def exposition(self) -> str:
-        text: str = (await self._ask(messages.AskExposition)).text
+        text: str = (await self.link.ask(messages.AskExposition())).text
         return text
 
     async def statistics(self) -> Counts:
-        counts: Counts = (await self._ask(messages.AskStatistics)).inferences
+        counts: Counts = (await self.link.ask(messages.AskStatistics())).inferences
         return counts
 
     async def update(self, catalogue: Catalogue) -> None:
@@ -134,21 +122,11 @@ class EngineRouter:
             self._retired.remove(client)
             client.close()
 
-    def answered(self, message: messages.Answered) -> None:
-        """The server's answer to a question."""
-        future = self._questions.pop(message.number, None)
-        if future is not None and not future.done():
-            future.set_result(message)
-
     def close(self) -> None:
-        """Hang up everywhere; what was asked fails."""
+        """Hang up on all engines."""
         for client in (*self._clients.values(), *self._retired):
             client.close()
         self._clients.clear()
-        for future in self._questions.values():
-            if not future.done():
-                future.set_exception(ServingError("The server is ending.", Code.UNAVAILABLE))
-        self._questions.clear()
 
     def _engine(self, version: Version) -> str:
         """The engine for a call: of several, one that answers and has the fewest of our calls."""
@@ -214,18 +192,6 @@ class EngineRouter:
         answer = done.result()
         self.tally.batch(version.model, api, answer.queued, answer.computed)
         calls.answer(rows, answer.rows, now - began, answer.queued, answer.computed)
-
-    async def _ask(self, make: Any) -> Any:
-        """Ask the server; `make` makes the question of its number."""
-        if self.link is None:
-            raise ServingError("The server is ending.", Code.UNAVAILABLE)
-        number = next(self._numbers)
-        future = self._questions[number] = asyncio.get_running_loop().create_future()
-        self.link.send(make(number))
-        try:
-            return await future
-        finally:
-            self._questions.pop(number, None)
 
     async def _connected(self, version: Version) -> AsyncClient:
         """The client of a version's engine; connected if there is none that works."""

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import DEFAULT
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature
 from sublet.serving.dtypes import BY_NUMPY
-from sublet.serving.frontend.checks import DEFAULT_SIGNATURE
+from sublet.serving.frontend.checks import shape_text
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.frontend.proto import message
 from sublet.serving.frontend.proto.tensors import signature_def
@@ -80,32 +81,26 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
     return [context + each for each in examples]
 
 
-def to_array(examples: Sequence[bytes]) -> np.ndarray[Any, Any]:
-    """Serialized examples as the one input of a signature."""
-    array = np.empty(len(examples), object)
-    array[:] = examples
-    return array
+def find(signatures: Mapping[str, Signature], name: str, method: str) -> str:
+    """The name of the signature that a request by this method means. Refuses one that cannot do
+    it."""
+    name = name or DEFAULT
+    signature = signatures.get(name)
+    if signature is None:
+        raise invalid_argument(f"No signature was found with the name: {name}")
+    check(signature, method)
+    return name
 
 
-def classifying(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
-    """The signature that a Classify means, and its name."""
-    name, signature = _find(signatures, name)
-    check_classifying(signature)
-    return name, signature
-
-
-def regressing(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
-    """The signature that a Regress means, and its name."""
-    name, signature = _find(signatures, name)
-    check_regressing(signature)
-    return name, signature
-
-
-def check_classifying(signature: Signature) -> None:
-    """Refuse a signature that cannot classify examples."""
-    outputs = signature.outputs
+def check(signature: Signature, method: str) -> None:
+    """Refuse a signature that cannot classify examples, or give a number for each."""
     if len(signature.inputs) != 1:
         raise invalid_argument("Expected one input Tensor.")
+    (_check_classifying if method == CLASSIFY else _check_regressing)(signature)
+
+
+def _check_classifying(signature: Signature) -> None:
+    outputs = signature.outputs
     if len(outputs) not in (1, 2):
         raise invalid_argument(f"Expected one or two output Tensors, found {len(outputs)}")
     if INPUTS not in signature.inputs:
@@ -118,10 +113,7 @@ def check_classifying(signature: Signature) -> None:
         )
 
 
-def check_regressing(signature: Signature) -> None:
-    """Refuse a signature that cannot give a number for each example."""
-    if len(signature.inputs) != 1:
-        raise invalid_argument("Expected one input Tensor.")
+def _check_regressing(signature: Signature) -> None:
     if len(signature.outputs) != 1:
         raise invalid_argument("Expected one output Tensor.")
     if INPUTS not in signature.inputs:
@@ -139,7 +131,7 @@ def classifications(outputs: Arrays, rows: int | None = None) -> list[list[tuple
             continue
         if array.ndim != 2:
             raise invalid_argument(
-                f"Expected Tensor shape: [batch_size num_classes] but got {_text(array)}"
+                f"Expected Tensor shape: [batch_size num_classes] but got {shape_text(array.shape)}"
             )
         if _kind(array) != kind:
             raise invalid_argument(f"Expected {name} Tensor of {kind}. Got: {_kind(array)}")
@@ -172,7 +164,7 @@ def regressions(outputs: Arrays, rows: int | None = None) -> list[float]:
     if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
         raise invalid_argument(
             "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
-            + _text(array)
+            + shape_text(array.shape)
         )
     if rows is not None and array.shape[0] != rows:
         raise invalid_argument(
@@ -182,14 +174,6 @@ def regressions(outputs: Arrays, rows: int | None = None) -> list[float]:
         raise invalid_argument(f"Expected output Tensor of DT_FLOAT.  Got: {_kind(array)}")
     values: list[float] = array.reshape(-1).tolist()
     return values
-
-
-def _find(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
-    name = name or DEFAULT_SIGNATURE
-    signature = signatures.get(name)
-    if signature is None:
-        raise invalid_argument(f"No signature was found with the name: {name}")
-    return name, signature
 
 
 def _floats(scores: Any) -> list[list[float]]:
@@ -205,10 +189,6 @@ def _label(label: Any) -> str:
 def _kind(array: np.ndarray[Any, Any]) -> str:
     kind = BY_NUMPY.get(array.dtype)
     return str(array.dtype) if kind is None else kind.name
-
-
-def _text(array: np.ndarray[Any, Any]) -> str:
-    return "[" + ",".join(map(str, array.shape)) + "]"
 
 
 def _unfit(text: str, signature: Signature) -> ServingError:

@@ -96,7 +96,7 @@ class MemoryBudget:
 
 
 def exhausted() -> ServingError:
-    """For a request for which there is no memory, or no descriptor for that."""
+    """The error of a request for which there is no memory, or no descriptor."""
     return ServingError(
         "The server holds too many large requests at the moment. Try again later.",
         Code.RESOURCE_EXHAUSTED,

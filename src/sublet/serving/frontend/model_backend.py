@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sublet.channel.client_protocol import Answer
-from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.catalogue import Catalogue, Version
 from sublet.serving.metrics import Counts
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -16,9 +16,6 @@ class ModelBackend(Protocol):
     """Everything raises ServingError, whose code and text are the client's answer."""
 
     catalogue: Catalogue  # As it is now; replaced as a whole.
-
-    async def describe(self, version: Version) -> Mapping[str, Signature]:
-        """The signatures of a version; looks into the model if nobody has yet."""
 
     def infer(
         self,
@@ -55,5 +52,5 @@ class ModelBackend(Protocol):
     async def statistics(self) -> Counts:
         """What became of the calls of each version, in all front ends."""
 
-    async def exposition(self) -> str | bytes:
+    async def exposition(self) -> str:
         """The metrics of all front ends and engines, as Prometheus reads them."""

@@ -1,17 +1,19 @@
 """What the Open Inference Protocol says in the same way over REST and gRPC."""
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
-import numpy as np
-
 from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, State, TensorSpec, Version
-from sublet.serving.dtypes import DATA_TYPES
+from sublet.serving.catalogue import Catalogue, State, Version
+from sublet.serving.dtypes import DATA_TYPES, STRING, DataType
+from sublet.serving.frontend.proto.tensors import Unreadable, from_bytes, from_list, shaped
 from sublet.serving.metrics import Counts, Inferences
 
-PLATFORM = "tensorflow_savedmodel"
+_PLATFORM = "tensorflow_savedmodel"
 _STATES = {
     State.START: "LOADING",
     State.LOADING: "LOADING",
@@ -21,46 +23,76 @@ _STATES = {
 }
 
 
-class CutOff(ValueError):
-    """A string is longer than the bytes that are there."""
-
-
-def split_strings(raw: bytes) -> list[bytes]:
-    """The strings of a BYTES tensor: each follows its length in four bytes. Raises CutOff."""
-    found: list[bytes] = []
+def raw_tensor(kind: DataType, raw: bytes | memoryview, shape: tuple[int, ...]) -> Array:
+    """The tensor in raw contents; of strings, each follows its length in four bytes. Raises
+    Unreadable."""
+    if kind.number != STRING:
+        return shaped(from_bytes(kind, raw, prod(shape)), shape)
+    data = bytes(raw)
+    strings: list[bytes] = []
     at = 0
-    while at < len(raw):
-        end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
-        if at + 4 > len(raw) or end > len(raw):
-            raise CutOff
-        found.append(raw[at + 4 : end])
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        if at + 4 > len(data) or end > len(data):
+            raise Unreadable("a string is cut off")
+        strings.append(data[at + 4 : end])
         at = end
-    return found
+    if len(strings) != prod(shape):
+        raise Unreadable(f"it has {len(strings)} strings; its shape takes {prod(shape)}")
+    return shaped(from_list(kind, strings), shape)
 
 
-def raw_contents(array: np.ndarray[Any, Any]) -> bytes:
-    """A tensor as bytes, strings as `split_strings` reads them."""
+def raw_contents(array: Array) -> bytes:
+    """A tensor as `raw_tensor` reads it."""
     if array.dtype.kind != "O":
         return array.tobytes()
     items = array.reshape(-1).tolist()
     return b"".join(part for item in items for part in (len(item).to_bytes(4, "little"), item))
 
 
-def datatype(spec: TensorSpec) -> str:
+def _datatype(spec: TensorSpec) -> str:
     """The type of a tensor as the protocol names it; empty if it has no name there."""
     kind = DATA_TYPES.get(spec.dtype)
     return "" if kind is None else kind.oip_name
 
 
-def config_datatype(spec: TensorSpec) -> str:
-    """The same in Triton's model configuration."""
-    return f"TYPE_{datatype(spec).replace('BYTES', 'STRING')}"
+def _shape(spec: TensorSpec) -> list[int]:
+    return [-1] if spec.shape is None else list(spec.shape)
 
 
-def available_versions(catalogue: Catalogue, name: str) -> list[str]:
-    """The numbers of a model's versions that can be called."""
+def model_metadata(catalogue: Catalogue, name: str, signature: Signature) -> dict[str, Any]:
+    """What a model takes and gives, and its versions that can be called."""
     versions = sorted(catalogue.models[name].versions.items())
-    return [str(number) for number, one in versions if one.state is State.AVAILABLE]
+    sides = {
+        side: [
+            {"name": one, "datatype": _datatype(spec), "shape": _shape(spec)}
+            for one, spec in specs.items()
+        ]
+        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+    }
+    return {
+        "name": name,
+        "versions": [str(number) for number, one in versions if one.state is State.AVAILABLE],
+        "platform": _PLATFORM,
+        **sides,
+    }
+
+
+def model_config(name: str, signature: Signature) -> dict[str, Any]:
+    """As much of Triton's model configuration as clients look at."""
+    sides = {
+        side: [
+            {
+                "name": one,
+                "data_type": f"TYPE_{_datatype(spec).replace('BYTES', 'STRING') or 'INVALID'}",
+                "dims": _shape(spec),
+            }
+            for one, spec in specs.items()
+        ]
+        for side, specs in (("input", signature.inputs), ("output", signature.outputs))
+    }
+    fixed = {"platform": _PLATFORM, "backend": "tensorflow", "max_batch_size": 0}
+    return {"name": name, **fixed, **sides}
 
 
 def repository_index(catalogue: Catalogue, ready: bool) -> list[dict[str, str]]:
@@ -79,7 +111,7 @@ def repository_index(catalogue: Catalogue, ready: bool) -> list[dict[str, str]]:
 
 
 def no_changes() -> ServingError:
-    """For a client that wants a model to be loaded or unloaded."""
+    """The error for a client that wants a model to be loaded or unloaded."""
     return ServingError(
         "Clients do not load and unload models here: each is loaded when it is called. To serve "
         "others, change the directory or the file that the server was started with, or, where it "

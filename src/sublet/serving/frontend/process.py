@@ -10,29 +10,15 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from sublet import descriptors
 from sublet.serving import frontend_link as messages
 from sublet.serving import tls
-from sublet.serving.catalogue import Catalogue
 from sublet.serving.frontend.engine_router import EngineRouter
 from sublet.serving.frontend.limits import Limits, MemoryBudget, places, share
+from sublet.serving.frontend.protocol_server import ProtocolServer
 from sublet.text import plain
-
-_TELL = 1.0
-"""Seconds between two reports of what was counted: as much is lost if it is killed."""
-
-
-class ProtocolServer(Protocol):
-    """The server of one protocol."""
-
-    async def drain(self, seconds: float, /) -> object:
-        """Take no new connections, answer what has come; end the rest after so many seconds."""
-
-    def change(self, ready: bool, /) -> None:
-        """Tell whoever watches that the server is ready, or is not."""
 
 
 class FrontEnd:
@@ -40,39 +26,32 @@ class FrontEnd:
 
     def __init__(self) -> None:
         self._router = EngineRouter()
-        self._link: messages.Link
-        self._servers: list[ProtocolServer] = []
+        self._servers: list[ProtocolServer[Any]] = []
         self._ended = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._counted = 0
 
     async def serve(self, sock: socket.socket) -> None:
         """Serve until the server has it drained, or has gone."""
-        self._link = await messages.Link.over(
-            sock, messages.ToFrontEnd, self._heard, self._ended.set
-        )
-        self._router.link = self._link
-        self._do(self._report())
+        self._router.link = await messages.Link.over(sock, self._answer, self._ended.set)
         await self._ended.wait()
         self._router.close()
 
-    def _heard(self, message: messages.ToFrontEnd) -> None:
-        match message:
+    async def _answer(self, question: messages.Message) -> messages.Message:
+        match question:
             case messages.Opening():
-                self._do(self._open(message))
-            case messages.CatalogueUpdate(number, catalogue, names, silent):
+                return await self._open(question)
+            case messages.CatalogueUpdate(catalogue, names, silent):
                 self._router.names, self._router.silent = names, frozenset(silent)
-                self._do(self._update(number, catalogue))
-            case messages.Ping():
-                self._link.send(messages.Pong())
+                await self._router.update(catalogue)
+                self._announce_readiness()
+                return messages.Done()
             case messages.Drain(seconds):
-                self._do(self._drain(seconds))
-            case messages.AskTally(number):
-                self._link.send(messages.Counted(number, self._router.tally))
-            case messages.Reloaded() | messages.Exposition() | messages.Statistics():
-                self._router.answered(message)
+                await asyncio.gather(*(server.drain(seconds) for server in self._servers))
+                # When the answer is out: its end is ours.
+                asyncio.get_running_loop().call_soon(self._router.link.close)
+        self._router.tidy()
+        return messages.Counted(self._router.tally)
 
-    async def _open(self, opening: messages.Opening) -> None:
+    async def _open(self, opening: messages.Opening) -> messages.Opened:
         self._router.budget = MemoryBudget(share(opening.frontends))
         limits = _limits(opening)
         try:
@@ -81,41 +60,16 @@ class FrontEnd:
             if opening.grpc:
                 self._servers.append(await _grpc(self._router, opening, limits))
         except Exception as error:
-            self._link.send(messages.Failed(f"{type(error).__name__}: {error}"))
-            return
+            return messages.Opened(f"{type(error).__name__}: {error}")
         self._announce_readiness()
         # What was loaded to get here stays: collections need not look at it again.
         gc.collect()
         gc.freeze()
-        self._link.send(messages.Ready())
-
-    async def _update(self, number: int, catalogue: Catalogue) -> None:
-        await self._router.update(catalogue)
-        self._announce_readiness()
-        self._link.send(messages.Acknowledged(number))
+        return messages.Opened()
 
     def _announce_readiness(self) -> None:
         for server in self._servers:
             server.change(not self._router.unready())
-
-    async def _drain(self, seconds: float) -> None:
-        await asyncio.gather(*(server.drain(seconds) for server in self._servers))
-        self._link.send(messages.Counted(0, self._router.tally))
-        self._link.close()
-
-    async def _report(self) -> None:
-        while True:
-            await asyncio.sleep(_TELL)
-            self._router.tidy()
-            counted = sum(self._router.tally.requests.values())
-            if counted != self._counted:
-                self._counted = counted
-                self._link.send(messages.Counted(0, self._router.tally))
-
-    def _do(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _limits(opening: messages.Opening) -> Limits:
@@ -130,25 +84,27 @@ def _limits(opening: messages.Opening) -> Limits:
     )
 
 
-async def _rest(router: EngineRouter, opening: messages.Opening, limits: Limits) -> ProtocolServer:
-    from sublet.serving.frontend.rest.router import Router
+async def _rest(
+    router: EngineRouter, opening: messages.Opening, limits: Limits
+) -> ProtocolServer[Any]:
     from sublet.serving.frontend.rest.server import Server
 
-    handler = Router(router, limits, opening.metrics_path)
-    server = Server(router, limits, handler, opening.cors, opening.access)
+    server = Server(router, limits, opening.metrics_path, opening.cors, opening.access)
     secure = None if opening.rest_tls is None else tls.context(opening.rest_tls, tls.REST)
-    await server.start(*map(_socket, opening.rest), secure=secure)
+    await server.listen(map(_socket, opening.rest), secure)
     return server
 
 
-async def _grpc(router: EngineRouter, opening: messages.Opening, limits: Limits) -> ProtocolServer:
+async def _grpc(
+    router: EngineRouter, opening: messages.Opening, limits: Limits
+) -> ProtocolServer[Any]:
     from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
     from sublet.serving.frontend.grpc.server import GrpcServer
 
     largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
     server = GrpcServer(router, largest, share(opening.frontends), limits, opening.access)
     secure = None if opening.tls is None else tls.context(opening.tls)
-    await server.listen([*map(_socket, opening.grpc)], secure)
+    await server.listen(map(_socket, opening.grpc), secure)
     return server
 
 
@@ -157,7 +113,7 @@ def _socket(number: int) -> socket.socket:
 
 
 class _Plain(logging.Formatter):
-    """For a terminal: what is logged may have been written by a client."""
+    """Makes log lines safe for a terminal: a client may have written parts of them."""
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(map(plain, super().format(record).split("\n")))

@@ -1,4 +1,4 @@
-"""A server of any make over TensorFlow Serving's REST API, as a way to a model.
+"""A server of any make over TensorFlow Serving's REST API, as a transport.
 
 Requests are bytes that were made before, so that the server is measured and not an encoder. Each
 call has a connection to itself, which is used again.
@@ -8,27 +8,31 @@ import asyncio
 import base64
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 import httptools
 import numpy as np
+from google.protobuf import json_format
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import DEFAULT, batchable
 from sublet.errors import BadRequest, ServingError, WorldError
-from sublet.serving.catalogue import Signature, TensorSpec
-from sublet.serving.client.call_arguments import DEFAULT, Array, Signatures
-from sublet.serving.dtypes import DATA_TYPES
-from sublet.tools.loadtest.inputs import Arrays, batchable
+from sublet.serving.client.call_arguments import Signatures
+from sublet.serving.frontend.proto import serving
+from sublet.tools.loadtest.inputs import Arrays
 
-_NUMBERS = {kind.name: kind.number for kind in DATA_TYPES.values()}
 _ANSWERED = Answer({})
 
 
-class HttpTarget:
-    """One model at an address."""
+class RestTransport:
+    """Calls one model at an address through REST."""
+
+    rows = 1
 
     def __init__(self, url: str, model: str, version: int | None, token: str = "") -> None:
         try:
@@ -40,42 +44,73 @@ class HttpTarget:
             raise BadRequest(
                 f"--url {url} cannot be used.", "Write http://HOST:PORT, such as http://[::1]:8501."
             )
-        self.url = url
-        self.host, self.port = host, port
+        self.about = f"{model} at {url}, through REST"
+        self._url = url
+        self._host, self._port = host, port
         which = "" if version is None else f"/versions/{version}"
         self._path = f"/v1/models/{quote(model, safe='')}{which}"
         self._head = f"Host: {parts.netloc}\r\n"
         if token:
             self._head += f"Authorization: Bearer {token}\r\n"
-
-    async def connect(self) -> "Connection":
-        loop = asyncio.get_running_loop()
-        try:
-            _, connection = await loop.create_connection(Connection, self.host, self.port)
-        except OSError as error:
-            raise WorldError(
-                f"{self.url} does not answer: {error.strerror or error}.",
-                "Is the server started? REST is usually on port 8501.",
-            ) from None
-        return connection
+        self._requests: Iterator[bytes] = iter(())
+        self._all: list[Connection] = []
+        self._idle: list[Connection] = []
 
     async def describe(self) -> Signatures:
-        """The signatures of the model. Raises ServingError."""
-        connection = await self.connect()
+        connection = await self._connect()
         try:
             ask = f"GET {self._path}/metadata HTTP/1.1\r\n{self._head}\r\n"
             body = await connection.send(ask.encode())
-            given = json.loads(body)["metadata"]["signature_def"]["signature_def"]
-            return Signatures({name: _signature(one) for name, one in given.items()})
-        except (ValueError, KeyError, TypeError, AttributeError):
+            given = json_format.ParseDict(
+                json.loads(body)["metadata"]["signature_def"],
+                serving("SignatureDefMap")(),
+                ignore_unknown_fields=True,
+            )
+            found = given.signature_def.items()
+            return Signatures({name: Signature.from_message(one) for name, one in found})
+        except (ValueError, KeyError, TypeError, json_format.ParseError):
             raise WorldError(
-                f"{self.url} does not speak TensorFlow Serving's REST API.",
+                f"{self._url} does not speak TensorFlow Serving's REST API.",
                 "Its GET /v1/models/NAME/metadata tells no signatures.",
             ) from None
         finally:
             connection.close()
 
-    def request(self, name: str, signature: Signature, inputs: Arrays) -> bytes:
+    def prepare(self, name: str, signature: Signature, inputs: Sequence[Arrays], rows: int) -> None:
+        self.rows = rows
+        self._requests = itertools.cycle([self._request(name, signature, one) for one in inputs])
+
+    async def ready(self, concurrency: int) -> None:
+        self._all = [one for one in self._all if not one.lost]
+        while len(self._all) < concurrency:
+            self._all.append(await self._connect())
+        self._idle = list(self._all)
+
+    def call(self) -> "asyncio.Future[Answer]":
+        if not self._idle:
+            raise WorldError(f"{self._url} has closed its connections.", "Is it still there?")
+        connection = self._idle.pop()
+        future = connection.call(next(self._requests))
+        # Before anybody hears of the answer, and makes the next call.
+        future.add_done_callback(lambda _: self._give_back(connection))
+        return future
+
+    async def close(self) -> None:
+        for connection in self._all:
+            connection.close()
+
+    async def _connect(self) -> "Connection":
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(Connection, self._host, self._port)
+        except OSError as error:
+            raise WorldError(
+                f"{self._url} does not answer: {error.strerror or error}.",
+                "Is the server started? REST is usually on port 8501.",
+            ) from None
+        return connection
+
+    def _request(self, name: str, signature: Signature, inputs: Arrays) -> bytes:
         plain = {key: _plain(array) for key, array in inputs.items()}
         document: dict[str, Any] = {} if name == DEFAULT else {"signature_name": name}
         if not batchable(signature):
@@ -91,45 +126,6 @@ class HttpTarget:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
-
-
-class RestTransport:
-    """Calls a model through REST."""
-
-    def __init__(
-        self,
-        target: HttpTarget,
-        name: str,
-        signature: Signature,
-        inputs: Sequence[Arrays],
-        rows: int,
-    ) -> None:
-        self.rows = rows
-        self._target = target
-        self._requests = itertools.cycle([target.request(name, signature, one) for one in inputs])
-        self._all: list[Connection] = []
-        self._idle: list[Connection] = []
-
-    async def ready(self, concurrency: int) -> None:
-        self._all = [one for one in self._all if not one.lost]
-        while len(self._all) < concurrency:
-            self._all.append(await self._target.connect())
-        self._idle = list(self._all)
-
-    def call(self) -> "asyncio.Future[Answer]":
-        if not self._idle:
-            raise WorldError(
-                f"{self._target.url} has closed its connections.", "Is it still there?"
-            )
-        connection = self._idle.pop()
-        future = connection.call(next(self._requests))
-        # Before anybody hears of the answer, and makes the next call.
-        future.add_done_callback(lambda _: self._give_back(connection))
-        return future
-
-    async def close(self) -> None:
-        for connection in self._all:
-            connection.close()
 
     def _give_back(self, connection: "Connection") -> None:
         if not connection.lost:
@@ -200,9 +196,7 @@ class Connection(asyncio.Protocol):
 def _plain(array: Array) -> Any:
     if array.dtype.kind == "O":
         flat = [{"b64": base64.b64encode(one).decode()} for one in array.ravel()]
-        whole = np.empty(len(flat), object)
-        whole[:] = flat
-        return whole.reshape(array.shape).tolist()
+        return np.array(flat, object).reshape(array.shape).tolist()
     if array.dtype.kind == "c":
         raise BadRequest(f"JSON has no {array.dtype} numbers.", "Measure it without --url.")
     if array.dtype.kind == "V":  # bfloat16, which NumPy has not of its own.
@@ -215,18 +209,3 @@ def _error(status: int, body: bytes) -> str:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         return f"The server answers with status {status}."
-
-
-def _signature(given: Mapping[str, Any]) -> Signature:
-    return Signature(
-        given.get("method_name", ""),
-        {name: _spec(one) for name, one in given["inputs"].items()},
-        {name: _spec(one) for name, one in given["outputs"].items()},
-    )
-
-
-def _spec(given: Mapping[str, Any]) -> TensorSpec:
-    shape = given["tensor_shape"]
-    sizes = tuple(int(dim["size"]) for dim in shape.get("dim", ()))
-    dtype = _NUMBERS.get(given["dtype"], 0)
-    return TensorSpec(given.get("name", ""), dtype, None if shape.get("unknown_rank") else sizes)

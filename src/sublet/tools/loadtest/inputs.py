@@ -7,30 +7,24 @@ before anything is started or called.
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from sublet.channel import tensors
 from sublet.channel.records import Malformed
-from sublet.engine import signatures as rule
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
+from sublet.engine.signatures import BY_EXAMPLE, batchable
 from sublet.errors import BadRequest, ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
-from sublet.serving.client.call_arguments import Array, fit
+from sublet.serving.client.call_arguments import fit
 
 _VARIANTS = 8
 """Different inputs, so that no cache answers; one will do if they are large."""
 _LARGE = 8 << 20
-_BY_EXAMPLE = ("tensorflow/serving/classify", "tensorflow/serving/regress")
-"""Methods whose input is serialized examples; nothing at all is an empty one."""
 _DATA = "Give real inputs: --data FILE.npz, with an array for each input."
 
 Arrays = dict[str, Array]
-
-
-def batchable(signature: Signature) -> bool:
-    """Whether calls of it can share a batch, by the rule of the engine."""
-    return rule.batchable(cast("Any", signature))
 
 
 def make(
@@ -53,7 +47,8 @@ def make(
     }
     _check_rows(whole, batchable(signature))
     draw = np.random.default_rng(0)
-    word = b"" if signature.method in _BY_EXAMPLE else b"sublet"
+    # Nothing at all is an empty example.
+    word = b"" if signature.method in BY_EXAMPLE else b"sublet"
     made: list[Arrays] = []
     while len(made) < _VARIANTS:
         made.append(
@@ -199,9 +194,7 @@ def _fitted(path: Path, name: str, array: Any, spec: TensorSpec) -> Array:
         raise BadRequest(f"{path}: {error.message}", _DATA) from None
     if fitted.dtype.kind == "O":
         flat = [one.encode() if isinstance(one, str) else one for one in fitted.ravel()]
-        whole = np.empty(len(flat), object)
-        whole[:] = flat
-        fitted = whole.reshape(fitted.shape)
+        fitted = np.array(flat, object).reshape(fitted.shape)
     if spec.shape is not None and not _fits(fitted.shape, spec.shape):
         raise BadRequest(
             f"{path}: {name!r} is {shown(fitted.shape)}; the input is {shown(spec.shape)}.",

@@ -1,6 +1,6 @@
 """A number of calls in flight: as each is answered, the next one begins.
 
-Owns when calls begin and what is noted of them; how a call gets to a model is its way's.
+Owns when calls begin and what is noted of them; how a call gets to a model is its transport's.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ _LEAST = 20
 """Answers in a window: of fewer, a p95 says little."""
 
 
-class Transport(Protocol):
-    """How calls get to a model."""
+class Caller(Protocol):
+    """What a load needs of a way to a model."""
 
     rows: int  # Of each call.
 
@@ -34,9 +34,6 @@ class Transport(Protocol):
     def call(self) -> "asyncio.Future[Answer]":
         """Begin a call."""
 
-    async def close(self) -> None:
-        """After the last call."""
-
 
 class Load:
     """Measures one step after another; `on_window` is called with the figures of each window.
@@ -45,13 +42,13 @@ class Load:
 
     def __init__(
         self,
-        transport: Transport,
+        caller: Caller,
         on_window: Callable[[Figures], None] = lambda figures: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._transport = transport
-        self._on_window = on_window
-        self._clock = clock
+        self.caller = caller
+        self.on_window = on_window
+        self.clock = clock
         self.pause = 0.0
         self.cut: Figures | None = None  # What a step had measured when it was cancelled.
 
@@ -61,15 +58,15 @@ class Load:
         # The first may have to warm something up, and any may be held up once by the machine.
         took = float("inf")
         for _ in range(3):
-            began = self._clock()
+            began = self.clock()
             try:
-                await self._transport.call()
+                await self.caller.call()
             except ServingError as error:
                 raise WorldError(
                     f"The model does not answer: {error.message}",
                     "If its inputs are at fault, give better ones: --shape, or --data FILE.npz.",
                 ) from None
-            took = min(took, self._clock() - began)
+            took = min(took, self.clock() - began)
         if took > most / 4:
             raise WorldError(
                 f"One call takes {took:.1f} s, too long for steps of {most:g} s.",
@@ -80,16 +77,8 @@ class Load:
     async def step(self, concurrency: int, most: float, until_stable: bool = True) -> Figures:
         """So many calls at once, until the figures are stable, or for `most` seconds."""
         self.cut = None
-        await self._transport.ready(concurrency)
-        running = _Step(
-            self._transport,
-            self._on_window,
-            self._clock,
-            concurrency,
-            most,
-            until_stable,
-            self.pause,
-        )
+        await self.caller.ready(concurrency)
+        running = _Step(self, concurrency, most, until_stable)
         try:
             await running.run()
         except asyncio.CancelledError:
@@ -102,21 +91,12 @@ class Load:
 class _Step:
     """Ends when the figures are stable, when its time is over, or when nothing is answered."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        on_window: Callable[[Figures], None],
-        clock: Callable[[], float],
-        concurrency: int,
-        most: float,
-        until_stable: bool,
-        pause: float,
-    ) -> None:
-        self._transport, self._on_window, self._clock = transport, on_window, clock
+    def __init__(self, load: Load, concurrency: int, most: float, until_stable: bool) -> None:
+        self._caller, self._on_window, self._clock = load.caller, load.on_window, load.clock
         self._concurrency = concurrency
         self._most = most
         self._until_stable = until_stable
-        self._pause = pause
+        self._pause = load.pause
         self._draw = random.Random(0)
         self._least = max(_LEAST, concurrency)
         self.windows: list[Window] = []
@@ -155,13 +135,13 @@ class _Step:
 
     def figures(self) -> Figures:
         windows, stable = chosen(self.windows)
-        rows, failed = self._transport.rows, self._failed
+        rows, failed = self._caller.rows, self._failed
         return figures(self._concurrency, rows, windows, failed, stable, self._error)
 
     def _call(self) -> None:
         began = self._clock()
         try:
-            future = self._transport.call()
+            future = self._caller.call()
         except Exception as error:
             self._over.set_exception(error)
             return
@@ -211,7 +191,7 @@ class _Step:
         self.windows.append(Window(now - self._began, self._calls))
         self._calls, self._began = [], now
         self._on_window(
-            figures(self._concurrency, self._transport.rows, self.windows[-1:], self._failed)
+            figures(self._concurrency, self._caller.rows, self.windows[-1:], self._failed)
         )
         if self._until_stable and settled(self.windows):
             self._over.set_result(None)

@@ -39,13 +39,13 @@ class Goal(Struct, frozen=True):
     def met(self, figures: Figures) -> bool:
         return self.target is None or figures.p99 <= self.target
 
-    def better(self, one: Figures, other: Figures, margin: float = _MARGIN) -> bool:
+    def better(self, one: Figures, other: Figures) -> bool:
         """Whether `one` is clearly better than `other`."""
         if self.met(one) != self.met(other):
             return self.met(one)
         if self.met(one):
-            return one.rate > margin * other.rate
-        return margin * one.p99 < other.p99
+            return one.rate > _MARGIN * other.rate
+        return _MARGIN * one.p99 < other.p99
 
 
 class Search:

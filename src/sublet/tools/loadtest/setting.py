@@ -44,12 +44,9 @@ class Setting(Struct, frozen=True):
 
     def text(self, notes: Sequence[str] = ()) -> str:
         """As TensorFlow Serving's text proto."""
+        numbers = {name: one for name, one in self.options().items() if isinstance(one, int)}
         lines = [f"# {note}" for note in notes]
-        lines += [
-            f"max_batch_size {{ value: {self.largest} }}",
-            f"batch_timeout_micros {{ value: {self.micros} }}",
-            f"max_enqueued_batches {{ value: {self.enqueued} }}",
-        ]
+        lines += [f"{name} {{ value: {value} }}" for name, value in numbers.items()]
         return "\n".join([*lines, *(f"allowed_batch_sizes: {size}" for size in self.sizes)]) + "\n"
 
     def __str__(self) -> str:

@@ -4,74 +4,72 @@ Owns reading what the user names, and everything that has to be checked before t
 """
 
 import asyncio
-import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 from msgspec import Struct, field
 
 from sublet.channel import tensors
 from sublet.channel.async_client import AsyncClient
 from sublet.channel.client_protocol import Answer
-from sublet.channel.codes import Code
-from sublet.errors import BadRequest, ServingError
-from sublet.home import Home
-from sublet.serving.catalogue import Signature
+from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import batchable
+from sublet.errors import BadRequest
 from sublet.serving.client.call_arguments import Signatures
-from sublet.serving.client.connect import connect
+from sublet.serving.client.connect import find
 from sublet.serving.client.engine import Engine
 from sublet.serving.control import model_directories
 from sublet.tools.loadtest import inputs
 from sublet.tools.loadtest.inputs import Arrays
-from sublet.tools.loadtest.load import Transport
+from sublet.tools.loadtest.load import Caller
 
-if TYPE_CHECKING:
-    from sublet.tools.loadtest.http import HttpTarget
-    from sublet.tools.loadtest.rpc import GrpcTarget
+
+class Transport(Caller, Protocol):
+    """A way to a model: `describe` first, then `prepare`, then calls."""
+
+    about: str  # The model and the way to it, in one line, for people.
+
+    async def describe(self) -> Signatures:
+        """The signatures of the model. Raises ServingError."""
+
+    def prepare(self, name: str, signature: Signature, inputs: Sequence[Arrays], rows: int) -> None:
+        """Make the calls ready: of this signature, with these inputs in turn."""
+
+    async def close(self) -> None:
+        """Hang up, after the last call."""
 
 
 class ChannelTransport:
-    """Through shared memory and a socket to an engine of this user."""
+    """Calls one model through shared memory and a socket to an engine of this user."""
+
+    rows = 1
 
     def __init__(
-        self,
-        client: AsyncClient,
-        model: str,
-        version: int,
-        signature: str,
-        inputs: Sequence[Arrays],
-        rows: int,
+        self, client: AsyncClient, model: str, version: int, found: Signatures, about: str
     ) -> None:
-        self.rows = rows
+        self.about = about
         self._client = client
-        self._inputs = itertools.cycle(inputs)
-        self._route = model, version, signature
+        self._model, self._version = model, version
+        self._signatures = found
+        self._signature = ""
+        self._inputs: Iterator[Arrays] = iter(())
+
+    async def describe(self) -> Signatures:
+        return self._signatures
+
+    def prepare(self, name: str, signature: Signature, inputs: Sequence[Arrays], rows: int) -> None:
+        self._signature, self._inputs, self.rows = name, itertools.cycle(inputs), rows
 
     async def ready(self, concurrency: int) -> None:
         """Nothing is needed."""
 
     def call(self) -> "asyncio.Future[Answer]":
-        return self._client.call(*self._route, next(self._inputs))
+        return self._client.call(self._model, self._version, self._signature, next(self._inputs))
 
     async def close(self) -> None:
         self._client.close()
-
-
-async def served(name: str, version: int | None) -> tuple[AsyncClient, int, Signatures]:
-    """A client to the engine that serves this model. Raises ServingError if none does."""
-    model = connect(name, version)
-    found, number = model.signatures, model.version
-    model.close()
-    for path in (Home.find().path / "engines").glob("*.sock"):
-        with contextlib.suppress(ServingError):
-            client = await AsyncClient.open(str(path))
-            answer: Any = await client.ask({"ask": "models"})
-            if any((one["model"], one["version"]) == (name, number) for one in answer):
-                return client, number, found
-            client.close()
-    raise ServingError(f"The engine that served {name!r} has just ended.", Code.UNAVAILABLE)
 
 
 NAME = "sublet-bench"
@@ -95,9 +93,7 @@ class LocalModel(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """`models/a/3`, `models/a` and `models/a.keras` are all of a model named a."""
-        path = self.path.absolute()
-        return path.parent.name if path.name.isdecimal() else path.name.removesuffix(".keras")
+        return model_directories.name_of(self.path)
 
 
 class Subject(Struct, frozen=True):
@@ -142,79 +138,37 @@ async def own(engine: Engine, local: LocalModel, wanted: Wanted) -> Subject:
     answer = await client.ask({"ask": "describe", "model": NAME, "version": local.version})
     found = Signatures.read(answer["signatures"])
     about = f"{local.name}, version {local.version}, in an engine of its own"
-    return _through_channel(client, NAME, local.version, found, wanted, about)
+    transport = ChannelTransport(client, NAME, local.version, found, about)
+    return await opened(transport, NAME, local.version, wanted)
 
 
 async def running(name: str, version: int | None, wanted: Wanted) -> Subject:
     """A model that is served by this user on this machine."""
-    client, number, found = await served(name, version)
+    client, path, number, found = find(name, version)
+    client.close()
     about = f"{name}, version {number}, as it is served, through the channel"
-    return _through_channel(client, name, number, found, wanted, about)
+    transport = ChannelTransport(await AsyncClient.open(str(path)), name, number, found, about)
+    return await opened(transport, name, number, wanted)
 
 
-async def over_rest(
-    target: "HttpTarget", name: str, version: int | None, wanted: Wanted
-) -> Subject:
-    """A model of a server of any make, through REST."""
-    from sublet.tools.loadtest.http import RestTransport
-
-    chosen, signature, made, rows = _prepared(await target.describe(), wanted)
-    transport = RestTransport(target, chosen, signature, made, rows)
-    about = f"{name} at {target.url}, through REST"
-    return _subject(about, name, version, chosen, signature, made, transport)
-
-
-async def over_grpc(
-    target: "GrpcTarget", name: str, version: int | None, wanted: Wanted
-) -> Subject:
-    from sublet.tools.loadtest.rpc import GrpcTransport
-
+async def opened(transport: Transport, name: str, version: int | None, wanted: Wanted) -> Subject:
+    """A model behind a transport, which is closed if it cannot be called like this."""
     try:
-        chosen, signature, made, rows = _prepared(await target.describe(), wanted)
+        found = await transport.describe()
+        chosen = found.find(wanted.signature)
+        signature = found.all[chosen]
+        if wanted.data is None:
+            made = inputs.make(signature, wanted.shapes, wanted.rows)
+        elif wanted.shapes:
+            raise BadRequest("Both --data and --shape are given.", "The file has the shapes.")
+        else:
+            made = inputs.read(wanted.data, signature, wanted.rows)
+        transport.prepare(chosen, signature, made, inputs.rows_of(made[0], signature))
     except BaseException:
-        await target.close()
+        await transport.close()
         raise
-    transport = GrpcTransport(target, chosen, made, rows)
-    about = f"{name} at {target.address}, through gRPC"
-    return _subject(about, name, version, chosen, signature, made, transport)
-
-
-def _through_channel(
-    client: AsyncClient, name: str, version: int, found: Signatures, wanted: Wanted, about: str
-) -> Subject:
-    try:
-        chosen, signature, made, rows = _prepared(found, wanted)
-    except BaseException:
-        client.close()
-        raise
-    transport = ChannelTransport(client, name, version, chosen, made, rows)
-    return _subject(about, name, version, chosen, signature, made, transport)
-
-
-def _prepared(found: Signatures, wanted: Wanted) -> tuple[str, Signature, list[Arrays], int]:
-    """The signature that is called, what with, and the rows of a call."""
-    name = found.find(wanted.signature)
-    signature = found.all[name]
-    if wanted.data is None:
-        made = inputs.make(signature, wanted.shapes, wanted.rows)
-    elif wanted.shapes:
-        raise BadRequest("Both --data and --shape are given.", "The file has the shapes.")
-    else:
-        made = inputs.read(wanted.data, signature, wanted.rows)
-    return name, signature, made, inputs.rows_of(made[0], signature)
-
-
-def _subject(
-    about: str,
-    name: str,
-    version: int | None,
-    chosen: str,
-    signature: Signature,
-    made: list[Arrays],
-    transport: Transport,
-) -> Subject:
     sent = {
         key: f"{tensors.NAMES[tensors.number_of(array.dtype)]} {inputs.shown(array.shape)}"
         for key, array in made[0].items()
     }
-    return Subject(about, name, version, chosen, sent, inputs.batchable(signature), transport)
+    return Subject(transport.about, name, version, chosen, sent, batchable(signature), transport)

@@ -78,7 +78,8 @@ def _change(pairs: Sequence[tuple[float, float]]) -> Change:
 
 
 class Trials:
-    """Of one model, under one load. A trial is four measurements, of `most` seconds together."""
+    """Measures one model under one load. A trial is four measurements, of `most` seconds
+    together."""
 
     def __init__(
         self, engine: Engine, local: LocalModel, load: Load, concurrency: int, most: float

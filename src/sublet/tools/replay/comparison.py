@@ -1,6 +1,5 @@
 """One trace under several policies and several assumptions about contention, in figures."""
 
-import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -8,11 +7,11 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from sublet.policy.admission import Rules
+from sublet.tools.loadtest.figures import quantile
 from sublet.tools.replay.contenders import Greedy, InOrder, Ours
 from sublet.tools.replay.simulator import Policy, Replayed, SimulatedRun, replay
 from sublet.tools.replay.trace import TraceJob
 
-POLICIES = ("one", "slots2", "slots4", "best", "greedy", "ours")
 SAID = {
     "one": "one job at a time on each device, in order",
     "slots2": "2 equal slots on each device, in order",
@@ -141,8 +140,3 @@ def _figures(name: str, contention: str, of: Replayed, broken: int | None) -> Fi
         slowest=max(of.decisions),
         completions=tuple(quantile(completions, step / 100) for step in range(101)),
     )
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -130,7 +130,7 @@ def test_a_unix_socket_is_served_too(served: RestServer, tmp_path: Path) -> None
     path = str(tmp_path / "s")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
-    served.spawn(served.server.start(listener)).result(60)
+    served.spawn(served.server.listen([listener])).result(60)
     with Client(path) as client:
         assert client.post(PREDICT, BODY).json == GOOD
 

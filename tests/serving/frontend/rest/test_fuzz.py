@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sublet.serving.frontend.rest import Limits
 from support.rest_server import RestServer, request, rest_server
 
-MODELS = ["floats", "ints", "texts", "truths", "mixed", "half_plus_two", "untold", "nothing"]
+MODELS = ["floats", "ints", "texts", "truths", "mixed", "half_plus_two", "seven", "nothing"]
 keys = st.sampled_from(["instances", "inputs", "examples", "context", "signature_name", "t", "b64"])
 leaves = (
     st.none()

@@ -41,28 +41,28 @@ def test_the_server_and_its_models_are_described(connected: Any) -> None:
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}],
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}],
     }
-    assert connected.get_model_config("untold")["input"][0]["data_type"] == "TYPE_FP32"
+    assert connected.get_model_config("seven")["input"][0]["data_type"] == "TYPE_FP32"
     index = {each["name"]: each for each in connected.get_model_repository_index()}
-    assert index["untold"] == {"name": "untold", "version": "7", "state": "READY", "reason": ""}
+    assert index["seven"] == {"name": "seven", "version": "7", "state": "READY", "reason": ""}
 
 
 def test_statistics_tell_what_became_of_calls(served: RestServer, connected: Any) -> None:
     calls = Inferences()
     calls.answer(3, 3, 0.5, 0.25, 0.125)
-    served.backend.inferences["untold", 7] = calls
-    (stats,) = connected.get_inference_statistics("untold", "7")["model_stats"]
+    served.backend.inferences["seven", 7] = calls
+    (stats,) = connected.get_inference_statistics("seven", "7")["model_stats"]
     assert (stats["inference_count"], stats["execution_count"]) == (3, 1)
     assert stats["inference_stats"]["compute_infer"] == {"count": 1, "ns": 125_000_000}
-    assert connected.get_inference_statistics("untold")["model_stats"] == [stats]
+    assert connected.get_inference_statistics("seven")["model_stats"] == [stats]
     assert stats in connected.get_inference_statistics()["model_stats"]
     with pytest.raises(InferenceServerException, match="Servable not found"):
-        connected.get_inference_statistics("untold", "9")
+        connected.get_inference_statistics("seven", "9")
 
 
 def test_clients_neither_load_nor_unload(connected: Any) -> None:
     for change in (connected.load_model, connected.unload_model):
         with pytest.raises(InferenceServerException, match="loaded when it is called") as wrong:
-            change("untold")
+            change("seven")
         assert wrong.value.status() == "501"
 
 
@@ -160,10 +160,10 @@ RAW = {"name": "t", "datatype": "FP32", "shape": [1], "parameters": {"binary_dat
         ({"inputs": [RAW]}, None, "fewer bytes in the request than it says"),
         ({"inputs": [RAW]}, b"123", "fewer bytes in the request than it says"),
         ({"inputs": [RAW]}, b"12345", "1 bytes of the request belong to no input."),
-        ({"inputs": [{**RAW, "shape": [2]}]}, b"1234", "need 8."),
+        ({"inputs": [{**RAW, "shape": [2]}]}, b"1234", "take 8."),
         ({"inputs": [{**RAW, "shape": [2**39] * 9}]}, b"1234", "has 4 bytes"),
         ({"inputs": [{**RAW, "parameters": {"binary_data_size": -4}}]}, b"1234", "fewer bytes"),
-        ({"inputs": [{**RAW, "datatype": "BYTES"}]}, b"\xff\xff\xff\xff", "longer than its bytes"),
+        ({"inputs": [{**RAW, "datatype": "BYTES"}]}, b"\xff\xff\xff\xff", "a string is cut off"),
         ({"inputs": [{**RAW, "datatype": "BYTES"}]}, b"\0\0\0\0", None),
         ({"inputs": [{**X, "datatype": "FP16"}]}, None, "can only be sent as raw bytes"),
     ],

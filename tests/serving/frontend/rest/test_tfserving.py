@@ -39,7 +39,7 @@ def test_a_list_of_numbers_suits_a_column_of_one(client: Client) -> None:
         "/V1/Models/half_plus_two:predict",
         "/v1/models/half%5Fplus_two:predict",
         "/v1/models/half_plus_two:predict?trace=1",
-        "/v1/models/untold:predict",
+        "/v1/models/seven:predict",
     ],
 )
 def test_a_model_is_found_by_name_version_and_label(client: Client, path: str) -> None:
@@ -132,7 +132,7 @@ def test_the_status_of_a_model_tells_of_each_version(client: Client) -> None:
 
 
 def test_the_metadata_of_a_model_are_its_signatures(client: Client) -> None:
-    answer = client.ask("GET", "/v1/models/untold/versions/7/metadata").json
+    answer = client.ask("GET", "/v1/models/seven/versions/7/metadata").json
     tensor = {
         "dtype": "DT_FLOAT",
         "tensor_shape": {
@@ -141,7 +141,7 @@ def test_the_metadata_of_a_model_are_its_signatures(client: Client) -> None:
         },
     }
     assert answer == {
-        "model_spec": {"name": "untold", "signature_name": "", "version": "7"},
+        "model_spec": {"name": "seven", "signature_name": "", "version": "7"},
         "metadata": {
             "signature_def": {
                 "signature_def": {

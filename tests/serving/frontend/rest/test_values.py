@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import TensorSpec
 from sublet.serving.frontend.rest import documents, forms, values, writing
 
 DTYPES = [1, 2, 3, 4, 7, 9, 10, 19, 22]
@@ -94,7 +94,7 @@ def test_doubles_and_their_shapes_read_back(given: Any) -> None:
     [(1.0, b"1.0"), (2.5, b"2.5"), (0.1, b"0.1"), (3.0e-5, b"0.00003"), (-0.0, b"-0.0")],
 )
 def test_floats_are_short_and_look_like_floats(value: float, text: bytes) -> None:
-    assert writing.values("y", np.array([value], np.float32)) == b"[%b]" % text
+    assert writing.encode(np.array([value], np.float32)) == b"[%b]" % text
 
 
 def test_outputs_that_do_not_fit_together_are_refused() -> None:

@@ -5,7 +5,7 @@
     connection, conversation    one client: its transport; settings, streams, flow control, faults
     calls, incoming, streams    gRPC: the form of requests and answers; one call
     tfserving, oip, health      the services
-    server                      listens, and drains
+    server                      what its connections share
 
 No other gRPC library is used; docs/design says why.
 """

@@ -5,14 +5,17 @@ a frame, to read its answers, or to say nothing. What the bytes mean is the conv
 """
 
 import asyncio
-import time
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sublet.serving.frontend.grpc import frames
-from sublet.serving.frontend.grpc.conversation import Conversation, ServerContext
+from sublet.serving.frontend.grpc.conversation import Conversation
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
 from sublet.serving.frontend.grpc.incoming import LARGE
 from sublet.serving.frontend.grpc.reading import NotHttp2, Reader
+from sublet.serving.frontend.protocol_server import ClientConnection
+
+if TYPE_CHECKING:
+    from sublet.serving.frontend.grpc.server import GrpcServer
 
 LINGER = 5.0
 """Seconds in which a client may read why its connection ends."""
@@ -33,10 +36,11 @@ _TOO_MANY = frames.goaway(
 )
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(ClientConnection, asyncio.BufferedProtocol):
     """Made by the server for each client; `owner` says whether that is the server's own user."""
 
-    def __init__(self, context: ServerContext, owner: bool = False) -> None:
+    def __init__(self, context: "GrpcServer", owner: bool = False) -> None:
+        super().__init__()
         self._context = context
         self._owner = owner
         self._buffer = context.buffer
@@ -44,13 +48,8 @@ class Connection(asyncio.BufferedProtocol):
         self._direct = False
         """Whether what is read next goes to where it stays."""
         self._broken = False  # Whether nothing more is heard.
-        self._since = time.monotonic()  # When what a sweep waits for began.
         self._waits_for: object = None
         """What that is: the same at two sweeps if the client has not gone on."""
-        self._clogged = False
-        """Whether the client does not read its answers as fast as it gets them."""
-        self._unread = 0
-        """Bytes that it had not read at the last look."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A uvloop transport is one in all but its class.
@@ -69,13 +68,10 @@ class Connection(asyncio.BufferedProtocol):
         self._broken = True
         self._conversation.end()
         self._context.connections.discard(self)
-        self._context.left()
 
     def pause_writing(self) -> None:
         # Who does not read answers is not read either, so that they do not pile up here.
-        self._clogged = True
-        self._unread = self._transport.get_write_buffer_size()
-        self._since = time.monotonic()
+        super().pause_writing()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -120,10 +116,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         limits = self._context.limits
         if self._clogged:
-            unread = self._transport.get_write_buffer_size()
-            if unread < self._unread:
-                self._unread, self._since = unread, now
-            elif now - self._since > limits.slow:
+            if self._reads_nothing(now, limits.slow):
                 self.abort()
             return
         self._conversation.sweep(now)
@@ -166,9 +159,6 @@ class Connection(asyncio.BufferedProtocol):
             self._conversation.drain()
         else:
             self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
 
     def _fail(self, wrong: ConnectionFault) -> None:
         """The client broke the rules: say which, and hang up."""

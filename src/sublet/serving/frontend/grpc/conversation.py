@@ -6,39 +6,18 @@ that breaks the protocol loses the stream, or the connection if there is no othe
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.access import Access
 from sublet.serving.frontend.grpc import calls, frames, hpack, streams
-from sublet.serving.frontend.grpc.calls import Methods
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault, Setting, StreamFault
 from sublet.serving.frontend.grpc.reading import LARGEST_FRAME, Block, Blocks, Data
 from sublet.serving.frontend.grpc.sending import Sender
 from sublet.serving.frontend.grpc.streams import Stream
-from sublet.serving.frontend.limits import Limits, MemoryBudget
 
 if TYPE_CHECKING:
-    from sublet.serving.frontend.grpc.connection import Connection
-
-
-class ServerContext(Protocol):
-    """Their server. Each connection counts itself and its calls here."""
-
-    methods: Methods
-    budget: MemoryBudget
-    largest: int  # Bytes of a message at most.
-    buffer: memoryview
-    """Where bytes come in, for all of a loop: they are looked at at once."""
-    limits: Limits
-    access: Access
-    connections: "set[Connection]"
-    streams: int  # Calls under way, of all connections.
-    draining: bool
-
-    def left(self) -> None:
-        """A connection has ended."""
+    from sublet.serving.frontend.grpc.server import GrpcServer
 
 
 MOST_STREAMS = 2048
@@ -55,7 +34,7 @@ class Conversation:
         self,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
-        context: ServerContext,
+        context: "GrpcServer",
         owner: bool,
     ) -> None:
         self.sender = Sender(transport, loop, self._answered)

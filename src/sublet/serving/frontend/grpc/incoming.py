@@ -21,7 +21,7 @@ of which a process has some ten thousand."""
 
 
 class Incoming:
-    """One per call. `messages` are those that are complete; whoever reads them takes them out."""
+    """The body of one call. `messages` are complete; whoever reads them takes them out."""
 
     __slots__ = ("_begun", "_came", "_encoding", "_large", "_limit", "_memory", "messages")
 

@@ -10,20 +10,16 @@ from typing import Any
 
 import sublet
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import DEFAULT
 from sublet.errors import ServingError
 from sublet.serving.access import Right
-from sublet.serving.catalogue import Signature, Version
+from sublet.serving.catalogue import Version
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
 from sublet.serving.frontend.grpc.health import Health
-from sublet.serving.frontend.grpc.requests import (
-    Counted,
-    memory,
-    parse,
-    serialized,
-    signatures_of,
-)
+from sublet.serving.frontend.grpc.requests import Counted, memory, parse, serialized
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import inference
 from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
@@ -82,39 +78,19 @@ class InferenceService:
     async def model_metadata(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelMetadataRequest"), data)
         version = self._find(request.name, request.version)
-        _, signature = _signature(await signatures_of(self._backend, version), "")
-        response = inference("ModelMetadataResponse")(
-            name=version.model, platform=oip_codec.PLATFORM
-        )
-        response.versions.extend(
-            oip_codec.available_versions(self._backend.catalogue, version.model)
-        )
-        for filled, specs in (
-            (response.inputs, signature.inputs),
-            (response.outputs, signature.outputs),
-        ):
-            for name, spec in specs.items():
-                filled.add(name=name, datatype=oip_codec.datatype(spec), shape=spec.shape or (-1,))
-        return serialized(response)
+        _, signature = _signature(version.described(), "")
+        document = oip_codec.model_metadata(self._backend.catalogue, version.model, signature)
+        return serialized(inference("ModelMetadataResponse")(**document))
 
     async def model_config(self, data: Data, deadline: float | None) -> bytes:
         request = parse(inference("ModelConfigRequest"), data)
         version = self._find(request.name, request.version)
-        _, signature = _signature(await signatures_of(self._backend, version), "")
-        response = inference("ModelConfigResponse")()
-        config = response.config
-        config.name, config.backend = version.model, "tensorflow"
-        config.platform = oip_codec.PLATFORM
-        for filled, specs in ((config.input, signature.inputs), (config.output, signature.outputs)):
-            for name, spec in specs.items():
-                kind = oip_codec.config_datatype(spec)
-                if not oip_codec.datatype(spec):
-                    kind = "TYPE_INVALID"
-                filled.add(name=name, data_type=kind, dims=spec.shape or (-1,))
-        return serialized(response)
+        _, signature = _signature(version.described(), "")
+        config = oip_codec.model_config(version.model, signature)
+        return serialized(inference("ModelConfigResponse")(config=config))
 
     async def model_statistics(self, data: Data, deadline: float | None) -> bytes:
-        """Of a version, of all versions of a model, or of all models."""
+        """The statistics of a version, of all versions of a model, or of all models."""
         request = parse(inference("ModelStatisticsRequest"), data)
         number = _number(request.version)
         counts = await self._backend.statistics()
@@ -135,7 +111,7 @@ class InferenceService:
         with Counted(self._backend, request.model_name, "Predict"):
             version = self._find(request.model_name, request.model_version)
             self._backend.admit(version)
-            signatures = await signatures_of(self._backend, version)
+            signatures = version.described()
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
             inputs = oip_tensors.inputs(request, raw)
@@ -189,7 +165,7 @@ def _parse(data: Data) -> tuple[Any, Sequence[bytes | memoryview]]:
 
 def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Signature]:
     usable = [key for key, signature in signatures.items() if signature.inputs]
-    if not name and checks.DEFAULT_SIGNATURE not in signatures and len(usable) == 1:
+    if not name and DEFAULT not in signatures and len(usable) == 1:
         name = usable[0]
     return checks.check_signature(signatures, name)
 

@@ -5,11 +5,11 @@ from math import prod
 from typing import Any
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.serving.dtypes import BY_NUMPY, BY_OIP_NAME, STRING, DataType
-from sublet.serving.frontend.oip_codec import CutOff, raw_contents, split_strings
+from sublet.serving.frontend.oip_codec import raw_contents, raw_tensor
 from sublet.serving.frontend.proto.tensors import (
-    Array,
     Data,
     Unreadable,
     from_bytes,
@@ -62,16 +62,11 @@ def _read(given: Any, raw: Data | None) -> Array:
     shape = tuple(given.shape)
     if shape and min(shape) < 0:
         raise Unreadable("its shape is not known")
-    count = prod(shape)
     if raw is None:
-        array = _typed(kind, given.contents, count)
-    elif given.HasField("contents"):
+        return shaped(_typed(kind, given.contents, prod(shape)), shape)
+    if given.HasField("contents"):
         raise Unreadable("it has both contents and raw contents")
-    elif kind.number == STRING:
-        array = from_list(kind, _strings(bytes(raw), count))
-    else:
-        array = from_bytes(kind, raw, count)
-    return shaped(array, shape)
+    return raw_tensor(kind, raw, shape)
 
 
 def _typed(kind: DataType, contents: Any, count: int) -> Array:
@@ -84,16 +79,6 @@ def _typed(kind: DataType, contents: Any, count: int) -> Array:
     if len(values) != count:
         raise Unreadable(f"it has {len(values)} values; its shape takes {count}")
     return from_list(kind, list(values))
-
-
-def _strings(raw: bytes, count: int) -> list[bytes]:
-    try:
-        strings = split_strings(raw)
-    except CutOff:
-        raise Unreadable("a string is cut off") from None
-    if len(strings) != count:
-        raise Unreadable(f"it has {len(strings)} strings; its shape takes {count}")
-    return strings
 
 
 def wanted(request: Any) -> list[str]:

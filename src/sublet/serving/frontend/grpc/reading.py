@@ -128,7 +128,7 @@ class Block(NamedTuple):
 
 
 class Blocks:
-    """Of one connection: each block builds on those before it, so all of them are read here."""
+    """The header blocks of one connection: each builds on those before, so all are read here."""
 
     def __init__(self) -> None:
         self._decoder = hpack.Decoder()

@@ -1,7 +1,6 @@
 """What the services share: reading a request, and finding the model that it means."""
 
 import time
-from collections.abc import Mapping
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -11,7 +10,7 @@ from google.protobuf.message import DecodeError
 from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.tensors import ALIGNED
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, Version
+from sublet.serving.catalogue import Version
 from sublet.serving.frontend.grpc.calls import Data, Memory
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import serving
@@ -63,12 +62,6 @@ def memory(backend: ModelBackend, way: tuple[int, ...]) -> Memory:
         return backend.memory(size + skipped)[skipped:]
 
     return give
-
-
-async def signatures_of(backend: ModelBackend, version: Version) -> Mapping[str, Signature]:
-    """The signatures of a version, at once if they are known."""
-    known = version.signatures
-    return await backend.describe(version) if known is None else known
 
 
 @lru_cache(4096)

@@ -23,26 +23,6 @@ class Stream:
     """One call. The connection hands it what comes; a service that streams has it as its `Call`.
     It ends once: with an answer, with `end`, or with `drop`."""
 
-    __slots__ = (
-        "_budget",
-        "_held",
-        "_incoming",
-        "_loop",
-        "_pace",
-        "_reader",
-        "_received",
-        "_sender",
-        "_stuck",
-        "_task",
-        "_window",
-        "deadline",
-        "dropped",
-        "ended",
-        "head",
-        "method",
-        "out",
-    )
-
     def __init__(
         self,
         number: int,

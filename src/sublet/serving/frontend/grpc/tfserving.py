@@ -5,13 +5,17 @@ MultiInference run one by one, so they need not share the tensor that they read.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from sublet.channel.codes import Code, invalid_argument
+from sublet.engine.savedmodel_proto import Signature
+from sublet.engine.signatures import BY_EXAMPLE, DEFAULT
 from sublet.errors import BadRequest, ServingError
 from sublet.serving.access import Right
-from sublet.serving.catalogue import Signature, Version
+from sublet.serving.catalogue import Version
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.grpc.calls import Data, Method, Methods
 from sublet.serving.frontend.grpc.requests import (
@@ -23,7 +27,6 @@ from sublet.serving.frontend.grpc.requests import (
     model_spec,
     parse,
     serialized,
-    signatures_of,
 )
 from sublet.serving.frontend.model_backend import Arrays, ModelBackend
 from sublet.serving.frontend.proto import serving, tensors
@@ -57,7 +60,7 @@ class PredictionService:
             has_spec(request)
             version = find(self._backend, spec)
             self._backend.admit(version)
-            signatures = await signatures_of(self._backend, version)
+            signatures = version.described()
             name, signature = checks.check_signature(signatures, spec.signature_name)
             inputs = {
                 alias: tensors.read(alias, each, contents.get(alias))
@@ -77,15 +80,12 @@ class PredictionService:
             return b"".join(parts)
 
     async def classify(self, data: Data, deadline: float | None) -> bytes:
-        return await self._by_example(
-            data, deadline, "Classify", "Classification", examples.classifying, _fill_classes
-        )
+        """Examples in, labels and scores for each out."""
+        return await self._by_example(data, deadline, "Classify", "Classification")
 
     async def regress(self, data: Data, deadline: float | None) -> bytes:
         """Examples in, a number for each out."""
-        return await self._by_example(
-            data, deadline, "Regress", "Regression", examples.regressing, _fill_numbers
-        )
+        return await self._by_example(data, deadline, "Regress", "Regression")
 
     async def multi_inference(self, data: Data, deadline: float | None) -> bytes:
         """The same examples for several signatures of one model."""
@@ -95,7 +95,7 @@ class PredictionService:
         with Counted(self._backend, spec.name, "MultiInference"):
             version = find(self._backend, spec)
             self._backend.admit(version)
-            signatures = await signatures_of(self._backend, version)
+            signatures = version.described()
             picked: dict[str, str] = {}
             for task in tasks:
                 self._pick(task, spec.name, signatures, picked)
@@ -107,10 +107,9 @@ class PredictionService:
             for (name, method), outputs in zip(picked.items(), answers, strict=True):
                 result = response.results.add()
                 result.model_spec.ParseFromString(model_spec(version.model, version.number, name))
-                if method == examples.CLASSIFY:
-                    _fill_classes(result.classification_result, outputs, len(given))
-                else:
-                    _fill_numbers(result.regression_result, outputs, len(given))
+                by_class = method == examples.CLASSIFY
+                filled = result.classification_result if by_class else result.regression_result
+                _fill(filled, method, outputs, len(given))
             return serialized(response)
 
     @staticmethod
@@ -118,7 +117,7 @@ class PredictionService:
         task: Any, model: str, signatures: Mapping[str, Signature], picked: dict[str, str]
     ) -> None:
         """Check one task of a MultiInference; its signature and method join those picked."""
-        name = task.model_spec.signature_name or checks.DEFAULT_SIGNATURE
+        name = task.model_spec.signature_name or DEFAULT
         signature = signatures.get(name)
         if not task.model_spec.name:
             raise invalid_argument("Found ModelSpec with an empty model name.")
@@ -130,14 +129,11 @@ class PredictionService:
             raise invalid_argument(f"Duplicate evaluation of signature: {name}")
         if signature is None:
             raise invalid_argument(f"Requested signature not found in model graph: {name}")
-        if task.method_name == examples.CLASSIFY:
-            examples.check_classifying(signature)
-        elif task.method_name == examples.REGRESS:
-            examples.check_regressing(signature)
-        else:
+        if task.method_name not in BY_EXAMPLE:
             raise ServingError(
                 f"Unsupported signature method_name: {task.method_name}", Code.UNIMPLEMENTED
             )
+        examples.check(signature, task.method_name)
         picked[name] = task.method_name
 
     async def get_model_metadata(self, data: Data, deadline: float | None) -> bytes:
@@ -153,31 +149,26 @@ class PredictionService:
         version = find(self._backend, request.model_spec)
         response = serving("GetModelMetadataResponse")()
         response.model_spec.ParseFromString(model_spec(version.model, version.number))
-        signatures = await signatures_of(self._backend, version)
+        signatures = version.described()
         response.metadata[_SIGNATURE_DEF].Pack(signature_defs(signatures))
         return serialized(response)
 
     async def _by_example(
-        self,
-        data: Data,
-        deadline: float | None,
-        api: str,
-        message: str,
-        choose: Callable[[Mapping[str, Signature], str], tuple[str, Signature]],
-        fill: Callable[[Any, Arrays, int], None],
+        self, data: Data, deadline: float | None, api: str, message: str
     ) -> bytes:
         """What Classify and Regress have in common; `message` is how their messages begin."""
+        method = f"tensorflow/serving/{api.lower()}"
         request = parse(serving(f"{message}Request"), data)
         spec = request.model_spec
         with Counted(self._backend, spec.name, api):
             has_spec(request)
             version = find(self._backend, spec)
             self._backend.admit(version)
-            name, _ = choose(await signatures_of(self._backend, version), spec.signature_name)
+            name = examples.find(version.described(), spec.signature_name, method)
             given = examples.from_input(request.input)
             outputs = await self._infer_examples(version, name, given, deadline)
             response = serving(f"{message}Response")()
-            fill(response.result, outputs, len(given))
+            _fill(response.result, method, outputs, len(given))
             response.model_spec.ParseFromString(model_spec(version.model, version.number, name))
             return serialized(response)
 
@@ -186,7 +177,7 @@ class PredictionService:
     ) -> Arrays:
         """Examples through a signature. The type of its input is not checked: some models are
         served whose signature names another one than their graph has."""
-        inputs = {examples.INPUTS: examples.to_array(given)}
+        inputs = {examples.INPUTS: np.array(given, object)}
         answer = await self._backend.infer(version, name, inputs, (), deadline)
         return answer.outputs
 
@@ -202,16 +193,15 @@ def _parse_predict(data: Data) -> tuple[Any, dict[str, memoryview]]:
     return request, lifted.contents
 
 
-def _fill_classes(result: Any, outputs: Arrays, rows: int) -> None:
+def _fill(result: Any, method: str, outputs: Arrays, rows: int) -> None:
+    if method == examples.REGRESS:
+        for value in examples.regressions(outputs, rows):
+            result.regressions.add(value=value)
+        return
     for row in examples.classifications(outputs, rows):
         classes = result.classifications.add().classes
         for label, score in row:
             classes.add(label=label, score=score)
-
-
-def _fill_numbers(result: Any, outputs: Arrays, rows: int) -> None:
-    for value in examples.regressions(outputs, rows):
-        result.regressions.add(value=value)
 
 
 class ModelService:

@@ -13,9 +13,9 @@ import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sublet.channel.codes import Code, invalid_argument
-from sublet.channel.tensors import MOST_DIMENSIONS
+from sublet.channel.tensors import MOST_DIMENSIONS, Array
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, DATA_TYPES, HALF, STRING, DataType
 from sublet.serving.frontend.proto import message, serving
 from sublet.serving.frontend.proto.wire import head
@@ -23,7 +23,6 @@ from sublet.serving.frontend.proto.wire import head
 LARGEST_FILL = 1 << 26
 """Bytes that repeating a short list of values may take."""
 
-Array = np.ndarray[Any, Any]
 Data = bytes | memoryview
 
 _BOOL = 10
@@ -101,9 +100,7 @@ def from_bytes(kind: DataType, data: Data, count: int) -> Array:
 def from_list(kind: DataType, values: list[Any]) -> Array:
     """An array of values that come one by one."""
     if kind.number == STRING:
-        array = np.empty(len(values), object)
-        array[:] = values
-        return array
+        return np.array(values, object)
     assert kind.array is not None
     return _numbers(values, kind.array)
 

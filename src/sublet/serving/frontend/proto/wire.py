@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from sublet.engine.savedmodel_proto import field
+
 
 def varint(number: int) -> bytes:
     """A number that is not negative, seven bits a byte."""
@@ -77,7 +79,7 @@ def lift(data: memoryview) -> Lifted:
                 kept.append(_entry(data[at:end], contents))
             else:
                 kept.append(data[begin:end])
-    except (IndexError, ValueError):
+    except ValueError:
         return Lifted(data, {}, inputs)
     return Lifted(b"".join(kept), contents, inputs)
 
@@ -92,7 +94,7 @@ def lift_raw(data: memoryview) -> tuple[bytes | memoryview, list[memoryview]]:
                 contents.append(data[at:end])
             else:
                 kept.append(data[begin:end])
-    except (IndexError, ValueError):
+    except ValueError:
         return data, []
     return b"".join(kept), contents
 
@@ -103,7 +105,7 @@ def content_at(beginning: Data, way: tuple[int, ...]) -> int:
     at = depth = 0
     try:
         for _ in range(MOST):
-            tag, at, after = _field(beginning, at)
+            tag, at, after = field(beginning, at)
             if after <= len(beginning):
                 at = after
             elif tag != way[depth]:
@@ -112,7 +114,7 @@ def content_at(beginning: Data, way: tuple[int, ...]) -> int:
                 return at
             else:
                 depth += 1
-    except (IndexError, ValueError):
+    except ValueError:
         pass
     return 0
 
@@ -139,39 +141,10 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
     for _ in range(MOST):
         if begin == end:
             return
-        tag, at, after = _field(data, begin)
+        tag, at, after = field(data, begin)
         if after > end:
             raise Unusual
         yield tag, begin, at, after
         begin = after
     if begin < end:
         raise Unusual
-
-
-def _field(data: Data, at: int) -> tuple[int, int, int]:
-    """The tag of the field that begins here, and where its value and what follows begin."""
-    tag, at = _varint(data, at)
-    match tag & 7:
-        case 0:
-            return tag, at, _varint(data, at)[1]
-        case 1:
-            return tag, at, at + 8
-        case 2:
-            size, at = _varint(data, at)
-            return tag, at, at + size
-        case 5:
-            return tag, at, at + 4
-    raise Unusual
-
-
-def _varint(data: Data, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-        if shift > 63:
-            raise Unusual

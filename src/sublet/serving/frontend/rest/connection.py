@@ -12,53 +12,32 @@ import asyncio
 import re
 import time
 from collections import deque
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from sublet.serving.access import Access, Right
-from sublet.serving.frontend.limits import Limits, Pace
+from sublet.serving.frontend.limits import Pace
+from sublet.serving.frontend.protocol_server import ClientConnection
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
-from sublet.serving.frontend.rest.heads import Heads, check_beginning
+from sublet.serving.frontend.rest.heads import check_beginning
 from sublet.serving.frontend.rest.messages import Body, Head, Refused, Reply, Request
+
+if TYPE_CHECKING:
+    from sublet.serving.frontend.rest.server import Server
 
 _LARGE = 64 * 1024
 """From here a reply's body is not copied behind its first lines."""
 _BARE_LINE_END = re.compile(rb"(?<!\r)\n")
 
 
-class Handler(Protocol):
-    """Answers requests. What it raises is answered with status 500."""
-
-    def handle(self, request: Request) -> Reply | Pending:
-        """The reply, now or when a future is done."""
-
-    def right(self, head: Head) -> Right:
-        """What a request with this head needs."""
-
-
-class ServerContext(Protocol):
-    """What the connections of a server share."""
-
-    limits: Limits
-    access: Access
-    heads: Heads
-    handler: Handler
-    lines: bytes  # Header lines of every reply.
-    connections: "set[Connection]"
-    draining: bool
-    coming: int
-    """Bytes of bodies that are not whole yet, of all connections."""
-
-
-class Connection(asyncio.Protocol):
+class Connection(ClientConnection, asyncio.Protocol):
     """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
 
-    def __init__(self, context: ServerContext, owner: bool = False) -> None:
+    def __init__(self, context: "Server", owner: bool = False) -> None:
+        super().__init__()
         self._context = context
         self._owner = owner  # Whether the client is the server's own user.
         self._limits = context.limits
-        self._transport: asyncio.Transport
         self._exchanges: deque[Exchange] = deque()
         self._head: Head | None = None  # Of the request whose body is being read.
         self._data = b""
@@ -71,12 +50,6 @@ class Connection(asyncio.Protocol):
         """Nothing more is read; the connection ends when all replies are out."""
         self._ended = False
         """Our side is shut: the client may still be sending, and is not listened to."""
-        self._clogged = False
-        """The client does not read its replies as fast as it gets them."""
-        self._unread = 0
-        """Bytes that it had not read at the last look."""
-        self._since = time.monotonic()
-        """When what we wait for began: silence, a head, a body, room to write."""
 
     # What the event loop calls
 
@@ -101,11 +74,6 @@ class Connection(asyncio.Protocol):
             data = self._data + data
             self._data = b""
         self._read(data)
-
-    def pause_writing(self) -> None:
-        self._clogged = True
-        self._since = time.monotonic()
-        self._unread = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self._clogged = False
@@ -160,7 +128,7 @@ class Connection(asyncio.Protocol):
         """Refuse who has no token, before anything of its body is taken in."""
         if head.method == "OPTIONS" and self._context.lines:
             return  # A browser asks this before it is told the token.
-        right = self._context.handler.right(head)
+        right = self._context.router.right(head)
         refused = self._context.access.refusal(right, self._owner, head.authorization)
         if refused is not None:
             raise Refused(401, refused.message)
@@ -221,7 +189,7 @@ class Connection(asyncio.Protocol):
                 # What a browser asks before it sends JSON: the lines are the answer.
                 reply: Reply | Pending = Reply(200, b"")
             else:
-                reply = self._context.handler.handle(Request(head, body, now))
+                reply = self._context.router.handle(Request(head, body, now))
         except Exception as failed:
             reply = server_error(failed)
         if isinstance(reply, Pending):
@@ -284,14 +252,11 @@ class Connection(asyncio.Protocol):
     # What the server calls
 
     def sweep(self, now: float) -> None:
-        """Cut off whoever is too slow. Called about once per second."""
         limits = self._limits
         waited = now - self._since
         if self._ended or self._clogged:
-            unread = self._transport.get_write_buffer_size()
-            if unread < self._unread:
-                self._unread, self._since = unread, now
-            elif waited > (limits.linger if self._ended and not unread else limits.slow):
+            said_all = self._ended and not self._transport.get_write_buffer_size()
+            if self._reads_nothing(now, limits.linger if said_all else limits.slow):
                 self._transport.abort()
         elif self._exchanges:
             for exchange in self._exchanges:
@@ -314,9 +279,6 @@ class Connection(asyncio.Protocol):
     def drain(self) -> None:
         """End after what runs, or soon if nothing does: a request may be on its way."""
         self._since = max(self._since, time.monotonic())
-
-    def abort(self) -> None:
-        self._transport.abort()
 
     def _at_rest(self) -> bool:
         return self._head is None and not self._data

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Signature, Version
+from sublet.serving.catalogue import Catalogue, Version
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.model_backend import Arrays, ModelBackend
 from sublet.serving.frontend.rest import messages
@@ -26,6 +26,9 @@ class Pending(NamedTuple):
     future: "asyncio.Future[Any]"
     finish: "Callable[[asyncio.Future[Any]], Reply]"
     """Called once, when the future is done. May raise ServingError."""
+
+
+Answerer = Callable[[Request], Reply | Pending]
 
 
 class Exchange:
@@ -135,26 +138,6 @@ class ModelCalls:
     def count(self, model: str, api: str, received: float, code: int) -> None:
         """Count a request that has ended, and how long it has taken."""
         self._backend.count(model, api, "REST", code, time.monotonic() - received)
-
-    def with_signatures(
-        self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
-    ) -> Reply | Pending:
-        """Go on with the signatures of a version, at once if they are known."""
-        if version.signatures is not None:
-            return then(version.signatures)
-        return background(self._describe(version, then))
-
-    async def _describe(
-        self, version: Version, then: Callable[[Mapping[str, Signature]], Reply | Pending]
-    ) -> Reply:
-        outcome = then(await self._backend.describe(version))
-        if isinstance(outcome, Reply):
-            return outcome
-        try:
-            await asyncio.wait([outcome.future])
-        finally:
-            outcome.future.cancel()
-        return outcome.finish(outcome.future)
 
 
 def background(work: Coroutine[Any, Any, Reply]) -> Pending:

@@ -5,13 +5,14 @@ from math import prod
 from typing import Any
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import TensorSpec
 from sublet.serving.frontend import examples
+from sublet.serving.frontend.checks import shape_text
 from sublet.serving.frontend.rest.documents import kind, show
 from sublet.serving.frontend.rest.values import (
     BLOCK,
-    Array,
     Shape,
     array_of,
     bytes_of,
@@ -37,9 +38,9 @@ def rows(instances: list[Any], specs: Specs, truths: bool = True) -> dict[str, A
             "required as per tensorinfo_map"
         )
     if _is_named(first):
-        return _named_rows(instances, specs, names)
+        return _quick_columns(instances, specs) or _rows(instances, specs, names, None)
     found = quick(instances, specs[names[0]].dtype, truths)
-    return {names[0]: _plain_rows(instances, names[0], specs) if found is None else found}
+    return _rows(instances, specs, names, names[0]) if found is None else {names[0]: found}
 
 
 def columns(inputs: Any, specs: Specs, truths: bool = True) -> dict[str, Array]:
@@ -60,48 +61,58 @@ def columns(inputs: Any, specs: Specs, truths: bool = True) -> dict[str, Array]:
     return found
 
 
-def _named_rows(instances: list[Any], specs: Specs, names: list[str]) -> dict[str, Array]:
-    found = _quick_columns(instances, specs)
-    if found is not None:
-        return found
+def _rows(
+    instances: list[Any], specs: Specs, names: list[str], only: str | None
+) -> dict[str, Array]:
+    """The inputs of rows among which one is odd; `only` is the input of rows that are plain values,
+    None if they are objects of named ones."""
     values: dict[str, list[Any]] = {name: [] for name in names}
     shapes: dict[str, Shape] = {}
     for start in range(0, len(instances), BLOCK):
         block = instances[start : start + BLOCK]
-        found = _quick_columns(block, specs)
+        found = _quick_columns([{only: row} for row in block] if only is not None else block, specs)
         if found and all(shapes.get(name) == found[name].shape[1:] for name in names):
             for name in names:
                 values[name] += found[name].reshape(-1).tolist()
             continue
         for index, row in enumerate(block, start):
-            _named_row(index, row, specs, names, values, shapes)
+            _add_row(index, row, specs, only, values, shapes)
     return {
         name: array_of(values[name], specs[name].dtype, (len(instances), *shapes[name]))
         for name in names
     }
 
 
-def _named_row(
+def _add_row(
     index: int,
     row: Any,
     specs: Specs,
-    names: list[str],
+    only: str | None,
     values: dict[str, list[Any]],
     shapes: dict[str, Shape],
 ) -> None:
-    if not _is_named(row):
-        raise invalid_argument(f"Expecting object but got list at item {index} of input list")
+    if _is_named(row) == (only is not None):
+        expected, given = ("value/list", "object") if only is not None else ("object", "list")
+        raise invalid_argument(
+            f"Expecting {expected} but got {given} at item {index} of input list"
+        )
+    if only is not None:
+        row = {only: row}
     for name, value in row.items():
+        key = "" if only is not None else f" key: {name}"
         try:
             if name not in specs:
                 raise invalid_argument(f"JSON object: does not have named input: {name}")
             values[name] += _row(value, name, specs[name].dtype, shapes)
         except ServingError as failed:
-            raise _at(f"element: {index} key: {name}", failed) from None
+            raise invalid_argument(
+                f"Failed to process element: {index}{key} of "
+                f"'instances' list. Error: {Code(failed.code).name}: {failed.message}"
+            ) from None
     if row.keys() != specs.keys():
         raise invalid_argument(
             f"Failed to process element: {index} of 'instances' list. JSON object: "
-            f"{show(row)} keys must be equal to: {','.join(names)}"
+            f"{show(row)} keys must be equal to: {','.join(sorted(specs))}"
         )
 
 
@@ -117,28 +128,6 @@ def _quick_columns(rows: list[Any], specs: Specs) -> dict[str, Array] | None:
     return found
 
 
-def _plain_rows(instances: list[Any], name: str, specs: Specs) -> Array:
-    dtype = specs[name].dtype
-    values: list[Any] = []
-    shapes: dict[str, Shape] = {}
-    for start in range(0, len(instances), BLOCK):
-        block = instances[start : start + BLOCK]
-        found = quick(block, dtype)
-        if found is not None and shapes.get(name) == found.shape[1:]:
-            values += found.reshape(-1).tolist()
-            continue
-        for index, row in enumerate(block, start):
-            if _is_named(row):
-                raise invalid_argument(
-                    f"Expecting value/list but got object at item {index} of input list"
-                )
-            try:
-                values += _row(row, name, dtype, shapes)
-            except ServingError as failed:
-                raise _at(f"element: {index}", failed) from None
-    return array_of(values, dtype, (len(instances), *shapes[name]))
-
-
 def _row(value: Any, name: str, dtype: int, shapes: dict[str, Shape]) -> list[Any]:
     """The values of one row, which must be shaped as the first."""
     shape = shape_of(value)
@@ -147,21 +136,8 @@ def _row(value: Any, name: str, dtype: int, shapes: dict[str, Shape]) -> list[An
     if prod(first) != len(values):
         raise invalid_argument(f"Expecting tensor size: {prod(first)} but got: {len(values)}")
     if first != shape:
-        raise invalid_argument(
-            f"Expecting shape {_shape_text(first)} but got: {_shape_text(shape)}"
-        )
+        raise invalid_argument(f"Expecting shape {shape_text(first)} but got: {shape_text(shape)}")
     return values
-
-
-def _at(where: str, failed: ServingError) -> ServingError:
-    return invalid_argument(
-        f"Failed to process {where} of 'instances' list. "
-        f"Error: {Code(failed.code).name}: {failed.message}"
-    )
-
-
-def _shape_text(shape: Shape) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"
 
 
 def _is_named(value: Any) -> bool:

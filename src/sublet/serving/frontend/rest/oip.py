@@ -6,21 +6,18 @@ The signature is `serving_default`, or the one that the request's parameter `sig
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import sublet
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Signature, TensorSpec, Version
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
-from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
+from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Reply, Request
 
-Answerer = Callable[[Request], Reply | Pending]
-
+_Target = tuple[str, int | None, None]  # A model, a version, and no label.
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
 _CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
 _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
@@ -42,14 +39,14 @@ class OipApi:
             target = name, None if match[2] is None else _number(match[2]), None
             if match[3] == "infer" and method == "POST":
                 return partial(self._infer, target)
-            if match[3] == "ready" and reads:
-                return partial(self._model_ready, target)
-            if match[3] is None and reads:
-                return partial(self._model, target)
-            if match[3] == "config" and reads:
-                return partial(self._config, target)
-            if match[3] == "stats" and reads:
-                return partial(self._statistics, target)
+            looks: dict[str | None, Callable[[_Target, Request], Reply | Pending]] = {
+                None: self._model,
+                "ready": self._model_ready,
+                "config": self._config,
+                "stats": self._statistics,
+            }
+            if match[3] in looks and reads:
+                return partial(looks[match[3]], target)
         elif reads and path == "/v2/health/ready":
             return self._ready
         elif reads and path in _PLAIN:
@@ -63,7 +60,7 @@ class OipApi:
     def _ready(self, request: Request) -> Reply:
         return self._unless(self._backend.unready())
 
-    def _model_ready(self, target: tuple[str, int | None, None], request: Request) -> Reply:
+    def _model_ready(self, target: _Target, request: Request) -> Reply:
         return self._unless(self._backend.unready(self._calls.find(target)))
 
     @staticmethod
@@ -72,24 +69,16 @@ class OipApi:
             raise ServingError(reason, Code.UNAVAILABLE)
         return Reply(200, b"")
 
-    def _model(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+    def _model(self, target: _Target, request: Request) -> Reply:
         version = self._calls.find(target)
-        return self._calls.with_signatures(version, partial(self._described, version))
-
-    def _described(self, version: Version, signatures: Mapping[str, Signature]) -> Reply:
-        _, signature = checks.check_signature(signatures, "", rest=True)
-        document = {
-            "name": version.model,
-            "versions": oip_codec.available_versions(self._backend.catalogue, version.model),
-            "platform": oip_codec.PLATFORM,
-            "inputs": _specs(signature.inputs),
-            "outputs": _specs(signature.outputs),
-        }
+        _, signature = checks.check_signature(version.described(), "", rest=True)
+        document = oip_codec.model_metadata(self._backend.catalogue, version.model, signature)
         return Reply(200, writing.encode(document))
 
-    def _config(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+    def _config(self, target: _Target, request: Request) -> Reply:
         version = self._calls.find(target)
-        return self._calls.with_signatures(version, partial(_configured, version))
+        _, signature = checks.check_signature(version.described(), "", rest=True)
+        return Reply(200, writing.encode(oip_codec.model_config(version.model, signature)))
 
     def _index(self, request: Request) -> Reply:
         asked = documents.parse(request.body) if request.body.strip() else {}
@@ -97,7 +86,7 @@ class OipApi:
         index = oip_codec.repository_index(self._backend.catalogue, ready)
         return Reply(200, writing.encode(index))
 
-    def _statistics(self, target: tuple[str, int | None, None], request: Request) -> Pending:
+    def _statistics(self, target: _Target, request: Request) -> Pending:
         return background(self._count(*target[:2]))
 
     async def _count(self, name: str, number: int | None) -> Reply:
@@ -105,7 +94,7 @@ class OipApi:
         document = oip_codec.model_statistics(self._backend.catalogue, counts, name, number)
         return Reply(200, writing.encode(document))
 
-    def _infer(self, target: tuple[str, int | None, None], request: Request) -> Reply | Pending:
+    def _infer(self, target: _Target, request: Request) -> Pending:
         split = request.head.split
         body = request.body
         if split is not None and split > len(body):
@@ -114,23 +103,11 @@ class OipApi:
         self._backend.admit(version)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
-        return self._calls.with_signatures(
-            version, partial(self._call_signature, version, document, raw, request)
-        )
-
-    def _call_signature(
-        self,
-        version: Version,
-        document: dict[str, Any],
-        raw: memoryview,
-        request: Request,
-        signatures: Mapping[str, Signature],
-    ) -> Pending:
         parameters = oip_tensors.one_object(document, "parameters")
         chosen = parameters.get("signature_name", "")
         if type(chosen) is not str:
             raise invalid_argument("The parameter signature_name is a string.")
-        name, signature = checks.check_signature(signatures, chosen, rest=True)
+        name, signature = checks.check_signature(version.described(), chosen, rest=True)
         inputs = oip_tensors.inputs(document, raw)
         checks.check_inputs(signature, inputs)
         wanted = {
@@ -153,33 +130,6 @@ def _number(digits: str) -> int:
     """A version; one that is too large is just not found."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) < 19 else 2**63
-
-
-def _specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "datatype": oip_codec.datatype(spec), "shape": _shape(spec)}
-        for name, spec in specs.items()
-    ]
-
-
-def _shape(spec: TensorSpec) -> list[int]:
-    return [-1] if spec.shape is None else list(spec.shape)
-
-
-def _configured(version: Version, signatures: Mapping[str, Signature]) -> Reply:
-    """As much of Triton's model configuration as clients look at."""
-    _, signature = checks.check_signature(signatures, "", rest=True)
-    document: dict[str, Any] = {
-        "name": version.model,
-        "platform": oip_codec.PLATFORM,
-        "max_batch_size": 0,
-    }
-    for side, specs in (("input", signature.inputs), ("output", signature.outputs)):
-        document[side] = [
-            {"name": name, "data_type": oip_codec.config_datatype(spec), "dims": _shape(spec)}
-            for name, spec in specs.items()
-        ]
-    return Reply(200, writing.encode(document))
 
 
 def _server(request: Request) -> Reply:

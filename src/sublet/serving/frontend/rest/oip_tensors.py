@@ -8,12 +8,13 @@ import numpy as np
 
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
+from sublet.channel.tensors import Array
 from sublet.serving.catalogue import Version
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, BY_OIP_NAME, DATA_TYPES, HALF, STRING
-from sublet.serving.frontend.oip_codec import CutOff, raw_contents, split_strings
+from sublet.serving.frontend.oip_codec import raw_contents, raw_tensor
+from sublet.serving.frontend.proto.tensors import Unreadable
 from sublet.serving.frontend.rest import values, writing
 from sublet.serving.frontend.rest.messages import Reply
-from sublet.serving.frontend.rest.values import Array
 
 _RAW = b"application/octet-stream"
 
@@ -44,7 +45,12 @@ def inputs(document: dict[str, Any], raw: memoryview) -> dict[str, Array]:
             continue
         if type(size) is not int or not 0 <= size <= len(raw) - at:
             raise invalid_argument(f'Input "{name}" has fewer bytes in the request than it says.')
-        found[name] = _binary(name, raw[at : at + size], kind.number, shape)
+        try:
+            array = raw_tensor(kind, raw[at : at + size], tuple(shape))
+        except Unreadable as wrong:
+            raise invalid_argument(f'Input "{name}" cannot be read: {wrong}.') from None
+        # In the middle of a body it may lie crooked in memory; a copy does not.
+        found[name] = array if array.flags.aligned else array.copy()
         at += size
     if at != len(raw):
         raise invalid_argument(f"{len(raw) - at} bytes of the request belong to no input.")
@@ -64,36 +70,6 @@ def _shaped(name: str, data: Any, dtype: int, shape: list[int]) -> Array:
         raise invalid_argument(
             f'Input "{name}" has {array.size} values, but its shape {shape} has {prod(shape)}.'
         )
-    return array.reshape(shape)
-
-
-def _binary(name: str, raw: memoryview, dtype: int, shape: list[int]) -> Array:
-    if dtype == STRING:
-        return _strings(name, raw, shape)
-    array = DATA_TYPES[dtype].array
-    assert array is not None
-    if prod(shape) * array.itemsize != len(raw):
-        raise invalid_argument(
-            f'Input "{name}" has {len(raw)} bytes, but its shape {shape} and datatype '
-            f"need {prod(shape) * array.itemsize}."
-        )
-    found = np.frombuffer(raw, array)
-    # In the middle of a body it may lie crooked in memory; a copy does not.
-    return (found if found.flags.aligned else found.copy()).reshape(shape)
-
-
-def _strings(name: str, raw: memoryview, shape: list[int]) -> Array:
-    try:
-        found = split_strings(bytes(raw))
-    except CutOff:
-        text = f'Input "{name}" has a string that is longer than its bytes.'
-        raise invalid_argument(text) from None
-    if len(found) != prod(shape):
-        raise invalid_argument(
-            f'Input "{name}" has {len(found)} strings, but its shape {shape} has {prod(shape)}.'
-        )
-    array = np.empty(len(found), object)
-    array[:] = found
     return array.reshape(shape)
 
 

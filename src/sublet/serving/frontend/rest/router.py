@@ -6,10 +6,10 @@ from sublet.serving.frontend.backpressure import DelayedRefusal
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import messages
-from sublet.serving.frontend.rest.exchange import ModelCalls, Pending, background
+from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Head, Reply, Request
 from sublet.serving.frontend.rest.oip import OipApi
-from sublet.serving.frontend.rest.tfserving import Answerer, TfServingApi
+from sublet.serving.frontend.rest.tfserving import TfServingApi
 
 METRICS = "/monitoring/prometheus/metrics"
 _METRICS_KIND = b"text/plain; version=0.0.4; charset=utf-8"
@@ -71,9 +71,7 @@ class Router:
         return background(self._expose())
 
     async def _expose(self) -> Reply:
-        text = await self._backend.exposition()
-        body = text.encode() if isinstance(text, str) else bytes(text)
-        return Reply(200, body, _METRICS_KIND)
+        return Reply(200, (await self._backend.exposition()).encode(), _METRICS_KIND)
 
 
 def _alive(request: Request) -> Reply:

@@ -6,17 +6,20 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+import numpy as np
+
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
+from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
-from sublet.serving.catalogue import Catalogue, Signature, State, TensorSpec, Version
+from sublet.serving.catalogue import State, Version
 from sublet.serving.dtypes import DATA_TYPES
 from sublet.serving.frontend import checks, examples
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, forms, writing
-from sublet.serving.frontend.rest.exchange import ModelCalls, Pending
+from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending
 from sublet.serving.frontend.rest.messages import Body, Reply, Request
-from sublet.serving.frontend.rest.values import Array
 
 _CALL = re.compile(
     r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)",
@@ -26,8 +29,6 @@ _LOOK = re.compile(
     r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?",
     re.IGNORECASE | re.ASCII,
 )
-
-Answerer = Callable[[Request], Reply | Pending]
 
 
 class Target(NamedTuple):
@@ -52,10 +53,9 @@ class TfServingApi:
             # The path is matched in any case, but what is asked for only in this one.
             if match[4] == "predict":
                 return partial(self._counted, "Predict", target, self._predict)
-            if match[4] == "classify":
-                return partial(self._counted, "Classify", target, partial(self._by_example, True))
-            if match[4] == "regress":
-                return partial(self._counted, "Regress", target, partial(self._by_example, False))
+            if match[4] in ("classify", "regress"):
+                api = match[4].title()
+                return partial(self._counted, api, target, partial(self._by_example, api))
         elif method in ("GET", "HEAD") and (match := _LOOK.fullmatch(path)):
             if match[1] is None:
                 raise invalid_argument("Missing model name in request.")
@@ -67,9 +67,9 @@ class TfServingApi:
         self,
         api: str,
         target: Target,
-        answer: Callable[[Target, Request], Reply | Pending],
+        answer: Callable[[Target, Request], Pending],
         request: Request,
-    ) -> Reply | Pending:
+    ) -> Pending:
         """ModelCalls are counted when they are done; this one may not even begin."""
         try:
             return answer(target, request)
@@ -79,7 +79,7 @@ class TfServingApi:
 
     # predict
 
-    def _predict(self, target: Target, request: Request) -> Reply | Pending:
+    def _predict(self, target: Target, request: Request) -> Pending:
         try:
             version = self._calls.find(target)
         except ServingError:
@@ -88,21 +88,8 @@ class TfServingApi:
             raise
         self._backend.admit(version)
         document = documents.parse(request.body)
-        name = _signature_name(document)
-        return self._calls.with_signatures(
-            version, partial(self._call_signature, version, name, document, request)
-        )
-
-    def _call_signature(
-        self,
-        version: Version,
-        name: str,
-        document: dict[str, Any],
-        request: Request,
-        signatures: Mapping[str, Signature],
-    ) -> Pending:
-        asked = name
-        name, signature = checks.check_signature(signatures, name, rest=True)
+        asked = _signature_name(document)
+        name, signature = checks.check_signature(version.described(), asked, rest=True)
         specs = signature.inputs
         if not specs:
             raise invalid_argument(f"Failed to get input map for signature: {asked or 'DEFAULT'}")
@@ -114,7 +101,7 @@ class TfServingApi:
 
     # classify and regress
 
-    def _by_example(self, classify: bool, target: Target, request: Request) -> Reply | Pending:
+    def _by_example(self, api: str, target: Target, request: Request) -> Pending:
         try:
             version = self._calls.find(target)
         except ServingError:
@@ -123,34 +110,24 @@ class TfServingApi:
             raise
         self._backend.admit(version)
         name, rows = _examples_of(request.body)
-        return self._calls.with_signatures(
-            version, partial(self._call_examples, version, classify, name, rows, request)
-        )
-
-    def _call_examples(
-        self,
-        version: Version,
-        classify: bool,
-        name: str,
-        rows: list[bytes],
-        request: Request,
-        signatures: Mapping[str, Signature],
-    ) -> Pending:
-        find = examples.classifying if classify else examples.regressing
-        name, _ = find(signatures, name)
-        inputs = {examples.INPUTS: examples.to_array(rows)}
-        write = partial(_classified if classify else _regressed, len(rows))
-        api = "Classify" if classify else "Regress"
+        name = examples.find(version.described(), name, f"tensorflow/serving/{api.lower()}")
+        inputs = {examples.INPUTS: np.array(rows, object)}
+        write = partial(_classified if api == "Classify" else _regressed, len(rows))
         return self._calls.start(version, name, inputs, request, write, api=api)
 
     # status and metadata
 
     def _status(self, target: Target, request: Request) -> Reply:
-        return status(self._backend.catalogue, *target)
+        """The state of one version, or of all, the newest first."""
+        statuses = [_version_status(one) for one in self._backend.catalogue.known(*target)]
+        return Reply(200, writing.encode({"model_version_status": statuses}))
 
-    def _metadata(self, target: Target, request: Request) -> Reply | Pending:
+    def _metadata(self, target: Target, request: Request) -> Reply:
         version = self._calls.find(target)
-        return self._calls.with_signatures(version, partial(metadata, version))
+        spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
+        described = {name: _signature(one) for name, one in version.described().items()}
+        body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
+        return Reply(200, writing.encode(body))
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
@@ -218,32 +195,16 @@ def _classified(rows: int, answer: Answer) -> Reply:
     found = examples.classifications(answer.outputs, rows)
     if not found:
         raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
-    results = [[list(pair) for pair in zip(*_unzipped(row), strict=True)] for row in found]
+    # They came from float32, and are written as such.
+    results = [[(label, np.float32(score)) for label, score in row] for row in found]
     return Reply(200, writing.encode({"results": results}))
-
-
-def _unzipped(row: list[tuple[str, float]]) -> tuple[list[str], Any]:
-    return [label for label, _ in row], writing.numbers([score for _, score in row])
 
 
 def _regressed(rows: int, answer: Answer) -> Reply:
     found = examples.regressions(answer.outputs, rows)
     if not found:
         raise invalid_argument("Cannot convert empty RegressionResults to JSON")
-    return Reply(200, writing.encode({"results": writing.numbers(found)}))
-
-
-def status(catalogue: Catalogue, name: str, number: int | None, label: str | None) -> Reply:
-    """The state of one version, or of all, the newest first."""
-    statuses = [_version_status(version) for version in catalogue.known(name, number, label)]
-    return Reply(200, writing.encode({"model_version_status": statuses}))
-
-
-def metadata(version: Version, signatures: Mapping[str, Signature]) -> Reply:
-    spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
-    described = {name: _signature(signature) for name, signature in signatures.items()}
-    body = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
-    return Reply(200, writing.encode(body))
+    return Reply(200, writing.encode({"results": np.array(found, np.float32)}))
 
 
 def _signature(signature: Signature) -> dict[str, Any]:

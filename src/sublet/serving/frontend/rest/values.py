@@ -9,18 +9,18 @@ value is read value by value, so a mistake at the end of a large body is found f
 import base64
 import binascii
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 from sublet.serving.dtypes import BFLOAT16, DATA_TYPES, STRING, word
 from sublet.serving.frontend.rest.documents import kind, show
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 _BOOL = 10
@@ -107,7 +107,7 @@ def quick(value: Any, dtype: int, truths: bool = True) -> Array | None:
         return np.array(flat, np.bool_).reshape(shape)
     if dtype == STRING and kinds <= {str}:
         try:
-            return _strings([text.encode() for text in flat], shape)
+            return np.array([text.encode() for text in flat], object).reshape(shape)
         except UnicodeEncodeError:
             return None
     return None
@@ -224,17 +224,11 @@ def _mistyped(value: Any, dtype: int) -> ServingError:
 def array_of(values: list[Any], dtype: int, shape: Shape) -> Array:
     """A tensor of values that `exactly` has let pass."""
     if dtype == STRING:
-        return _strings(values, shape)
+        return np.array(values, object).reshape(shape)
     array = DATA_TYPES[dtype].array if dtype in DATA_TYPES else None
     if array is None or dtype == BFLOAT16:
         raise ServingError(f"JSON cannot hold tensors of type: {word(dtype)}", Code.UNIMPLEMENTED)
     return np.array(values, array).reshape(shape)
-
-
-def _strings(values: Sequence[bytes], shape: Shape) -> Array:
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found.reshape(shape)
 
 
 def shape_of(value: Any) -> Shape:

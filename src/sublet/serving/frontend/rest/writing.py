@@ -14,9 +14,8 @@ import numpy as np
 import orjson
 
 from sublet.channel.codes import invalid_argument
+from sublet.channel.tensors import Array
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY
-
-Array = np.ndarray[Any, Any]
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
@@ -27,7 +26,7 @@ def predictions(outputs: Mapping[str, Array]) -> bytes:
         ((name, array),) = outputs.items()
         if array.ndim == 0:
             raise invalid_argument(f"Tensor name: {name} has no shape information ")
-        return b'{"predictions": %b}' % values(name, array)
+        return b'{"predictions": %b}' % encode(_plain(name, array))
     size = -1
     for name, array in outputs.items():
         if array.ndim == 0:
@@ -41,37 +40,23 @@ def predictions(outputs: Mapping[str, Array]) -> bytes:
         raise invalid_argument("Cannot convert empty tensor map to JSON")
     plain = {name: _plain(name, array) for name, array in outputs.items()}
     rows = [{name: array[index] for name, array in plain.items()} for index in range(size)]
-    return b'{"predictions": %b}' % _encode(rows)
+    return b'{"predictions": %b}' % encode(rows)
 
 
 def columns(outputs: Mapping[str, Array]) -> bytes:
     """The body of a reply in column form."""
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        return b'{"outputs": %b}' % values(name, array)
+        return b'{"outputs": %b}' % encode(_plain(name, array))
     if not outputs:
         raise invalid_argument("Cannot convert empty tensor map to JSON")
     plain = {name: _plain(name, array) for name, array in outputs.items()}
-    return b'{"outputs": %b}' % _encode(plain)
-
-
-def values(name: str, array: Array) -> bytes:
-    return _encode(_plain(name, array))
-
-
-def numbers(floats: list[float]) -> Array:
-    """Floats that came from float32, to be written as such."""
-    return np.array(floats, np.float32)
+    return b'{"outputs": %b}' % encode(plain)
 
 
 def flat(array: Array) -> Any:
     """The values of a tensor in one row, for `encode`."""
     return _plain("", array.reshape(-1))
-
-
-def encode(document: Any) -> bytes:
-    """A document that may have arrays and odd numbers in it."""
-    return _encode(document)
 
 
 def _plain(name: str, array: Array) -> Any:
@@ -96,7 +81,8 @@ def _texts(value: Any, packed: bool) -> Any:
     return {"b64": b64encode(raw).decode()} if packed else raw.decode("utf-8", "replace")
 
 
-def _encode(document: Any) -> bytes:
+def encode(document: Any) -> bytes:
+    """A document that may have arrays and odd numbers in it."""
     encoded = orjson.dumps(document, option=_NUMPY)
     # A number that JSON has no name for was written as null: only then is it worth a second look.
     if b"null" in encoded:
