@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from standin import Gpu, Machine
 from support.sandbox import Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
@@ -145,3 +146,62 @@ def test_a_range_upside_down_is_answered(sandbox: Sandbox) -> None:
     assert "will never fit on cpu" in answer.stderr
     answer = sandbox.sublet("run", "--memory", "1GiB..", "nothing.py")
     assert "a range such as 2GiB..6GiB" in answer.stderr
+
+
+GPU = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+kept = []
+for word in sys.argv[2:]:
+    kept.append(tf.raw_ops.Empty(shape=[int(word) << 18], dtype=tf.float32))
+if sys.argv[1] == "array":
+    # Holds Python's lock while the copy waits for the card's memory.
+    kept.append(tf.constant(np.ones(100 << 18, np.float32)))
+print({one.device.rpartition(":")[0][-3:] for one in kept}, sum(map(len, kept)) >> 18)
+"""
+
+SESSION = """
+import sys
+import tensorflow as tf
+
+tf1 = tf.compat.v1
+tf1.disable_eager_execution()
+with tf.device("GPU:0"):
+    for word in sys.argv[1:]:
+        tf1.get_variable(word, [int(word) << 18], initializer=tf1.zeros_initializer())
+with tf1.Session() as session:
+    session.run(tf1.global_variables_initializer())
+    print("done")
+"""
+
+
+def test_a_lease_on_a_gpu_grows_while_the_card_has_room(
+    new_machine: Callable[..., Machine], new_sandbox: NewSandbox
+) -> None:
+    """On TensorFlow's own GPU allocator; the driver refuses nothing."""
+    machine = new_machine(Gpu(uuid="GPU-a", total=4 << 30), context=256 << 20, computes=False)
+    sandbox = new_sandbox(**machine.environ)
+    sandbox.write("gpu.py", GPU)
+    answer = sandbox.sublet(
+        "run", "--memory", "64MiB..2GiB", "gpu.py", "array", "40", "300", "200", check=True
+    )
+    assert answer.stdout == "{'GPU'} 640\n"
+    assert "lease 64.0 MiB, grew to " in answer.stderr
+    assert not machine.refusals()
+    refused = sandbox.sublet("run", "--memory", "128MiB", "gpu.py", "none", "40", "300")
+    assert refused.returncode == 1
+    assert "ResourceExhaustedError" in refused.stderr
+    assert "lease  128 MiB on gpu0 (as asked)" in refused.stderr
+
+
+def test_a_session_on_a_gpu_grows_too(
+    new_machine: Callable[..., Machine], new_sandbox: NewSandbox
+) -> None:
+    machine = new_machine(Gpu(uuid="GPU-a", total=4 << 30), context=256 << 20, computes=False)
+    sandbox = new_sandbox(**machine.environ)
+    sandbox.write("session.py", SESSION)
+    answer = sandbox.sublet("run", "--memory", "64MiB..2GiB", "session.py", "300", check=True)
+    assert answer.stdout == "done\n"
+    assert "lease 64.0 MiB, grew to " in answer.stderr
