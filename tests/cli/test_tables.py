@@ -28,7 +28,8 @@ def picture(columns: int, monkeypatch: pytest.MonkeyPatch, waits: int = 0, **row
     device = DeviceRow(device=cpu, leased=99 * GiB, strangers=0, standing=0, free=GiB)
     lease = LeaseRow(
         1234, 1, row.get("name", "train.py"), "running", "cpu", 98 * GiB, 99 * GiB, 98 * GiB,
-        98 * GiB, 0.0, 123456, "warm", "as asked", over=False,
+        98 * GiB, 0.0, 123456, "warm", "as asked", over=False, floor=97 * GiB, highest=98 * GiB,
+        most=row.get("most", 99 * GiB),
     )  # fmt: skip
     screen = Screen()
     draw(_snapshot(device, lease, waits), 59.0, screen)
@@ -50,10 +51,16 @@ def test_no_amount_is_cut_however_narrow_the_terminal(
 ) -> None:
     """Columns are left out as a whole."""
     lines = picture(columns, monkeypatch)
-    assert max(map(len, lines)) <= max(60, min(columns, 80))
+    assert max(map(len, lines)) <= max(60, min(columns, 104))
     assert "…" not in "".join(lines)
     assert lines[1].split()[-4:] == ["1.0", "GiB", "100", "GiB"]
-    assert lines[3].split()[:5] == ["#1234", "train.py", "cpu", "98.0", "GiB"]
+    shown = ["97.0", "GiB", "98.0", "GiB", "99.0", "GiB"] if columns == 200 else ["98.0", "GiB"]
+    assert lines[3].split()[: 3 + len(shown)] == ["#1234", "train.py", "cpu", *shown]
+
+
+def test_a_lease_that_cannot_grow_has_no_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert picture(200, monkeypatch, most=98 * GiB)[3].split()[3:8:2] == ["97.0", "98.0", "98.0"]
+    assert picture(200, monkeypatch, most=0)[3].split()[3:8] == ["97.0", "GiB", "98.0", "GiB", "-"]
 
 
 def test_a_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,17 @@ class Broker:
             self.clients,
             clock,
         )
+        lacking: dict[int, str] = {}
         self.snapshots = Snapshots(
-            self.work, usage, self.queue, backend, self.estimator, clock, home, recently_ended
+            self.work,
+            usage,
+            self.queue,
+            backend,
+            self.estimator,
+            clock,
+            home,
+            recently_ended,
+            lacking,
         )
         self.feed = SnapshotFeed(self.snapshots, self.work, clock, reactor)
         self.requests = Requests(
@@ -154,6 +163,7 @@ class Broker:
             clock,
             reactor,
             home.runs,
+            lacking,
         )
         takeover.take_over(self.work, backend, self.control, usage, self.queue, reactor)
         self.nested_leases.adopt()

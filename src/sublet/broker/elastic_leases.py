@@ -75,7 +75,10 @@ class ElasticLeases:
         clock: Clock,
         reactor: Reactor,
         runs: Path,
+        lacking: dict[int, str],
     ) -> None:
+        """`lacking` says of jobs in which an allocation waits what it waits for; kept up to date
+        for whoever looks."""
         self._work = work
         self._usage = usage
         self._nested_leases = nested_leases
@@ -84,6 +87,7 @@ class ElasticLeases:
         self._clock = clock
         self._reactor = reactor
         self._runs = runs
+        self._lacking = lacking
         self._attempts: dict[str, _Attempt] = {}
         self._watched: dict[int, _Attempt] = {}
         self._watch: DirectoryWatch | None = None
@@ -123,6 +127,7 @@ class ElasticLeases:
                 one.pid = 0
             elif one.pid and job is not None and job.lease is not None:
                 asks.append(self._ask(job, job.lease, one))
+        self._lacking.clear()
         if not asks:
             return
         plan = growth.plan(self._usage.capacities(), queue, asks)
@@ -131,6 +136,7 @@ class ElasticLeases:
         for preemption in plan.preempt:
             self._control.stop(self._work.state[preemption.job], "preempted")
         for number, why in plan.waits.items():
+            self._lacking[number] = why
             self._clients.send_if_new(number, messages.LacksMemory(why))
 
     def send(self, effect: RaiseLimit) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,6 +72,8 @@ class Snapshots:
     _clock: Clock
     _home: Home
     _recently_ended: RecentlyEnded
+    _lacking: Mapping[int, str]
+    """What allocations wait for, by job."""
 
     def __post_init__(self) -> None:
         self._state = self._work.state
@@ -188,7 +191,7 @@ class Snapshots:
             case Paused(was=Waiting()):
                 return f"`sublet resume {job.id}` lets it go on"
         if job.holds is not None:
-            return job.holds.stopping
+            return job.holds.stopping or self._lacking.get(job.id, "")
         return reasons.why(job.id) if reasons else _JUST_CAME
 
     def _lease_row(self, job: Job, facts: dict[str, DeviceFacts]) -> LeaseRow:

@@ -39,13 +39,15 @@ def line(row: JobRow, now: float) -> str:
     tail = format_seconds(span)
     if row.ends_in is not None:
         tail += f", {format_seconds(row.ends_in)} left"
+    if row.floor is not None and (row.highest or 0) > row.floor:
+        tail += f", grew from {format_bytes(row.floor)}"
     if row.within is not None:
         tail += f", in #{row.within}"
     fits = _width(text) + 2 + len(tail) <= _WIDTH
     lines = [f"{text}  {tail}"] if fits else [text, _with("", tail)]
     done = (row.cause == "exited" and row.code == 0) or row.cause == "cancelled"
     failed = row.state == "finished" and not done
-    if failed or row.state == "stopping":
+    if failed or row.state == "stopping" or (row.state == "running" and row.reason):
         own = row.cause in _OF_ITSELF and not row.by_user
         wrote = failed and own and not row.foreground
         lines.append(_with("", f"{row.reason}; sublet logs {row.id}" if wrote else row.reason))

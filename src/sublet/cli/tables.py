@@ -13,6 +13,9 @@ from sublet.wire.rows import DeviceRow
 
 _BAR = 24
 _WIDE = 80
+_WIDEST = 104
+_MORE = ("charge", "pid")
+"""Shown of leases where there are 80 columns."""
 _NARROW = 60
 """What the tables need without the bar, the charges and the process numbers."""
 _WAITING = 10
@@ -21,11 +24,11 @@ _WAITING = 10
 
 def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
     """Draw devices, leases, waiting jobs and nurseries."""
-    width = max(_NARROW, min(_columns(stream), _WIDE))
+    width = max(_NARROW, min(_columns(stream), _WIDEST))
     console = Console(file=stream, highlight=False, width=width)
-    console.print(_devices(snapshot, wide=width == _WIDE))
+    console.print(_devices(snapshot, wide=width >= _WIDE))
     if snapshot.leases:
-        console.print(_leases(snapshot, now, wide=width == _WIDE))
+        console.print(_leases(snapshot, now, width))
     for row in snapshot.leases:
         if row.over:
             text = f"#{row.job} {plain(row.name)} uses more than it is charged for"
@@ -77,16 +80,20 @@ def _bar(row: DeviceRow) -> Text:
     return bar
 
 
-def _leases(snapshot: Snapshot, now: float, wide: bool) -> Table:
+def _leases(snapshot: Snapshot, now: float, width: int) -> Table:
+    wide, widest = width >= _WIDE, width >= _WIDEST
     table = _table()
     table.add_column("job", justify="right", no_wrap=True)
     table.add_column("program", no_wrap=True, overflow="ellipsis")
     table.add_column("on", no_wrap=True)
-    for name in ("lease", "charge", "now", "peak", "for", "pid"):
-        if wide or name not in ("charge", "pid"):
+    for name in ("floor", "lease", "most", "charge", "now", "peak", "for", "pid"):
+        if widest or name in ("lease", "now", "peak", "for") or (wide and name in _MORE):
             table.add_column(name, justify="right", no_wrap=True)
     for row in snapshot.leases:
         amounts = [row.ceiling, *([row.charge] if wide else []), row.now, row.peak]
+        if widest:
+            fixed = row.most <= row.floor
+            amounts[:1] = [row.floor, row.ceiling, None if fixed else row.most]
         running = row.state == "running"
         table.add_row(
             f"#{row.job}",
