@@ -2,6 +2,7 @@
 
 import io
 import os
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ class Screen(io.StringIO):
         return True
 
 
-def picture(columns: int, monkeypatch: pytest.MonkeyPatch, waits: int = 0, **row: str) -> list[str]:
+def picture(columns: int, monkeypatch: pytest.MonkeyPatch, waits: int = 0, **row: Any) -> list[str]:
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
     for name, value in {"NO_COLOR": "1", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""A snapshot as tables of at most 80 columns, with less in them where the terminal is narrower."""
+"""A snapshot as tables that fit the terminal, with less in them the narrower it is."""
 
 from typing import TextIO
 
@@ -25,7 +25,8 @@ _WAITING = 10
 def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
     """Draw devices, leases, waiting jobs and nurseries."""
     width = max(_NARROW, min(_columns(stream), _WIDEST))
-    console = Console(file=stream, highlight=False, width=width)
+    # With a height: of a terminal that can do little, rich takes no width alone.
+    console = Console(file=stream, highlight=False, width=width, height=25)
     console.print(_devices(snapshot, wide=width >= _WIDE))
     if snapshot.leases:
         console.print(_leases(snapshot, now, width))
