@@ -112,33 +112,37 @@ class Bench:
 
     def story(self, program: Program, ways: Sequence[str]) -> Story:
         """Run a program in every way, and compare."""
-        shutil.rmtree(self.source, ignore_errors=True)
-        self.source.mkdir()
-        script = sources.bring(program, self.copies, self.source).relative_to(self.source)
-        plain = [self._run(program, [sys.executable], script)]
+        script = self.bring(program)
+        plain = [self.run(program, [sys.executable], script)]
         base = plain[0]
         if base.code != 0:
             words = str(base.err[-1])[:120] if base.err else ""
             return Story(program.name, base.code, base.seconds, words=words)
-        plain.append(self._run(program, [sys.executable], script))
+        plain.append(self.run(program, [sys.executable], script))
         ours = {}
         for way in ways:
-            ours[way] = self._run(program, WAYS[way], script, 3 * base.seconds + 60)
+            ours[way] = self.run(program, WAYS[way], script, 3 * base.seconds + 60)
         while len(plain) < _PLAIN and any(unlike(plain, run) for run in ours.values()):
-            plain.append(self._run(program, [sys.executable], script))
+            plain.append(self.run(program, [sys.executable], script))
         found = {way: unlike(plain, run) for way, run in ours.items()}
         for way in ways:
             for _ in range(_AGAIN):
                 if found[way] and _is_chance_possible(plain, found[way]):
-                    again = self._run(program, WAYS[way], script, 3 * base.seconds + 60)
+                    again = self.run(program, WAYS[way], script, 3 * base.seconds + 60)
                     found[way] = lasting(found[way], unlike(plain, again))
         if "second" in ours and repeats(plain, (ours["first"], ours["second"])):
             # A network that happens to be dead prints nothing but zeros: once more.
-            again = self._run(program, WAYS["second"], script, 3 * base.seconds + 60)
+            again = self.run(program, WAYS["second"], script, 3 * base.seconds + 60)
             if repeats(plain, (ours["first"], again)):
                 found["second"].append("numbers that nothing seeds are the same in three runs")
         verdicts = {way: _verdict(run, found[way]) for way, run in ours.items()}
         return Story(program.name, base.code, base.seconds, len(plain), verdicts)
+
+    def bring(self, program: Program) -> Path:
+        """Have the program's files ready to be copied; the path of its script among them."""
+        shutil.rmtree(self.source, ignore_errors=True)
+        self.source.mkdir()
+        return sources.bring(program, self.copies, self.source).relative_to(self.source)
 
     def _fresh(self, program: Program, source: Path) -> set[Path]:
         """The place as it is before every run; what is in it."""
@@ -148,9 +152,10 @@ class Bench:
         (self.place / "tmp").mkdir()
         return set(self.place.rglob("*"))
 
-    def _run(
+    def run(
         self, program: Program, words: Sequence[str | Path], script: Path, longest: float = 0
     ) -> Run:
+        """Run it so, from the same files as every time."""
         before = self._fresh(program, self.source)
         report_file = self.home.directory / "report.json"
         report_file.unlink(missing_ok=True)
@@ -265,7 +270,7 @@ def _import_log() -> frozenset[str]:
     return frozenset(outputs.LOG_HEAD.sub("", line).strip() for line in log.splitlines())
 
 
-def _templates(directory: Path, sizes: set[bool]) -> dict[bool, Path]:
+def templates(directory: Path, sizes: set[bool]) -> dict[bool, Path]:
     """Homes with data of these sizes, and with what Keras and Matplotlib leave in a home."""
     made = {full: directory / ("full" if full else "small") for full in sizes}
     for full, path in made.items():
@@ -345,7 +350,7 @@ def _all(
     stories: list[Story] = []
 
     def lane(home: Sandbox) -> None:
-        bench = Bench(home, templates, copies, import_log, longest)
+        bench = Bench(home, made, copies, import_log, longest)
         with contextlib.suppress(queue.Empty):
             while True:
                 program, ways = work.get_nowait()
@@ -359,7 +364,7 @@ def _all(
     with contextlib.ExitStack() as stack:
         # The data are linked into the homes, so all are in one file system.
         directory = stack.enter_context(sandbox()).directory
-        templates = _templates(directory, {program.full for program, _ in chosen})
+        made = templates(directory, {program.full for program, _ in chosen})
         import_log = _import_log()
         homes = [stack.enter_context(sandbox()) for _ in range(lanes)]
         threads = [threading.Thread(target=lane, args=(home,), daemon=True) for home in homes]
