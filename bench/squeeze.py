@@ -1,8 +1,8 @@
 """`python -m bench.squeeze`: public programs in less memory than they need, and how they fail then.
 
 Each program runs once with all the memory there is, then under ceilings from half of its peak to
-more than it. Listed are the names under which TensorFlow fails for want of memory, and the ends that
-Sublet does not call so.
+more than it. Listed are the names under which TensorFlow fails for want of memory, and the ends
+that Sublet does not call so.
 """
 
 import argparse

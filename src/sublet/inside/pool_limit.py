@@ -195,14 +195,14 @@ class PoolLimit:
         expected. Call it while no other thread allocates."""
         try:
             handle, devices = allocator.handle_and_devices(lease)
-            if len(devices) != 1:
-                return None  # Each has a pool of its own.
-            address = _gpu_allocator() if lease.on_gpu else _cpu_allocator()
             known = allocator.usage(lease)
+            if known is None or len(devices) != 1:
+                # TensorFlow ends a process that asks for the allocator of a GPU which is not there.
+                # Where there are several, each has a pool of its own.
+                return None
+            address = _gpu_allocator() if lease.on_gpu else _cpu_allocator()
             words = _read(address)
         except (AttributeError, ImportError, OSError, ValueError, struct.error):
-            return None
-        if known is None or not words:
             return None
         limits = [at for at in range(_FIRST) if words[at] == limit]
         statistics = [
