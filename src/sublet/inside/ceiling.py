@@ -17,7 +17,7 @@ from ..formats import attempt_files, inotify
 from ..formats.lease import LeaseTerms
 from ..formats.lease_environment import DUMP, is_ours
 from . import allocator
-from .pool_limit import HIGH, PoolLimit
+from .pool_limit import PoolLimit, high
 
 _TAKES = 0.25
 """Seconds in which an allocation that has waited takes what it was given."""
@@ -55,7 +55,7 @@ class Ceiling:
         if self.elastic:
             self._arm()
             with contextlib.suppress(OSError):
-                self._watch = inotify.DirectoryWatch(lowest=HIGH)
+                self._watch = inotify.DirectoryWatch(lowest=high())
                 self._watch.watch(lease.dir)
 
     def wait(self, seconds: float) -> None:

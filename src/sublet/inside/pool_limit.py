@@ -24,6 +24,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import struct
 from typing import Any
 
@@ -34,8 +35,7 @@ from .allocator import c_library, framework_library
 
 SHOTS = 3
 """So many raises can come while Python's lock is held."""
-HIGH = 700
-"""Our descriptors are above those that programs get, which may expect the lowest free one."""
+_HIGH = 700
 _WORDS = 320
 _FIRST = 16
 """The limit is among so many words at the beginning of the allocator; its statistics come later."""
@@ -74,7 +74,7 @@ class _Shot:
         # Both ends, so that it neither waits for a writer nor ever comes to an end.
         low = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH)
+            self._fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, high())
         finally:
             os.close(low)
         self._file = _identity(self._fd)
@@ -253,6 +253,13 @@ class PoolLimit:
             self._limit.value = _whole(self.pool)
         self._shown.value = self.limit
         return self.limit
+
+
+def high() -> int:
+    """The least number of our descriptors: above those that programs get, which may expect the
+    lowest free one."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _HIGH if soft == resource.RLIM_INFINITY else min(_HIGH, soft // 2)
 
 
 def _whole(amount: int) -> int:
