@@ -20,7 +20,9 @@ def _judge(directory: Path, status: int | None, stopped: str = "") -> Outcome:
 
 def _fail_an_allocation(directory: Path) -> None:
     """What TensorFlow's allocator leaves when it says no."""
-    (directory / "dump-7_bfc_cpu_allocator_for_gpu.1794786617884420").write_bytes(b"\x0a")
+    for microseconds in (1794786607884420, 1794786617884420):
+        dump = directory / f"dump-7_bfc_cpu_allocator_for_gpu.{microseconds}"
+        dump.write_bytes(b"\x0a")
 
 
 @pytest.mark.parametrize("status", [_EXIT_1, _SIGSEGV])

@@ -21,6 +21,12 @@ def record(message: str, uncaught: bool, time: float, asked: int = 8) -> str:
     return json.dumps({**fields, "uncaught": uncaught, "time": time})
 
 
+def leave_dumps(directory: Path, *times: float) -> None:
+    """What the allocator of one process leaves at these times."""
+    for time in times:
+        (directory / f"dump-7_GPU_0_bfc.{max(0, int(time * 1e6))}").write_bytes(b"")
+
+
 def test_nothing_left_is_no_evidence(tmp_path: Path) -> None:
     assert read_evidence(str(tmp_path)) == NOTHING
     assert read_evidence(str(tmp_path / "gone")) == NOTHING
@@ -43,12 +49,33 @@ def test_a_dump_after_the_last_error_is_a_failure_that_nobody_heard_of(
     usage.note(limit=64, peak=60)
     usage.note_failure(8)
     (tmp_path / "oom-1.json").write_text(record("caught", False, 10.0))
-    (tmp_path / "dump-7_GPU_0_bfc.9000000").write_bytes(b"")
+    leave_dumps(tmp_path, 0.0, 9.9)
     assert not read_evidence(str(tmp_path)).unheard
-    (tmp_path / "dump-7_GPU_0_bfc.11000000").write_bytes(b"")
+    leave_dumps(tmp_path, 20.0, 30.1)
     assert read_evidence(str(tmp_path)) == OomEvidence(
         2, 8, 64, 60, "caught", uncaught=False, unheard=True
     )
+
+
+@pytest.mark.parametrize(
+    ("dumps", "unheard"),
+    [
+        ((100.0, 110.0), True),
+        ((100.0, 104.0, 112.5), True),
+        ((100.0, 110.0, 130.0), True),
+        ((100.0, 100.0), False),
+        ((100.0, 104.0, 108.0), False),
+        ((100.0, 160.0), False),
+        (tuple(100.0 + number / 100 for number in range(32)), True),
+    ],
+)
+def test_an_allocation_that_was_tried_again_and_succeeded_is_no_failure(
+    tmp_path: Path, dumps: tuple[float, ...], unheard: bool
+) -> None:
+    """One that fails is tried for ten seconds; the first of very many tries may be forgotten."""
+    leave_dumps(tmp_path, *dumps)
+    (tmp_path / "dump-8_bfc.110000000").write_bytes(b"")  # Another process's.
+    assert read_evidence(str(tmp_path)).unheard == unheard
 
 
 def test_rubbish_is_no_evidence(tmp_path: Path) -> None:
@@ -71,6 +98,7 @@ def test_rubbish_is_no_evidence(tmp_path: Path) -> None:
         ("OOM when allocating tensor of shape [2,5] and type uint8", 10),
         ("Graph execution error:\n\nOOM when allocating tensor with shape[7] and type int64", 56),
         ("Out of memory while trying to allocate 1234 bytes.", 1234),
+        ("Out of memory while trying to allocate 200.50MiB. [Op:__inference_f_20]", 401 << 19),
         ("OOM when allocating something else", 0),
     ],
 )

@@ -51,7 +51,7 @@ def judge(
         system_peak=ending.system_peak,
         asked=evidence.asked,
         failures=evidence.failures,
-        message=evidence.message or ending.stopped or ending.note or (_UNSEEN if unseen else ""),
+        message=_message(ending, evidence, cause, number) or (_UNSEEN if unseen else ""),
         tenants=tenants if cause == "lease exceeded" else (),
         waited=state.waited,
         startup=max(0.0, began / 1e9 - state.tick) if began else None,
@@ -71,10 +71,18 @@ def _cause(ending: Ending, evidence: OomEvidence, code: int, number: int) -> Cau
     if code and evidence.uncaught:
         return "lease exceeded"
     if code and evidence.unheard and (not number or number in _CRASHES):
-        # The last allocation failed and no out-of-memory error told of it: TensorFlow copies some
-        # NumPy data without looking whether it got the memory, and gives some failures other names.
+        # The last allocation failed and no out-of-memory error told of it: docs/out-of-memory.md.
         return "lease exceeded"
     return "signalled" if number else "exited"
+
+
+def _message(ending: Ending, evidence: OomEvidence, cause: Cause, number: int) -> str | None:
+    if cause == "lease exceeded" and not evidence.uncaught:
+        if number:
+            crash = signal.Signals(number).name
+            return f"nothing: TensorFlow crashed ({crash}) when it got no memory for a tensor"
+        return "no out-of-memory error: TensorFlow got no memory and called that something else"
+    return evidence.message or ending.stopped or ending.note
 
 
 def _shell_code(status: int | None) -> int:

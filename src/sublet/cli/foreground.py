@@ -174,7 +174,10 @@ def _explain(ended: "Ended", words: list[str]) -> None:
     if ended.suggest is None:
         rows.append(("try", f"a smaller batch: {lease.device} cannot give it more"))
     else:
-        rows.append(("try", f"sublet run --memory {ended.suggest // MiB}MiB {command}"))
+        # Nobody knows how much is enough where TensorFlow has not said what it asked for.
+        enough = outcome.asked or lease.elastic
+        memory = f"{ended.suggest // MiB}MiB" if enough else "grow"
+        rows.append(("try", f"sublet run --memory {memory} {command}"))
         rows.append(("or", f"sublet run --on-oom grow {command}"))
     _say("the program ran out of the memory of its lease")
     for name, raw in rows:

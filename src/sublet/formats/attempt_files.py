@@ -36,6 +36,8 @@ CEILING = "ceiling"
 LIMIT = "limit-"
 RAISE = "raise-"
 DUMP = "dump-"
+KEPT_DUMPS = 32
+"""Of so many a process keeps the newest: at its ceiling it may leave one with every retry."""
 
 
 def claim(directory: str, owner: Record) -> bool:

@@ -13,13 +13,16 @@ from . import attempt_files, usage_file
 
 PREFIX = "oom-"
 _LARGEST_RECORD = 64 * 1024
+_SHORTEST_WAIT, _LONGEST_WAIT = 9.5, 20.0
+"""Seconds between the first try of an allocation that fails and its last one: TensorFlow gives up
+after ten, or somewhat later on a busy machine."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OomEvidence:
     """`uncaught`: an out-of-memory error ended a thread or the program. `unheard`: an allocation
-    failed after the last error that Python has seen, as before a segmentation fault for lack of
-    memory. None means unknown."""
+    failed for good after the last error that Python has seen, as before a segmentation fault for
+    lack of memory. None means unknown."""
 
     failures: int
     asked: int | None
@@ -33,13 +36,11 @@ class OomEvidence:
 def read_evidence(directory: str) -> OomEvidence:
     processes = usage_file.read_usage(directory)
     records = _records(directory)
-    dumps = _dump_times(directory)
     # The error that ended the program, else the latest.
     fatal = max(records, key=lambda r: (r["uncaught"], r["time"]), default=None)
     heard = max((r["time"] for r in records), default=0.0)
     counted = max(sum(process.failures for process in processes), len(records))
-    # Dumps cannot be counted: a failure leaves four or eight, and a retry that succeeds two.
-    unheard = max(dumps, default=0.0) > heard
+    unheard = _failed_at(directory) > heard
     return OomEvidence(
         failures=counted + unheard,
         asked=_known([fatal["asked"]] if fatal else [process.asked for process in processes]),
@@ -74,10 +75,25 @@ def _records(directory: str) -> list[dict[str, Any]]:
     return records
 
 
-def _dump_times(directory: str) -> list[float]:
-    """When allocations have failed, by what the allocator has left."""
-    times = (attempt_files.dump_time(name) for name in _names(directory))
-    return [time for time in times if time is not None]
+def _failed_at(directory: str) -> float:
+    """When the last allocation failed for good, by what the allocator has left; 0.0 if none did.
+
+    It leaves a dump with each try. One that failed has one from its first try and one from its
+    last. One that succeeded meanwhile, because the lease was raised or another thread freed memory,
+    has none from so much later.
+    """
+    by_process: dict[int | None, list[float]] = {}
+    for name in _names(directory):
+        if (time := attempt_files.dump_time(name)) is not None:
+            by_process.setdefault(attempt_files.dumped_by(name), []).append(time)
+    failed = 0.0
+    for times in by_process.values():
+        if len(times) >= attempt_files.KEPT_DUMPS:
+            failed = max(failed, *times)  # Its first try may be among those that were removed.
+        for last in times:
+            if any(_SHORTEST_WAIT <= last - first <= _LONGEST_WAIT for first in times):
+                failed = max(failed, last)
+    return failed
 
 
 def _names(directory: str) -> list[str]:

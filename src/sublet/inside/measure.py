@@ -23,7 +23,6 @@ _FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
 """Readings are frequent at first, because a child that is killed, as those of a pool are, leaves no
 last reading. One takes 50 µs."""
 _PAUSE = 1.0
-_KEPT_DUMPS = 32
 
 
 class UsageWriter:
@@ -179,8 +178,8 @@ def _prune_dumps(lease: LeaseTerms) -> None:
             for entry in os.scandir(lease.dir)
             if attempt_files.dumped_by(entry.name) is not None
         ]
-        if len(dumps) > _KEPT_DUMPS:
-            for path in sorted(dumps, key=os.path.getmtime)[:-_KEPT_DUMPS]:
+        if len(dumps) > attempt_files.KEPT_DUMPS:
+            for path in sorted(dumps, key=os.path.getmtime)[: -attempt_files.KEPT_DUMPS]:
                 os.unlink(path)
     except OSError:
         pass

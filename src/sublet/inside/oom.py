@@ -28,7 +28,9 @@ _TENSOR = re.compile(
     r"OOM when allocating (?:temporary )?tensor (?:with|of) shape ?\[([0-9, ]*)\]"
     r"(?: and type (\w+))?"
 )
-_BYTES = re.compile(r"[Oo]ut of memory[a-z ]* allocat(?:e|ing) (\d+) ?bytes")
+_BYTES = re.compile(
+    r"[Oo]ut of memory[a-z ]* allocat(?:e|ing) (\d+(?:\.\d+)?) ?(bytes|B|KiB|MiB|GiB|TiB)\b"
+)
 _CONSTANT = re.compile(
     r"Cannot parse tensor from proto:.*?\ndtype: DT_(\w+)\s+tensor_shape \{\n(.*?)\n\}", re.DOTALL
 )
@@ -43,6 +45,7 @@ _WIDTHS = {
     "string": 24,
 }
 """Bytes of an element, by TensorFlow's name of the type; others have one byte."""
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 _last_noted: dict[int, float] = {}
 
@@ -61,7 +64,7 @@ def asked(message: str) -> int:
             size *= int(extent) if extent else 1
         return size
     plain = _BYTES.search(message)
-    return int(plain[1]) if plain is not None else 0
+    return int(float(plain[1]) * _UNITS.get(plain[2], 1)) if plain is not None else 0
 
 
 def excerpt(message: str) -> str:
@@ -141,7 +144,11 @@ def _chain_hooks() -> None:
 
 
 def note_uncaught(error: BaseException | None) -> bool:
-    """Note an uncaught error if it is an out-of-memory or was caused by one; whether it was."""
+    """Note an uncaught error if it is an out-of-memory or was caused by one; whether it was.
+
+    One that was raised within `tf.py_function` comes out of TensorFlow under another name, with the
+    message of the first in its own.
+    """
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -149,9 +156,17 @@ def note_uncaught(error: BaseException | None) -> bool:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if type(one).__name__ == "ResourceExhaustedError":
-            message = getattr(one, "message", None) or str(one)
+        message = _text(one)
+        if type(one).__name__ == "ResourceExhaustedError" or _SIGNS[0] in message:
             note(message, uncaught=True)
             return is_oom(message)
         waiting += [one.__context__, one.__cause__]
     return False
+
+
+def _text(error: BaseException) -> str:
+    """The message; a program's own error may have none that can be read."""
+    try:
+        return str(getattr(error, "message", "") or error)
+    except Exception:
+        return ""
