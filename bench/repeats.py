@@ -10,6 +10,7 @@ sizes of leases are tuned. Both halves are reported.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ import signal
 import statistics
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -177,6 +179,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, required=True, help="a file for the series so far")
     parser.add_argument("--only", default="", help="a regular expression in the name")
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--lanes", type=int, default=1, help="so many programs at a time")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no program after these")
     parser.add_argument("--longest", type=float, default=300, help="seconds that a run may take")
     asked = parser.parse_args()
@@ -203,22 +206,34 @@ def _go_on(chosen: Sequence[Program], asked: Any) -> list[str]:
     done = read(asked.keep)
     left = [one for one in chosen if one.name not in done]
     missing: list[str] = []
-    if not left:
-        return missing
-    with sandbox() as store, sandbox() as home:
-        made = templates(store.directory, {program.full for program in left})
-        bench = Bench(home, made, asked.corpus, frozenset(), asked.longest)
-        for program in left:
-            if time.monotonic() > until:
-                break
+    waiting = iter(left)
+    turn = threading.Lock()
+
+    def lane(bench: Bench) -> None:
+        while time.monotonic() < until:
+            with turn:
+                program = next(waiting, None)
+            if program is None:
+                return
             try:
                 series = repeat(bench, program, asked.runs)
             except (sources.Missing, OSError) as trouble:
                 missing.append(f"{program.name}: {trouble}")
                 continue
-            _tell(series)
-            with asked.keep.open("a") as file:
+            with turn, asked.keep.open("a") as file:
+                _tell(series)
                 file.write(json.dumps(asdict(series)) + "\n")
+
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(sandbox()).directory
+        made = templates(store, {program.full for program in left})
+        homes = [stack.enter_context(sandbox()) for _ in range(asked.lanes)]
+        benches = [Bench(home, made, asked.corpus, frozenset(), asked.longest) for home in homes]
+        threads = [threading.Thread(target=lane, args=(one,), daemon=True) for one in benches]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return missing
 
 
