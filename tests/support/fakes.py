@@ -29,7 +29,11 @@ class FakeProbe(Probe):
 
     def __init__(self, *devices: Device) -> None:
         self._devices = devices
-        self.driver = "no driver: a test"
+        self.left_out = {}
+
+    @property
+    def driver(self) -> str:
+        return "no driver: a test"
 
     def devices(self) -> list[Device]:
         return list(self._devices)
@@ -95,15 +99,15 @@ class PuppetBackend:
     def unready(self, job: Job) -> str:
         return ""
 
-    def launch(self, job: Job, device: Device, streams: Sequence[int] | None) -> None:
+    def launch(self, job: Job, devices: Sequence[Device], streams: Sequence[int] | None) -> None:
         if self.failure is not None:
             raise self.failure
         self._check_launch(job)
         assert job.attempt_id not in self.live
         self.live[job.attempt_id] = job
 
-    def offer(self, job: Job, device: Device) -> str:
-        self.launch(job, device, None)
+    def offer(self, job: Job, devices: Sequence[Device]) -> str:
+        self.launch(job, devices, None)
         return "{}"
 
     def check_offer(self, attempt_id: str) -> None:

@@ -86,14 +86,14 @@ class Backend(Protocol):
         Raises LaunchFailed.
         """
 
-    def launch(self, job: Job, device: Device, streams: Sequence[int] | None) -> None:
-        """Start the current attempt of a job, whose lease is committed.
+    def launch(self, job: Job, devices: Sequence[Device], streams: Sequence[int] | None) -> None:
+        """Start the current attempt of a job, whose lease is committed; it is on these devices.
 
         The `streams` stay the caller's; without them the program writes to log files. Raises
         LaunchFailed.
         """
 
-    def offer(self, job: Job, device: Device) -> str:
+    def offer(self, job: Job, devices: Sequence[Device]) -> str:
         """Offer the job's lease to the process that is to hold it itself; returns the terms that
         this process is sent. Raises LaunchFailed."""
 

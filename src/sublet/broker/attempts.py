@@ -143,7 +143,7 @@ class Attempts:
 
     def _neighbours(self, job: Job, lease: Lease) -> tuple[Tenant, ...]:
         """Who else held memory on the job's device, to explain an out-of-memory."""
-        here = (one for one in self._usage.capacities() if one.device.id == lease.device)
+        here = (one for one in self._usage.capacities() if lease.on(one.device.id))
         return tuple(one for capacity in here for one in capacity.tenants if one.job != job.id)
 
     def _job(self, attempt_id: str) -> Job | None:

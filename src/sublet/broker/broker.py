@@ -74,7 +74,8 @@ class Broker:
         self.clients = JobClients()
         self.subscriptions = Subscriptions()
         self.nested_leases = NestedLeases(self.state, home.runs)
-        self.estimator = SizeEstimator(ledger, {one.id: one for one in probe.devices()})
+        devices = {one.id: one for one in probe.devices()}
+        self.estimator = SizeEstimator(ledger, devices, probe.left_out)
         self.usage = usage = DeviceUsage(
             probe, self.state, backend, self.nested_leases, self.estimator, clock
         )

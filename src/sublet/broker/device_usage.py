@@ -152,14 +152,18 @@ class DeviceUsage:
         return self._probe.driver
 
     def facts(self) -> dict[str, DeviceFacts]:
-        """What the system says of each device now."""
-        return self._probe.facts()
+        """What the system says of each device now. One that was found only now is a device from
+        here on."""
+        facts = self._probe.facts()
+        for name, fact in facts.items():
+            self.devices.setdefault(name, fact.device)
+        return facts
 
     def capacities(self, *outer: int) -> tuple[Capacity, ...]:
         """How full the devices are now, and the leases with others within. `outer` are jobs whose
         leases are wanted though nobody is within yet."""
         return capacities(
-            self._probe.facts(),
+            self.facts(),
             self._state.holding(),
             self.samples,
             self._backend.standing(),
@@ -177,7 +181,7 @@ class DeviceUsage:
 
     def lease_ended(self, lease: Lease, now: float) -> None:
         """The driver may go on showing this lease's memory for a moment."""
-        for one in (lease, *lease.also):
+        for one in lease.all:
             self._strangers.lease_ended(one.device, one.charge, now)
 
     def forget(self, job: Job) -> None:
@@ -246,6 +250,10 @@ def _capacity(
         seen = sum(in_use(job, facts, tenants.samples) or 0 for job in here)
         used = device.capacity - facts.available
     holdings = tenants.of(None, facts)
+    if facts.fault is not None:
+        # Its leases stay until exits are seen, and nothing would be free if they ended.
+        held = sum(one.charge for one in holdings)
+        return Capacity(device, -held, 0, 0, holdings, fault=facts.fault)
     shown = max(0, used - standing - seen)
     if strangers is not None:
         unseen = max(0, sum(one.charge for one in holdings) - seen)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
 from sublet.broker.effects import Launch, Notify, SettleNested
@@ -12,6 +14,7 @@ from sublet.broker.nested_leases import NestedLeases
 from sublet.broker.queue import Queue
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.clock import Clock
+from sublet.domain.device import split_names
 from sublet.domain.job import Job
 from sublet.domain.lease import Lease
 from sublet.policy import admission
@@ -54,8 +57,11 @@ class Planner:
     def follow(self, plan: Plan) -> None:
         """Apply a plan: grant, preempt, and tell the clients who listen why their jobs wait."""
         now, queue = self._clock.now(), self._queue.wait_queue
+        by_job: dict[int, list[Grant]] = {}
         for grant in plan.grants:
-            self._grant(self._work.state[grant.job], grant)
+            by_job.setdefault(grant.job, []).append(grant)
+        for number, grants in by_job.items():
+            self._grant(self._work.state[number], grants)
         for preemption in plan.preempt:
             self._control.stop(self._work.state[preemption.job], "preempted")
         queue.follow(plan, now)
@@ -67,17 +73,23 @@ class Planner:
         for number in present:
             self._clients.send_if_new(number, messages.Waits(reasons.why(number, estimate=False)))
 
-    def _grant(self, job: Job, grant: Grant) -> None:
+    def _grant(self, job: Job, grants: list[Grant]) -> None:
+        """Give the job its lease, or one on each of several devices."""
         outer = self._work.state[job.spec.within].lease if job.spec.within is not None else None
-        lease = Lease(
-            device=grant.device if outer is None else outer.device,
-            ceiling=grant.size.ceiling,
-            charge=grant.charge,
-            basis=grant.size.basis,
-            cpus=self._processors(job),
-            roomy=grant.size.roomy,
-            most=grant.size.most,
-        )
+        cpus = self._processors(job)
+        lease, *also = [
+            Lease(
+                device=grant.device if outer is None else outer.device,
+                ceiling=grant.size.ceiling,
+                charge=grant.charge,
+                basis=grant.size.basis,
+                cpus=cpus,
+                roomy=grant.size.roomy,
+                most=grant.size.most if len(grants) == 1 else 0,
+            )
+            for grant in sorted(grants, key=lambda grant: self._place(job, grant.device))
+        ]
+        lease = replace(lease, also=tuple(also))
         self._usage.expect_end(job, self._clock.now())
         self._work.decided(
             job,
@@ -86,6 +98,15 @@ class Planner:
             Notify(job.id, messages.Granted(lease, job.attempt)),
             Launch(job.id),
         )
+
+    def _place(self, job: Job, name: str) -> tuple[int, int, str]:
+        """Where a device comes among those of a job: as it has named them, then by number."""
+        device = self._usage.devices.get(name)
+        if device is None:  # It is a lease.
+            return 0, 0, name
+        names = split_names(job.spec.device or device.kind)
+        named = (at for at, word in enumerate(names) if device.goes_by(word))
+        return next(named, len(names)), device.index or 0, name
 
     def _processors(self, job: Job) -> tuple[int, ...]:
         """The least used processors, as many as the job asked for; empty if it did not ask."""

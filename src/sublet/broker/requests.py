@@ -22,6 +22,7 @@ from sublet.broker.snapshot_feed import SnapshotFeed
 from sublet.broker.snapshots import Snapshots
 from sublet.broker.subscriptions import Subscriptions
 from sublet.broker.unit_of_work import UnitOfWork
+from sublet.broker.visible_devices import with_wish
 from sublet.clock import Clock
 from sublet.domain.history import Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Running, Starting, Task, Waiting
@@ -145,7 +146,7 @@ class Requests:
             if spec.client is None or spec.task is not None:
                 raise BadRequest("A program in the foreground needs a client.")
             self._check_program(spec)
-            spec = self._within(spec, request.under)
+            spec = self._wish(self._within(spec, request.under))
             self._check(spec)
         except SubletError:
             packets.close(streams)
@@ -169,6 +170,7 @@ class Requests:
                 f"An array of {len(request.indexes)} jobs is too large.",
                 f"At most {MOST_TASKS} at once.",
             )
+        spec = self._wish(spec)
         self._check(spec)
         jobs = []
         first = self._work.next_id
@@ -193,7 +195,7 @@ class Requests:
                 f"The broker does not see the process {in_process.pid}.",
                 "Both must run in the same container.",
             )
-        spec = self._within(spec, None)
+        spec = self._wish(self._within(spec, None))
         self._check(spec)
         self._accept(connection, spec, token, [])
 
@@ -242,11 +244,15 @@ class Requests:
                 f"This program does not run under the lease of job {under.job}.",
                 "Unset SUBLET_LEASE: it is of another program.",
             )
-        if spec.device is not None and not device.goes_by(spec.device):
+        several = spec.gpus is not None and spec.gpus > 1
+        if several or (spec.device is not None and not device.goes_by(spec.device)):
             return msgspec.structs.replace(spec, within=None)
         return msgspec.structs.replace(
             spec, within=outer.id, priority=outer.spec.priority, service=outer.spec.service
         )
+
+    def _wish(self, spec: JobSpec) -> JobSpec:
+        return with_wish(spec, self._usage.devices, self._estimator.left_out)
 
     def _new(self, spec: JobSpec, token: str) -> Job:
         return self._work.new_job(spec, token, self._clock.wall(), self._clock.now())

@@ -1,6 +1,6 @@
 """What a job would cost and need, from what the ledger knows of its program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sublet.broker.ledger import Ledger
 from sublet.broker.measurements import start_of
 from sublet.devices import context_overhead
-from sublet.domain.device import Device, no_such_device
+from sublet.domain.device import Device, no_such_device, split_names
 from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Outcome, Running, Starting, Waiting
 from sublet.domain.lease import Lease
@@ -16,7 +16,7 @@ from sublet.errors import BadRequest, TooLarge
 from sublet.policy import sizing
 from sublet.policy.capacity import Capacity, eligible, most_ever
 from sublet.policy.offers import never, offers
-from sublet.policy.wait_queue import Candidate, Offer
+from sublet.policy.wait_queue import Candidate, Offer, Part
 from sublet.units import MiB
 
 _ELSEWHERE = 1.5
@@ -42,9 +42,13 @@ class _Known(NamedTuple):
 class SizeEstimator:
     """Sizes jobs by what the ledger knows of their programs; keeps what it has worked out."""
 
-    def __init__(self, ledger: Ledger, devices: dict[str, Device]) -> None:
+    def __init__(
+        self, ledger: Ledger, devices: dict[str, Device], left_out: Mapping[str, str] | None = None
+    ) -> None:
+        """`left_out` says which GPUs cannot be used, and why."""
         self._measurements = ledger.measurements
         self.devices = devices
+        self.left_out = {} if left_out is None else left_out
         self._offers: dict[int, _Known] = {}
         self._stands: tuple[tuple[str, int], ...] = ()
         self._usual: dict[str, int] = {}
@@ -60,6 +64,8 @@ class SizeEstimator:
                 self._measurements.program(job), job.least, possible, otherwise, self.expected(job)
             )
             self._offers[job.id] = known
+        several = (job.spec.gpus or 1) if known.offers else 1
+        parts = (Part(job.id, known.offers),) * several if several > 1 else ()
         return Candidate(
             job=job.id,
             order=job.id,
@@ -70,6 +76,7 @@ class SizeEstimator:
             expected=known.expected,
             held=held or known.otherwise,
             spread=job.spec.spread,
+            parts=parts,
         )
 
     def expected(self, job: Job) -> float | None:
@@ -119,8 +126,9 @@ class SizeEstimator:
             kind: self._measurements.evidence(job, kind) for kind in kinds
         }
         ask = (job.spec.memory, job.spec.device, capacities, overhead)
-        possible = offers(*ask, evidence, job.least, job.spec.within)
-        return possible, "" if possible else never(*ask, job.least, job.spec.within)
+        rest = (job.least, job.spec.within, job.spec.gpus)
+        possible = offers(*ask, evidence, *rest)
+        return possible, "" if possible else never(*ask, *rest)
 
     def overhead(self, job: Job, device: Device) -> int:
         """What one more process costs on a device, beside its ceiling."""
@@ -143,7 +151,7 @@ class SizeEstimator:
         lease = state.lease if isinstance(state, Finished) else job.lease
         device = self.devices.get(lease.device) if lease else None
         if device is None:
-            names = eligible(job.spec.device, capacities) or list(self.devices)
+            names = eligible(job.spec.device, capacities, None, job.spec.gpus) or list(self.devices)
             device = self.devices[names[0]]
         capacity = _capacity(job.spec, device.id, capacities)
         assert capacity is not None
@@ -182,9 +190,9 @@ class SizeEstimator:
 
     def check(self, spec: JobSpec, capacities: tuple[Capacity, ...]) -> None:
         """Refuse what can never be done."""
-        names = eligible(spec.device, capacities, spec.within)
-        if not names:
-            raise no_such_device(spec.device, list(self.devices.values()))
+        names = eligible(spec.device, capacities, spec.within, spec.gpus)
+        if spec.within is None:
+            self._check_devices(spec, names)
         most = len(spec.surroundings.affinity)
         if spec.cpus is not None and not 1 <= spec.cpus <= most:
             raise BadRequest(
@@ -192,6 +200,7 @@ class SizeEstimator:
             )
         job = Job(0, "", spec, 0.0, Waiting(0.0))
         refusals: list[BadRequest] = []
+        fitting = 0
         for capacity in capacities:
             if capacity.device.id not in names:
                 continue
@@ -203,8 +212,30 @@ class SizeEstimator:
             except BadRequest as refusal:
                 refusals.append(refusal)
             else:
-                return
+                fitting += 1
+        if fitting >= (spec.gpus or 1):
+            return
         raise next((r for r in refusals if isinstance(r, TooLarge)), refusals[0])
+
+    def _check_devices(self, spec: JobSpec, names: list[str]) -> None:
+        """Refuse devices that are not there, or that are fewer than were asked for."""
+        devices, wanted = list(self.devices.values()), spec.gpus or 1
+        for name in split_names(spec.device or ("gpu" if spec.gpus else "cpu")):
+            if not any(one.goes_by(name) for one in devices):
+                raise no_such_device(name, devices, self.left_out)
+        if len(names) >= wanted:
+            return
+        gpus = [one for one in devices if one.kind == "gpu"]
+        whole = [one.id for one in gpus if one.card is None]
+        there = f"There {'is' if len(gpus) == 1 else 'are'}: {', '.join(one.id for one in gpus)}."
+        if spec.device is not None:
+            named = [one.id for one in gpus if one.goes_by(spec.device)]
+            what = f"{'CUDA_VISIBLE_DEVICES' if spec.wished else '--device'} names {len(named)}"
+        else:
+            what = f"there {'is' if len(whole) == 1 else 'are'} {len(whole)} here"
+        if len(gpus) > len(whole):
+            there += " A program can have several whole GPUs, but one MIG instance only."
+        raise BadRequest(f"--gpus {wanted}: {what}.", there)
 
     def suggest(
         self,

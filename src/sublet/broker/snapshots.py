@@ -16,13 +16,14 @@ from sublet.broker.unit_of_work import UnitOfWork
 from sublet.clock import Clock
 from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Finished, Job, Outcome, Paused, Running, Starting, Waiting
-from sublet.formats.usage_file import read_usage
+from sublet.domain.lease import Lease
+from sublet.formats.usage_file import Reading, card_sums, read_usage
 from sublet.home import Home
 from sublet.policy.retry import advice, ending
 from sublet.policy.wait_reasons import Reasons
 from sublet.units import format_seconds
 from sublet.wire import messages
-from sublet.wire.rows import DeviceRow, JobRow, LeaseRow, WaitingRow
+from sublet.wire.rows import CardRow, DeviceRow, JobRow, LeaseRow, WaitingRow
 
 _REMEMBERED = 100
 """So many of those that ended last are known in the order of their ends."""
@@ -104,6 +105,7 @@ class Snapshots:
                 strangers=capacity.strangers,
                 standing=capacity.standing,
                 free=max(0, capacity.free),
+                fault=capacity.fault,
             )
             for capacity in self._usage.capacities()
             if capacity.within is None
@@ -180,6 +182,7 @@ class Snapshots:
             split=spec.split,
             foreground=spec.client is not None,
             within=spec.within,
+            cards=_cards(lease, usages, outcome),
         )
 
     def _reason(self, job: Job, reasons: Reasons | None) -> str:
@@ -198,8 +201,11 @@ class Snapshots:
         state = job.holds
         assert state is not None
         lease = state.lease
-        fact = facts.get(lease.device)
-        held = in_use(job, fact, self._usage.samples) if fact is not None else None
+        over = any(
+            (fact := facts.get(one.device)) is not None
+            and (in_use(job, fact, self._usage.samples) or 0) > one.charge
+            for one in lease.all
+        )
         usages = read_usage(str(self._home.runs / job.attempt_id))
         running = state if isinstance(state, Running) else None
         return LeaseRow(
@@ -219,9 +225,10 @@ class Snapshots:
             pid=running.worker.pid if running else None,
             how=running.how if running else "starting",
             basis=lease.basis,
-            over=held is not None and held > lease.charge,
+            over=over,
             in_process=job.spec.in_process is not None,
             within=job.spec.within,
+            cards=_cards(lease, usages),
         )
 
     def _waiting_rows(self) -> tuple[WaitingRow, ...]:
@@ -248,6 +255,23 @@ class Snapshots:
         candidates = itertools.islice(self._queue.wait_queue, count)
         found = (self._state.get(candidate.job) for candidate in candidates)
         return [job for job in found if job is not None]
+
+
+def _cards(
+    lease: Lease | None, usages: list[Reading], outcome: Outcome | None = None
+) -> tuple[CardRow, ...]:
+    """The leases of a job with several GPUs; none for any other."""
+    if lease is None or not lease.also:
+        return ()
+    used: list[tuple[int | None, int | None]] = [(None, None)] * len(lease.all)
+    if outcome is not None and outcome.peaks:
+        used = [(None, peak) for peak in outcome.peaks]
+    elif (known := card_sums(usages, len(lease.all))) is not None:
+        used = list(known)
+    return tuple(
+        CardRow(one.device, one.ceiling, one.charge, now, peak)
+        for one, (now, peak) in zip(lease.all, used, strict=True)
+    )
 
 
 def state_name(job: Job) -> str:

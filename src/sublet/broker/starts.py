@@ -79,14 +79,15 @@ class Starts:
         if job.spec.in_process is None and self._setback(job):
             self._postpone(job)  # Another one of the same turn has failed just now.
             return
-        device = self._usage.devices[job.state.lease.device]
+        devices = [self._usage.devices[lease.device] for lease in job.state.lease.all]
         steps = _steps(job)
         try:
             if job.spec.in_process is not None:
-                terms = self._backend.offer(job, device)
+                terms = self._backend.offer(job, devices)
                 self._clients.send(job.id, messages.Offered(terms))
             else:
-                self._backend.launch(job, device, streams if job.spec.client is not None else None)
+                given = streams if job.spec.client is not None else None
+                self._backend.launch(job, devices, given)
         except LaunchFailed as failed:
             steps = steps[steps.index(failed.step) + 1 :]
             self._note(failed)

@@ -7,7 +7,7 @@ import time
 from sublet.backends.backend import Ending
 from sublet.domain.job import CANCELLED, Cause, Job, Outcome, Tenant
 from sublet.formats.oom_evidence import OomEvidence, read_evidence
-from sublet.formats.usage_file import read_usage
+from sublet.formats.usage_file import Reading, read_usage
 
 _STOPPED: dict[str, Cause] = {
     CANCELLED: CANCELLED,
@@ -60,7 +60,14 @@ def judge(
         left=ending.left,
         by_user=interrupted and code != 0 and cause in ("exited", "signalled"),
         unseen=unseen,
+        peaks=_peaks(usages, len(state.lease.all)),
     )
+
+
+def _peaks(usages: list[Reading], devices: int) -> tuple[int, ...]:
+    """The peaks on each of several devices; empty for one, or if they are not known."""
+    known = [one.cards for one in usages if len(one.cards) == devices]
+    return tuple(max(peak for _, peak in one) for one in zip(*known, strict=True))
 
 
 def _cause(ending: Ending, evidence: OomEvidence, code: int, number: int) -> Cause:

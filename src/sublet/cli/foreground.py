@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 def run(
     words: tuple[str, ...],
     memory: str = "auto",
+    gpus: str | None = None,
     cpus: str | None = None,
     report: str | None = None,
     quiet: bool = False,
     **options: "Any",
 ) -> int:
     """Run a program under a lease; returns its exit code. Options as `job_request.job` takes them,
-    but for `cpus`, which is what was typed."""
-    count = None if cpus is None else _number("--cpus", cpus)
-    spec = job_request.job(words, memory, cpus=count, **options)
+    but for `gpus` and `cpus`, which are what was typed."""
+    spec = job_request.job(
+        words, memory, gpus=_number("--gpus", gpus), cpus=_number("--cpus", cpus), **options
+    )
     spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")
@@ -48,8 +50,8 @@ def run(
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause == "lease exceeded":
-        typed = {**options, "cpus": cpus}
-        values = {name: typed.get(name) for name in ("device", "cpus", "name", "python")}
+        typed = {**options, "gpus": gpus, "cpus": cpus}
+        values = {name: typed.get(name) for name in ("device", "gpus", "cpus", "name", "python")}
         given = [word for name, value in values.items() if value for word in (f"--{name}", value)]
         given += ["--cold"] * bool(options.get("cold"))
         given += ["--leave-children"] * bool(options.get("leave_children"))
@@ -143,7 +145,7 @@ def _peak(outcome: "Outcome") -> str:
         return "peak unknown"
     from sublet.units import format_bytes
 
-    return f"peak {format_bytes(outcome.peak)}"
+    return f"peak {', '.join(map(format_bytes, outcome.peaks or (outcome.peak,)))}"
 
 
 def _explain(ended: "Ended", words: list[str]) -> None:
@@ -159,8 +161,8 @@ def _explain(ended: "Ended", words: list[str]) -> None:
     outcome, lease = ended.outcome, ended.lease
     assert lease is not None
     rows = [
-        ("lease", f"{lease.size_text} on {lease.device} ({lease.basis})"),
-        ("peak", format_bytes(outcome.peak) if outcome.peak is not None else "unknown"),
+        ("lease", f"{lease.size_and_place} ({lease.basis})"),
+        ("peak", _peak(outcome).removeprefix("peak ")),
     ]
     if outcome.asked:
         rows.append(("asked", f"{format_bytes(outcome.asked)} more, in one piece"))
@@ -172,7 +174,7 @@ def _explain(ended: "Ended", words: list[str]) -> None:
     rows.append(("others", ", ".join(others) or "nobody else held a lease on it"))
     command = shlex.join(words)
     if ended.suggest is None:
-        rows.append(("try", f"a smaller batch: {lease.device} cannot give it more"))
+        rows.append(("try", f"a smaller batch: {lease.where} cannot give it more"))
     else:
         # Nobody knows how much is enough where TensorFlow has not said what it asked for.
         enough = outcome.asked or lease.elastic
@@ -203,9 +205,9 @@ def _write_report(path: str, name: str, ended: "Ended") -> None:
         _say(f"the report {path} could not be written: {error.strerror}")
 
 
-def _number(option: str, text: str) -> int:
+def _number(option: str, text: str | None) -> int | None:
     try:
-        return int(text)
+        return None if text is None else int(text)
     except ValueError:
         raise BadRequest(f"{option} {text!r} is not a whole number.", "Write 1, 2, …") from None
 

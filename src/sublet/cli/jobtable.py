@@ -41,6 +41,8 @@ def line(row: JobRow, now: float) -> str:
         tail += f", {format_seconds(row.ends_in)} left"
     if row.floor is not None and (row.highest or 0) > row.floor:
         tail += f", grew from {format_bytes(row.floor)}"
+    if row.cards:
+        tail += f", on {', '.join(card.device for card in row.cards)}"
     if row.within is not None:
         tail += f", in #{row.within}"
     fits = _width(text) + 2 + len(tail) <= _WIDTH

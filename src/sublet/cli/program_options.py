@@ -21,7 +21,15 @@ memory = click.option(
     "earlier runs). The last three get more if they need more and there is room.",
     show_default=True,
 )
-device = click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID.")
+device = click.option(
+    "--device",
+    metavar="NAME",
+    help="cpu, gpu, gpu0, a UUID, or several with commas: any of these. Default: what "
+    "CUDA_VISIBLE_DEVICES says, else any GPU, else the CPU.",
+)
+gpus = click.option(
+    "--gpus", metavar="N", help="Run on N GPUs, with a lease of that memory on each."
+)
 python = click.option(
     "--python",
     metavar="PATH",

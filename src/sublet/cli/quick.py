@@ -8,6 +8,7 @@ VALUES = {
     "-m": "memory",
     "--memory": "memory",
     "--device": "device",
+    "--gpus": "gpus",
     "--cpus": "cpus",
     "--on-oom": "on_oom",
     "--name": "name",

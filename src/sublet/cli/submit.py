@@ -20,6 +20,12 @@ from sublet.units import parse_seconds
 @click.option("-n", "--name", metavar="TEXT", help="What to call it.")
 @program_options.memory
 @program_options.device
+@click.option(
+    "--gpus",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run on N GPUs, with a lease of that memory on each.",
+)
 @click.option("--cpus", type=click.IntRange(1), metavar="N", help="Run on N processors.")
 @click.option(
     "--after",

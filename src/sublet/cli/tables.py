@@ -28,6 +28,8 @@ def draw(snapshot: Snapshot, now: float, stream: TextIO) -> None:
     # With a height: of a terminal that can do little, rich takes no width alone.
     console = Console(file=stream, highlight=False, width=width, height=25)
     console.print(_devices(snapshot, wide=width >= _WIDE))
+    for line in _faults(snapshot):
+        console.print(line)
     if snapshot.leases:
         console.print(_leases(snapshot, now, width))
     for row in snapshot.leases:
@@ -61,6 +63,14 @@ def _devices(snapshot: Snapshot, wide: bool) -> Table:
     return table
 
 
+def _faults(snapshot: Snapshot) -> list[Text]:
+    return [
+        Text(plain(f"{row.device.id} cannot be used: {row.fault}"), style="red")
+        for row in snapshot.devices
+        if row.fault
+    ]
+
+
 def _table(*names: str) -> Table:
     """A table without lines, whose first columns have these names."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
@@ -91,7 +101,8 @@ def _leases(snapshot: Snapshot, now: float, width: int) -> Table:
         if widest or name in ("lease", "now", "peak", "for") or (wide and name in _MORE):
             table.add_column(name, justify="right", no_wrap=True)
     for row in snapshot.leases:
-        amounts = [row.ceiling, *([row.charge] if wide else []), row.now, row.peak]
+        first = row.cards[0] if row.cards else row
+        amounts = [row.ceiling, *([row.charge] if wide else []), first.now, first.peak]
         if widest:
             fixed = row.most <= row.floor
             amounts[:1] = [row.floor, row.ceiling, None if fixed else row.most]
@@ -104,6 +115,12 @@ def _leases(snapshot: Snapshot, now: float, width: int) -> Table:
             format_seconds(max(0.0, now - row.since)) if running else row.state,
             *([str(row.pid or "-")] if wide else []),
         )
+        for card in row.cards[1:]:
+            amounts = [card.ceiling, *([card.charge] if wide else []), card.now, card.peak]
+            if widest:
+                amounts[:1] = [card.ceiling, card.ceiling, None]
+            cells = ("-" if amount is None else format_bytes(amount) for amount in amounts)
+            table.add_row("", "", card.device, *cells)
     return table
 
 

@@ -10,6 +10,7 @@ from sublet.client import job_request
 from sublet.client.connection import ask
 from sublet.client.run import run_in_foreground
 from sublet.domain.job import Cause
+from sublet.domain.lease import Lease
 from sublet.home import Home
 from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
 
@@ -32,6 +33,7 @@ class Report(Struct, frozen=True):
     """The ceiling with which it began: an elastic lease may have grown."""
     charge: int | None
     device: str | None
+    """Of several, the first; `cards` has them all."""
     peak: int | None
     """The most that TensorFlow's allocator held; None if it could not be measured."""
     system_peak: int | None
@@ -45,6 +47,9 @@ class Report(Struct, frozen=True):
     attempts: int
     suggest: int | None
     """After an out-of-memory: a ceiling worth trying."""
+    cards: tuple["CardReport", ...] = ()
+    """The leases of a job with several GPUs, one on each, in the order in which it saw them. Above
+    are the first of them, and the largest of their peaks."""
 
     @classmethod
     def of(cls, name: str, ended: Ended) -> "Report":
@@ -67,7 +72,27 @@ class Report(Struct, frozen=True):
             how=ended.how,
             attempts=ended.attempt,
             suggest=ended.suggest,
+            cards=_cards(lease, outcome.peaks),
         )
+
+
+class CardReport(Struct, frozen=True):
+    """What a job with several GPUs had on one of them. Sizes are in bytes."""
+
+    device: str
+    lease: int
+    charge: int
+    peak: int | None
+
+
+def _cards(lease: Lease | None, peaks: tuple[int, ...]) -> tuple[CardReport, ...]:
+    if lease is None or not lease.also:
+        return ()
+    known: tuple[int | None, ...] = peaks or (None,) * len(lease.all)
+    return tuple(
+        CardReport(one.device, one.ceiling, one.charge, peak)
+        for one, peak in zip(lease.all, known, strict=True)
+    )
 
 
 class Quiet:
@@ -86,6 +111,7 @@ def run(
     memory: str = "auto",
     *,
     device: str | None = None,
+    gpus: int | None = None,
     cpus: int | None = None,
     on_oom: Literal["fail", "grow"] = "fail",
     name: str | None = None,
@@ -105,6 +131,7 @@ def run(
         words,
         memory,
         device=device,
+        gpus=gpus,
         cpus=cpus,
         on_oom=on_oom,
         name=name,

@@ -31,6 +31,7 @@ def job(
     memory: str = "auto",
     *,
     device: str | None = None,
+    gpus: int | None = None,
     cpus: int | None = None,
     on_oom: str = "fail",
     name: str | None = None,
@@ -40,6 +41,9 @@ def job(
 ) -> "JobFields":
     """The spec of a job that runs this command line, from here, and ends with this process."""
     asked = read_memory(memory)
+    if gpus is not None and gpus < 1:
+        hint = "Ask for 1 GPU or more; `--device cpu` runs it without."
+        raise BadRequest(f"--gpus {gpus}: that is no number of GPUs.", hint)
     program = read_command(list(words), python)
     return {
         "name": shown(name) if name else _name(program["kind"], program["target"]),
@@ -48,6 +52,7 @@ def job(
         "memory": asked,
         "client": this_process(),
         "device": _printable(device) if device else None,
+        "gpus": gpus,
         "cpus": cpus,
         "on_oom": choice("on_oom", on_oom),
         "cold": "it was asked for" if cold else why_cold(program),

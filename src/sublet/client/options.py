@@ -9,6 +9,7 @@ class RunOptions(TypedDict, total=False):
     """What every job can be started with, beside the memory."""
 
     device: str | None
+    gpus: int | None
     cpus: int | None
     on_oom: Literal["fail", "grow"]
     name: str | None

@@ -71,7 +71,7 @@ class Nvml:
 
     def devices(self) -> list[Device]:
         """The GPUs there are now; one in MIG mode is replaced by its instances."""
-        self.faults = {}
+        self.faults.clear()
         try:
             count = self._api.nvmlDeviceGetCount()
         except self._api.NVMLError as error:
@@ -92,7 +92,9 @@ class Nvml:
             # A GPU that comes back after a reset is found by its UUID, not by its old handle.
             self._handles.pop(uuid, None)
             return DeviceFacts.unknown(device, self._words(error))
-        return DeviceFacts(device, used=memory.used, available=memory.free, holders=holders)
+        # A page that the card has retired is as good as used.
+        used = max(memory.used, device.capacity - memory.free)
+        return DeviceFacts(device, used=used, available=memory.free, holders=holders)
 
     def close(self) -> None:
         self._handles.clear()
@@ -140,6 +142,7 @@ class Nvml:
             uuid=uuid,
             source=f"NVML{kept if memory.reserved else ''}",
             compute=self._compute(parent),
+            card=None if handle is parent else str(self._api.nvmlDeviceGetUUID(parent)),
         )
 
     def _in_mig_mode(self, handle: Any) -> bool:

@@ -1,6 +1,6 @@
 """A device, who is on it, and what was true of it at one moment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -23,11 +23,14 @@ class Device(msgspec.Struct, frozen=True):
     uuid: str | None
     source: str
     compute: tuple[int, int] | None = None
+    card: str | None = None
+    """The UUID of the card that a MIG instance is part of; None for anything else."""
 
-    def goes_by(self, name: str) -> bool:
-        """Whether this name means it: its own, its kind's, its UUID, or for an instance its
-        card's."""
-        return name in (self.id, self.kind, self.uuid, f"{self.kind}{self.index}")
+    def goes_by(self, names: str) -> bool:
+        """Whether one of these names, separated by commas, means it: its own, its kind's, its UUID,
+        or for an instance its card's."""
+        own = (self.id, self.kind, self.uuid, f"{self.kind}{self.index}")
+        return any(name in own for name in split_names(names))
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -57,10 +60,28 @@ class DeviceFacts(msgspec.Struct, frozen=True):
         return cls(device, used=device.capacity, available=0, fault=fault)
 
 
-def no_such_device(name: str | None, devices: Sequence[Device]) -> BadRequest:
-    """No device goes by this name: say which there are, by the names they go by."""
-    known = [one.id + (f" ({one.name}, {one.uuid})" if one.uuid else "") for one in devices]
+def split_names(names: str) -> list[str]:
+    """The names in a list with commas."""
+    return [name.strip() for name in names.split(",")]
+
+
+def no_such_device(
+    name: str, devices: Sequence[Device], left_out: Mapping[str, str] | None = None
+) -> BadRequest:
+    """No device goes by this name: say which there are, by the names they go by. `left_out` are
+    cards that cannot be used, and why."""
+    parts = [one for one in devices if one.card is not None and one.card == name]
+    if parts:
+        return BadRequest(
+            f"{name} is in MIG mode: a program can have one of its instances only.",
+            f"Name one of {_named(parts)}.",
+        )
+    there = f"There {'is' if len(devices) == 1 else 'are'}: {_named(devices)}."
+    if left_out and name in left_out:
+        return BadRequest(f"{name} cannot be used: {left_out[name]}.", there)
     what = "GPU here" if name == "gpu" else f"device {name!r}"
-    return BadRequest(
-        f"There is no {what}.", f"There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}."
-    )
+    return BadRequest(f"There is no {what}.", there)
+
+
+def _named(devices: Sequence[Device]) -> str:
+    return ", ".join(one.id + (f" ({one.name}, {one.uuid})" if one.uuid else "") for one in devices)

@@ -100,6 +100,11 @@ class JobSpec(Struct, frozen=True):
     client: Process | None = None
     """The job ends when this process does; None for a job that waits and runs on its own."""
     device: str | None = None
+    """A name of the device, or a list of them with commas: it goes to any of these."""
+    wished: bool = False
+    """Whether that is what its environment's CUDA_VISIBLE_DEVICES says, and no option."""
+    gpus: int | None = None
+    """So many GPUs, with a lease on each; None for one device of any kind."""
     cpus: int | None = None
     on_oom: Literal["fail", "grow"] = "fail"
     cold: str = ""
@@ -193,6 +198,8 @@ class Outcome(Struct, frozen=True):
     """Whether its user has ended it, by Ctrl-C for example: that is no failure."""
     unseen: bool = False
     """Whether nobody saw how it ended: it may have done all its work."""
+    peaks: tuple[int, ...] = ()
+    """The peak on each of several devices, of which `peak` is the most."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):

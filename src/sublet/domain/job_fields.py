@@ -50,6 +50,7 @@ class JobFields(TypedDict):
     memory: MemoryFields
     client: NotRequired[ProcessFields | None]
     device: NotRequired[str | None]
+    gpus: NotRequired[int | None]
     cpus: NotRequired[int | None]
     on_oom: NotRequired[str]
     cold: NotRequired[str]

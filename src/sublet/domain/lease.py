@@ -32,9 +32,19 @@ class Lease(Struct, frozen=True):
     also: tuple["Lease", ...] = ()
     """The job's leases on other devices, which were granted with this one and end with it."""
 
+    @property
+    def all(self) -> tuple["Lease", ...]:
+        """The job's leases, one on each of its devices."""
+        return (self, *self.also)
+
+    @property
+    def where(self) -> str:
+        """The devices, such as "gpu0, gpu1"."""
+        return ", ".join(one.device for one in self.all)
+
     def on(self, device: str) -> "Lease | None":
         """The one of the job's leases that is on this device."""
-        return next((lease for lease in (self, *self.also) if lease.device == device), None)
+        return next((lease for lease in self.all if lease.device == device), None)
 
     @property
     def elastic(self) -> bool:
@@ -54,10 +64,21 @@ class Lease(Struct, frozen=True):
 
     @property
     def size_text(self) -> str:
-        """How large it is or was, such as "62 MiB, grew to 74 MiB"."""
+        """How large it is or was, such as "62 MiB, grew to 74 MiB"; of several, where as well."""
+        if self.also:
+            return self.size_and_place
         highest = max(self.highest, self.ceiling)
         if highest > self.floor > 0:
             return f"{format_bytes(self.floor)}, grew to {format_bytes(highest)}"
         if self.floor > self.ceiling:
             return f"{format_bytes(self.floor)}, of which it kept {format_bytes(self.ceiling)}"
         return format_bytes(self.ceiling)
+
+    @property
+    def size_and_place(self) -> str:
+        """How large it is and where, such as "2.0 GiB on each of gpu0, gpu1"."""
+        each = [replace(one, also=()).size_text for one in self.all]
+        if len(set(each)) == 1:
+            return f"{each[0]} on {'each of ' if self.also else ''}{self.where}"
+        named = zip(each, self.all, strict=True)
+        return ", ".join(f"{size} on {one.device}" for size, one in named)

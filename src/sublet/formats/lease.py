@@ -11,8 +11,24 @@ MIB = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
+class Card:
+    """One of the devices of a lease, and the most that may be used of it."""
+
+    device: str
+    uuid: str | None
+    ceiling: int
+    capacity: int
+
+    @property
+    def ceiling_mib(self) -> int:
+        """The ceiling in whole MiB, as TensorFlow takes it; never above the ceiling, never zero."""
+        return max(1, self.ceiling // MIB)
+
+
+@dataclasses.dataclass(frozen=True)
 class LeaseTerms:
-    """At most `ceiling` bytes of one device, for one attempt of one job."""
+    """At most `ceiling` bytes of one device, for one attempt of one job. A job with several GPUs
+    has such a lease on each."""
 
     job: int
     attempt: int
@@ -29,6 +45,8 @@ class LeaseTerms:
     """What the ceiling may be raised to while the program runs; 0 for one that is never raised."""
     chosen: bool = False
     """Whether the user has named the device, and so wants the program there or nowhere."""
+    more: tuple[Card, ...] = ()
+    """The other GPUs of a job with several, in the order in which its program sees them."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -39,7 +57,23 @@ class LeaseTerms:
     @property
     def ceiling_mib(self) -> int:
         """The ceiling in whole MiB, as TensorFlow takes it; never above the ceiling, never zero."""
-        return max(1, self.ceiling // MIB)
+        return self.cards[0].ceiling_mib
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """All devices of the lease, in the order in which the program sees them."""
+        return (Card(self.device, self.uuid, self.ceiling, self.capacity), *self.more)
+
+    @property
+    def devices(self) -> str:
+        """Their names, for messages."""
+        return ", ".join(card.device for card in self.cards)
+
+    @property
+    def uuids(self) -> str | None:
+        """What CUDA_VISIBLE_DEVICES is set to; None where a device has no UUID."""
+        known = [card.uuid for card in self.cards if card.uuid is not None]
+        return ",".join(known) if len(known) == len(self.cards) else None
 
     @property
     def elastic(self) -> bool:
@@ -73,8 +107,17 @@ class LeaseTerms:
                 roomy=fields.get("roomy") is True,
                 most=int(fields.get("most", 0)),
                 chosen=fields.get("chosen") is True,
+                more=tuple(_card(one) for one in fields.get("more", ())),
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None
         except TypeError as odd:
             raise ValueError(str(odd)) from None
+
+
+def _card(fields: dict[str, object]) -> Card:
+    uuid = fields["uuid"]
+    ceiling, capacity = int(str(fields["ceiling"])), int(str(fields["capacity"]))
+    if ceiling <= 0:
+        raise ValueError(f"ceiling is {ceiling}")
+    return Card(str(fields["device"]), None if uuid is None else str(uuid), ceiling, capacity)

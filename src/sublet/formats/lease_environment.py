@@ -21,6 +21,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
+SMALLEST_GPU = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
 DUMP = "TF_BFC_MEMORY_DUMP"
 PATH = "PYTHONPATH"
 LEFT = "SUBLET_LEFT"
@@ -50,12 +51,12 @@ def leased_environment(
 def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
     """A line for a program that has named other devices after TensorFlow started; else None."""
     asked = environ.get(VISIBLE)
-    if asked is None or asked == (lease.uuid if lease.on_gpu else "-1"):
+    if asked is None or asked == (lease.uuids if lease.on_gpu else "-1"):
         return None
     if not lease.on_gpu and asked.strip() in _NO_GPU:
         return None
     return (
-        f"{VISIBLE}={asked} changes nothing: TensorFlow has started on {lease.device}, the device "
+        f"{VISIBLE}={asked} changes nothing: TensorFlow has started on {lease.devices}, the device "
         f"of this lease; {_CHOOSE}, before the start"
     )
 
@@ -70,6 +71,16 @@ def hides_gpus(environ: Mapping[str, str]) -> bool:
     """Whether the user wants no GPU to be seen, whatever the lease is on."""
     asked = environ.get(VISIBLE)
     return asked is not None and (asked.strip() == "" or asked.strip().startswith("-1"))
+
+
+def of_outer_lease(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether this variable is as the lease has set it under which the environment was made, and
+    so is no wish of the user's."""
+    try:
+        outer = LeaseTerms.from_json(environ.get(VARIABLE, ""))
+    except ValueError:
+        return False
+    return environ.get(name) == leased_environment(outer, {})[0].get(name)
 
 
 def cpu_limit(environ: Mapping[str, str]) -> int | None:
@@ -98,14 +109,21 @@ def _lease_cpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None
 def _lease_gpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None:
     asked = env.get(VISIBLE)
     if hides_gpus(env):
-        notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.device} stays unused")
-    elif lease.uuid is not None:
-        if asked is not None and asked != lease.uuid:
+        notes.append(f"{VISIBLE}={asked} is kept: the lease on {lease.devices} stays unused")
+    elif lease.uuids is not None:
+        if asked is not None and asked != lease.uuids:
+            more = "; `--gpus N` leases several" if "," in asked else ""
             notes.append(
-                f"{VISIBLE}={asked} becomes {lease.uuid}: the device of this lease; {_CHOOSE}"
+                f"{VISIBLE}={asked} becomes {lease.uuids}: the device of this lease; "
+                f"{_CHOOSE}{more}"
             )
-        env[VISIBLE] = lease.uuid
+        env[VISIBLE] = lease.uuids
     env[ORDER] = "PCI_BUS_ID"
+    if lease.more:
+        # TensorFlow leaves out a GPU that is much smaller than the largest.
+        if env.get(SMALLEST_GPU, "1") != "1":
+            notes.append(f"{SMALLEST_GPU}={env[SMALLEST_GPU]} becomes 1: the lease has these GPUs")
+        env[SMALLEST_GPU] = "1"
     if env.get(GROWTH, "true") != "true":
         notes.append(f"{GROWTH}={env[GROWTH]} becomes true: memory is taken as it is needed")
     env[GROWTH] = "true"

@@ -16,6 +16,8 @@ STATUS = "status-"
 _EXIT = struct.Struct("<i")
 
 _LAYOUT = struct.Struct("<10q")
+_CARD = struct.Struct("<2q")
+_MOST_CARDS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +34,26 @@ class Reading:
     failures: int
     asked: int
     exit_code: int | None
+    cards: tuple[tuple[int, int], ...] = ()
+    """Bytes in use and the peak on each of several cards, of which `current` and `peak` are the
+    most; empty for a lease on one."""
 
 
 def pack(reading: Reading) -> bytes:
-    _, *fields, exit_code = dataclasses.astuple(reading)
-    return _LAYOUT.pack(VERSION, *fields, 0 if exit_code is None else exit_code + 1)
+    _, *fields, exit_code, cards = dataclasses.astuple(reading)
+    record = _LAYOUT.pack(VERSION, *fields, 0 if exit_code is None else exit_code + 1)
+    return record + b"".join(_CARD.pack(*card) for card in cards)
+
+
+def card_sums(readings: list[Reading], cards: int) -> list[tuple[int, int]] | None:
+    """What processes use together, now and at most, of each of so many cards; None if that is not
+    known."""
+    known = [one.cards or ((one.current, one.peak),) for one in readings]
+    if not known or any(len(one) != cards for one in known):
+        return None
+    return [
+        (sum(one[at][0] for one in known), sum(one[at][1] for one in known)) for at in range(cards)
+    ]
 
 
 def read_usage(directory: str) -> list[Reading]:
@@ -52,7 +69,8 @@ def read_usage(directory: str) -> list[Reading]:
             continue
         try:
             with open(os.path.join(directory, name), "rb") as file:
-                reading = _unpack(int(digits), file.read(_LAYOUT.size + 1))
+                longest = _LAYOUT.size + _MOST_CARDS * _CARD.size
+                reading = _unpack(int(digits), file.read(longest + 1))
         except OSError:
             continue
         if reading is not None:
@@ -72,10 +90,12 @@ def read_exit_code(directory: str, pid: int) -> int | None:
 
 
 def _unpack(pid: int, data: bytes) -> Reading | None:
-    if len(data) != _LAYOUT.size:
+    cards = data[_LAYOUT.size :]
+    if len(data) < _LAYOUT.size or len(cards) % _CARD.size or len(cards) > _MOST_CARDS * _CARD.size:
         return None
-    version, *fields, exit_plus_one = _LAYOUT.unpack(data)
-    if version != VERSION or min(fields) < 0:
+    version, *fields, exit_plus_one = _LAYOUT.unpack_from(data)
+    more = tuple((now, peak) for now, peak in _CARD.iter_unpack(cards))
+    if version != VERSION or min(fields) < 0 or any(min(card) < 0 for card in more):
         return None
-    fields.append(exit_plus_one - 1 if exit_plus_one else None)
+    fields += [exit_plus_one - 1 if exit_plus_one else None, more]
     return Reading(pid, *fields)

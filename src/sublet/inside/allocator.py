@@ -30,6 +30,7 @@ from typing import Any
 
 from ..formats.lease import MIB, LeaseTerms
 from ..formats.lease_environment import cpu_limit
+from .config import leased_cards
 
 WHOLE = 1024
 """MiB up to which any pool is primed whole."""
@@ -103,15 +104,26 @@ def _library(name: str) -> Any:
 
 
 def usage(lease: LeaseTerms) -> tuple[int, int] | None:
-    """Bytes in use on the leased device now, and the peak so far; None if unknown."""
+    """Bytes in use on the leased device now, and the peak so far; None if unknown. Of several
+    devices, each is the most of any."""
+    cards = card_usage(lease)
+    return (max(one[0] for one in cards), max(one[1] for one in cards)) if cards else None
+
+
+def card_usage(lease: LeaseTerms) -> list[tuple[int, int]]:
+    """The same for each device of the lease; empty if unknown."""
     try:
         from tensorflow.python import pywrap_tfe
 
         handle, devices = handle_and_devices(lease)
-        found = [pywrap_tfe.TFE_GetMemoryInfo(handle, name) for name in devices]
-        return sum(int(one["current"]) for one in found), sum(int(one["peak"]) for one in found)
+        cards = _cards_of(lease, len(devices))
+        used = [(0, 0)] * len(lease.cards)
+        for name, card in zip(devices, cards, strict=True):
+            found, known = pywrap_tfe.TFE_GetMemoryInfo(handle, name), used[card]
+            used[card] = known[0] + int(found["current"]), known[1] + int(found["peak"])
+        return used
     except Exception:
-        return None
+        return []
 
 
 def forget_peak(lease: LeaseTerms) -> None:
@@ -144,6 +156,25 @@ def handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:
         return _session_handle(), [f"GPU:{index}" for index in range(_session_gpus())]
     gpus = sum(1 for device in context._logical_devices or () if device.device_type == "GPU")
     return handle, [f"GPU:{index}" for index in range(gpus)]
+
+
+def _cards_of(lease: LeaseTerms, count: int) -> list[int]:
+    """On which card of the lease each of so many logical devices is."""
+    if not lease.more:
+        return [0] * count
+    from tensorflow.python.eager import context as eager
+
+    context = eager.context_safe()
+    if context is None or context._context_handle is None:
+        options = _session_config().gpu_options
+        cards = leased_cards(options, lease, len(lease.cards))
+        parts = [len(one.memory_limit_mb) for one in options.experimental.virtual_devices]
+        numbers = [lease.cards.index(card) for card in cards]
+    else:
+        gpus = [one for one in context._physical_devices if one.device_type == "GPU"]
+        numbers = [at for at, one in enumerate(gpus) if one in context._visible_device_list]
+        parts = [len(context._virtual_device_map.get(gpus[at]) or "1") for at in numbers]
+    return [at for at, several in zip(numbers, parts, strict=True) for _ in range(several)]
 
 
 def _primed_mib(lease: LeaseTerms) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..formats.lease import MIB, LeaseTerms
+from ..formats.lease import MIB, Card, LeaseTerms
 
 
 def bound(config: Any, lease: LeaseTerms, gpus: int = 1) -> list[str]:
@@ -22,8 +22,7 @@ def bound(config: Any, lease: LeaseTerms, gpus: int = 1) -> list[str]:
     options = config.gpu_options
     notes = see_leased_gpu(config, lease)
     notes += _use_bfc(options)
-    budget = _take_fraction(options, lease, notes)
-    _limit_devices(options, budget, lease, notes)
+    _limit_devices(options, leased_cards(options, lease, gpus), lease, notes)
     # TensorFlow's Python API drops growth where there is a limit; its allocator does both.
     options.allow_growth = True
     return notes
@@ -36,13 +35,25 @@ def spare_processors(config: Any) -> None:
 
 
 def see_leased_gpu(config: Any, lease: LeaseTerms) -> list[str]:
-    """Use index 0, which the one GPU of a lease always has."""
+    """Use the indices that the GPUs of a lease have: 0 and so on."""
     options = config.gpu_options
     asked = options.visible_device_list
-    if asked in ("", "0"):
+    indices = [str(number) for number in range(len(lease.cards))]
+    words = [word.strip() for word in asked.split(",")] if asked else []
+    if set(words) <= set(indices) and len(set(words)) == len(words):
         return []
-    options.visible_device_list = "0"
-    return [f"visible_device_list={asked} becomes 0: a lease is on one GPU, here {lease.device}"]
+    options.visible_device_list = ",".join(indices)
+    here = f"one GPU, here {lease.device}" if len(indices) == 1 else lease.devices
+    return [
+        f"visible_device_list={asked} becomes {options.visible_device_list}: a lease is on {here}"
+    ]
+
+
+def leased_cards(options: Any, lease: LeaseTerms, gpus: int) -> list[Card]:
+    """The cards of the lease behind TensorFlow's GPUs, in the order that `options` put them in."""
+    asked = options.visible_device_list
+    order = [int(word) for word in asked.split(",")] if asked else range(len(lease.cards))
+    return [lease.cards[number] for number in order if number < min(gpus, len(lease.cards))]
 
 
 def _use_bfc(options: Any) -> list[str]:
@@ -56,39 +67,47 @@ def _use_bfc(options: Any) -> list[str]:
     return notes
 
 
-def _take_fraction(options: Any, lease: LeaseTerms, notes: list[str]) -> int:
-    """The MiB to distribute. Clears the fraction, which TensorFlow refuses beside a limit."""
-    fraction = options.per_process_gpu_memory_fraction
-    options.per_process_gpu_memory_fraction = 0
+def _budget(fraction: float, card: Card, notes: list[str]) -> int:
+    """The MiB to distribute on a card."""
     if fraction <= 0:
-        return lease.ceiling_mib
+        return card.ceiling_mib
     # The proto may hold a float32: 0.1 of 1000 MiB must be 100, not 99.
-    wanted = max(1, int(fraction * lease.capacity / MIB + 1e-3))
-    if wanted > lease.ceiling_mib:
+    wanted = max(1, int(fraction * card.capacity / MIB + 1e-3))
+    if wanted > card.ceiling_mib:
         notes.append(
             f"per_process_gpu_memory_fraction={fraction:g} is {wanted} MiB and becomes "
-            f"{lease.ceiling_mib} MiB: the ceiling of this lease"
+            f"{card.ceiling_mib} MiB: the ceiling of this lease"
         )
-    return min(wanted, lease.ceiling_mib)
+    return min(wanted, card.ceiling_mib)
 
 
-def _limit_devices(options: Any, budget: int, lease: LeaseTerms, notes: list[str]) -> None:
+def _limit_devices(
+    options: Any, cards: Sequence[Card], lease: LeaseTerms, notes: list[str]
+) -> None:
+    """A limit on every card. Clears the fraction, which TensorFlow refuses beside a limit."""
+    fraction = options.per_process_gpu_memory_fraction
+    options.per_process_gpu_memory_fraction = 0
     experimental = options.experimental
     devices = experimental.virtual_devices
-    if len(devices) > 1:
-        notes.append(f"logical devices of other GPUs are dropped: the lease is on {lease.device}")
-        del devices[1:]
+    if len(devices) > len(cards):
+        notes.append(f"logical devices of other GPUs are dropped: the lease is on {lease.devices}")
+        del devices[len(cards) :]
     parts = max(1, getattr(experimental, "num_virtual_devices_per_gpu", 0))
     if parts > 1:
         experimental.num_virtual_devices_per_gpu = 0
-    if not devices:
+    while len(devices) < len(cards):
         devices.add()
-    limits = list(devices[0].memory_limit_mb)
+    for device, card in zip(devices, cards, strict=True):
+        _limit_device(device, _budget(fraction, card, notes), parts, notes)
+
+
+def _limit_device(device: Any, budget: int, parts: int, notes: list[str]) -> None:
+    limits = list(device.memory_limit_mb)
     if not limits:
-        devices[0].memory_limit_mb.extend([max(1, budget // parts)] * parts)
+        device.memory_limit_mb.extend([max(1, budget // parts)] * parts)
     elif sum(limits) > budget:
         scaled = [max(1, int(limit * budget / sum(limits))) for limit in limits]
-        devices[0].memory_limit_mb[:] = scaled
+        device.memory_limit_mb[:] = scaled
         notes.append(
             f"logical GPUs of {_sum(limits)} MiB become {_sum(scaled)} MiB: "
             f"together they fit the ceiling of this lease"

@@ -14,6 +14,7 @@ _ENFORCING = (
     lease_environment.VISIBLE,
     lease_environment.ORDER,
     lease_environment.GROWTH,
+    lease_environment.SMALLEST_GPU,
 )
 """Always set anew: TensorFlow and CUDA read the C library's environment, which native code may have
 changed without `os.environ` showing it."""

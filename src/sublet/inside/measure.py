@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 from ..formats import attempt_files, lease_environment, usage_file
 from ..formats.lease import LeaseTerms
@@ -48,11 +49,20 @@ class UsageWriter:
             self._replace(**changes)
 
     def note_usage(self) -> None:
-        used = allocator.usage(self.lease)
-        if used is None:
+        cards = allocator.card_usage(self.lease)
+        if not cards:
             return
         with self._lock:
-            self._replace(current=used[0], peak=max(used[1], self._reading.peak))
+            before = self._reading.cards or ((0, self._reading.peak),) * len(cards)
+            used = tuple(
+                (current, max(peak, earlier))
+                for (current, peak), (_, earlier) in zip(cards, before, strict=True)
+            )
+            self._replace(
+                current=max(current for current, _ in used),
+                peak=max(peak for _, peak in used),
+                cards=used if len(used) > 1 else (),
+            )
 
     def follow_ceiling(self) -> None:
         """Apply a new ceiling that the broker has named."""
@@ -63,7 +73,7 @@ class UsageWriter:
         with self._lock:
             self._replace(failures=self._reading.failures + 1, asked=asked or self._reading.asked)
 
-    def _replace(self, **changes: int) -> None:
+    def _replace(self, **changes: Any) -> None:
         now = time.monotonic_ns()
         self._reading = dataclasses.replace(self._reading, updated_ns=now, **changes)
         try:

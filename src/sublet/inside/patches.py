@@ -175,7 +175,7 @@ def _do_without_gpu(context: Any = None) -> None:
     lease = current()
     if lease is None or not lease.on_gpu or hides_gpus(os.environ) or _gpus(context):
         return
-    found = f"TensorFlow finds no GPU, and this lease is on {lease.device}: {why_no_gpu()}."
+    found = f"TensorFlow finds no GPU, and this lease is on {lease.devices}: {why_no_gpu()}."
     advice = f"`{INSTALL}` brings what it needs; `--device cpu` leaves the GPU to others."
     if lease.chosen:
         raise RuntimeError(f"{found} {advice}")

@@ -15,9 +15,9 @@ The rules, in the order in which they win:
    start as it is, as far as anybody can tell; then by nobody. The room is reserved on the device
    where it lacks least. A job that would not fit even if every lease ended reserves nothing: it
    waits for strangers, and nobody else should.
-6. A group is granted whole, each of its leases on any of its devices, or not at all. It stops
-   nobody. When it is first and has waited for long, room is reserved on every device that it would
-   take if all leases ended.
+6. A group is granted whole, each of its leases on any of its devices, or not at all. Room for
+   which others were stopped is kept for it from those behind it. When it is first and has waited
+   for long, room is reserved on every device that it would take if all leases ended.
 
 Every place in the queue comes to its front, because only finitely many can ever stand before it;
 and from the front it starts when the leases that were on its device at `limit` have ended.
@@ -254,9 +254,9 @@ class _PlanBuilder:
         """Grant it, or make room for it; False if neither can be done."""
         if self._fit(one):
             return True
-        if one.parts or one.service != "guaranteed":
+        if one.service != "guaranteed" or not self.yielding:
             return False
-        return self.yielding and self._make_room(one)
+        return self._make_room_for_group(one) if one.parts else self._make_room(one)
 
     def _fit(self, one: Candidate) -> bool:
         """Grant it where it leaves the least, or has the least company, if it fits anywhere."""
@@ -316,6 +316,21 @@ class _PlanBuilder:
             return False
         self._promise(one, best[3], best[2], best[4])
         return True
+
+    def _make_room_for_group(self, group: Candidate) -> bool:
+        """Set aside what all its leases need, where that can be had by stopping others. Nothing is
+        promised: the next plan finds what was stopped coming free, and does the same."""
+        could = {
+            name: self._could_be_free(name) if self._left(group, name) == free else -1
+            for name, free in self.free.items()
+        }
+        placed = place(group.parts, could)
+        for _, offer, name in placed or ():
+            lacking = offer.charge - self.free[name] - self.coming[name]
+            ended = fewest(self.victims.get(name, []), lacking)
+            assert ended is not None
+            self._set_aside(group, offer, name, ended)
+        return placed is not None
 
     def _lead(self, one: Candidate) -> bool:
         """It is the first that cannot start; once it has been so for long, room is reserved."""
@@ -399,6 +414,13 @@ class _PlanBuilder:
     def _promise(
         self, one: Candidate, offer: Offer, name: str, ended: list[Holding]
     ) -> tuple[int, int]:
+        """Set room aside for a job on this device, until it is there."""
+        self.promised[one.job] = name
+        return self._set_aside(one, offer, name, ended)
+
+    def _set_aside(
+        self, one: Candidate, offer: Offer, name: str, ended: list[Holding]
+    ) -> tuple[int, int]:
         """Set aside what is coming free, then what is free; says how much of free and coming."""
         for holding in ended:
             self.victims[name].remove(holding)
@@ -410,7 +432,6 @@ class _PlanBuilder:
         reserved = self.reserved.get(name)
         if reserved is not None and not reserved.before(one, self.now):
             reserved.spare -= offer.charge
-        self.promised[one.job] = name
         return offer.charge - from_others, from_others
 
     def _settled(self, one: Candidate) -> bool:

@@ -41,6 +41,8 @@ class Capacity(Struct, frozen=True):
     holdings: tuple[Holding, ...] = ()
     within: int | None = None
     """The job whose lease this is; None for a device."""
+    fault: str | None = None
+    """Why the device cannot be used now: nothing of it is free then, whoever ends."""
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
@@ -59,16 +61,24 @@ def most_ever(capacity: Capacity, overhead: int) -> int:
 
 
 def eligible(
-    device: str | None, capacities: tuple[Capacity, ...], within: int | None = None
+    device: str | None,
+    capacities: tuple[Capacity, ...],
+    within: int | None = None,
+    gpus: int | None = None,
 ) -> list[str]:
     """The devices a job may go to: those it names, else the GPUs, else the CPU. One within another
-    goes into that one's lease and nowhere else."""
+    goes into that one's lease and nowhere else. One that wants several GPUs cannot have MIG
+    instances, as CUDA shows a program one of them at most."""
     if within is not None:
         return [capacity.device.id for capacity in capacities if capacity.within == within]
     if device is None:
-        device = "gpu" if any(capacity.device.kind == "gpu" for capacity in capacities) else "cpu"
+        any_gpu = any(capacity.device.kind == "gpu" for capacity in capacities)
+        device = "gpu" if any_gpu or gpus else "cpu"
     return [
         capacity.device.id
         for capacity in capacities
-        if capacity.within is None and capacity.device.goes_by(device)
+        if capacity.within is None
+        and capacity.device.goes_by(device)
+        and not (gpus and capacity.device.kind != "gpu")
+        and not ((gpus or 1) > 1 and capacity.device.card)
     ]

@@ -70,7 +70,7 @@ def _lease(explanation: Explanation) -> str:
     if explanation.lease is None:
         return f"none yet; asks for --memory {explanation.ask} on {explanation.device}"
     lease = explanation.lease
-    return f"{lease.size_text} on {lease.device} ({lease.basis})"
+    return f"{lease.size_and_place} ({lease.basis})"
 
 
 def _process(explanation: Explanation, lesson: Lesson) -> str:

@@ -18,8 +18,8 @@ class Placement(NamedTuple):
 
 
 def place(parts: Sequence[Part], left: Mapping[str, int]) -> tuple[Placement, ...] | None:
-    """A device for each part, so that no device gives more than it has `left`; None if there is no
-    such placement, or none was found in time.
+    """A device for each part, so that no device gives more than it has `left`, and none has two
+    parts of one job; None if there is no such placement, or none was found in time.
 
     The largest parts come first, each on the device that it fills best. Other devices are tried
     only where that leads nowhere.
@@ -51,11 +51,13 @@ class _Search:
             for number, offer in enumerate(part.offers)
             for name in offer.devices
             if offer.charge <= self._left.get(name, -1)
+            and not any(one.part.job == part.job and one.device == name for one in self.placed)
         )
-        tried: set[tuple[int, int, tuple[int, ...]]] = set()
+        tried: set[tuple[int, int, tuple[int, ...], frozenset[int]]] = set()
         for rest, name, number in options:
             offer = part.offers[number]
-            alike = (rest, offer.charge, self._offered[name])
+            there = frozenset(one.part.job for one in self.placed if one.device == name)
+            alike = (rest, offer.charge, self._offered[name], there)
             if alike in tried:
                 continue  # A device like one that has led nowhere.
             tried.add(alike)

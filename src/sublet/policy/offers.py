@@ -19,14 +19,16 @@ def offers(
     evidence: Mapping[str, Evidence],
     least: int = 0,
     within: int | None = None,
+    gpus: int | None = None,
 ) -> tuple[Offer, ...]:
-    """One offer for each size; none where the empty device could not give it.
+    """One offer for each size; none where the empty device could not give it, and none at all
+    where fewer devices could than the job wants `gpus`.
 
     `overhead` is what one more process costs, by device; `evidence` what is known of the program,
     by kind of device. Who is on the devices does not matter, so an offer holds until the evidence
     or what stands on a device changes.
     """
-    names = set(eligible(device, capacities, within))
+    names = set(eligible(device, capacities, within, gpus))
     found: dict[tuple[Size, int], list[str]] = {}
     for capacity in capacities:
         name = capacity.device.id
@@ -37,6 +39,8 @@ def offers(
         chosen = size(ask, capacity.device, ever, ever, known, least)
         if chosen is not None:
             found.setdefault((chosen, overhead[name]), []).append(name)
+    if sum(map(len, found.values())) < (gpus or 1):
+        return ()
     return tuple(
         Offer(
             devices=tuple(sorted(where)),
@@ -62,9 +66,10 @@ def never(
     overhead: Mapping[str, int],
     least: int = 0,
     within: int | None = None,
+    gpus: int | None = None,
 ) -> str:
     """Why `offers` has found none, in words."""
-    names = eligible(device, capacities, within)
+    names = eligible(device, capacities, within, gpus)
     if not names and within is not None:
         return f"the lease of #{within}, out of which it was to come, has ended"
     if not names:
@@ -74,6 +79,9 @@ def never(
         for capacity in capacities
         if capacity.device.id in names
     }
-    name = max(most, key=lambda name: (most[name], name))
     wanted = f"at least {format_bytes(least)}" if least else f"{ask}"
+    if gpus is not None and gpus > 1:
+        each = ", ".join(f"{name} {format_bytes(amount)}" for name, amount in most.items())
+        return f"asks for {gpus} GPUs with {wanted} each; one program can be given now: {each}"
+    name = max(most, key=lambda name: (most[name], name))
     return f"asks for {wanted} on {name}, which can give one program {format_bytes(most[name])} now"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable
 
 from sublet.policy.capacity import Capacity, Holding
-from sublet.policy.wait_queue import Candidate, Offer, WaitQueue
+from sublet.policy.wait_queue import Candidate, Offer, Part, WaitQueue
 
 _STOPPING = 10.0
 """Seconds that a program which was asked to end may take."""
@@ -70,29 +70,34 @@ class _Device:
             self.at = max(self.at, end)
             self.free += freed
 
-    def take(self, charge: int, run: float | None) -> None:
+    def take(self, charge: int, start: float, run: float | None) -> None:
         self.free -= charge
-        heapq.heappush(self.ends, (math.inf if run is None else self.at + run, charge))
+        heapq.heappush(self.ends, (math.inf if run is None else start + run, charge))
 
 
 def _start(one: Candidate, devices: dict[str, _Device], usual: float | None) -> float | None:
     if one.held:
         return None
-    best: tuple[float, int, str, Offer] | None = None
-    for offer in one.offers:
-        for name in offer.devices:
-            there = devices.get(name)
-            if there is None or offer.charge > there.reachable:
-                continue
-            if best is None or (there.at, -there.free, name) < best[:3]:
-                best = (there.at, -there.free, name, offer)
-    if best is None:
-        return None
-    offer = best[3]
-    device = devices[best[2]]
-    device.advance(offer.charge)
-    device.take(offer.charge, one.expected if one.expected is not None else usual)
-    return None if math.isinf(device.at) else device.at
+    chosen: list[tuple[int, str, Offer]] = []
+    for part in one.parts or (Part(one.job, one.offers),):
+        taken = {name for job, name, _ in chosen if job == part.job}
+        options = [
+            (there.at, -there.free, name, number)
+            for number, offer in enumerate(part.offers)
+            for name in offer.devices
+            if name not in taken
+            and (there := devices.get(name)) is not None
+            and offer.charge <= there.reachable
+        ]
+        if not options:
+            return None
+        _, _, name, number = min(options)
+        chosen.append((part.job, name, part.offers[number]))
+        devices[name].advance(part.offers[number].charge)
+    start = max(devices[name].at for _, name, _ in chosen)
+    for _, name, offer in chosen:
+        devices[name].take(offer.charge, start, one.expected if one.expected is not None else usual)
+    return None if math.isinf(start) else start
 
 
 def _end(one: Holding, now: float, usual: float | None) -> float:

@@ -55,12 +55,13 @@ class Reasons:
         if closest is None:
             return "no device can give it what it needs"
         offer, capacity = closest
-        parts = [self._lacks(one, offer, capacity)]
+        several = sum(part.job == one.job for part in one.parts)
+        parts = self._each(one, several) if several > 1 else [self._lacks(one, offer, capacity)]
         if ahead := self._ahead.get(job, 0):
             parts.append(f"{ahead} ahead")
         if estimate and (start := self.start(job)) is not None:
             parts.append(_about(start))
-        if holders := self._holders[capacity.device.id]:
+        if several < 2 and (holders := self._holders[capacity.device.id]):
             parts.append(f"held by {holders}")
         return "; ".join(parts)
 
@@ -79,13 +80,32 @@ class Reasons:
             default=None,
         )
 
+    def _each(self, one: Candidate, count: int) -> list[str]:
+        """What a job with several GPUs needs of each, and what each of them has."""
+        offers = {name: offer for offer in one.offers for name in offer.devices}
+        needs = " or ".join(dict.fromkeys(_needs(offer) for offer in one.offers))
+        parts = [f"needs {count} GPUs with {needs} each"]
+        for name in sorted(offers):
+            capacity = self._capacities.get(name)
+            if capacity is None:
+                continue
+            text = f"{name} cannot be used: {capacity.fault}"
+            if capacity.fault is None:
+                text = f"{name} has {self._free[name]}"
+                enough = offers[name].charge <= capacity.free
+                holders = self._holders[name]
+                text += f", held by {holders}" if holders and not enough else ""
+                reserved = self._queue.reserved.get(name)
+                text += f", kept for #{reserved}" if reserved not in (None, one.job) else ""
+            parts.append(text)
+        return parts
+
     def _lacks(self, one: Candidate, offer: Offer, capacity: Capacity) -> str:
         name = capacity.device.id
-        needs = f"needs {format_bytes(offer.ceiling)}"
-        if beside := offer.charge - offer.ceiling:
-            needs += f" + {format_bytes(beside)} for its process"
         where = f" on {name}" if capacity.within is None else ""
-        text = f"{needs}{where}, {self._free[name]}"
+        text = f"needs {_needs(offer)}{where}, {self._free[name]}"
+        if capacity.fault is not None:
+            return f"needs {_needs(offer)} on {name}, which cannot be used: {capacity.fault}"
         reserved = self._queue.reserved.get(name)
         if self._queue.promised.get(one.job) == name:
             return f"{text}; others are making room for it"
@@ -98,6 +118,12 @@ class Reasons:
 
     def _owed(self, name: str) -> int | None:
         return next((job for job, where in self._queue.promised.items() if where == name), None)
+
+
+def _needs(offer: Offer) -> str:
+    beside = offer.charge - offer.ceiling
+    process = f" + {format_bytes(beside)} for its process" if beside else ""
+    return f"{format_bytes(offer.ceiling)}{process}"
 
 
 def free_text(capacity: Capacity) -> str:

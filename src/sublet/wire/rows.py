@@ -5,8 +5,19 @@ from msgspec import Struct, field
 from sublet.domain.device import Device
 
 
+class CardRow(Struct, frozen=True):
+    """What a job with several GPUs has on one of them."""
+
+    device: str
+    ceiling: int
+    charge: int
+    now: int | None
+    peak: int | None
+
+
 class LeaseRow(Struct, frozen=True):
-    """A lease and its holder."""
+    """A lease and its holder. Of a job with several GPUs: the lease on the first, the most that is
+    in use on any, and `cards`."""
 
     job: int
     attempt: int
@@ -33,6 +44,8 @@ class LeaseRow(Struct, frozen=True):
     """The largest ceiling that it has had."""
     most: int = 0
     """What the ceiling may be raised to; the same as `ceiling` if the lease is fixed."""
+    cards: tuple[CardRow, ...] = ()
+    """All of them, if there are several."""
 
 
 class WaitingRow(Struct, frozen=True):
@@ -69,6 +82,8 @@ class DeviceRow(Struct, frozen=True):
     standing: int
     """What the nurseries hold."""
     free: int
+    fault: str | None = None
+    """Why it cannot be used now."""
 
 
 class EventRow(Struct, frozen=True):
@@ -132,3 +147,5 @@ class JobRow(Struct, frozen=True):
     split: bool = False
     foreground: bool = False
     within: int | None = None
+    cards: tuple[CardRow, ...] = ()
+    """What it has, or had, on each of several GPUs."""

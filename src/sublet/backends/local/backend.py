@@ -54,7 +54,7 @@ class LocalBackend:
         loading = "TensorFlow is being loaded, once for all programs"
         return loading if nursery.state == "warming up" else ""
 
-    def launch(self, job: Job, device: Device, streams: Sequence[int] | None) -> None:
+    def launch(self, job: Job, devices: Sequence[Device], streams: Sequence[int] | None) -> None:
         own: list[int] = []
         try:
             if streams is None:
@@ -66,7 +66,7 @@ class LocalBackend:
             self._launcher.start(
                 job.attempt_id,
                 record=msgspec.json.encode(job),
-                spec=worker_spec(job, device, self._home),
+                spec=worker_spec(job, devices, self._home),
                 mark=job.lease_token,
                 streams=own if streams is None else list(streams),
                 cold=job.spec.cold,
@@ -77,13 +77,13 @@ class LocalBackend:
         finally:
             packets.close(own)
 
-    def offer(self, job: Job, device: Device) -> str:
+    def offer(self, job: Job, devices: Sequence[Device]) -> str:
         assert job.spec.in_process is not None
         try:
             self._in_process.offer(job.attempt_id, msgspec.json.encode(job), job.spec.in_process)
         except OSError as error:
             raise LaunchFailed("start", "its lease cannot be offered", error) from error
-        return lease_terms(job, device, self._home).to_json()
+        return lease_terms(job, devices, self._home).to_json()
 
     def check_offer(self, attempt_id: str) -> None:
         self._in_process.settle(attempt_id)

@@ -2,13 +2,14 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sublet.domain.device import Device
-from sublet.domain.job import Job, Program
-from sublet.formats.lease import LeaseTerms
-from sublet.formats.lease_environment import leased_environment
+from sublet.domain.device import Device, split_names
+from sublet.domain.job import Job, JobSpec, Program
+from sublet.formats.lease import Card, LeaseTerms
+from sublet.formats.lease_environment import VISIBLE, leased_environment
 from sublet.formats.worker_spec import WorkerSpec
 from sublet.home import Home
 from sublet.keeper import output_files
@@ -17,10 +18,11 @@ _ENGINE = b"sublet.engine.engine"
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def lease_terms(job: Job, device: Device, home: Home) -> LeaseTerms:
-    """The lease as the program's side sees it."""
+def lease_terms(job: Job, devices: Sequence[Device], home: Home) -> LeaseTerms:
+    """The lease as the program's side sees it; `devices` are those of the job's leases."""
     lease = job.lease
     assert lease is not None
+    device, *others = devices
     return LeaseTerms(
         job=job.id,
         attempt=job.attempt,
@@ -34,21 +36,31 @@ def lease_terms(job: Job, device: Device, home: Home) -> LeaseTerms:
         roomy=lease.roomy,
         most=lease.most,
         # A server names the devices of its engines; its user has not.
-        chosen=job.spec.device is not None and job.spec.program.target != _ENGINE,
+        chosen=_is_chosen(job.spec) and job.spec.program.target != _ENGINE,
+        more=tuple(
+            Card(one.id, one.uuid, more.ceiling, one.capacity)
+            for one, more in zip(others, lease.also, strict=True)
+        ),
     )
 
 
-def worker_spec(job: Job, device: Device, home: Home) -> WorkerSpec:
+def _is_chosen(spec: JobSpec) -> bool:
+    """Whether its user wants the device or none: with CUDA_VISIBLE_DEVICES alone, a program runs on
+    the CPU where TensorFlow finds no GPU."""
+    return spec.gpus is not None or (spec.device is not None and not spec.wished)
+
+
+def worker_spec(job: Job, devices: Sequence[Device], home: Home) -> WorkerSpec:
     """The contents of an attempt's spec.json: all that a worker takes on."""
     program = job.spec.program
     around = job.spec.surroundings
     client = job.spec.client
-    lease, terms = job.lease, lease_terms(job, device, home)
+    lease, terms = job.lease, lease_terms(job, devices, home)
     assert lease is not None
     if job.spec.task is not None:
         program = _fill_in(program, job.spec.task.index)
     log_paths = output_files.paths(str(home.logs), job.attempt_id, job.spec.split)
-    environ, notes = leased_environment(terms, text_environment(job))
+    environ, notes = leased_environment(terms, _granted_wish(job, terms))
     if job.spec.service == "opportunistic":
         # TensorFlow sizes its pools once, by the processors of that moment; it may be confined just
         # then, and is to use all of them later.
@@ -88,6 +100,16 @@ def _fill_in(program: Program, index: int) -> Program:
     """`{index}` in the arguments of an array's job is its index."""
     args = tuple(word.replace(b"{index}", str(index).encode()) for word in program.args)
     return replace(program, args=args)
+
+
+def _granted_wish(job: Job, terms: LeaseTerms) -> dict[str, str]:
+    """The client's environment, in which a CUDA_VISIBLE_DEVICES that was granted in full has the
+    names of the lease: that needs no word."""
+    environ = text_environment(job)
+    wished = split_names(environ.get(VISIBLE, "")) if job.spec.wished else []
+    if terms.uuids is not None and len(wished) == len(terms.cards):
+        environ[VISIBLE] = terms.uuids
+    return environ
 
 
 def text_environment(job: Job) -> dict[str, str]:
