@@ -142,6 +142,18 @@ const char *cublasGetStatusString(int code) { return "a status of the stand-in";
 GEMMS(S, float, R_32F)
 GEMMS(D, double, R_64F)
 
+/* A matrix and a vector: a product with one column. The vector is a row that is transposed, so that its
+ * elements may lie apart; those of the result may not. */
+#define GEMVS(letter, type, code)                                                                                      \
+    int cublas##letter##gemv_v2(void *handle, int ta, int rows, int columns, const type *alpha, const type *a,         \
+                                int lda, const type *x, int apart, const type *beta, type *y, int result_apart) {      \
+        int m = ta == AS_IT_IS ? rows : columns, k = ta == AS_IT_IS ? columns : rows;                                  \
+        if (result_apart != 1) return NOT_SUPPORTED_BY_CUBLAS;                                                         \
+        return gemm(ta, !AS_IT_IS, m, 1, k, alpha, a, code, lda, 0, x, code, apart, 0, beta, y, code, m, 0, 1, code);  \
+    }
+GEMVS(S, float, R_32F)
+GEMVS(D, double, R_64F)
+
 int cublasSgemmEx(void *handle, int ta, int tb, int m, int n, int k, const float *alpha, const void *a, int at, int lda,
                   const void *b, int bt, int ldb, const float *beta, void *c, int ct, int ldc) {
     return gemm(ta, tb, m, n, k, alpha, a, at, lda, 0, b, bt, ldb, 0, beta, c, ct, ldc, 0, 1, R_32F);
