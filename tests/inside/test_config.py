@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from sublet.formats.lease import LeaseTerms
+from sublet.formats.lease import MIB, Card, LeaseTerms
 from sublet.inside.config import bound
 
 pytestmark = pytest.mark.slow
@@ -134,6 +135,45 @@ def test_a_proto_within_its_lease_stays_as_it_is(
     again.CopyFrom(config)
     assert bound(again, on_gpu()) == []
     assert again == config
+
+
+@pytest.mark.parametrize(
+    ("asked", "limits", "notes"),
+    [
+        ("", [[1024], [512]], []),
+        ("gpu_options { visible_device_list: '1,0' }", [[512], [1024]], []),
+        ("gpu_options { visible_device_list: '1' }", [[512]], []),
+        (
+            "gpu_options { visible_device_list: '3' }",
+            [[1024], [512]],
+            ["visible_device_list=3 becomes 0,1: a lease is on gpu0, gpu1"],
+        ),
+        (
+            "gpu_options { experimental { virtual_devices { memory_limit_mb: 300"
+            " memory_limit_mb: 300 } virtual_devices { memory_limit_mb: 600 } } }",
+            [[300, 300], [512]],
+            ["logical GPUs of 600 MiB become 512 MiB: together they fit the ceiling of this lease"],
+        ),
+        ("gpu_options { per_process_gpu_memory_fraction: 0.25 }", [[1024], [512]], None),
+    ],
+)
+def test_each_card_of_a_lease_has_its_own_limit(
+    asked: str,
+    limits: list[list[int]],
+    notes: list[str] | None,
+    on_gpu: Callable[..., LeaseTerms],
+) -> None:
+    """In the order in which the program has put them."""
+    second = Card("gpu1", "GPU-bb", 512 * MIB, 4096 * MIB)
+    lease = dataclasses.replace(on_gpu(), more=(second,))
+    config = parsed(asked)
+    said = bound(config, lease, 2)
+    if notes is not None:
+        assert said == notes
+    devices = config.gpu_options.experimental.virtual_devices
+    assert [list(one.memory_limit_mb) for one in devices] == limits
+    assert bound(config, lease, 2) == []
+    assert LeaseTerms.from_json(lease.to_json()) == lease
 
 
 @pytest.mark.parametrize("asked", [case[0] for case in CASES])

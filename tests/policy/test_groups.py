@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from sublet.policy.admission import Plan, plan
 from sublet.policy.capacity import Capacity, Holding
@@ -87,6 +88,54 @@ def test_one_job_can_have_several_leases_on_several_devices() -> None:
     members = (Part(1, (offer(60, "gpu1"),)), Part(1, (offer(60, "gpu2"),)))
     made = plan(capacities(), WaitQueue([Candidate.of_group(members, 1, 0.0)]), 0.0, RULES)
     assert [(grant.job, grant.device) for grant in made.grants] == [(1, "gpu1"), (1, "gpu2")]
+
+
+def test_the_leases_of_one_job_are_on_different_devices() -> None:
+    """Also where one device would have room for all of them."""
+    two = (Part(1, (offer(20, *NAMES),)),) * 2
+    assert {one.device for one in place(two, dict.fromkeys(NAMES, 100 * MiB)) or ()} == {
+        "gpu0",
+        "gpu1",
+    }
+    assert place(two, {"gpu0": 100 * MiB}) is None
+
+
+def test_opportunistic_jobs_are_stopped_for_a_group_and_their_room_is_kept_for_it() -> None:
+    """As many as it needs, once; who stands behind it gets nothing of what it waits for."""
+    held = {
+        "gpu1": (Holding(90, 60 * MiB, service="opportunistic"),),
+        "gpu2": (Holding(91, 90 * MiB),),
+    }
+    two = (Part(1, (offer(60, "gpu0", "gpu1", "gpu2"),)),) * 2
+    queue = WaitQueue([Candidate.of_group(two, 1, 0.0)])
+    queue.put(candidate(9, offer(20, *NAMES), since=1.0))
+    made = plan(capacities(held), queue, 1.0, RULES)
+    assert [(one.job, one.wanted_by) for one in made.preempt] == [(90, 1)]
+    assert [(grant.job, grant.device) for grant in made.grants] == [(9, "gpu1")]
+    queue.follow(made, 1.0)
+    held["gpu1"] = (
+        Holding(90, 60 * MiB, service="opportunistic", stopping=True),
+        Holding(9, 20 * MiB),
+    )
+    queue.put(candidate(10, offer(30, *NAMES), since=2.0))
+    again = plan(capacities(held), queue, 2.0, RULES)
+    assert (again.grants, again.preempt) == ((), ())
+    held["gpu1"] = (Holding(9, 20 * MiB),)
+    last = plan(capacities(held), queue, 3.0, RULES)
+    assert [(grant.job, grant.device) for grant in last.grants][:2] == [(1, "gpu0"), (1, "gpu1")]
+
+
+def test_a_job_that_wants_several_devices_is_told_what_each_has() -> None:
+    held = {"gpu1": (Holding(90, 60 * MiB, "train.py"),)}
+    two = (Part(1, (offer(50, "gpu0", "gpu1"),)),) * 2
+    found = capacities(held)
+    queue = WaitQueue([Candidate.of_group(two, 1, 0.0)])
+    assert Reasons(found, queue, 0.0).why(1) == (
+        "needs 2 GPUs with 50.0 MiB each; gpu0 has 64.0 MiB of 64.0 MiB free; "
+        "gpu1 has 40.0 MiB of 100 MiB free, held by #90 train.py 60.0 MiB"
+    )
+    found[1] = replace(found[1], fault="it is lost")
+    assert Reasons(found, queue, 0.0).why(1).endswith("; gpu1 cannot be used: it is lost")
 
 
 def test_room_is_reserved_on_all_devices_of_a_group_that_has_waited_for_long() -> None:

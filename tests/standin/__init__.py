@@ -59,6 +59,7 @@ class Gpu:
     reserved: int = 0
     processes: tuple[GpuProcess, ...] = ()
     compute: tuple[int, int] = (8, 9)
+    processors: int = 108
     mig: bool = False
     instances: tuple[Instance, ...] = ()
     error: int = 0
@@ -113,6 +114,7 @@ class Machine:
         for gpu in gpus:
             lines += [f"gpu {gpu.uuid}", f"compute {gpu.compute[0]} {gpu.compute[1]}"]
             lines += [f"mig {int(gpu.mig)}", f"list_error {gpu.list_error}"]
+            lines += [f"processors {gpu.processors}"]
             lines += [f"memory_v2 {int(gpu.memory_v2)}", *_unit_lines(gpu)]
             for instance in gpu.instances:
                 lines += [f"instance {instance.slot} {instance.uuid}", *_unit_lines(instance)]

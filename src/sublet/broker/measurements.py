@@ -219,6 +219,8 @@ def fingerprint(spec: JobSpec) -> Fingerprint:
     if not target.startswith(b"/"):
         target = spec.surroundings.cwd + b"/" + target
     name = f"{program.kind}:{target.decode(errors='replace')}"
+    if spec.gpus is not None and spec.gpus > 1:
+        name += f" on {spec.gpus} GPUs"  # Each has its part of what one would have.
     args = tuple(word.decode(errors="replace") for word in program.args)
     batch, shape = read_batch(args)
     text = _digest(target) if program.kind == "script" else ""

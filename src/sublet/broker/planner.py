@@ -85,7 +85,7 @@ class Planner:
                 basis=grant.size.basis,
                 cpus=cpus,
                 roomy=grant.size.roomy,
-                most=grant.size.most if len(grants) == 1 else 0,
+                most=grant.size.most,
             )
             for grant in sorted(grants, key=lambda grant: self._place(job, grant.device))
         ]

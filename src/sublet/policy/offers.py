@@ -29,6 +29,7 @@ def offers(
     or what stands on a device changes.
     """
     names = set(eligible(device, capacities, within, gpus))
+    several = gpus is not None and gpus > 1
     found: dict[tuple[Size, int], list[str]] = {}
     for capacity in capacities:
         name = capacity.device.id
@@ -36,7 +37,7 @@ def offers(
             continue
         ever = most_ever(capacity, overhead[name])
         known = evidence.get(capacity.device.kind, _NOTHING_KNOWN)
-        chosen = size(ask, capacity.device, ever, ever, known, least)
+        chosen = size(ask, capacity.device, ever, ever, known, least, fixed=several)
         if chosen is not None:
             found.setdefault((chosen, overhead[name]), []).append(name)
     if sum(map(len, found.values())) < (gpus or 1):

@@ -21,6 +21,8 @@ SMALLEST = 16 * MiB
 with 3 MiB, programs that hold 2 to 3 MiB waited for memory or died."""
 DEFAULT_SHARE = 0.25
 """What `auto` takes of the device for a program of which little is known."""
+FIXED_SHARE = 0.5
+"""What it takes where the lease cannot grow."""
 IDLE_SHARE = 0.02
 """What it takes for one that has not used TensorFlow so far."""
 CUT = 128 * MiB
@@ -77,11 +79,18 @@ class Size(Struct, frozen=True):
 
 
 def size(
-    ask: MemoryAsk, device: Device, free: int, ever: int, evidence: Evidence, least: int = 0
+    ask: MemoryAsk,
+    device: Device,
+    free: int,
+    ever: int,
+    evidence: Evidence,
+    least: int = 0,
+    fixed: bool = False,
 ) -> Size | None:
     """The ceiling for a job on a device that can give it `free` now, and `ever` when empty.
 
-    None if what is free is too little. `least` is what a retry needs at the least.
+    None if what is free is too little. `least` is what a retry needs at the least. A `fixed` lease
+    cannot grow, so one for a program of which nothing is known is larger.
     """
     match ask:
         case Exactly(bytes=wanted):
@@ -90,6 +99,8 @@ def size(
             chosen = Size(int(device.capacity * share), f"{ask} of {device.id}")
         case Between(floor=floor):
             chosen = Size(floor, f"as asked, {ask}")
+        case Grow() | Auto() if fixed:
+            chosen = _learned_fixed(device, ever, evidence)
         case Grow():
             chosen = _small(device, ever, evidence)
         case Auto():
@@ -99,7 +110,7 @@ def size(
     ceiling = chosen.ceiling // MiB * MiB
     if not SMALLEST <= ceiling <= free:
         return None
-    most = _most(ask, ever)
+    most = 0 if fixed else _most(ask, ever)
     return Size(ceiling, chosen.basis, chosen.roomy, most if most > ceiling else 0)
 
 
@@ -120,6 +131,15 @@ def _small(device: Device, ever: int, evidence: Evidence) -> Size:
         return _learned(device, ever, evidence)
     small = max(int(device.capacity * IDLE_SHARE), SMALLEST)
     return Size(min(small, ever), f"{IDLE_SHARE:.0%} of {device.id}, and more as it needs it")
+
+
+def _learned_fixed(device: Device, ever: int, evidence: Evidence) -> Size:
+    """The same for a lease that cannot grow."""
+    learned = _learned(device, ever, evidence)
+    half = min(int(device.capacity * FIXED_SHARE), ever)
+    if evidence.peak is not None or learned.ceiling >= half:
+        return learned
+    return Size(half, f"default, {FIXED_SHARE:.0%} of {device.id}: it cannot grow")
 
 
 def _learned(device: Device, ever: int, evidence: Evidence) -> Size:

@@ -153,7 +153,7 @@ int device_attribute(const Card *card, int attribute) {
         case 12: return 65536;          /* registers of a block */
         case 13: return 1410000;        /* clock, kHz */
         case 14: return 512;            /* texture alignment */
-        case 16: return 108;            /* multiprocessors */
+        case 16: return card->processors;
         case 19: return 1;              /* maps host memory */
         case 31: return 1;              /* concurrent kernels */
         case 33: return card->gpu + 1;  /* PCI bus */

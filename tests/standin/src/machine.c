@@ -39,6 +39,7 @@ static Card *add_card(Machine *m, int slot, const char *uuid) {
     card->gpu = m->gpus - 1;
     card->slot = slot;
     card->memory_v2 = 1;
+    card->processors = 108;
     snprintf(card->uuid, TEXT, "%s", uuid);
     return card;
 }
@@ -49,6 +50,7 @@ static void read_fact(Card *card, const char *line) {
     if (!strncmp(line, "name ", 5)) snprintf(card->name, TEXT, "%.95s", line + 5);
     sscanf(line, "memory %llu %llu %llu", &card->total, &card->reserved, &card->used);
     sscanf(line, "compute %d %d", &card->major, &card->minor);
+    sscanf(line, "processors %d", &card->processors);
     sscanf(line, "mig %d", &card->mig);
     sscanf(line, "error %d", &card->error);
     sscanf(line, "list_error %d", &card->list_error);

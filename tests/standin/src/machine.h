@@ -12,6 +12,7 @@
  *   gpu GPU-1234                instance 0 MIG-5678 (its slot, then its UUID)
  *   name NVIDIA A100            memory 42949672960 536870912 1048576   (total, reserved, used)
  *   compute 8 0                 mig 1               (MIG mode is on)
+ *   processors 108              (streaming multiprocessors)
  *   error 15                    (what every call of NVML on it returns)
  *   list_error 4                (what the process lists return)
  *   memory_v2 0                 (an older driver: no second version of the memory call)
@@ -34,7 +35,7 @@ typedef struct {
     int gpu, slot; /* the GPU's index; the slot is -1 for a whole GPU */
     char uuid[TEXT], name[TEXT];
     u64 total, reserved, used; /* used: by the programs that the description makes up */
-    int major, minor, mig, error, list_error, memory_v2, count;
+    int major, minor, processors, mig, error, list_error, memory_v2, count;
     Process processes[PROCESSES];
 } Card;
 
