@@ -102,7 +102,7 @@ def test_the_leases_of_one_job_are_on_different_devices() -> None:
 
 def test_opportunistic_jobs_are_stopped_for_a_group_and_their_room_is_kept_for_it() -> None:
     """As many as it needs, once; who stands behind it gets nothing of what it waits for."""
-    held = {
+    held: dict[str, tuple[Holding, ...]] = {
         "gpu1": (Holding(90, 60 * MiB, service="opportunistic"),),
         "gpu2": (Holding(91, 90 * MiB),),
     }
