@@ -13,7 +13,6 @@ import functools
 import gc
 import importlib.machinery
 import io
-import linecache
 import locale
 import logging
 import os
@@ -152,7 +151,6 @@ def _become_fresh(spec: WorkerSpec, why: str) -> NoReturn:
 def _reset_standard_library() -> None:
     """Drop what the standard library has cached in the nursery."""
     time.tzset()
-    linecache.clearcache()
     modules: dict[str, Any] = sys.modules
     if tempfile := modules.get("tempfile"):
         tempfile.tempdir = tempfile._name_sequence = None
