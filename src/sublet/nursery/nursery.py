@@ -2,10 +2,10 @@
 
     broker ──order, link, streams──▶ nursery ──order──▶ keeper ──go──▶ worker
 
-One pair of a keeper and its worker is always forked ahead, so that an order finds it ready. Before
-each fork the nursery checks that forking is safe: one thread, no open GPU, no TensorFlow runtime.
-If it is not, it reports that, and the broker starts workers cold. A nursery ends with its broker;
-keepers and workers do not.
+One pair of a keeper and its worker is always forked ahead, so that an order finds it ready, and the
+worker its memory (`rehearsal`). Before each fork the nursery checks that forking is safe: one
+thread, no open GPU, no TensorFlow runtime. If it is not, it reports that, and the broker starts
+workers cold. A nursery ends with its broker; keepers and workers do not.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sublet.formats.worker_spec import WorkerSpec
 from sublet.inside.warm_start import import_reads, preloaded, program
 from sublet.keeper import keeper, subreaper
 from sublet.nursery import preload, release_pages
+from sublet.nursery.rehearsal import Rehearsal
 
 
 def main(link: socket.socket) -> None:
@@ -60,7 +61,7 @@ def main(link: socket.socket) -> None:
         release_pages.release()
     took = time.monotonic() - began
     packets.send(link, {"event": "warm", "tensorflow": version, "took": took, **report})
-    spec = _serve(link, base.preloaded.touch)
+    spec = _serve(link)
     if spec is not None:
         program.become(spec, base)
 
@@ -77,20 +78,21 @@ def unsafe_to_fork() -> str:
     return "TensorFlow's runtime has started in it" if preload.runtime_started() else ""
 
 
-def _serve(link: socket.socket, prepare: Callable[[], None]) -> WorkerSpec | None:
+def _serve(link: socket.socket) -> WorkerSpec | None:
     """Give each order to a waiting pair. Returns the spec in a worker, and None in a nursery whose
     broker is gone."""
     wake = subreaper.wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ready: socket.socket | None = None
+    rehearsal, rehearsed = Rehearsal(), False
     pause = 0.0
     while True:
         awake, _, _ = select.select([link.fileno(), wake.reading], [], [], None if ready else pause)
         if wake.reading in awake:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake.reading, 4096)
-            for _ in subreaper.collect():
-                pass
+            for pid, status in subreaper.collect():
+                rehearsal.ended(pid, status)
         if ready is None and (not awake or link.fileno() in awake):
             unsafe = unsafe_to_fork()
             if unsafe:
@@ -101,8 +103,16 @@ def _serve(link: socket.socket, prepare: Callable[[], None]) -> WorkerSpec | Non
                 wake.close()
                 for sock in (link, ready):
                     sock.close()
-                return _become_pair(theirs, prepare)
+                return _become_pair(theirs, rehearsal.pages.prefault)
             theirs.close()
+            if not rehearsed:
+                rehearsed = True
+                rehearsal.fork()
+                if rehearsal.pid == 0:
+                    wake.close()
+                    for sock in (link, ready):
+                        sock.close()
+                    return rehearsal.spec()
         if link.fileno() not in awake:
             continue
         received = packets.receive(link)

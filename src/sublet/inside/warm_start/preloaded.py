@@ -122,13 +122,6 @@ class Preloaded(importlib.abc.MetaPathFinder):
             self._brings[package] = [name for name in brings if name in self._hidden]
         sys.meta_path.insert(0, self)
 
-    def touch(self) -> None:
-        """Write to the memory that `give_back` will write to, the reference count of each module. A
-        waiting worker has the time to copy these pages, a program has not."""
-        for modules in self._hidden.values():
-            for _ in modules.items():
-                pass
-
     def find_spec(
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
