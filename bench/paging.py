@@ -184,7 +184,7 @@ def _held(home: Sandbox) -> int:
     ran = subprocess.run(
         [SUBLET, "models", "--json"], env=home.env, capture_output=True, timeout=30, check=True
     )
-    return sum(row["state"] == "loaded" for row in json.loads(ran.stdout))
+    return sum(row["state"] == "loaded" for row in json.loads(ran.stdout)["models"])
 
 
 def _each(home: Sandbox, models: Mapping[str, Path], order: Sequence[int]) -> Replay:

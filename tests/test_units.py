@@ -18,6 +18,7 @@ from sublet.units import (
     format_seconds,
     parse_bytes,
     shorten,
+    written_bytes,
 )
 
 
@@ -151,3 +152,17 @@ def test_no_span_of_time_reads_as_sixty_of_anything(seconds: float) -> None:
 def test_a_long_name_keeps_both_ends(text: str, width: int, short: str) -> None:
     assert shorten(text, width) == short
     assert len(shorten(text, width)) <= width
+
+
+@given(st.integers(MiB, PiB), st.booleans())
+def test_a_size_to_try_is_enough_or_there(n: int, up: bool) -> None:
+    there = parse_bytes(written_bytes(n, up))
+    assert there >= n if up else there <= n
+    assert abs(there - n) <= (GiB // 10 + 1 if n >= GiB else MiB)
+
+
+def test_a_size_to_try_is_short() -> None:
+    assert written_bytes(467 * MiB) == "467MiB"
+    assert written_bytes(int(5.85 * GiB)) == "5.9GiB"
+    assert written_bytes(int(5.85 * GiB), up=False) == "5.8GiB"
+    assert written_bytes(2 * GiB) == "2GiB"

@@ -96,7 +96,13 @@ if not TYPE_CHECKING:  # So that a checker finds names that are not there.
         home = next(
             (module for module, names in _ELSEWHERE.items() if name in names), "sublet.errors"
         )
-        return getattr(importlib.import_module(home), name)
+        try:
+            return getattr(importlib.import_module(home), name)
+        except ModuleNotFoundError as error:
+            from sublet.errors import BadRequest
+
+            message = f"sublet.{name} needs the package {error.name}, which is not installed."
+            raise BadRequest(message, "Install it: pip install 'sublet[serve]'.") from error
 
 
 def __dir__() -> list[str]:

@@ -89,6 +89,19 @@ def format_bytes(n: int) -> str:
     return f"{sign}{value:.{digits}f} {_NAMES[power]}"
 
 
+def written_bytes(n: int, up: bool = True) -> str:
+    """About `n` bytes as people write them, such as "467MiB" or "5.9GiB", for a command to try.
+
+    Rounded up, so that it is enough, or down, so that there is that much.
+    """
+    tenths = n >= GiB
+    count, unit = n * (10 if tenths else 1), GiB if tenths else MiB
+    count = -(-count // unit) if up else count // unit
+    if not tenths:
+        return f"{count}MiB"
+    return f"{count // 10}.{count % 10}GiB".replace(".0GiB", "GiB")
+
+
 def format_seconds(seconds: float) -> str:
     """A span of time: "45 ms", "4.1 s", "12 min 3 s", "2 h 05 min".
 

@@ -93,7 +93,7 @@ def test_a_lease_that_is_taken_holds_until_the_process_ends(
     process.kill()
     assert harness.hear(2) == ["started", "ended"]
     assert harness.ending is not None
-    assert (harness.ending.status, harness.ending.note) == (None, "it ended without a word")
+    assert (harness.ending.status, harness.ending.note) == (None, "it ended without saying why")
     assert harness.ending.system_peak
 
 

@@ -163,8 +163,8 @@ def test_a_job_that_needs_another_to_end_well_never_starts_after_its_failure(
     if written:
         harness.work.commit()
     assert harness.held() == {}
-    assert harness.outcome(2).message == "#1 has not ended well (exit code 3)"
-    assert harness.outcome(3).message == "#2 has not ended well (not started)"
+    assert harness.outcome(2).message == "#1 did not succeed (exit code 3)"
+    assert harness.outcome(3).message == "#2 did not succeed (not started)"
 
 
 def test_many_whom_a_job_waits_for_are_counted_not_listed(harness: QueueHarness) -> None:
@@ -180,7 +180,7 @@ def test_an_array_starts_so_many_at_once_in_order(harness: QueueHarness) -> None
     assert harness.ready() == {1}
     harness.run(1)
     assert harness.ready() == set()
-    assert harness.held()[3] == "2 of its array run at a time"
+    assert harness.held()[3] == "array limit: 2 at a time"
     harness.end(2)
     assert harness.ready() == {3}
 
@@ -198,7 +198,7 @@ def test_the_bound_of_an_array_holds_when_one_of_it_is_done_again(harness: Queue
     assert harness.ready() == set()
     later = harness.fresh()
     later.update(harness.capacities())
-    assert [one.held for one in later.wait_queue] == ["1 of its array run at a time"]
+    assert [one.held for one in later.wait_queue] == ["array limit: 1 at a time"]
     harness.end(2)
     assert harness.ready() == {1}
 

@@ -169,7 +169,7 @@ def test_two_who_cancel_the_same_job_both_hear_that_it_is(harness: BrokerHarness
     assert [type(reply) for reply in replies] == [messages.Done] * 2
     harness.end(2, Outcome("cancelled", 143))
     (done,) = harness.ask(messages.JobAction("cancel", (2, 1)))
-    assert done == messages.Done(("#2 train.py was cancelled", "#1 train.py was cancelled"))
+    assert done == messages.Done(("#2 train.py: cancelled", "#1 train.py: cancelled"))
 
 
 def test_a_job_that_has_ended_of_itself_was_not_cancelled(harness: BrokerHarness) -> None:
@@ -177,7 +177,7 @@ def test_a_job_that_has_ended_of_itself_was_not_cancelled(harness: BrokerHarness
     harness.run(1)
     harness.end(1, Outcome("exited", 0))
     assert (
-        "has finished already" in refusal(harness.ask(messages.JobAction("cancel", (1,)))).message
+        "has already finished" in refusal(harness.ask(messages.JobAction("cancel", (1,)))).message
     )
 
 
@@ -185,7 +185,7 @@ def test_an_act_is_done_to_all_or_to_none(harness: BrokerHarness) -> None:
     harness.submit()
     harness.submit()
     harness.ask(messages.JobAction("pause", (2,)))
-    assert "paused already" in refusal(harness.ask(messages.JobAction("pause", (1, 2)))).message
+    assert "is already paused" in refusal(harness.ask(messages.JobAction("pause", (1, 2)))).message
     assert isinstance(harness.state(1), Waiting)
     assert "no job 9" in refusal(harness.ask(messages.JobAction("cancel", (1, 9)))).message
     assert isinstance(harness.state(1), Waiting)
@@ -201,7 +201,7 @@ def test_those_of_an_array_that_have_finished_do_not_keep_the_others_from_being_
     harness.end(1, Outcome("exited", 0))
     (done,) = harness.ask(messages.JobAction(verb, (1, 2, 3)))
     assert isinstance(done, messages.Done)
-    assert done.said[0] == "#1 train.py had finished already"
+    assert done.said[0] == "#1 train.py: already finished"
     assert not any(isinstance(harness.state(number), Waiting) for number in (2, 3))
     assert harness.state(1).outcome == Outcome("exited", 0)  # type: ignore[attr-defined]
 

@@ -262,7 +262,7 @@ class Codes:
                 return one.code == one.expected and ended is not None
             case "hold" if one.code == 3:
                 return True  # It has written down why.
-            case "submit" if one.after_ok and "has not ended well" in one.said:
+            case "submit" if one.after_ok and "did not succeed" in one.said:
                 return one.code == 2
             case "submit" | "pool" | "hold" | "caller":
                 return one.code == one.expected

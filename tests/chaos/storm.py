@@ -122,7 +122,7 @@ class Storm:
     # While it runs.
 
     def _sample_ledger(self) -> None:
-        """The broker's own file says who holds what, also while no broker runs."""
+        """The broker's own file says who holds what, also while no broker is running."""
         while not self._over.wait(0.2):
             with contextlib.suppress(sqlite3.Error):
                 found = self._holders()
@@ -170,7 +170,7 @@ class Storm:
         if answer.returncode:
             self.broken.append(f"`sublet ps` ended with {answer.returncode}: {answer.stderr}")
             return []
-        return json.loads(answer.stdout)["rows"]  # type: ignore[no-any-return]
+        return json.loads(answer.stdout)["jobs"]  # type: ignore[no-any-return]
 
     def _drain(self) -> None:
         """The queue runs empty, but for the server's engine."""

@@ -13,14 +13,14 @@ from sublet.cli.foreground import run
 from sublet.cli.run import command
 from sublet.client import job_request
 
-TOGETHER = ("-m512MiB", "-qm")
+TOGETHER = ("-nfirst", "-qn")
 """Letters written together, which only click takes apart."""
 words = st.sampled_from(
     (
         *quick.VALUES,
         *quick.FLAGS,
         *TOGETHER,
-        *("--", "-", "--help", "--memory=2GiB", "--name=", "--mem", "--report=a=b"),
+        *("--", "-", "-m", "--help", "--memory=2GiB", "--name=", "--me", "--report=a=b"),
         *("train.py", "2GiB", "grow", "--epochs", "", "é"),
     )
 )
@@ -73,6 +73,7 @@ def test_the_unusual_is_left_to_click(line: list[str]) -> None:
 
 
 def test_options_end_where_the_program_begins() -> None:
+    assert quick.read(["-n", "x", "-m", "pkg", "-q"]) == {"name": "x", "words": ("-m", "pkg", "-q")}
     assert quick.read(["--memory=2GiB", "-q", "train.py", "--memory", "x", "--", "-q"]) == {
         "memory": "2GiB",
         "quiet": True,

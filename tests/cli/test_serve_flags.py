@@ -86,8 +86,8 @@ def test_the_largest_request_is_named_once_for_both_protocols() -> None:
     [
         (["--platform_config_file=x", "m"], "--platform_config_file is not supported"),
         (["--ssl_config_file=gone", "m"], "gone: No such file"),
-        (["m", "--port=99999"], "'99999' is no port"),
-        (["m", "--port=-1"], "'-1' is no port"),
+        (["m", "--port=99999"], "'99999' is not a port number"),
+        (["m", "--port=-1"], "'-1' is not a port number"),
         (["m", "--model_base_path=n"], "Both PATH and --model_base_path"),
         (["m", "--model_config_file=n"], "Both m and --model_config_file"),
         (["m", "--batching_parameters_file=gone"], "gone: No such file"),

@@ -1,12 +1,15 @@
 """What is said to somebody who has mistaken a word."""
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from sublet.cli import complain
-from sublet.cli.verbs import VERBS, cli
+from sublet.cli.verbs import VERBS, cli, through_click
 from sublet.errors import BadRequest
 
 
@@ -24,7 +27,9 @@ class Screen(io.StringIO):
         ("log", "Did you mean `sublet logs`?"),
         ("train.py", "A program is run with `sublet run train.py`."),
         ("./program", "A program is run with `sublet run ./program`."),
-        ("xyzzy", "`sublet --help` shows all that there are."),
+        ("kill", "Use `sublet cancel`."),
+        ("list", "Use `sublet ps`."),
+        ("xyzzy", "Run `sublet --help` to list commands."),
     ],
 )
 def test_a_wrong_word_gets_the_right_one(
@@ -35,6 +40,33 @@ def test_a_wrong_word_gets_the_right_one(
     with pytest.raises(BadRequest, match=f"There is no command '{word}'") as refusal:
         cli([word, "--epochs", "3"], standalone_mode=False)
     assert refusal.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["version"], "sublet, version"), (["help", "ps"], "List jobs"), (["help"], "Commands:")],
+)
+def test_help_and_version_are_commands_too(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert through_click(words) == 0
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["run", "--memry", "2GiB", "x"], ["logs"], ["ps", "--bananas"]])
+def test_every_mistake_is_answered_in_one_style(words: list[str]) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        through_click(words)
+    assert refusal.value.hint == f"See `sublet {words[0]} --help`."
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "utf-8"])
+def test_signs_that_an_encoding_lacks_are_replaced(encoding: str) -> None:
+    script = "import sys; from sublet import cli; cli._write_signs_as_ascii(); print('█▒…é→')"
+    environ = os.environ | {"PYTHONIOENCODING": encoding}
+    answer = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True)
+    said = {"ascii": "#=~?>", "iso8859-1": "#=~é>", "utf-8": "█▒…é→"}[encoding]
+    assert answer.stdout.decode(encoding) == said + "\n"
 
 
 def test_a_shell_that_completes_a_wrong_word_is_told_nothing() -> None:

@@ -126,7 +126,7 @@ def test_following_waits_for_a_job_that_has_not_begun(tmp_path: Path) -> None:
 def test_what_is_not_there_is_explained(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="nothing yet: it is waiting"):
         list(_job(tmp_path, Row("waiting", "7.1")).read())
-    with pytest.raises(BadRequest, match="no output of job 7"):
+    with pytest.raises(BadRequest, match="Job 7 has no output"):
         list(_job(tmp_path, Row("finished", "7.1")).read())
     with pytest.raises(BadRequest, match="no output of attempt 4"):
         list(_job(tmp_path, Row("finished", "7.1")).read(attempt=4))

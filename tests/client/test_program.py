@@ -101,6 +101,15 @@ def test_a_directory_or_an_archive_with_a_main_is_a_script(work: Path) -> None:
     assert read_command(["app.pyz"]).kind == "script"
 
 
+def test_a_module_is_run_as_python_runs_it(work: Path) -> None:
+    module = read_command(["-m", "mypkg.train", "-m", "x"])
+    assert module == Program("module", b"mypkg.train", (b"-m", b"x"), (), OURS)
+    with pytest.raises(BadRequest, match="memory is --memory"):
+        read_command(["-m", "64MiB", "train.py"])
+    with pytest.raises(BadRequest, match="needs the name of a module"):
+        read_command(["-m"])
+
+
 def test_python_in_front_names_the_interpreter_and_its_options(work: Path) -> None:
     write(work / "train.py")
     python = python_at(work / "bin" / "python3.11")

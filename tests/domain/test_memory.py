@@ -35,7 +35,7 @@ def test_each_way_of_asking_is_understood(text: str, ask: MemoryAsk) -> None:
 def test_anything_else_is_refused_with_what_was_written_and_what_to_write(text: str) -> None:
     with pytest.raises(BadRequest) as refusal:
         parse_memory(text)
-    assert f"--memory {text!r}" in refusal.value.message
+    assert f"memory {text!r}" in refusal.value.message
     for form in ("2GiB", "40%", "`grow`", "`auto`"):
         assert form in refusal.value.hint
 

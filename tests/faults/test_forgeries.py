@@ -51,7 +51,7 @@ def test_a_job_that_ended_well_is_not_done_again_when_nobody_is_left_who_saw_it(
     """Broker, keeper and witness are killed, and the program ends after them."""
     sandbox = new_sandbox()
     script = "echo x >> began; while [ ! -e go ]; do sleep 0.02; done; echo x >> ended"
-    sandbox.sublet("submit", "-m", "64MiB", "sh", "-c", script, check=True)
+    sandbox.sublet("submit", "--memory", "64MiB", "sh", "-c", script, check=True)
     wait_for((sandbox.work / "began").exists, "it has begun")
     status = sandbox.status()
     (lease,) = status["leases"]

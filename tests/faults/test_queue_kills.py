@@ -54,7 +54,7 @@ def test_a_broker_that_is_killed_again_and_again_loses_no_job_and_runs_none_twic
     clients: list[subprocess.Popen[str]] = []
     for number in range(12):
         script = f"echo x >> began-{number}; sleep 0.2; echo x >> ended-{number}"
-        clients.append(sandbox.start("submit", "--json", "-m", "64MiB", "sh", "-c", script))
+        clients.append(sandbox.start("submit", "--json", "--memory", "64MiB", "sh", "-c", script))
         if number % 3 == 2:
             clients.append(sandbox.start("ps"))
             sandbox.status()  # So that there is a broker to kill.
@@ -73,7 +73,7 @@ def test_a_broker_that_is_killed_again_and_again_loses_no_job_and_runs_none_twic
 
 def _all(sandbox: Sandbox) -> list[dict[str, Any]]:
     answer = sandbox.sublet("ps", "--all", "--json", check=True)
-    return json.loads(answer.stdout)["rows"]  # type: ignore[no-any-return]
+    return json.loads(answer.stdout)["jobs"]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("indexes", [(), (0, 1, 2)], ids=["one", "array"])
@@ -291,7 +291,7 @@ def test_a_full_disk_refuses_submissions_lets_jobs_live_and_loses_nothing(
     (broker,) = brokers(sandbox)
     _limit_files(broker, 0)
     for words in (["true"], ["--array", "0-9", "true"]):
-        refused = sandbox.sublet("submit", "-m", "64MiB", *words)
+        refused = sandbox.sublet("submit", "--memory", "64MiB", *words)
         assert refused.returncode == 2
         assert "The ledger cannot be written" in refused.stderr
         assert "Free some space" in refused.stderr

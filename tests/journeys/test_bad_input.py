@@ -24,7 +24,7 @@ NewSandbox = Callable[..., Sandbox]
         (["run", "--memory", "0", "ok.py"], "must be more than 0"),
         (["run", "--memory", "-1GiB", "ok.py"], "negative"),
         (["run", "--memory", "2 bananas", "ok.py"], "bananas"),
-        (["run", "--memory", "nan", "ok.py"], "--memory 'nan'"),
+        (["run", "--memory", "nan", "ok.py"], "memory 'nan'"),
         (["run", "--memory", "150%", "ok.py"], "above 0% and at most 100%"),
         (["run", "--memory", "1KiB", "ok.py"], "too little"),
         (["run", "--memory", "64GiB", "ok.py"], "it has 4.0 GiB"),

@@ -135,7 +135,7 @@ def test_the_calls_of_a_pool_go_to_the_cards_they_are_meant_for(gpu_sandbox: San
     assert by == ["GPU-bbbb", "GPU-aaaa", "GPU-aaaa", "GPU-bbbb"]
     nowhere = pooled(gpu_sandbox, "[sees(gpu=which) for which in (2, -1, True)]")
     assert nowhere == [
-        "There is no device 'gpu2'. There are: gpu0 (Card A, GPU-aaaa), "
+        "There is no device 'gpu2'. Available: gpu0 (Card A, GPU-aaaa), "
         "gpu1 (Card B, GPU-bbbb), cpu.",
         'gpu=-1 names no GPU. Write an index, a UUID, or "any"; `status` shows them.',
         'gpu=True names no GPU. Write an index, a UUID, or "any"; `status` shows them.',
@@ -168,7 +168,7 @@ def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
     sandbox = new_sandbox(**new_machine(Gpu(uuid="GPU-a", mig=True, instances=halves)).environ)
     by = pooled(sandbox, "[sees(gpu=which) for which in ('0.1', 'MIG-a', 'GPU-a')]")
     assert by[:2] == ["MIG-b", "MIG-a"]
-    assert by[2].startswith("There is no device 'GPU-a'. There are: gpu0.0 (")
+    assert by[2].startswith("There is no device 'GPU-a'. Available: gpu0.0 (")
     for name in sandbox.work.glob("here-*"):
         name.unlink()
     two = pooled(
@@ -178,7 +178,7 @@ def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
 
 
 def test_a_pool_that_wants_a_gpu_where_there_is_none_is_told_so(sandbox: Sandbox) -> None:
-    assert pooled(sandbox, "sees(gpu='any')") == "There is no GPU here. There is: cpu."
+    assert pooled(sandbox, "sees(gpu='any')") == "There is no GPU here. Available: cpu."
 
 
 ENGINE = """

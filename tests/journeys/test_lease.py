@@ -306,7 +306,7 @@ def test_nobody_else_ends_or_pauses_it(
     assert f"held by the process {one.pid} itself" in answer.stderr
     assert held(own_sandbox)[0]["state"] == "running"
     answer = own_sandbox.sublet("down", "--stop", check=True)
-    assert f"#1 python: goes on (pid {one.pid})" in answer.stdout
+    assert f"#1 python: keeps running (pid {one.pid})" in answer.stdout
     assert held(own_sandbox)[0]["pid"] == one.pid
 
 

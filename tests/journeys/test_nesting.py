@@ -134,7 +134,7 @@ def test_leases_stay_within_each_other_when_the_broker_is_killed(new_sandbox: Ne
     assert client.returncode == 0, said
     assert out.splitlines()[-1] == str(lease)
     jobs = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)
-    assert {row["within"] for row in jobs["rows"]} >= {None, before[0]["job"]}
+    assert {row["within"] for row in jobs["jobs"]} >= {None, before[0]["job"]}
 
 
 def test_a_broker_that_a_leased_program_needs_outlives_it(new_sandbox: NewSandbox) -> None:
@@ -176,4 +176,4 @@ def test_a_process_that_holds_a_lease_itself_lends_from_it_too(new_sandbox: NewS
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "1024"
     jobs = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)
-    assert {row["within"] for row in jobs["rows"]} == {None, 1}
+    assert {row["within"] for row in jobs["jobs"]} == {None, 1}

@@ -97,7 +97,7 @@ def test_wait_gives_up_after_its_timeout_and_the_job_goes_on(queue: Sandbox) -> 
     number = shell(queue, HOLD.format("go"))
     answer = queue.sublet("wait", "--timeout", "100ms", str(number))
     assert answer.returncode == 124
-    assert "it goes on" in answer.stderr
+    assert "it keeps running" in answer.stderr
     reached(queue, number, "running")
     go(queue)
     assert queue.sublet("wait", str(number)).returncode == 0
@@ -108,8 +108,8 @@ def test_cancel_ends_what_runs_and_what_waits(queue: Sandbox) -> None:
     waiting = shell(queue, "echo never", "--after", str(running))
     reached(queue, running, "running")
     answer = queue.sublet("cancel", str(running), str(waiting), check=True)
-    assert f"#{running} sh is being stopped" in answer.stdout
-    assert f"#{waiting} sh is cancelled; it had not started" in answer.stdout
+    assert f"#{running} sh: stopping" in answer.stdout
+    assert f"#{waiting} sh: cancelled before it started" in answer.stdout
     first, second = ended(queue, running, waiting)
     assert (first["cause"], second["cause"]) == ("cancelled", "cancelled")
     assert "cancelled" in queue.sublet("ps", str(running)).stdout
@@ -172,7 +172,7 @@ def test_a_finished_job_is_done_again_with_retry(queue: Sandbox) -> None:
     assert ended(queue, number)[0]["code"] == 1
     go(queue)
     answer = queue.sublet("retry", str(number), check=True)
-    assert f"#{number} sh is in the queue again, as attempt 2" in answer.stdout
+    assert f"#{number} sh: back in the queue, attempt 2" in answer.stdout
     (last,) = ended(queue, number)
     assert (last["code"], last["attempt"]) == (0, 2)
     assert (queue.work / "ran").read_text() == "x\nx\n"
@@ -185,7 +185,7 @@ def test_a_jobs_environment_is_forgotten_when_it_has_ended_and_retry_brings_anot
     mine = {**queue.environ, "API_KEY": secret, "RATE": "0.1"}
     script = 'printf "%s %s\\n" "$RATE" "$API_KEY" >> ran; [ -e go ]'
     answer = queue.sublet(
-        "submit", "--json", "-m", "64MiB", "--retries", "1", "sh", "-c", script, env=mine
+        "submit", "--json", "--memory", "64MiB", "--retries", "1", "sh", "-c", script, env=mine
     )
     number = int(json.loads(answer.stdout)["id"])
     wait_for(lambda: row(queue, number)["attempt"] == 2, "it waits for its next attempt")
@@ -197,7 +197,7 @@ def test_a_jobs_environment_is_forgotten_when_it_has_ended_and_retry_brings_anot
     go(queue)
     later = queue.environ | {"API_KEY": "another"}
     answer = queue.sublet("retry", str(number), check=True, env=later)
-    assert "as attempt 3; not set any more: RATE" in answer.stdout
+    assert "attempt 3; not set any more: RATE" in answer.stdout
     assert ended(queue, number)[0]["code"] == 0
     assert ran.read_text().splitlines()[-1] == " another"
 
@@ -233,15 +233,15 @@ def test_a_dependent_of_a_failed_job_is_not_started_and_says_why(queue: Sandbox)
     third = shell(queue, "echo x >> ran", "--after-ok", str(second))
     go(queue)
     _, two, three = ended(queue, first, second, third)
-    assert two["reason"] == f"not started: #{first} has not ended well (exit code 3)"
-    assert three["reason"] == f"not started: #{second} has not ended well (not started)"
+    assert two["reason"] == f"not started: #{first} did not succeed (exit code 3)"
+    assert three["reason"] == f"not started: #{second} did not succeed (not started)"
     assert (two["cause"], two["attempt"]) == ("dependency", 1)
     assert not (queue.work / "ran").exists()
     # All of them again, in one word.
     queue.write("ok", "")
     answer = queue.sublet("retry", f"{second}-{third}")
     assert answer.returncode == 2
-    assert "has not ended well" in answer.stderr
+    assert "did not succeed" in answer.stderr
     assert [one["state"] for one in rows(queue, second, third)] == ["finished"] * 2
     queue.sublet("retry", f"{first}-{third}", check=True)
     assert [one["code"] for one in ended(queue, first, second, third)] == [3, 143, 143]
@@ -249,11 +249,13 @@ def test_a_dependent_of_a_failed_job_is_not_started_and_says_why(queue: Sandbox)
 
 def test_an_array_is_one_job_for_each_index_some_at_a_time(queue: Sandbox) -> None:
     script = f"echo {{index}}-$SUBLET_ARRAY_INDEX >> began; {HOLD.format('go')}; exit {{index}}"
-    answer = queue.sublet("submit", "--json", "-m", "64MiB", "--array", "1-4%2", "sh", "-c", script)
+    answer = queue.sublet(
+        "submit", "--json", "--memory", "64MiB", "--array", "1-4%2", "sh", "-c", script
+    )
     numbers = json.loads(answer.stdout)["ids"]
     assert numbers == list(range(numbers[0], numbers[0] + 4))
     wait_for(lambda: _lines(queue, "began") == ["1-1", "2-2"], "the first two run")
-    assert row(queue, numbers[3])["reason"] == "2 of its array run at a time"
+    assert row(queue, numbers[3])["reason"] == "array limit: 2 at a time"
     assert row(queue, numbers[2])["name"] == "sh[3]"
     go(queue)
     assert [one["code"] for one in ended(queue, *numbers)] == [1, 2, 3, 4]
@@ -365,9 +367,9 @@ def test_of_many_that_a_broker_leaves_waiting_the_first_are_named_and_the_others
     reached(sandbox, holder, "running")
     first = submit(sandbox, "--array", "1-30", "true", memory="550MiB")
     answer = sandbox.sublet("down", "--stop", check=True).stdout
-    assert f"#{first + 9} true[10]: still waits in the queue" in answer
+    assert f"#{first + 9} true[10]: stays in the queue" in answer
     assert f"#{first + 10} " not in answer
-    assert "20 more still wait, for the next broker" in answer
+    assert "20 more stay in the queue" in answer
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part needs two processors")
@@ -437,7 +439,7 @@ def test_a_job_from_python(api: Sandbox) -> None:
     assert second.wait().code == 5
     second.retry()
     assert second.wait().attempt == 2
-    with pytest.raises(BadRequest, match="finished already"):
+    with pytest.raises(BadRequest, match="already finished"):
         second.cancel()
     assert second == sublet.Job(second.id)
 
@@ -464,11 +466,9 @@ def test_what_programs_read_is_json_with_numbers(
     ended(sandbox, first)
     answer = sandbox.sublet(words[0], "--json", *words[1:], check=True)
     reply: Any = json.loads(answer.stdout)
-    numbers = (
-        [one["id"] for one in (reply if isinstance(reply, list) else reply["rows"])]
-        if words[0] in ("ps", "wait")
-        else reply["ids"]
-    )
+    assert reply["schema"] == 1
+    listed = words[0] in ("ps", "wait")
+    numbers = [one["id"] for one in reply["jobs"]] if listed else reply["ids"]
     assert numbers == {"ps": [first, second], "cancel": [second]}.get(words[0], [first])
 
 
@@ -517,17 +517,17 @@ def _complete(sandbox: Sandbox, line: str, environ: dict[str, str] | None = None
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["cancel", "FINISHED"], "has finished already"),
-        (["pause", "FINISHED"], "has finished already"),
+        (["cancel", "FINISHED"], "has already finished"),
+        (["pause", "FINISHED"], "has already finished"),
         (["resume", "RUNNING"], "is not paused"),
         (["retry", "RUNNING"], "has not finished"),
-        (["cancel", "FAILED", "FINISHED"], "has finished already"),
+        (["cancel", "FAILED", "FINISHED"], "has already finished"),
         (["cancel", "RUNNING", "999999"], "There is no job 999999"),
-        (["cancel", "train.py"], "'train.py' is not the number of a job"),
+        (["cancel", "train.py"], "'train.py' is neither a job number"),
         (["cancel", ""], "names no job"),
         (["cancel"], "JOBS"),
         (["ps", "999999"], "There is no job 999999"),
-        (["ps", "99999999999999999999"], "is not the number of a job"),
+        (["ps", "99999999999999999999"], "is neither a job number"),
         (["wait", "999999"], "There is no job 999999"),
         (["wait", "--timeout", "soon", "RUNNING"], "not a span of time"),
         (["logs", "999999"], "There is no job 999999"),
@@ -538,7 +538,7 @@ def _complete(sandbox: Sandbox, line: str, environ: dict[str, str] | None = None
         (["submit", "--memory", "64GiB", "true"], "it has 4.0 GiB"),
         (["submit", "--memory", "100%", "true"], "will never fit on cpu"),
         (["submit", "--array", "9-1", "true"], "--array '9-1' cannot be read"),
-        (["submit", "--time", "0s", "true"], "A time limit is more than 0"),
+        (["submit", "--time", "0s", "true"], "A time limit must be more than 0"),
         (["submit", "--time", "soon", "true"], "--time"),
         (["submit", "--retries", "-1", "true"], "--retries"),
         (["submit", "--priority", "urgent", "true"], "urgent"),
@@ -574,7 +574,7 @@ def _all(sandbox: Sandbox) -> list[tuple[Any, ...]]:
     answer = sandbox.sublet("ps", "--all", "--json", check=True)
     return [
         (one["id"], one["state"], one["attempt"], one["code"])
-        for one in json.loads(answer.stdout)["rows"]
+        for one in json.loads(answer.stdout)["jobs"]
     ]
 
 
@@ -596,7 +596,8 @@ def test_a_pipe_that_nobody_reads_any_more_ends_a_command_quietly(
 def test_a_job_with_an_odd_name_does_not_break_the_table(queue: Sandbox) -> None:
     number = shell(queue, "exit 0", "--name", "a\nb\x1b[31m" + "long" * 20)
     ended(queue, number)
-    table = queue.sublet("ps", str(number)).stdout
+    words = ("ps", str(number), str(number - 1))
+    table = queue.sublet(*words, env=queue.environ | {"COLUMNS": "80"}).stdout
     assert "\x1b" not in table
-    assert len(table.splitlines()) == 2
+    assert [line.split()[0] for line in table.splitlines()[1:3]] == [f"#{number}", f"#{number - 1}"]
     assert max(map(len, table.splitlines())) <= 80

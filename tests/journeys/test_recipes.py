@@ -21,7 +21,7 @@ def run(sandbox: Sandbox, name: str) -> Any:
 
 def trainings(sandbox: Sandbox) -> list[int]:
     """The jobs of all workers that have run `train`."""
-    rows = json.loads(sandbox.sublet("ps", "-a", "--json", check=True).stdout)["rows"]
+    rows = json.loads(sandbox.sublet("ps", "-a", "--json", check=True).stdout)["jobs"]
     return [row["id"] for row in rows if row["name"] == "train"]
 
 

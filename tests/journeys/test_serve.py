@@ -134,7 +134,7 @@ def test_a_request_beyond_the_limit_is_refused_by_both_protocols(server: Server)
 
 
 def test_models_are_listed_with_their_memory_and_use(server: Server) -> None:
-    rows = json.loads(server.sandbox.sublet("models", "--json", check=True).stdout)
+    rows = json.loads(server.sandbox.sublet("models", "--json", check=True).stdout)["models"]
     assert {(row["model"], row["version"]) for row in rows} >= {("half", 1), ("three", 7)}
     table = server.sandbox.sublet("models", check=True).stdout
     assert "three" in table

@@ -123,7 +123,7 @@ def on(server: Server, *names: str) -> list[set[str]]:
 
 def engine(server: Server, name: str) -> int:
     """The process that has this model, and is the only one."""
-    rows = json.loads(server.sandbox.sublet("models", "--json", check=True).stdout)
+    rows = json.loads(server.sandbox.sublet("models", "--json", check=True).stdout)["models"]
     (stem,) = [row["engine"] for row in rows if row["model"] == name]
     client = SyncClient(connect(str(server.sandbox.home / "engines" / f"{stem}.sock")))
     try:
@@ -236,7 +236,8 @@ def test_a_signal_ends_it_while_one_of_its_engines_still_loads(
 
 
 def models(sandbox: Sandbox) -> list[dict[str, str]]:
-    return json.loads(sandbox.sublet("models", "--json", check=True).stdout)  # type: ignore[no-any-return]
+    answer = sandbox.sublet("models", "--json", check=True)
+    return json.loads(answer.stdout)["models"]  # type: ignore[no-any-return]
 
 
 def test_a_model_that_waits_for_room_elsewhere_is_served_on_and_can_be_called_back(

@@ -45,7 +45,7 @@ def test_three_terminals_share_a_device_and_the_fourth_waits(new_sandbox: NewSan
     (waiting,) = sandbox.status()["waiting"]
     assert "held by #1 hold.py" in waiting["reason"]
     table = sandbox.sublet("status", check=True).stdout
-    assert "#4 hold.py waits" in table
+    assert "#4 hold.py has waited" in table
     assert max(map(len, table.splitlines())) <= 80
 
     sandbox.write("go", "")
@@ -78,7 +78,7 @@ def test_a_waiting_program_can_be_given_up(new_sandbox: NewSandbox) -> None:
     second.expect("waiting: needs 1.0 GiB")
     second.type("\x03")
     assert second.wait() == 130
-    assert "gave up waiting" in second.screen
+    assert "interrupted while waiting" in second.screen
     wait_for(lambda: not sandbox.status()["waiting"], "nobody waits")
     sandbox.write("go", "")
     first.communicate(timeout=60)
@@ -92,7 +92,7 @@ def test_down_names_what_runs_and_lets_it_go_on(new_sandbox: NewSandbox) -> None
     client = sandbox.start("run", "hold.py")
     (row,) = _holding(sandbox, 1)
     answer = sandbox.sublet("down", check=True)
-    assert f"#1 hold.py: goes on (pid {row['pid']})" in answer.stdout
+    assert f"#1 hold.py: keeps running (pid {row['pid']})" in answer.stdout
     assert _holding(sandbox, 1)[0]["pid"] == row["pid"]
 
     answer = sandbox.sublet("down", "--stop", check=True)

@@ -191,9 +191,9 @@ def test_what_a_user_ends_is_stopped_and_has_not_failed(sandbox: Sandbox, number
         client.send_signal(number)
         client.wait()
     rows = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)
-    (row,) = [row for row in rows["rows"] if row["name"] == "long.py"][:1]
+    (row,) = [row for row in rows["jobs"] if row["name"] == "long.py"][:1]
     assert row["by_user"]
     text = sandbox.sublet("ps", str(row["id"]), check=True).stdout
-    assert " stopped " in text
+    assert "state    stopped" in text
     assert "failed" not in text
-    assert "ended by its user" in text
+    assert "interrupted (Ctrl-C)" in text

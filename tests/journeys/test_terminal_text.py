@@ -70,7 +70,7 @@ def test_no_command_prints_what_a_job_is_called_as_it_is(speak: Any) -> None:
         ["down", "--stop"],
     )
     reply = []
-    with sandbox.start("run", "-m", "60%", "sleep", "1") as client:
+    with sandbox.start("run", "--memory", "60%", "sleep", "1") as client:
         reply.append((["run"], client.stderr.readline()))
         client.terminate()
     for words in commands:

@@ -36,11 +36,11 @@ def test_a_reason_says_what_is_needed_what_is_free_who_is_ahead_and_how_long() -
     reasons = Reasons([capacity(held(8, 50, end=720.0), strangers=10)], queue, 0.0)
     by = "held by #8 train.py 50.0 MiB, other programs 10.0 MiB"
     assert reasons.why(1) == (
-        f"needs 60.0 MiB on gpu0, 40.0 MiB of 100 MiB free; about 12 min; {by}"
+        f"needs 60.0 MiB on gpu0, 40.0 MiB of 100 MiB free; starts in about 12 min; {by}"
     )
     assert reasons.why(2) == (
         "needs 60.0 MiB + 5.0 MiB for its process on gpu0, 40.0 MiB of 100 MiB free; "
-        f"1 ahead; about 13 min; {by}"
+        f"1 job ahead; starts in about 13 min; {by}"
     )
     assert "min" not in reasons.why(1, estimate=False)
     assert reasons.start(2) == 780.0

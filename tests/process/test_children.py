@@ -42,7 +42,7 @@ def test_what_a_program_leaves_behind_is_ended_and_named(leaving: Sandbox, way: 
     pid = int(ran.stdout)
     assert ran.returncode == 3
     assert not lives(pid)
-    assert f"ended what the program left behind: sleep ({pid})" in ran.stderr
+    assert f"stopped processes that the program left behind: sleep ({pid})" in ran.stderr
     assert "--leave-children" in ran.stderr
 
 

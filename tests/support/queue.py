@@ -28,7 +28,7 @@ def rows(sandbox: Sandbox, *numbers: int) -> list[dict[str, Any]]:
     """How these jobs stand."""
     answer = sandbox.sublet("ps", "--json", *map(str, numbers))
     assert answer.returncode == 0, answer.stderr
-    return json.loads(answer.stdout)["rows"]  # type: ignore[no-any-return]
+    return json.loads(answer.stdout)["jobs"]  # type: ignore[no-any-return]
 
 
 def row(sandbox: Sandbox, number: int) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def ended(sandbox: Sandbox, *numbers: int) -> list[dict[str, Any]]:
     """Wait until these jobs have finished; how."""
     answer = sandbox.sublet("wait", "--json", *map(str, numbers))
     assert answer.stdout, answer.stderr
-    return json.loads(answer.stdout)  # type: ignore[no-any-return]
+    return json.loads(answer.stdout)["jobs"]  # type: ignore[no-any-return]
 
 
 def said(sandbox: Sandbox, number: int, *options: str) -> str:

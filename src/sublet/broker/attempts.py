@@ -121,7 +121,7 @@ class Attempts:
             # Its client lives, as that of a pool does, and has hung up on this job.
             self._control.withdraw(job, job_clients.GONE)
         elif interrupted:
-            self._control.withdraw(job, "its user ended it before it began")
+            self._control.withdraw(job, "interrupted before it started")
         elif self._control.closing:
             self._control.withdraw(job, DOWN_CAME_FIRST)
         elif not client_lives(job) and (not present or in_process):

@@ -28,14 +28,14 @@ class Dependencies:
         for number in (*spec.after, *spec.after_ok):
             if number >= own or (number not in self._state and self._failure(number) is None):
                 raise BadRequest(
-                    f"There is no job {number} to wait for.", "`sublet ps` shows which there are."
+                    f"There is no job {number} to wait for.", "Run `sublet ps` to list jobs."
                 )
         for number in spec.after_ok:
             if number in self._state or number in revived:
                 continue
             if failure := self._failure(number):
                 raise BadRequest(
-                    f"#{number} has not ended well ({failure}): --after-ok {number} would wait "
+                    f"#{number} did not succeed ({failure}): --after-ok {number} would wait "
                     "for ever.",
                     f"Use --after {number}, or `sublet retry {number}` first.",
                 )
@@ -51,7 +51,7 @@ class Dependencies:
         """Why a job that waits for others can never start; empty if it can."""
         for number in job.spec.after_ok:
             if number not in self._state and (failure := self._failure(number)):
-                return f"#{number} has not ended well ({failure})"
+                return f"#{number} did not succeed ({failure})"
         return ""
 
     def forget(self, number: int) -> None:

@@ -1,8 +1,9 @@
 """What people do to jobs that are there: cancel, pause, resume, retry."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 
 from msgspec.structs import replace
 
@@ -34,8 +35,8 @@ class JobActions:
     def perform(
         self, verb: Verb, numbers: tuple[int, ...], environ: dict[bytes, bytes]
     ) -> tuple[str, ...]:
-        """Do it to all of these jobs, or raise BadRequest and do it to none; returns what was done
-        to each. With `retry`, the jobs get this environment.
+        """Do it to all of these jobs, or raise BadRequest and do it to none; returns sentences that
+        say what was done. With `retry`, the jobs get this environment.
 
         Whoever ends an array cannot know which of it have finished by then: those are passed over,
         unless all have finished.
@@ -56,31 +57,29 @@ class JobActions:
             "retry": partial(self._retry, environ=environ),
         }
         do = actions[verb]
-        return tuple(
-            f"#{job.id} {job.name} {'had finished already' if job.id in passed else do(job)}"
-            for job in jobs
-        )
+        done = [(job, "already finished" if job.id in passed else do(job)) for job in jobs]
+        return tuple(_sentences(done))
 
     def _cancel(self, job: Job) -> str:
         if isinstance(job.state, Finished):
-            return "was cancelled"
+            return "cancelled"
         if job.holds is None:
             self._control.withdraw(job, "`sublet cancel`", CANCELLED)
-            return "is cancelled; it had not started"
+            return "cancelled before it started"
         self._control.stop(job, CANCELLED)
-        return "is being stopped"
+        return "stopping"
 
     def _pause(self, job: Job) -> str:
         self._control.pause(job)
         if job.holds is None:
-            return f"waits, and is not started before `sublet resume {job.id}`"
+            return "held in the queue until `sublet resume`"
         if isinstance(job.state, Starting):
-            return "is starting, and is paused as soon as it runs"
-        return "is paused; it keeps its lease"
+            return "starting; paused as soon as it runs"
+        return "paused; keeps its lease"
 
     def _resume(self, job: Job) -> str:
         self._control.resume(job)
-        return "is in the queue again" if job.holds is None else "goes on"
+        return "back in the queue" if job.holds is None else "resumed"
 
     def _retry(self, job: Job, environ: dict[bytes, bytes]) -> str:
         around = replace(job.spec.surroundings, environ=environ, forgotten=())
@@ -95,7 +94,19 @@ class JobActions:
         job_limits.check(again.spec)
         self._dependencies.forget(job.id)
         self._work.happened(Reopened(self._work.ledger.common.share(again)))
-        return f"is in the queue again, as attempt {again.attempt}{_missing(job, environ)}"
+        return f"back in the queue, attempt {again.attempt}{_missing(job, environ)}"
+
+
+def _sentences(done: list[tuple[Job, str]]) -> Iterator[str]:
+    """One sentence for a job, or for several neighbours to which the same was done."""
+    for how, pairs in groupby(done, lambda pair: pair[1]):
+        jobs = [job for job, _ in pairs]
+        if len(jobs) <= _MOST_NAMES:
+            yield from (f"#{job.id} {job.name}: {how}" for job in jobs)
+            continue
+        numbers = [job.id for job in jobs]
+        gaps = numbers != list(range(numbers[0], numbers[-1] + 1))
+        yield f"{len(jobs)} jobs, #{numbers[0]} {'…' if gaps else 'to'} #{numbers[-1]}: {how}"
 
 
 def _missing(job: Job, environ: dict[bytes, bytes]) -> str:
@@ -134,11 +145,11 @@ def _check(verb: Verb, job: Job) -> None:
         if verb == "cancel" and job.state.outcome.cause == "cancelled":
             # Perhaps by this very request, put to a broker that died over it.
             return
-        raise BadRequest(f"{what} has finished already.", f"`sublet ps {job.id}` says how.")
+        raise BadRequest(f"{what} has already finished.", f"`sublet ps {job.id}` says how.")
     if verb == "retry":
         raise BadRequest(f"{what} has not finished.", f"`sublet cancel {job.id}` ends it.")
     paused = isinstance(job.state, Paused)
     if verb == "pause" and paused:
-        raise BadRequest(f"{what} is paused already.", f"`sublet resume {job.id}` lets it go on.")
+        raise BadRequest(f"{what} is already paused.", f"Resume it with `sublet resume {job.id}`.")
     if verb == "resume" and not paused:
         raise BadRequest(f"{what} is not paused.", "Nothing was changed.")

@@ -77,7 +77,7 @@ class JobControl:
     def abandon_start(self, job: Job) -> None:
         """Its user wants it to end before its program has begun."""
         self._interrupted.add(job.attempt_id)
-        self._backend.abandon(job.attempt_id, "its user ended it")
+        self._backend.abandon(job.attempt_id, "interrupted by its user")
 
     def take_interrupted(self, attempt_id: str) -> bool:
         """Whether its user has asked this attempt to end; it is over, so this is forgotten."""

@@ -138,7 +138,7 @@ class Queue:
             return f"after {named}" + (f" and {more} more" if more > 0 else "")
         if not self._arrays.lets(job):
             assert job.spec.task is not None
-            return f"{job.spec.task.at_once} of its array run at a time"
+            return f"array limit: {job.spec.task.at_once} at a time"
         assert isinstance(job.state, Waiting)
         return job.state.why if self.delay(job) else self._unready(job)
 

@@ -17,7 +17,7 @@ from sublet.policy import sizing
 from sublet.policy.capacity import Capacity, eligible, most_ever
 from sublet.policy.offers import never, offers
 from sublet.policy.wait_queue import Candidate, Offer, Part
-from sublet.units import MiB
+from sublet.units import MiB, written_bytes
 
 _ELSEWHERE = 1.5
 """What a forecast from one kind of device is multiplied with on another."""
@@ -278,6 +278,6 @@ def _of_lease(refusal: TooLarge, capacity: Capacity, most: int) -> TooLarge:
     """Too large for a lease is not too large for the device: that lease could be larger."""
     if capacity.within is None:
         return refusal
-    less = most // MiB
-    smaller = f"Ask for at most {less}MiB, or give" if less * MiB >= sizing.SMALLEST else "Give"
+    less = written_bytes(most, up=False)
+    smaller = f"Ask for at most {less}, or give" if most >= sizing.SMALLEST else "Give"
     return TooLarge(refusal.message, f"{smaller} #{capacity.within} a larger lease.")

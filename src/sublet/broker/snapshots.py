@@ -29,7 +29,7 @@ _REMEMBERED = 100
 """So many of those that ended last are known in the order of their ends."""
 _MOST_SHOWN = 100
 """So many of those who wait are in a snapshot; `sublet ps` has them all."""
-_JUST_CAME = "it has just come"
+_JUST_CAME = "just submitted"
 
 
 class RecentlyEnded:
@@ -192,7 +192,7 @@ class Snapshots:
                 larger = self._estimator.suggest(job, lease, outcome, self._usage.capacities)
                 return _how_it_ended(job, outcome, larger)
             case Paused(was=Waiting()):
-                return f"`sublet resume {job.id}` lets it go on"
+                return f"resume it with `sublet resume {job.id}`"
         if job.holds is not None:
             return job.holds.stopping or self._lacking.get(job.id, "")
         return reasons.why(job.id) if reasons else _JUST_CAME

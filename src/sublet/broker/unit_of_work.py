@@ -173,7 +173,7 @@ class UnitOfWork:
         """The same; raises BadRequest if there is no such job."""
         job = self.find(number)
         if job is None:
-            raise BadRequest(f"There is no job {number}.", "`sublet ps` shows which there are.")
+            raise BadRequest(f"There is no job {number}.", "Run `sublet ps` to list jobs.")
         return job
 
     def uncommitted(self) -> list[int]:

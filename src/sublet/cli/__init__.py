@@ -23,6 +23,7 @@ def main() -> int:
         # Until a verb is at work, Ctrl-C just ends the command.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     _occupy_closed_streams()
+    _write_signs_as_ascii()
     try:
         return _run(sys.argv[1:])
     except SubletError as error:
@@ -40,6 +41,26 @@ def _occupy_closed_streams() -> None:
             closed += (number,)
             # The lowest number that is free, which is this one.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))
+
+
+_ASCII = {"█": "#", "▒": "=", "·": ".", "…": "~", "─": "-", "→": ">", "–": "-"}
+"""What stands for a sign of ours where the terminal's encoding does not have it."""
+
+
+def _write_signs_as_ascii() -> None:
+    """Never fail over a character that the encoding of stdout or stderr lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream.encoding.lower().replace("-", "") != "utf8":
+            import codecs
+
+            codecs.register_error("sublet", _in_ascii)
+            stream.reconfigure(errors="sublet")  # type: ignore[union-attr]
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    return "".join(_ASCII.get(sign, "?") for sign in missing), error.end
 
 
 def complain(error: SubletError, stream: "TextIO") -> None:

@@ -28,19 +28,19 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     default="1:32",
     show_default=True,
     metavar="STEPS",
-    help="Calls at once: 8, 1:32 (doubling), 1:32:4, or 1,5,20.",
+    help="Concurrency: 8, 1:32 (doubling), 1:32:4, or 1,5,20.",
 )
 @click.option(
-    "--time", default="10s", show_default=True, metavar="SPAN", help="Of a step, at most."
+    "--time", default="10s", show_default=True, metavar="SPAN", help="Time per step, at most."
 )
 @load_options.about_calls
 @click.option("--batching", type=_FILE, help="Batching parameters, for an engine of its own.")
 @click.option("--url", metavar="URL", help="Measure a server's REST API: http://localhost:8501.")
 @click.option("--grpc", metavar="HOST:PORT", help="Measure a server's gRPC API.")
-@click.option("--auth_token_file", metavar="FILE", help="The token that the server asks for.")
+@click.option("--auth_token_file", metavar="FILE", help="File with the server's token.")
 @click.option("--csv", "sheet", type=_FILE, help="Write the figures.")
-@click.option("--plot", type=_FILE, help="Write an SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@click.option("--plot", type=_FILE, help="Write a plot to this SVG file.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
     model: str,
     concurrency: str,
@@ -126,7 +126,7 @@ async def _remote(
             from sublet.tools.loadtest.rpc import GrpcTransport
         except ImportError:
             raise BadRequest(
-                "--grpc needs a client of gRPC.", "Install it: pip install grpcio."
+                "--grpc needs the grpcio package.", "Install it: pip install grpcio."
             ) from None
         transport = GrpcTransport(grpc, model, version, token)
     return await subject.opened(transport, model, version, asked)
@@ -175,7 +175,7 @@ class _Bench:
             await load.check(self._most)
             self._begin(subject)
             for concurrency in self._several:
-                self._progress.title = f"{concurrency} at once"
+                self._progress.title = f"concurrency {concurrency}"
                 self._add(await load.step(concurrency, self._most))
         except asyncio.CancelledError:
             if load.cut is not None:

@@ -13,10 +13,10 @@ _WAITING = 10
 """The most waiting jobs that are named."""
 
 
-@click.command("down", short_help="End the broker and its nurseries.")
-@click.option("--stop", is_flag=True, help="Also end the programs that run under it.")
+@click.command("down", short_help="Stop the broker; programs keep running.")
+@click.option("--stop", is_flag=True, help="Also stop the programs that it manages.")
 def command(stop: bool) -> int:
-    """End the broker and its nurseries. Programs that run go on, unless --stop is given;
+    """Stop the broker and its nurseries. Programs keep running, unless --stop is given;
     notebooks that hold a lease themselves go on in any case.
 
     The next `sublet` command starts a new broker, which finds them again.
@@ -26,7 +26,7 @@ def command(stop: bool) -> int:
     if connection is None and stop and any(home.runs.glob("*")):
         connection = connect_or_start(home)  # It finds the programs that an earlier one left.
     if connection is None:
-        click.echo("no broker runs")
+        click.echo("no broker is running")
         return 0
     connection.send(Down(stop))
     reply = connection.receive()
@@ -36,14 +36,14 @@ def command(stop: bool) -> int:
     if not isinstance(reply, Downed):
         return 1
     for row in reply.running:
-        fate = "stopped" if stop and not row.in_process else f"goes on (pid {row.pid})"
+        fate = "stopped" if stop and not row.in_process else f"keeps running (pid {row.pid})"
         say(f"#{row.job} {plain(row.name)}: {fate}, lease {format_bytes(row.ceiling)}")
     for waiting in reply.waiting[:_WAITING]:
-        fate = "still waits in the queue, for the next broker"
+        fate = "stays in the queue for the next broker"
         if waiting.foreground:
-            fate = "not started" if stop else "still waits in its terminal"
+            fate = "not started" if stop else "keeps waiting in its terminal"
         say(f"#{waiting.job} {plain(waiting.name)}: {fate}")
     if (more := reply.waits - _WAITING) > 0:
-        click.echo(f"{more} more still wait, for the next broker")
-    click.echo("the broker has ended")
+        click.echo(f"{more} more stay in the queue")
+    click.echo("broker stopped")
     return 0

@@ -44,7 +44,7 @@ def run(
         ended = run_in_foreground(spec, Home.find(), reporter, [0, 1, 2], pass_signals=True)
     except GaveUp as stop:
         reporter.clear()
-        _say("gave up waiting; the program was not started")
+        _say("interrupted while waiting; the program was not started")
         return end_by(stop.number)
     reporter.clear()
     if report is not None:
@@ -62,8 +62,8 @@ def run(
         why = ended.outcome.message if ended.outcome.cause == "stopped" else "`sublet cancel`"
         _say(f"the program was {'not started' if ended.lease is None else 'ended'}: {why}")
     if not quiet and ended.outcome.left:
-        _say(f"ended what the program left behind: {', '.join(ended.outcome.left)}")
-        _say("`sublet run --leave-children` lets such processes go on")
+        _say(f"stopped processes that the program left behind: {', '.join(ended.outcome.left)}")
+        _say("`--leave-children` keeps such processes running")
     if not quiet and ended.lease is not None:
         _say(summary(ended))
     if ended.outcome.cause == "signalled":
@@ -156,7 +156,7 @@ def _explain(ended: "Ended", words: list[str]) -> None:
     import shlex
     import textwrap
 
-    from sublet.units import MiB, format_bytes
+    from sublet.units import format_bytes, written_bytes
 
     outcome, lease = ended.outcome, ended.lease
     assert lease is not None
@@ -171,17 +171,17 @@ def _explain(ended: "Ended", words: list[str]) -> None:
     others = [
         f"#{tenant.job} {tenant.name} {format_bytes(tenant.bytes)}" for tenant in outcome.tenants
     ]
-    rows.append(("others", ", ".join(others) or "nobody else held a lease on it"))
+    rows.append(("others", ", ".join(others) or "no other leases on this device"))
     command = shlex.join(words)
     if ended.suggest is None:
         rows.append(("try", f"a smaller batch: {lease.where} cannot give it more"))
     else:
         # Nobody knows how much is enough where TensorFlow has not said what it asked for.
         enough = outcome.asked or lease.elastic
-        memory = f"{ended.suggest // MiB}MiB" if enough else "grow"
+        memory = written_bytes(ended.suggest) if enough else "grow"
         rows.append(("try", f"sublet run --memory {memory} {command}"))
         rows.append(("or", f"sublet run --on-oom grow {command}"))
-    _say("the program ran out of the memory of its lease")
+    _say("the program needed more memory than its lease")
     for name, raw in rows:
         text = "\n".join(map(plain, raw.split("\n")))
         lines = textwrap.wrap(text, 70, break_long_words=False, break_on_hyphens=False) or [""]

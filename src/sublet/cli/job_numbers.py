@@ -8,9 +8,12 @@ from click.shell_completion import CompletionItem
 from sublet.errors import BadRequest, SubletError
 
 _MOST = 100_000
+_SHOWN = 5
 _DIGITS = 18
 """Longer numbers fit neither the ledger nor the protocol."""
-_EXAMPLE = "Write numbers such as 13, or a range such as 20-25."
+_EXAMPLE = "Write numbers such as 13, a range such as 20-25, or a name; `sublet ps` lists them."
+_LISTED = 1000
+"""How many jobs of each kind are looked through for a name."""
 
 
 def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
@@ -21,14 +24,37 @@ def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
     for word in (part for text in words for part in text.replace(",", " ").split()):
         first, dash, last = word.removeprefix("#").partition("-")
         if not _is_number(first) or (dash and not _is_number(last)):
-            raise BadRequest(f"{option}{word!r} is not the number of a job.", _EXAMPLE)
+            found |= dict.fromkeys(_called(word, option))
+            continue
         low, high = int(first), int(last or first)
         if high < low:
-            raise BadRequest(f"{option}{word!r} is not a range of jobs.", _EXAMPLE)
+            raise BadRequest(f"{option}{word!r} ends before it starts.", _EXAMPLE)
         if high - low >= _MOST:
             raise BadRequest(f"{option}{word!r} is more than {_MOST} jobs.", _EXAMPLE)
         found |= dict.fromkeys(range(low, high + 1))
     return tuple(found)
+
+
+def _called(name: str, option: str) -> list[int]:
+    """The job of this name, or all elements of an array of this name.
+
+    Live jobs come first; of several jobs with the same name none is chosen.
+    """
+    from sublet.client.jobs import listing
+
+    alike = [
+        row
+        for row in listing((), _LISTED, _LISTED).rows
+        if name in (row.name, row.name.partition("[")[0])
+    ]
+    alike = [row for row in alike if row.state != "finished"] or alike
+    if not alike:
+        raise BadRequest(f"{option}{name!r} is neither a job number nor a job's name.", _EXAMPLE)
+    if len({row.id if row.array is None else -row.array for row in alike}) > 1:
+        numbers = ", ".join(f"#{row.id}" for row in alike[:_SHOWN])
+        more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
+        raise BadRequest(f"{len(alike)} jobs are named {name!r}: {numbers}{more}.", _EXAMPLE)
+    return [row.id for row in alike]
 
 
 def read_number(word: str) -> int:
@@ -75,7 +101,7 @@ def _is_number(text: str) -> bool:
 def complete(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The live jobs, and those that ended last; nothing if no broker runs."""
+    """The jobs that the command can act on; nothing if no broker is running."""
     from sublet.client.connection import connect
     from sublet.home import Home
     from sublet.wire.messages import AskJobs, Jobs
@@ -90,8 +116,11 @@ def complete(
         return []
     if not isinstance(reply, Jobs):
         return []
+    verb = context.info_name
     return [
         CompletionItem(str(row.id), help=f"{row.name} {row.state}")
         for row in reply.rows
         if str(row.id).startswith(incomplete)
+        and (row.state != "finished" or verb not in ("cancel", "pause", "resume"))
+        and (row.state == "finished" or verb != "retry")
     ]

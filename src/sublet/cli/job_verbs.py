@@ -23,7 +23,7 @@ def _command(name: Verb, does: str) -> click.Command:
 
     command = click.command(name, short_help=does, help=f"{does}\n\nJOBS: 13, or 13 14 20-25.")(run)
     command.params = [
-        click.Option(["--json", "as_json"], is_flag=True, help="For programs."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
         click.Argument(
             ["jobs"], nargs=-1, required=True, metavar="JOBS...", shell_complete=complete
         ),
@@ -32,9 +32,9 @@ def _command(name: Verb, does: str) -> click.Command:
 
 
 _VERBS: dict[Verb, str] = {
-    "cancel": "End jobs, or take them out of the queue.",
-    "pause": "Stop jobs for now; they keep their leases.",
-    "resume": "Let paused jobs go on.",
-    "retry": "Run finished jobs again, with the environment of this shell.",
+    "cancel": "Stop jobs, or remove them from the queue.",
+    "pause": "Pause jobs; they keep their leases.",
+    "resume": "Resume paused jobs.",
+    "retry": "Rerun finished jobs, with this shell's environment.",
 }
 COMMANDS = {str(name): _command(name, does) for name, does in _VERBS.items()}

@@ -70,7 +70,7 @@ def steps(text: str) -> tuple[int, ...]:
     if found[0] < 1 or found[-1] > _MOST_AT_ONCE or len(found) > _MOST_STEPS:
         raise BadRequest(
             f"--concurrency {text} asks for too much or too little.",
-            f"From 1 to {_MOST_AT_ONCE} calls at once, in at most {_MOST_STEPS} steps.",
+            f"From 1 to {_MOST_AT_ONCE} concurrent calls, in at most {_MOST_STEPS} steps.",
         )
     return tuple(found)
 

@@ -14,17 +14,17 @@ from sublet.keeper.output_files import Gap
 from sublet.units import format_bytes
 
 
-@click.command("logs", short_help="What a submitted job has written.")
+@click.command("logs", short_help="Show the output of a job.")
 @click.argument("job", metavar="JOB", shell_complete=complete)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
+@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="K", help="Default: the latest.")
-@click.option("--stdout", "only", flag_value="stdout", help="Only this stream, if they are split.")
-@click.option("--stderr", "only", flag_value="stderr", help="Only this stream, if they are split.")
+@click.option("--stdout", "only", flag_value="stdout", help="Only this stream, with --split.")
+@click.option("--stderr", "only", flag_value="stderr", help="Only this stream, with --split.")
 def command(
     job: str, follow: bool, tail: int | None, attempt: int | None, only: Stream | None
 ) -> int:
-    """Show what a submitted job has written, byte for byte.
+    """Show the output of a submitted job, byte for byte.
 
     \b
     sublet logs 13

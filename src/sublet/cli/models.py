@@ -9,18 +9,18 @@ from sublet.cli.terminal_text import plain_lines, print_json, say
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds, shorten
 
-_NONE = "no model is served; try: sublet serve models/"
+_NONE = "no models are being served; try: sublet serve models/"
 
 
-@click.command("models", short_help="Served models: memory, load time, requests, last use.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.command("models", short_help="List served models: memory, load time, requests, last use.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
     """Show the models that are served: memory, load time, requests, last use."""
     from sublet.serving.client.engine_directory import list_models
 
     rows = list_models()
     if as_json:
-        print_json(rows)
+        print_json({"models": rows})
         return 0
     if not rows:
         say(_NONE)

@@ -13,15 +13,17 @@ from sublet.text import plain
 
 @click.command(
     "probe",
+    cls=program_options.ProgramCommand,
     context_settings=program_options.CONTEXT,
-    short_help="Forecast what a program needs, from a few steps with small batches.",
+    short_help="Estimate a program's memory from a few small steps.",
 )
 @click.option(
-    "-m",
     "--memory",
+    "--mem",
+    "memory",
     default="auto",
     metavar="SIZE",
-    help="The lease of the probe itself; auto: a quarter of the device.",
+    help="Lease for the probe itself; auto: a quarter of the device.",
     show_default=True,
 )
 @click.option(
@@ -33,7 +35,7 @@ from sublet.text import plain
 )
 @program_options.python
 @click.option("--forget", is_flag=True, help="Do not keep the result for later `auto` leases.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @program_options.words
 def command(
     memory: str,
@@ -57,7 +59,7 @@ def command(
     for line in forecast_lines(forecast, spec.name):
         say(plain(line))
     if kept is not None and kept.history.runs:
-        print("sublet: measured runs of it count more than this forecast", file=sys.stderr)
+        print("sublet: its measured runs count for more than this forecast", file=sys.stderr)
     elif kept is not None:
         say(f"`auto` will give it {gives(kept)}")
     return 0

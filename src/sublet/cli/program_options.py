@@ -12,13 +12,30 @@ CONTEXT: dict[str, Any] = {
 }
 """What stands behind the program is the program's."""
 
+
+class ProgramCommand(click.Command):
+    """A command whose options end where a program begins: with its name, or with `-m MODULE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [one for one in self.params if isinstance(one, click.Option)]
+        with_value = {name for one in options if not one.is_flag for name in one.opts}
+        place = 0
+        while place < len(args) and args[place].startswith("-") and args[place] not in ("-", "--"):
+            if args[place] == "-m":
+                args = [*args[:place], "--", *args[place:]]
+                break
+            place += 2 if args[place] in with_value else 1
+        return super().parse_args(ctx, args)
+
+
 memory = click.option(
-    "-m",
     "--memory",
+    "--mem",
+    "memory",
     default="auto",
     metavar="SIZE",
-    help="2GiB, 40% (of the device), 2GiB..6GiB, grow (begins small), or auto (as learned from "
-    "earlier runs). The last three get more if they need more and there is room.",
+    help="2GiB, 40% (of the device), 2GiB..6GiB, grow (starts small), or auto (learned from "
+    "earlier runs). The last three grow while there is room.",
     show_default=True,
 )
 device = click.option(
@@ -34,7 +51,7 @@ python = click.option(
     "--python",
     metavar="PATH",
     shell_complete=complete_files,
-    help="Interpreter; default: the active environment's.",
+    help="Python to use; default: the active environment's.",
 )
 cold = click.option(
     "--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork."
@@ -42,7 +59,7 @@ cold = click.option(
 leave_children = click.option(
     "--leave-children",
     is_flag=True,
-    help="Do not end processes that the program leaves behind.",
+    help="Keep processes that the program leaves behind.",
 )
 words = click.argument(
     "words",

@@ -5,12 +5,13 @@ option, short options written together) is left to click; what both can read, th
 """
 
 VALUES = {
-    "-m": "memory",
     "--memory": "memory",
+    "--mem": "memory",
     "--device": "device",
     "--gpus": "gpus",
     "--cpus": "cpus",
     "--on-oom": "on_oom",
+    "-n": "name",
     "--name": "name",
     "--python": "python",
     "--report": "report",
@@ -30,6 +31,9 @@ def read(words: list[str]) -> dict[str, object] | None:
     while rest and rest[-1].startswith("-") and rest[-1] != "-":
         word = rest.pop()
         if word == "--":
+            break
+        if word == "-m":  # A module, and what follows are its arguments.
+            rest.append(word)
             break
         name, equals, value = word.partition("=")
         if word in FLAGS:

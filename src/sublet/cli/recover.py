@@ -7,9 +7,9 @@ from sublet.broker.recovery import recover
 from sublet.home import Home
 
 
-@click.command("recover", short_help="Mend a damaged ledger; nothing is thrown away.")
+@click.command("recover", short_help="Repair a damaged job database.")
 def command() -> int:
-    """Mend a damaged ledger.
+    """Repair a damaged job database; nothing is thrown away.
 
     The damaged file is kept under another name; a new one gets all that could be read, and the
     programs that run at this moment keep their leases.
@@ -19,10 +19,10 @@ def command() -> int:
     with only_broker(home):
         done = recover(home)
     if done is None:
-        click.echo("the ledger is sound; nothing was changed")
+        click.echo("the job database is sound; nothing was changed")
         return 0
     if done.aside.exists():
-        click.echo(f"the damaged ledger is now {done.aside}")
+        click.echo(f"the damaged file is now {done.aside}")
     click.echo(
         f"saved: {done.jobs} jobs, {done.peaks} measurements; "
         f"{done.running} programs were running and keep their leases"

@@ -32,7 +32,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
     return read
 
 
-@click.command("replay", short_help="What the queue would have made of a job trace.")
+@click.command("replay", short_help="Simulate the queue on a job trace.")
 @click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--cluster",
@@ -69,8 +69,10 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
     callback=_several(_CONTENTION),
     help=f"How jobs on one device slow each other down. Default: {','.join(_CONTENTION)}.",
 )
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot to this SVG file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
     trace: Path,
     cluster: str | None,
@@ -98,7 +100,7 @@ def command(
     from sublet.tools.replay.tables import render
 
     if compress is not None and load is not None:
-        raise click.UsageError("--compress and --load exclude each other.")
+        raise click.UsageError("--compress and --load cannot both be given.")
     size = parse_bytes(capacity)
     everything = traces.read(trace)
     rows, name = _chosen(everything, cluster, devices)

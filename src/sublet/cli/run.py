@@ -11,13 +11,14 @@ from sublet.cli.foreground import run
 
 @click.command(
     "run",
+    cls=program_options.ProgramCommand,
     context_settings=program_options.CONTEXT,
     short_help="Run a program under a lease, in the foreground.",
 )
 @program_options.memory
 @program_options.device
 @program_options.gpus
-@click.option("--cpus", metavar="N", help="Run on N processors; default: all.")
+@click.option("--cpus", metavar="N", help="Use at most N cores; default: all.")
 @click.option(
     "--on-oom",
     default="fail",
@@ -25,7 +26,7 @@ from sublet.cli.foreground import run
     show_default=True,
     help="grow: when it runs out of memory, start it again with a larger lease.",
 )
-@click.option("--name", metavar="TEXT", help="What to call it in `sublet status`.")
+@click.option("-n", "--name", metavar="TEXT", help="Its name in `sublet ps` and `status`.")
 @program_options.python
 @program_options.cold
 @program_options.leave_children
@@ -42,6 +43,6 @@ def command(**options: Any) -> int:
 
     \b
     sublet run train.py --epochs 3
-    sublet run --memory 512MiB -- python -m mypkg.train
+    sublet run --memory 512MiB -m mypkg.train
     """
     return run(**options)

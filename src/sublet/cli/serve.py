@@ -277,7 +277,9 @@ def _port(flag: str, text: str) -> int | None:
     if text == "auto":
         return 0
     if not text.isdecimal() or int(text) > 65535:
-        raise BadRequest(f"{flag} {text!r} is no port.", "Write 1 to 65535, 0 for none, or auto.")
+        raise BadRequest(
+            f"{flag} {text!r} is not a port number.", "Write 1 to 65535, 0 for none, or auto."
+        )
     return int(text) or None
 
 

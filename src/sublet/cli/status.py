@@ -1,23 +1,33 @@
 """`sublet status`: devices, leases, who waits and why."""
 
+import re
 import sys
 import time
 
 import click
 
-from sublet.cli.terminal_text import print_json
+from sublet.cli.terminal_text import print_json, show
 from sublet.client.api import status
 
+_COLORS = {"warning": "yellow", "error": "red"}
 
-@click.command("status", short_help="Devices, leases, who holds what, who waits and why.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+
+@click.command("status", short_help="Show devices, leases, and who waits and why.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(as_json: bool) -> int:
-    """Show devices, leases, who holds what, who waits and why."""
+    """Show devices, leases, and who waits and why."""
     snapshot = status()
     if as_json:
         print_json(snapshot, indent=2)
         return 0
-    from sublet.cli.tables import draw
+    from sublet.views import status_table
+    from sublet.views.table import width_of
 
-    draw(snapshot, time.time(), sys.stdout)
+    lines = status_table.draw(snapshot, time.time(), width_of(sys.stdout))
+    text = "\n".join(
+        click.style(line, fg=_COLORS.get(tone), dim=tone == "dim" or None) for line, tone in lines
+    )
+    text = re.sub(f"{status_table.LEASED}+", lambda bar: click.style(bar[0], fg="green"), text)
+    text = re.sub(f"{status_table.OTHERS}+", lambda bar: click.style(bar[0], fg="yellow"), text)
+    show(text)
     return 0

@@ -1,12 +1,12 @@
 """`sublet submit`: a program into the queue."""
 
-import json
 from typing import Any
 
 import click
 
 from sublet.cli import program_options
 from sublet.cli.job_numbers import complete, read_indexes, read_numbers
+from sublet.cli.terminal_text import print_json
 from sublet.client.jobs import submit_array
 from sublet.errors import BadRequest
 from sublet.units import parse_seconds
@@ -14,10 +14,11 @@ from sublet.units import parse_seconds
 
 @click.command(
     "submit",
+    cls=program_options.ProgramCommand,
     context_settings=program_options.CONTEXT,
-    short_help="Put a program into the queue.",
+    short_help="Queue a program.",
 )
-@click.option("-n", "--name", metavar="TEXT", help="What to call it.")
+@click.option("-n", "--name", metavar="TEXT", help="Its name in `sublet ps` and `status`.")
 @program_options.memory
 @program_options.device
 @click.option(
@@ -26,20 +27,20 @@ from sublet.units import parse_seconds
     metavar="N",
     help="Run on N GPUs, with a lease of that memory on each.",
 )
-@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Run on N processors.")
+@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Use at most N cores.")
 @click.option(
     "--after",
     multiple=True,
     metavar="JOBS",
     shell_complete=complete,
-    help="Start when these have ended, however.",
+    help="Start when these jobs have ended, however they end.",
 )
 @click.option(
     "--after-ok",
     multiple=True,
     metavar="JOBS",
     shell_complete=complete,
-    help="Start when these have succeeded; if one fails, do not start.",
+    help="Start when these jobs have succeeded; never if one fails.",
 )
 @click.option(
     "-p",
@@ -51,9 +52,9 @@ from sublet.units import parse_seconds
 @click.option(
     "--opportunistic",
     is_flag=True,
-    help="Use what others leave idle; be stopped, and started again later, when they need it.",
+    help="Use idle capacity; stopped and requeued when others need it.",
 )
-@click.option("-t", "--time", metavar="SPAN", help="End it after 90s, 45min, 2h, ...")
+@click.option("-t", "--time", metavar="SPAN", help="Stop it after 90s, 45min, 2h, ...")
 @click.option(
     "--grace",
     metavar="SPAN",
@@ -66,12 +67,12 @@ from sublet.units import parse_seconds
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Try again up to N times when it fails, with growing delays.",
+    help="Retry up to N times, with backoff.",
 )
 @click.option(
     "--no-requeue",
     is_flag=True,
-    help="Do not start it again after a preemption, a reboot, or its exit code 42.",
+    help="Do not requeue it after preemption, a reboot, or exit code 42.",
 )
 @click.option(
     "--on-oom",
@@ -83,11 +84,11 @@ from sublet.units import parse_seconds
 @click.option(
     "--array", metavar="RANGE", help="One job each for 0-9, 0-9:3, 1,5,7; 0-99%4: four at a time."
 )
-@click.option("--split", is_flag=True, help="Log stdout and stderr to two files.")
+@click.option("--split", is_flag=True, help="Log stdout and stderr to separate files.")
 @program_options.python
 @program_options.cold
 @program_options.leave_children
-@click.option("--json", "as_json", is_flag=True, help="Print the number as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the job number as JSON.")
 @program_options.words
 def command(
     words: tuple[str, ...],
@@ -102,7 +103,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Put PROGRAM into the queue. It runs as with `sublet run`, but without this terminal.
+    """Queue PROGRAM. It runs as with `sublet run`, but without this terminal.
 
     \b
     sublet submit --name cnn --time 2h train.py --lr 0.1
@@ -125,11 +126,11 @@ def command(
     )
     numbers = [job.id for job in jobs]
     if as_json:
-        click.echo(json.dumps({"id": numbers[0], "ids": numbers}))
+        print_json({"id": numbers[0], "ids": numbers})
     elif len(numbers) == 1:
-        click.echo(f"#{numbers[0]} is in the queue; `sublet logs -f {numbers[0]}` follows it")
+        click.echo(f"#{numbers[0]} is in the queue; follow it with `sublet logs -f {numbers[0]}`")
     else:
-        click.echo(f"#{numbers[0]} to #{numbers[-1]} are in the queue; `sublet ps` shows them")
+        click.echo(f"#{numbers[0]} to #{numbers[-1]} are in the queue; list them with `sublet ps`")
     return 0
 
 

@@ -4,6 +4,7 @@ Such text may hold control characters. A name is made plain where it is put into
 cannot start a line of its own; everything printed goes through here once more.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -14,7 +15,14 @@ from sublet.text import plain
 
 def say(text: str, err: bool = False) -> None:
     """Print lines, each made plain."""
-    click.echo(plain_lines(text), err=err)
+    # Not by click, which would choose another encoding than the terminal's.
+    print(plain_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def show(text: str) -> None:
+    """Print lines of ours, in which what others wrote is plain already; colours on a terminal."""
+    colorless = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    print(click.unstyle(text) if colorless or not sys.stdout.isatty() else text, flush=True)
 
 
 def tell(text: str) -> None:
@@ -23,14 +31,19 @@ def tell(text: str) -> None:
     print(f"sublet: {lines}", file=sys.stderr, flush=True)
 
 
+_SCHEMA = 1
+"""Counts up when a field of the JSON that is printed changes its meaning or goes away."""
+
+
 def print_json(document: Any, indent: int | None = None) -> None:
-    """Print JSON for programs, in ASCII, so that it is safe on a terminal, too."""
+    """Print an object as JSON for programs, in ASCII, so that it is safe on a terminal, too."""
     import json
 
     import msgspec
 
     # msgspec knows our records, and writes null for NaN and infinity.
-    click.echo(json.dumps(json.loads(msgspec.json.encode(document)), indent=indent))
+    fields = json.loads(msgspec.json.encode(document))
+    click.echo(json.dumps({"schema": _SCHEMA, **fields}, indent=indent))
 
 
 def plain_lines(text: str) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WIDTH = 30
 
 
-@click.command("tune", short_help="Find the batches that a model answers fastest with.")
+@click.command("tune", short_help="Find a model's best batching settings.")
 @click.argument("model", shell_complete=complete_files)
 @click.option(
     "--target",
@@ -37,10 +37,10 @@ _WIDTH = 30
     default=32,
     show_default=True,
     metavar="N",
-    help="Calls at once: the load to tune for.",
+    help="Concurrency: the load to tune for.",
 )
 @click.option(
-    "--time", default="4s", show_default=True, metavar="SPAN", help="Of a trial, at most."
+    "--time", default="4s", show_default=True, metavar="SPAN", help="Time per trial, at most."
 )
 @load_options.about_calls
 @click.option(
@@ -50,7 +50,7 @@ _WIDTH = 30
     help="Where the result goes. Default: batching_params.pbtxt beside the model.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
     model: str,
     target: str | None,
@@ -218,7 +218,7 @@ class _Tuning:
         if verdict is None:
             say("No setting was better than the defaults. Nothing is written.")
             if not self._goal.met(self._trials[0].figures):
-                say("The target was not met: try fewer calls at once, or a smaller model.")
+                say("The target was not met: try less concurrency, or a smaller model.")
         elif not suggested:
             say(f"{best}, against the defaults in turns:\n{verdict.reason}.")
             say("Nothing is suggested, and nothing is written.")

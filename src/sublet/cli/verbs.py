@@ -33,6 +33,19 @@ VERBS = (
 )
 
 
+_OTHER_WORDS = {
+    "jobs": "ps",
+    "kill": "cancel",
+    "list": "ps",
+    "ls": "ps",
+    "queue": "ps",
+    "rerun": "retry",
+    "stop": "cancel",
+    "top": "status",
+}
+"""What others call our commands."""
+
+
 class _Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -50,6 +63,9 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in ("help", "version"):  # As `sublet run --help` and `sublet --version`.
+            words = ["--version"] if args[0] == "version" else [*args[1:2], "--help"]
+            ctx.exit(through_click(words))
         if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise BadRequest(f"There is no command {args[0]!r}.", _instead(args[0]))
         return super().resolve_command(ctx, args)
@@ -68,8 +84,10 @@ def _instead(word: str) -> str:
 
     if word.endswith(".py") or os.path.isfile(word):
         return f"A program is run with `sublet run {word}`."
+    if word in _OTHER_WORDS:
+        return f"Use `sublet {_OTHER_WORDS[word]}`."
     alike = " or ".join(f"`sublet {verb}`" for verb in difflib.get_close_matches(word, VERBS, 2))
-    return f"Did you mean {alike}?" if alike else "`sublet --help` shows all that there are."
+    return f"Did you mean {alike}?" if alike else "Run `sublet --help` to list commands."
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,25 +101,27 @@ def cli() -> None:
     sublet ps                          jobs: what runs, what waits and why
     sublet logs -f 13                  the output of a job
     sublet probe train.py              what it would need, from a few steps
-    sublet explain 13                  what the size of a job's lease rests on
+    sublet explain 13                  how a job's lease was sized
     sublet serve models/               models for TensorFlow Serving's clients
     sublet status                      devices, leases, who waits and why
-    sublet down                        end the broker; programs go on
+    sublet down                        stop the broker; programs keep running
     """
 
 
-def through_click() -> int:
-    """Run the command that was typed; returns its exit code."""
+def through_click(words: list[str] | None = None) -> int:
+    """Run the command that was typed, or these words; returns its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         # From here on a KeyboardInterrupt: click catches it, if the verb does not.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        code = cli(prog_name="sublet", standalone_mode=False)
+        code = cli(words, prog_name="sublet", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "sublet"
+        raise BadRequest(error.format_message(), f"See `{path} --help`.") from None
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        raise BadRequest(error.format_message()) from None
     except click.Abort:
         return end_by(signal.SIGINT)
     return int(code or 0)

@@ -5,16 +5,16 @@ import sys
 import click
 
 from sublet.cli.job_numbers import complete, read_numbers
-from sublet.cli.jobtable import line
-from sublet.cli.terminal_text import print_json
+from sublet.cli.terminal_text import print_json, say
 from sublet.client import jobs as queue
 from sublet.units import parse_seconds
+from sublet.views.job_table import sentence
 from sublet.wire.rows import JobRow
 
 
-@click.command("wait", short_help="Wait until jobs have finished.")
+@click.command("wait", short_help="Wait for jobs to finish.")
 @click.option("--timeout", metavar="SPAN", help="Give up after 90s, 45min, 2h, ...; exit code 124.")
-@click.option("--json", "as_json", is_flag=True, help="How they ended, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print how they ended as JSON.")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOBS...", shell_complete=complete)
 def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
     """Wait until JOBS have finished. The exit code is the first one that is not 0."""
@@ -23,14 +23,14 @@ def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
 
     def show(row: JobRow) -> None:
         if row.state == "finished" and not as_json:
-            click.echo(line(row, 0.0))
+            say(sentence(row))
             sys.stdout.flush()
 
     try:
         rows = queue.wait(numbers, seconds, show)
     except TimeoutError as late:
-        print(f"sublet: {late}; it goes on", file=sys.stderr)
+        print(f"sublet: {late}; it keeps running", file=sys.stderr)
         return 124
     if as_json:
-        print_json(rows)
+        print_json({"jobs": rows})
     return next((row.code for row in rows if row.code), 0)

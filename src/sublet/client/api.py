@@ -146,9 +146,21 @@ def run(
     return Report.of(str(spec["name"]), ended)
 
 
-def status() -> Snapshot:
+class Status(Snapshot, frozen=True):
+    """A snapshot, which a notebook shows as tables."""
+
+    def _repr_html_(self) -> str:
+        import time
+
+        from sublet.views.status_table import draw_html
+
+        return draw_html(self, time.time())
+
+
+def status() -> Status:
     """Devices and leases, who holds what, who waits and why."""
-    return ask(AskStatus(), Snapshot)
+    snapshot = ask(AskStatus(), Snapshot)
+    return Status(*(getattr(snapshot, name) for name in Snapshot.__struct_fields__))
 
 
 def _number(stream: Stream, own: int) -> int:

@@ -122,7 +122,7 @@ class Reconnects:
         self._count = self._count + 1 if now < self._last + _SOON else 1
         self._last = now
         if self._count > _MOST_RECONNECTS:
-            raise errors.BrokerGone("The broker ends again and again.", f"See {self._home.log}.")
+            raise errors.BrokerGone("The broker keeps crashing.", f"See {self._home.log}.")
         time.sleep(min(0.01 * self._count, 0.2))
 
 
@@ -201,8 +201,8 @@ def connect_or_start(home: Home) -> Connection:
         if failed > _MOST_FAILED_STARTS or time.monotonic() > deadline:
             last = home.log.read_text(errors="replace").strip().splitlines()[-1:]
             raise errors.BrokerGone(
-                "The broker ends while it starts." if failed else "The broker does not answer.",
-                f"Its last words: {''.join(last)} (see {home.log}).",
+                "The broker crashes at start-up." if failed else "The broker does not answer.",
+                f"It last said: {''.join(last)} (see {home.log}).",
             )
     return connection
 

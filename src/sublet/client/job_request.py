@@ -79,11 +79,11 @@ def job_without_client(
     options.setdefault("on_oom", "grow")
     tree = job(words, memory, **options)
     if time is not None and not time > 0:
-        raise BadRequest("A time limit is more than 0.", "Write --time 90s, 45min or 2h.")
+        raise BadRequest("A time limit must be more than 0.", "Such as 90s, 45min or 2h.")
     if grace is not None and not grace >= 0:
-        raise BadRequest("A grace is not negative.", "Write --grace 30s.")
+        raise BadRequest("The grace period cannot be negative.", "Such as 30s.")
     if retries < 0:
-        raise BadRequest(f"--retries {retries}: cannot be negative.", "Write 0 or more.")
+        raise BadRequest(f"retries {retries}: cannot be negative.", "Write 0 or more.")
     return tree | {
         "client": None,
         "priority": choice("priority", priority),
@@ -102,8 +102,10 @@ def choice(option: str, value: str) -> str:
     """The value, if the option takes it; a BadRequest that names all it takes, if not."""
     if value not in CHOICES[option]:
         *most, last = CHOICES[option]
-        flag = f"--{option.replace('_', '-')}"
-        raise BadRequest(f"{flag} {value!r} is unknown.", f"Write {', '.join(most)} or {last}.")
+        raise BadRequest(
+            f"{option.replace('_', '-')} {value!r} is unknown.",
+            f"Write {', '.join(most)} or {last}.",
+        )
     return value
 
 

@@ -25,6 +25,11 @@ class Job:
     def __repr__(self) -> str:
         return f"sublet.Job({self.id})"
 
+    def _repr_html_(self) -> str:
+        from sublet.views.job_table import details_html
+
+        return details_html(self.status(), time.time())
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id
 

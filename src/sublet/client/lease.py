@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
 
@@ -39,7 +39,7 @@ _FIRST = "Restart the kernel (or the program), and call `sublet.lease` before an
 class Lease(Struct, frozen=True):
     """The lease of this process. It ends with the process, not with this object.
 
-    There is no `with sublet.lease(...)`: TensorFlow gives memory back only when its process ends.
+    TensorFlow gives memory back only when its process ends, so `with sublet.lease(...)` is refused.
     """
 
     memory: int
@@ -50,9 +50,20 @@ class Lease(Struct, frozen=True):
     name: str
 
     def __repr__(self) -> str:
-        return (
-            f"<sublet.Lease {format_bytes(self.memory)} on {self.device}, #{self.job} {self.name}>"
+        state = ", given back" if self.job in _given_back else ""
+        size = format_bytes(self.memory)
+        return f"<sublet.Lease {size} on {self.device}, #{self.job} {self.name}{state}>"
+
+    def __enter__(self) -> NoReturn:
+        with contextlib.suppress(BadRequest):
+            self.release()
+        raise BadRequest(
+            "A lease lasts until its process ends, and not for a `with` block.",
+            'Write `sublet.lease("2GiB")` on a line of its own. For a part of a program there is '
+            "`sublet.Pool`: its workers end, and their memory with them.",
         )
+
+    def __exit__(self, *_: object) -> None: ...
 
     def release(self) -> None:
         """Give the lease back; only before TensorFlow starts. Afterwards, end the process."""
@@ -83,6 +94,8 @@ class _Held:
 
 
 _held: _Held | None = None
+_given_back: set[int] = set()
+"""The jobs of leases that this process has given back."""
 _lock = threading.Lock()
 
 
@@ -110,7 +123,9 @@ def lease(
     in a program that Sublet has started, the lease of that program.
     """
     if not isinstance(memory, str):
-        raise BadRequest(f"memory={memory!r} is no text.", 'Write memory="2GiB", "40%" or "auto".')
+        raise BadRequest(
+            f"memory={memory!r} is not a string.", 'Write memory="2GiB", "40%" or "auto".'
+        )
     if timeout is not None and not timeout >= 0:
         raise BadRequest(f"timeout={timeout!r}: it is 0 or more.", "Leave it out to wait.")
     asked: Tree = {"memory": read_memory(memory), "device": device}
@@ -205,6 +220,7 @@ def _give_back() -> None:
     global _held
     assert _held is not None
     held, _held = _held, None
+    _given_back.add(held.lease.job)
     in_process_lease.leave(held.terms)
     record = {"status": 0, "note": "given back before TensorFlow started"}
     with contextlib.suppress(OSError):

@@ -217,7 +217,7 @@ class JobLogs:
                 return f"{self.number}.{number}"
         if row.state == FINISHED:
             raise BadRequest(
-                f"There is no output of job {self.number}.",
+                f"Job {self.number} has no output here.",
                 "It ran in the foreground, ended before it began, or its files were removed.",
             )
         raise BadRequest(

@@ -52,6 +52,8 @@ def read_command(words: list[str], python: str | None = None) -> "ProgramFields"
     if not words:
         raise BadRequest("Nothing to run.", "Name a program, such as train.py.")
     first, rest = words[0], words[1:]
+    if first == "-m":
+        return _module(rest, python)
     if _is_python(os.path.basename(first)):
         return _python_command(first, rest)
     if _is_other_executable(first):
@@ -61,6 +63,19 @@ def read_command(words: list[str], python: str | None = None) -> "ProgramFields"
         _check_language(first)
         return _python_program("script", first, rest, [], _interpreter(python))
     return _command(first, rest)
+
+
+def _module(words: list[str], python: str | None) -> "ProgramFields":
+    """`-m mypkg.train ARGS`, as Python takes it."""
+    if not words:
+        raise BadRequest("-m needs the name of a module.", "Write `-m mypkg.train`.")
+    name, *args = words
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise BadRequest(
+            f"-m {name!r} is not the name of a module.",
+            "-m runs a module, as `python -m` does; memory is --memory, or --mem.",
+        )
+    return _python_program("module", name, args, [], _interpreter(python))
 
 
 def surroundings() -> "SurroundingsFields":

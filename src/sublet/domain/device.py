@@ -76,7 +76,7 @@ def no_such_device(
             f"{name} is in MIG mode: a program can have one of its instances only.",
             f"Name one of {_named(parts)}.",
         )
-    there = f"There {'is' if len(devices) == 1 else 'are'}: {_named(devices)}."
+    there = f"Available: {_named(devices)}."
     if left_out and name in left_out:
         return BadRequest(f"{name} cannot be used: {left_out[name]}.", there)
     what = "GPU here" if name == "gpu" else f"device {name!r}"

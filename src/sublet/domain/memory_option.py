@@ -20,9 +20,9 @@ def read_memory(text: str) -> dict[str, str | int | float]:
         try:
             percent = float(word[:-1])
         except ValueError:
-            raise BadRequest(f"--memory {text!r} is not a share.", _FORMS) from None
+            raise BadRequest(f"memory {text!r} is not a share.", _FORMS) from None
         if not 0 < percent <= 100:
-            raise BadRequest(f"--memory {text!r}: a share is above 0% and at most 100%.", _FORMS)
+            raise BadRequest(f"memory {text!r}: a share is above 0% and at most 100%.", _FORMS)
         return {"type": "share", "share": percent / 100}
     from sublet.units import parse_bytes  # Not free, and `auto` needs none of it.
 
@@ -32,10 +32,10 @@ def read_memory(text: str) -> dict[str, str | int | float]:
             return {"type": "exactly", "bytes": parse_bytes(text)}
         floor, ceiling = parse_bytes(least), parse_bytes(most)
     except BadRequest as error:
-        raise BadRequest(f"--memory {text!r}: {error.message}", _FORMS) from None
+        raise BadRequest(f"memory {text!r}: {error.message}", _FORMS) from None
     if floor > ceiling:
         raise BadRequest(
-            f"--memory {text!r} is upside down: it begins with more than it may come to.",
-            f"Write --memory {most}..{least}.",
+            f"memory {text!r} is upside down: the first size must be the smaller one.",
+            f"Write {most.strip()}..{least.strip()}.",
         )
     return {"type": "between", "floor": floor, "most": ceiling}

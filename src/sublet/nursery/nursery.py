@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,13 @@ from sublet.inside.warm_start import import_reads, preloaded, program
 from sublet.keeper import keeper, subreaper
 from sublet.nursery import preload, release_pages
 from sublet.nursery.rehearsal import Rehearsal
+
+
+def _why_off(error: Exception) -> str:
+    """Why nothing could be preloaded, and what helps."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
+        return f"no TensorFlow there; `{sys.executable} -m pip install tensorflow` brings it"
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 def main(link: socket.socket) -> None:
@@ -42,8 +50,7 @@ def main(link: socket.socket) -> None:
         with import_reads.traced() as read, needs.traced():
             version = preload.preload()
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"[:500]
-        packets.send(link, {"event": "off", "why": why, **report})
+        packets.send(link, {"event": "off", "why": _why_off(error), **report})
         return
     unsafe = unsafe_to_fork()
     if unsafe:

@@ -4,7 +4,7 @@ Pure: the same ending of the same job gives the same answer.
 """
 
 from sublet.domain.job import Again, Job, Outcome
-from sublet.units import MiB, format_bytes, format_seconds
+from sublet.units import format_bytes, format_seconds, written_bytes
 
 REQUEUE_CODE = 42
 """A program that exits with it asks to be started again, after it has saved its work."""
@@ -62,13 +62,13 @@ def advice(job: Job, larger: int | None) -> str:
     if larger is None:
         return "no more can be given: try a smaller batch"
     grow = "" if job.spec.on_oom == "grow" else ", or --on-oom grow"
-    return f"try --memory {larger // MiB}MiB{grow}"
+    return f"try --memory {written_bytes(larger)}{grow}"
 
 
 def ending(outcome: Outcome) -> str:
     """How an attempt ended, in a few words."""
     if outcome.by_user:
-        return "ended by its user"
+        return "interrupted (Ctrl-C)"
     match outcome.cause:
         case "exited":
             return "done" if outcome.code == 0 else f"exit code {outcome.code}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from sublet.domain.device import Device
 from sublet.domain.memory import Auto, Between, Exactly, Grow, MemoryAsk, Share
 from sublet.errors import BadRequest, TooLarge
-from sublet.units import MiB, format_bytes
+from sublet.units import MiB, format_bytes, written_bytes
 
 SMALLEST = 16 * MiB
 """Less is never given. TensorFlow starts in 1 MiB, but in a few MiB one piece more or less decides:
@@ -268,8 +268,7 @@ def _apart(more: int, less: int) -> tuple[str, str]:
 
 
 def _remedy(device: Device, most: int) -> str:
-    possible = max(most // MiB, 0)
-    if possible * MiB < SMALLEST:
+    if most < SMALLEST:
         more = "raise SUBLET_CPU_MEMORY" if device.kind == "cpu" else "use another device"
         return f"Too little is left on {device.id} for any program: {more}."
-    return f"Ask for at most {possible}MiB, or for `grow` or `auto`."
+    return f"Ask for at most {written_bytes(most, up=False)}, or for `grow` or `auto`."

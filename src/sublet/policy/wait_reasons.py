@@ -42,13 +42,14 @@ class Reasons:
         return self._starts.get(job)
 
     def why(self, job: int, estimate: bool = True) -> str:
-        """Such as "needs 6.0 GiB on gpu0, 4.2 GiB of 8.0 GiB free; 2 ahead; about 12 min".
+        """Such as "needs 6.0 GiB on gpu0, 4.2 GiB of 8.0 GiB free; 2 jobs ahead; starts in about 12
+        min".
 
         Without the estimate, the text changes only when something has happened.
         """
         one = self._queue.get(job)
         if one is None:
-            return "it does not wait"
+            return "not waiting"
         if one.held:
             return one.held
         closest = self._closest(one)
@@ -58,7 +59,7 @@ class Reasons:
         several = sum(part.job == one.job for part in one.parts)
         parts = self._each(one, several) if several > 1 else [self._lacks(one, offer, capacity)]
         if ahead := self._ahead.get(job, 0):
-            parts.append(f"{ahead} ahead")
+            parts.append(f"{ahead} job{'s' * (ahead != 1)} ahead")
         if estimate and (start := self.start(job)) is not None:
             parts.append(_about(start))
         if several < 2 and (holders := self._holders[capacity.device.id]):
@@ -152,12 +153,12 @@ def _ahead(turn: list[Candidate], asked: Collection[int]) -> dict[int, int]:
 def _about(seconds: float) -> str:
     """Roughly: who waits for minutes does not want seconds."""
     if seconds < 60:
-        return "less than a minute"
+        return "starts in under a minute"
     if (minutes := round(seconds / 60)) < 90:
-        return f"about {minutes} min"
+        return f"starts in about {minutes} min"
     if (hours := round(seconds / 3600)) < 48:
-        return f"about {hours} h"
-    return f"about {round(seconds / 86400)} days"
+        return f"starts in about {hours} h"
+    return f"starts in about {round(seconds / 86400)} days"
 
 
 def holders_text(capacity: Capacity, holdings: Iterable[Holding]) -> str:

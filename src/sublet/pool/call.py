@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublet.errors import CallFailed, LeaseExceeded, RemoteError, WorkerDied
 from sublet.formats import pickle_transport
-from sublet.units import format_bytes
+from sublet.units import format_bytes, written_bytes
 
 if TYPE_CHECKING:
     from sublet.wire.messages import Ended
@@ -116,7 +116,7 @@ def failure(call: Call, report: dict[str, Any], ended: "Ended | None" = None) ->
         except Exception:
             error = None
     if not isinstance(error, BaseException):
-        error = RemoteError(f"{kind}: {text}", "This error has no form that can be sent.")
+        error = RemoteError(f"{kind}: {text}", "This exception cannot be pickled.")
     if report["where"] == "result":
         error.add_note(f"sublet: the result of {name}() cannot be sent back.")
     elif report["where"] == "unpack":
@@ -160,7 +160,7 @@ def _exceeded(name: str, ended: "Ended | None", text: str) -> LeaseExceeded:
     lease = ended.lease if ended is not None else None
     had = f"its lease of {format_bytes(lease.ceiling)}" if lease is not None else "its lease"
     suggest = ended.suggest if ended is not None else None
-    more = "more memory" if suggest is None else f"memory={suggest} ({format_bytes(suggest)})"
+    more = "more memory" if suggest is None else f'memory="{written_bytes(suggest)}"'
     hint = f'Try {more}, a smaller batch, or on_oom="grow".'
     code = ended.outcome.code if ended is not None else None
     message = f"{name}() needed more than {had}: {_in_a_line(text)}"

@@ -40,9 +40,9 @@ def test_a_device_that_is_named_twice_has_two_sites() -> None:
 
 
 def test_what_is_not_there_is_said_with_what_is() -> None:
-    with pytest.raises(BadRequest, match=r"no device 'gpu7'\. There are: gpu0 \(Card, GPU-a\)"):
+    with pytest.raises(BadRequest, match=r"no device 'gpu7'\. Available: gpu0 \(Card, GPU-a\)"):
         sites("gpu0,gpu7", GPUS)
-    with pytest.raises(BadRequest, match=r"There is no GPU here\. There is: cpu\."):
+    with pytest.raises(BadRequest, match=r"There is no GPU here\. Available: cpu\."):
         sites("gpu", [CPU])
 
 

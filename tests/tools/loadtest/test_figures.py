@@ -77,9 +77,9 @@ def test_what_limits_is_where_most_of_the_time_goes(
 
 def test_throughput_that_still_grows_asks_for_more_and_else_the_knee_is_named() -> None:
     grows = advice(steps(10, 20, 40, queued=0, computed=1))
-    assert grows[0] == "Throughput still grows at 4 at once: try --concurrency 4:32."
+    assert grows[0] == "Throughput still grows at concurrency 4: try --concurrency 4:32."
     flat = advice(steps(10, 95, 100, 98, queued=0, computed=1))
-    assert flat[0] == "From 2 at once on, throughput is within 10 % of its most."
+    assert flat[0] == "From concurrency 2 on, throughput is within 10 % of its maximum."
 
 
 def test_calls_that_are_split_are_not_judged_by_their_last_piece() -> None:

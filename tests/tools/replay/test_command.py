@@ -69,7 +69,7 @@ def test_a_table_of_something_else_is_told_the_columns_and_that_fits_a_terminal(
 
 def test_bad_words_are_answered_with_what_to_write(tmp_path: Path) -> None:
     assert "'fifo' is none of one, slots2" in typed("--policies", "fifo").stderr
-    assert "exclude each other" in typed("--load", "1", "--compress", "2").stderr
+    assert "cannot both be given" in typed("--load", "1", "--compress", "2").stderr
     with pytest.raises(BadRequest, match="It has: all, 103959, 2869ce"):
         typed("--cluster", "nowhere")
     with pytest.raises(BadRequest, match="unit"):

@@ -166,7 +166,7 @@ class InProcessLeases:
         status = found.status
         if status is None:
             status = own_status(lease.directory, lease.process.pid)
-        note = found.note or note or ("" if status is not None else "it ended without a word")
+        note = found.note or note or ("" if status is not None else "it ended without saying why")
         self._reports.ended(
             lease.attempt_id, Ending(status, system_peak=lease.peak or None, note=note)
         )

@@ -21,12 +21,12 @@ _LATENCIES: dict[str, tuple[str, Callable[[Figures], float]]] = {
 
 def draw(figures: Sequence[Figures], title: str) -> str:
     parts = [svg.text(_LEFT, 30, title, size=14, weight="bold")]
-    parts.append(svg.text(_LEFT, 62, "Requests per second, by calls at once", weight="bold"))
+    parts.append(svg.text(_LEFT, 62, "Requests per second, by concurrency", weight="bold"))
     top = 74.0
     parts += _panel(figures, top, max(one.rate for one in figures), number)
     parts.append(svg.curve(_points(figures, lambda one: one.rate, top), _RATE))
     top += _HEIGHT + 60
-    parts.append(svg.text(_LEFT, top - 12, "Latency, by calls at once", weight="bold"))
+    parts.append(svg.text(_LEFT, top - 12, "Latency, by concurrency", weight="bold"))
     most = max(one.p99 for one in figures)
     parts += _panel(figures, top, most, span)
     for place, (name, (colour, value)) in enumerate(_LATENCIES.items()):

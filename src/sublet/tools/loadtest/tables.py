@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sublet.tools.loadtest.figures import Figures
 
-_HEAD = ("at once", "req/s", "rows/s", "p50", "p95", "p99", "queue", "compute", "batch")
+_HEAD = ("concurrency", "req/s", "rows/s", "p50", "p95", "p99", "queue", "compute", "batch")
 _WIDTHS = (8, 9, 9, 8, 8, 8, 8, 8, 7)
 _BAR = 40
 _CSV = (
@@ -147,12 +147,12 @@ def advice(figures: Sequence[Figures]) -> list[str]:
     parts = {"queue": last.queued, "compute": last.computed, "way": last.rest}
     limit = max(parts, key=lambda name: parts[name])
     share = f"{parts[limit] / last.mean:.0%}" if last.mean else "all"
-    at = f"at {last.concurrency} at once"
+    at = f"at concurrency {last.concurrency}"
     if limit == "queue":
         lines += [
             f"Queue: {at}, {share} of a call is waiting for batches that take "
             f"{span(last.computed)} each.",
-            "Try other batches (sublet tune), or fewer calls at once for a lower latency.",
+            "Try other batches (sublet tune), or less concurrency for a lower latency.",
         ]
     elif limit == "compute":
         lines += [
@@ -172,9 +172,9 @@ def _growth(figures: Sequence[Figures]) -> str:
     if last.rate >= _GROWS * before.rate:
         further = 2 * last.concurrency
         return (
-            f"Throughput still grows at {last.concurrency} at once: try --concurrency "
+            f"Throughput still grows at concurrency {last.concurrency}: try --concurrency "
             f"{last.concurrency}:{further * 4}."
         )
     most = max(one.rate for one in figures)
     knee = next(one for one in figures if one.rate >= _FLAT * most)
-    return f"From {knee.concurrency} at once on, throughput is within 10 % of its most."
+    return f"From concurrency {knee.concurrency} on, throughput is within 10 % of its maximum."
