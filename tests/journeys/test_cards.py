@@ -236,7 +236,7 @@ def test_a_users_own_cuda_visible_devices_is_a_wish(four: Made) -> None:
     assert "`--gpus N` leases several" in said
     code, _, said = run("7")
     assert code == 2
-    assert "CUDA_VISIBLE_DEVICES=7: There is no device 'gpu7'. There are: gpu0 (Card A" in said
+    assert "CUDA_VISIBLE_DEVICES=7: There is no device 'gpu7'. Available: gpu0 (Card A" in said
     assert run("7", "--device", "gpu0")[:2] == (0, "GPU-aaaa")
 
 
@@ -266,7 +266,7 @@ def test_several_gpus_where_there_is_none_are_refused(sandbox: Sandbox) -> None:
     sandbox.write("see.py", "")
     refused = sandbox.sublet("run", "--gpus", "2", "see.py")
     assert refused.returncode == 2
-    assert "There is no GPU here. There is: cpu." in " ".join(refused.stderr.split())
+    assert "There is no GPU here. Available: cpu." in " ".join(refused.stderr.split())
 
 
 def test_a_card_that_falls_off_the_bus_gets_nothing_new_until_it_is_back(

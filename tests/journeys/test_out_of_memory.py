@@ -93,7 +93,7 @@ def test_every_way_to_fail_for_want_of_memory_is_recognised_and_explained(
         _, err = clients[name].communicate(timeout=PATIENCE)
         report = json.loads((sandbox.work / f"{name}.json").read_text())
         assert (name, report["code"], report["cause"]) == (name, code, "lease exceeded"), err
-        explanation = err.partition("sublet: the program ran out of the memory of its lease")[2]
+        explanation = err.partition("sublet: the program needed more memory than its lease")[2]
         assert said in re.sub(r"\s+", " ", explanation), err
 
 

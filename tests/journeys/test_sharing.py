@@ -44,7 +44,7 @@ def test_three_terminals_share_a_device_and_the_fourth_waits(new_sandbox: NewSan
     fourth.expect("GiB free; held by #1 hold.py")
     (waiting,) = sandbox.status()["waiting"]
     assert "held by #1 hold.py" in waiting["reason"]
-    table = sandbox.sublet("status", check=True).stdout
+    table = sandbox.sublet("status", check=True, env=sandbox.environ | {"COLUMNS": "80"}).stdout
     assert "#4 hold.py has waited" in table
     assert max(map(len, table.splitlines())) <= 80
 
