@@ -220,6 +220,77 @@ def test_more_may_wait_for_a_model_that_is_not_in_memory() -> None:
     assert one.due(0.0) is None
 
 
+def backlog(one: ModelQueue, seconds: float, now: float = 0.0) -> float:
+    """Run full batches that each take so long, while more waits behind them; the time then."""
+    for _ in range(8):
+        for _ in range(3):
+            one.put(request(64, at=now))
+        taken(one, now)
+        now += seconds
+    for each in one.drain():
+        each.done = True
+    return now
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_sixty_four_clients_with_large_requests_find_room_by_default(alone: bool) -> None:
+    one = queue(alone=alone)
+    now = backlog(one, 0.1)
+    assert [one.put(request(64, at=now)) for _ in range(64)] == [None] * 64
+
+
+@pytest.mark.parametrize(("deadline", "fits"), [(float("inf"), 30.0), (4.0, 2.0)])
+def test_a_call_is_refused_if_it_would_wait_too_long_for_its_deadline(
+    deadline: float, fits: float
+) -> None:
+    one = queue()
+    now = backlog(one, 0.64)  # So a row takes 10 ms.
+    rows = 0
+    while (refused := one.put(request(10, at=now, deadline=now + deadline))) is None:
+        rows += 10
+    assert rows * 0.01 == pytest.approx(fits, abs=0.11)
+    assert refused.code == Code.UNAVAILABLE
+    assert f"and may for {fits:.2g} s" in str(refused)
+
+
+def test_one_slow_batch_refuses_nobody() -> None:
+    one = queue()
+    one.put(request())
+    taken(one, 0.0)
+    one.put(request(at=1.0))
+    taken(one, 20.0)  # The first one was compiled meanwhile.
+    assert [one.put(request(64, at=20.0, deadline=50.0)) for _ in range(64)] == [None] * 64
+
+
+def test_a_queue_that_does_not_move_refuses_before_anything_was_measured() -> None:
+    one = queue()
+    one.put(request(at=0.0))
+    taken(one, 0.0)
+    assert one.put(request(at=1.0)) is None
+    assert one.put(request(at=30.0)) is None
+    assert one.put(request(at=32.0)) is not None
+
+
+def test_at_five_times_its_capacity_a_model_does_what_it_can_and_nobody_waits_in_vain() -> None:
+    """A batch of up to 64 rows takes 100 ms; 3,200 calls come in each second, each for 2 s."""
+    one = queue()
+    start = now = backlog(one, 0.1)
+    came = answered = expired = refused = 0
+    while now < start + 20.0:
+        now += 0.1
+        while (arrived := start + came / 3200) < now:
+            came += 1
+            refused += one.put(request(at=arrived, deadline=arrived + 2.0)) is not None
+        batch, late = one.take(now)
+        assert batch is not None
+        assert all(part.request.deadline > now + 0.1 for part in batch.parts)
+        answered, expired = answered + batch.rows, expired + len(late)
+        assert one.rows <= 64 * 20
+    assert expired == 0
+    assert answered >= 0.98 * 640 * 20
+    assert refused >= 0.75 * came
+
+
 def test_a_batch_that_is_not_full_waits_for_its_time() -> None:
     one = queue(max_batch_size=2, batch_timeout_micros=10_000)
     one.put(request(at=1.0))

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 
+from sublet.serving.frontend.proto import serving, tensors
 from support.sandbox import Sandbox, wait_for
 from support.servers import BAD, HALF, THREE, Load, Server, failed_to_start, place
 
@@ -50,6 +53,30 @@ def test_it_is_ready_when_every_model_was_loaded_or_refused(server: Server) -> N
 def test_it_says_only_what_concerns_its_user(server: Server) -> None:
     """Nothing of what TensorFlow writes whenever it starts."""
     assert all(line.startswith(("sublet: ", " ")) for line in server.errors), server.errors
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_many_clients_with_large_requests_are_all_answered_by_default(
+    request: pytest.FixtureRequest, shared_sandbox: Sandbox, models: Path, batching: bool
+) -> None:
+    """64 connections over REST and 50 callers over gRPC, of 64 rows each, at the same time."""
+    if batching:
+        own = request.getfixturevalue("server")
+    else:
+        own = Server(shared_sandbox, str(models), "--enable_batching=false")
+        request.addfinalizer(own.close)
+    with (
+        Load(own, "half", [2.5], clients=64, rows=64) as load,
+        grpc.insecure_channel(own.grpc) as channel,
+        ThreadPoolExecutor(50) as callers,
+    ):
+        message = serving("PredictRequest")(model_spec={"name": "half"})
+        message.inputs["x"].ParseFromString(tensors.write(np.ones(64, np.float32)))
+        predict = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        answers = callers.map(lambda _: predict(message.SerializeToString()), range(1000))
+        assert len({len(answer) for answer in answers}) == 1
+    assert load.wrong == []
+    assert load.calls >= 64
 
 
 @pytest.mark.every_python

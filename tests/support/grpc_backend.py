@@ -142,7 +142,7 @@ class StandInBackend:
         """As `ModelBackend.memory`."""
         return np.empty(size, np.uint8).data
 
-    def admit(self, version: Version) -> None:
+    def admit(self, version: Version, deadline: float | None = None) -> None:
         """As `ModelBackend.admit`."""
         if self.full:
             refusal = ServingError("full", Code.UNAVAILABLE)

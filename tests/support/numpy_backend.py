@@ -97,7 +97,7 @@ class NumpyBackend:
         """As `ModelBackend.memory`."""
         return np.empty(size, np.uint8).data
 
-    def admit(self, version: Version) -> None:
+    def admit(self, version: Version, deadline: float | None = None) -> None:
         """As `ModelBackend.admit`."""
         if self.full:
             raise self._refusals.refusal("full")

@@ -142,12 +142,15 @@ class Load:
     The first call is answered when the block begins.
     """
 
-    def __init__(self, server: Server, name: str, answers: list[Any], clients: int = 4) -> None:
+    def __init__(
+        self, server: Server, name: str, answers: list[Any], clients: int = 4, rows: int = 1
+    ) -> None:
         self.calls = 0
         self.wrong: list[Any] = []
         self._server = server
         self._path = f"/v1/models/{name}:predict"
-        self._answers = [{"predictions": [answer]} for answer in answers]
+        self._answers = [{"predictions": [answer] * rows} for answer in answers]
+        self._body = json.dumps({"instances": [1.0] * rows})
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._call) for _ in range(clients)]
 
@@ -171,10 +174,9 @@ class Load:
 
     def _call(self) -> None:
         connection = self._server.connection()
-        body = json.dumps({"instances": [1.0]})
         while not self._over.is_set():
             try:
-                connection.request("POST", self._path, body)
+                connection.request("POST", self._path, self._body)
             except OSError:
                 # It was closed between two requests, as a server may: this was none yet.
                 if self._server.draining:

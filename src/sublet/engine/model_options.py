@@ -9,7 +9,6 @@ from sublet.errors import ServingError
 
 LARGEST = 64
 """Rows of a batch where nothing is said: beyond it a small model gains little."""
-ENQUEUED = 16
 
 OPTIONS = frozenset(
     (
@@ -31,7 +30,8 @@ class Options:
     """Seconds that a batch waits to be full; 0 takes what is there."""
     sizes: tuple[int, ...] = ()
     """Rows that a batch may have: it is filled up to the next. None: any number."""
-    enqueued: int = ENQUEUED  # Batches that may wait.
+    enqueued: int | None = None
+    """Batches that may wait; None bounds the time that a call would wait instead."""
     weight: float = 1.0  # Its share of the device where models compete.
     priority: int = 0
     """Models with a higher one go first, whatever the weights."""
@@ -59,13 +59,16 @@ class Options:
             if "max_batch_size" in options and sizes[-1] != largest:
                 raise _wrong("allowed_batch_sizes", "must end with max_batch_size")
             largest = sizes[-1]
+        enqueued = None
+        if "max_enqueued_batches" in options:
+            enqueued = _whole(options, "max_enqueued_batches", 1)
         _check_others(options)
         target = options.get("latency_target_ms")
         return cls(
             largest,
             _number(options, "batch_timeout_micros", 0.0, zero=True) * 1e-6,
             tuple(sizes) or (powers(largest) if few_shapes else ()),
-            _whole(options, "max_enqueued_batches", ENQUEUED),
+            enqueued,
             _number(options, "weight", 1.0),
             options.get("priority", 0),
             bool(options.get("pad_variable_length_inputs", False)),

@@ -18,6 +18,16 @@ _MERGED = 4 << 20
 """Bytes up to which requests are merged: beyond it the copy costs more than the batch saves."""
 _WHILE_LOADING = 16
 """How many times as many may wait for a model that is not in memory."""
+_LONGEST_WAIT = 30.0
+"""Seconds of work that a call may find before it if it has no deadline."""
+_PART_OF_DEADLINE = 0.5
+"""The part of a call's time that it may have to wait; the rest is for running, and for errors of
+the estimate: a queue in which calls run just before their deadline would answer many too late."""
+_MOST_ROWS = 1 << 18
+"""Rows that may wait, however fast the model is: each request takes memory here."""
+_SAMPLES = 7
+"""Batches whose pace is remembered. The median counts, so that one slow batch, as the first often
+is, says nothing."""
 _FIRST_PIECE = 256
 _PIECE = 0.05
 """Seconds that a piece of a large request should take, so that others can go between."""
@@ -140,6 +150,13 @@ class ModelQueue:
         self.asked = 0.0  # When the last request came.
         self.requests = 0  # Taken into batches so far.
         self.batches = 0
+        self.pace = 0.0
+        """Seconds in which one of the rows that wait leaves, while others wait behind it; 0 if that
+        is not known. What runs beside it, of this model or of others, is in it."""
+        self._paces: deque[float] = deque(maxlen=_SAMPLES)
+        self._moved = 0.0
+        """When rows last left the queue, or the first came into an empty one."""
+        self._behind = False  # Whether rows have waited since then.
         self._waiting: dict[int, dict[BatchKind, deque[Request]]] = {}
         self._order: list[int] = []
 
@@ -155,16 +172,10 @@ class ModelQueue:
         if kind.alone or not self.options.fixed:
             # It is one batch, however long it is, or pieces whose size is ours to choose.
             rows = min(rows, self.options.largest)
-        bound = self.options.enqueued * self.options.largest
-        if not self.present:
-            bound *= _WHILE_LOADING
-        if self.rows and self.rows + rows > bound:
-            enqueued = -(-self.rows // self.options.largest)
-            # As TensorFlow Serving says it.
-            return QueueFull(
-                "The batch scheduling queue to which this task was submitted is full; currently "
-                f"{enqueued} batches enqueued and max_enqueued_batches is {self.options.enqueued}"
-            )
+        if not self.rows:
+            self._moved = request.arrived
+        elif full := self._full(request, rows):
+            return QueueFull(full)
         self.rows += rows
         request.waits = rows
         by_kind = self._waiting.get(request.priority)
@@ -176,6 +187,30 @@ class ModelQueue:
             waiting = by_kind[kind] = deque()
         waiting.append(request)
         return None
+
+    def _full(self, request: Request, rows: int) -> str:
+        """Why there is no place for a request that counts for so many rows; empty if there is."""
+        enqueued, largest = self.options.enqueued, self.options.largest
+        if enqueued is not None:
+            bound = enqueued * largest * (1 if self.present else _WHILE_LOADING)
+            if self.rows + rows <= bound:
+                return ""
+            # As TensorFlow Serving says it.
+            return (
+                "The batch scheduling queue to which this task was submitted is full; currently "
+                f"{-(-self.rows // largest)} batches enqueued and max_enqueued_batches is "
+                f"{enqueued}"
+            )
+        if self.rows + rows > _MOST_ROWS:
+            return f"The queue of {self.model} is full: {self.rows} rows wait. Try again later."
+        wait = max(self.rows * self.pace, request.arrived - self._moved)
+        most = min(_LONGEST_WAIT, _PART_OF_DEADLINE * (request.deadline - request.arrived))
+        if wait <= most or not self.present:
+            return ""
+        return (
+            f"The queue of {self.model} is full: this call would wait for about {wait:.2g} s, and "
+            f"may for {most:.2g} s. Try again later."
+        )
 
     def give_up(self, request: Request) -> bool:
         """Drop what of it waits; False if all of it is in batches, or was answered."""
@@ -221,6 +256,7 @@ class ModelQueue:
         if head is None:
             return None, expired
         kind = head.kind
+        waited = self.rows
         if kind.alone and not head.taken:
             self._leave(head)
             batch = Batch(self, kind, [Part(head, 0, head.rows)], head.rows, head.nbytes)
@@ -231,6 +267,7 @@ class ModelQueue:
         self.running += 1
         self.batches += 1
         self.requests += len(batch.parts)
+        self._measure(waited - self.rows, now)
         return batch, expired
 
     def finish(self, batch: Batch, seconds: float, oldest: float) -> None:
@@ -354,6 +391,15 @@ class ModelQueue:
         self._leave(request)
         request.done = True
         into.append(request)
+
+    def _measure(self, left: int, now: float) -> None:
+        """So many rows have left the queue now; their pace is known if they have waited since the
+        batch before."""
+        if self._behind and left > 0:
+            self._paces.append((now - self._moved) / left)
+            if len(self._paces) == _SAMPLES:
+                self.pace = sorted(self._paces)[_SAMPLES // 2]
+        self._moved, self._behind = now, self.rows > 0
 
     def _adapt(self, rows: int, oldest: float, target: float) -> None:
         """Smaller batches at once when the target is missed, larger ones little by little."""

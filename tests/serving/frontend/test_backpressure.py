@@ -32,6 +32,15 @@ def test_other_models_are_let_through(backpressure: Backpressure) -> None:
     backpressure.check(("a", 2), now=10.0)
 
 
+def test_a_call_with_much_more_time_than_the_refused_one_asks_the_engine() -> None:
+    backpressure = Backpressure()
+    backpressure.full(A, "a is full", now=10.0, deadline=11.0)
+    backpressure.check(A, now=10.0)
+    backpressure.check(A, now=10.0, deadline=12.0)
+    with pytest.raises(ServingError, match="a is full"):
+        backpressure.check(A, now=10.0, deadline=11.1)
+
+
 def test_who_is_refused_again_has_used_up_all_places(backpressure: Backpressure) -> None:
     backpressure.done(A)
     backpressure.done(A)

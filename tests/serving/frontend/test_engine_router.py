@@ -14,7 +14,7 @@ from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue, State, Version
 from sublet.serving.control.versions import put
 from sublet.serving.frontend.engine_router import EngineRouter
-from sublet.serving.frontend.limits import MemoryBudget
+from sublet.serving.frontend.limits import CallBudget
 from support.numpy_engine import NumpyEngine, floats, numpy_engine
 
 
@@ -93,20 +93,43 @@ def test_what_lies_in_the_memory_of_the_desk_is_not_copied_for_the_only_engine(
     asyncio.run(story())
 
 
-def test_tensors_of_calls_that_wait_fill_a_bounded_room_and_leave_it(engine: NumpyEngine) -> None:
+@pytest.mark.parametrize("budget", [CallBudget(size=30), CallBudget(calls=4)])
+def test_a_model_may_have_as_much_under_way_as_is_left_for_all_others(
+    tmp_path: Path, budget: CallBudget
+) -> None:
+    """Each call has eight bytes."""
+
+    async def story(own: NumpyEngine) -> None:
+        router = EngineRouter()
+        router.budget = budget
+        held = Version("held", 1, State.AVAILABLE, engines=(own.path,))
+        two = [asyncio.ensure_future(call(router, held)) for _ in range(2)]
+        while not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.001)
+        with pytest.raises(ServingError, match="Too many calls of held wait") as info:
+            await call(router, held)
+        assert info.value.code == Code.UNAVAILABLE
+        with pytest.raises(ServingError, match="Too many calls of held wait"):
+            router.admit(held)  # The next one's body is not even read.
+        other = asyncio.ensure_future(call(router, served(own)))
+        own.touch("go")
+        assert await asyncio.gather(*two, other) == [[[2, 4]]] * 3
+        assert await asyncio.gather(*(call(router, held) for _ in range(2))) == [[[2, 4]]] * 2
+        router.close()
+
+    with numpy_engine(tmp_path) as own:
+        own.add("held")
+        own.add("double")
+        asyncio.run(story(own))
+
+
+def test_a_call_that_no_memory_is_left_for_is_refused(engine: NumpyEngine) -> None:
     async def story() -> None:
         router = EngineRouter()
-        router.budget = MemoryBudget(20)
-        version = served(engine)
-        assert await call(router, version) == [[2, 4]]
-        answers = await asyncio.gather(
-            *(call(router, version) for _ in range(3)), return_exceptions=True
-        )
-        assert answers[:2] == [[[2, 4]]] * 2
-        assert isinstance(answers[2], ServingError)
-        assert answers[2].code == Code.RESOURCE_EXHAUSTED
-        assert router.budget.taken == 0
-        assert await call(router, version) == [[2, 4]]
+        router.budget = CallBudget(7)
+        with pytest.raises(ServingError, match="holds too many large requests") as info:
+            await call(router, served(engine))
+        assert info.value.code == Code.RESOURCE_EXHAUSTED
         router.close()
 
     asyncio.run(story())

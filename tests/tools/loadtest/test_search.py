@@ -120,17 +120,9 @@ def test_a_setting_is_written_as_servers_read_it(tmp_path: Path) -> None:
     assert read_batching(path.read_text()) == {
         "max_batch_size": 12,
         "batch_timeout_micros": 500,
-        "max_enqueued_batches": chosen.enqueued,
         "allowed_batch_sizes": [1, 2, 4, 8, 12],
     }
     assert [one.name for one in tmp_path.iterdir()] == [settings.FILE]
-
-
-def test_the_queue_is_not_shorter_because_its_batches_are() -> None:
-    for largest in (1, 8, 64):
-        chosen = Setting(largest)
-        assert chosen.largest * chosen.enqueued >= 64 * Setting().enqueued
-    assert Setting(512).enqueued == Setting().enqueued
 
 
 def test_a_file_is_never_replaced_unless_that_is_asked_for(tmp_path: Path) -> None:

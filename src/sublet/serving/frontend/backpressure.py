@@ -11,12 +11,15 @@ ran half as many rows. So refusals are delayed, and sent together.
 
 import asyncio
 import dataclasses
+from math import inf
 
 from sublet.channel.codes import Code, QueueFull
 from sublet.errors import ServingError
 
 _BELIEVED = 0.02
 """Seconds. Others may have left the queue of whom this front end knows nothing."""
+_MORE = 1.25
+"""A call with so many times the patience of one that was refused asks the engine."""
 _DELAY = 0.01  # Seconds. Whoever is refused has to hear it soon.
 
 Key = tuple[str, int]  # A model and its version.
@@ -55,6 +58,7 @@ class DelayedRefusals:
 class _FullQueue:
     text: str
     until: float
+    patience: float  # Seconds that the refused call had until its deadline.
     free_places: int = 0  # Calls that were done since, less those that were let through.
 
 
@@ -64,21 +68,28 @@ class Backpressure:
     def __init__(self) -> None:
         self._full: dict[Key, _FullQueue] = {}
 
-    def full(self, key: Key, text: str, now: float) -> None:
-        """Its queue has refused a call with this text."""
-        self._full[key] = _FullQueue(text, now + _BELIEVED)
+    def full(self, key: Key, text: str, now: float, deadline: float | None = None) -> None:
+        """Its queue has refused a call of this deadline with this text."""
+        self._full[key] = _FullQueue(text, now + _BELIEVED, _patience(now, deadline))
 
     def done(self, key: Key) -> None:
         if self._full and (queue := self._full.get(key)) is not None:
             queue.free_places += 1
 
-    def check(self, key: Key, now: float) -> None:
-        """Raises QueueFull if the queue is; a call that may go takes a place."""
+    def check(self, key: Key, now: float, deadline: float | None = None) -> None:
+        """Raises QueueFull if the queue is; a call that may go takes a place. A queue that is too
+        long for a call may be short enough for one with more time."""
         if not self._full or (queue := self._full.get(key)) is None:
             return
         if now >= queue.until:
             del self._full[key]
+        elif _patience(now, deadline) > _MORE * queue.patience:
+            return
         elif queue.free_places:
             queue.free_places -= 1
         else:
             raise QueueFull(queue.text)
+
+
+def _patience(now: float, deadline: float | None) -> float:
+    return inf if deadline is None else deadline - now

@@ -15,7 +15,7 @@ from sublet.errors import ServingError
 from sublet.serving import frontend_link as messages
 from sublet.serving.catalogue import Catalogue, Version
 from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals
-from sublet.serving.frontend.limits import MemoryBudget, exhausted
+from sublet.serving.frontend.limits import CallBudget, exhausted
 from sublet.serving.frontend.model_backend import Arrays
 from sublet.serving.metrics import Counts, Tally
 from sublet.serving.redaction import Names, redact
@@ -39,7 +39,7 @@ class EngineRouter:
         """Directories of the server, for what engines say of them."""
         self.silent: frozenset[str] = frozenset()  # The sockets of engines that do not answer.
         self.link: messages.Link  # To the server; set before anything is asked of it.
-        self.budget = MemoryBudget()  # For tensors of calls that are not answered.
+        self.budget = CallBudget()
         self._backpressure = Backpressure()
         self._refusals = DelayedRefusals()
         self._clients: dict[str, AsyncClient] = {}
@@ -77,9 +77,9 @@ class EngineRouter:
                 return client.buffer((size,), np.uint8).data
         return np.empty(size, np.uint8).data
 
-    def admit(self, version: Version) -> None:
+    def admit(self, version: Version, deadline: float | None = None) -> None:
         try:
-            self._backpressure.check((version.model, version.number), time.monotonic())
+            self._backpressure.check((version.model, version.number), time.monotonic(), deadline)
         except QueueFull as full:
             raise self._refusals.refusal(full.message) from None
 
@@ -144,22 +144,35 @@ class EngineRouter:
         return await self._call(await self._connected(version), version, *call)
 
     def _call(
-        self, client: AsyncClient, version: Version, signature: str, inputs: Arrays, *rest: Any
+        self,
+        client: AsyncClient,
+        version: Version,
+        signature: str,
+        inputs: Arrays,
+        outputs: Sequence[str],
+        deadline: float | None,
+        priority: int,
     ) -> asyncio.Future[Answer]:
         size = rows = 0
         for array in inputs.values():
             size += sum(map(len, array.flat)) if array.dtype.hasobject else array.nbytes
             rows = len(array) if array.ndim else 1
-        self.budget.take(size, client.abandoned)
+        key = version.model, version.number
+        began = time.monotonic()
+        if not self.budget.take(key, size, client.abandoned):
+            text = f"Too many calls of {version.model} wait for their answers. Try again later."
+            self._backpressure.full(key, text, began)
+            raise self._refusals.refusal(text)
         try:
-            future = client.call(version.model, version.number, signature, inputs, *rest)
+            future = client.call(*key, signature, inputs, outputs, deadline, priority)
         except BaseException as error:
-            self.budget.give(size)
+            self.budget.give(key, size)
             if isinstance(error, OSError | MemoryError):
                 raise exhausted() from None
             raise
-        began = time.monotonic()
-        future.add_done_callback(partial(self._finished, version, signature, size, rows, began))
+        future.add_done_callback(
+            partial(self._finished, version, signature, size, rows, began, deadline)
+        )
         return future
 
     def _finished(
@@ -169,15 +182,16 @@ class EngineRouter:
         size: int,
         rows: int,
         began: float,
+        deadline: float | None,
         done: asyncio.Future[Answer],
     ) -> None:
-        self.budget.give(size)
         now = time.monotonic()
         key = version.model, version.number
+        self.budget.give(key, size)
         calls = self.tally.inference(*key)
         error = None if done.cancelled() else done.exception()
         if isinstance(error, QueueFull):
-            self._backpressure.full(key, error.message, now)
+            self._backpressure.full(key, error.message, now, deadline)
         else:
             self._backpressure.done(key)
             if isinstance(error, ServingError):

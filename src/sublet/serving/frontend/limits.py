@@ -1,6 +1,7 @@
 """What one client may cost, over REST and gRPC alike."""
 
 import os
+from collections.abc import Hashable
 
 from msgspec import Struct
 
@@ -84,15 +85,50 @@ class MemoryBudget:
         self._size = share() if size is None else size
         self.taken = 0
 
-    def take(self, size: int, beside: int = 0) -> None:
-        """Raises if there is not so much left; `beside` is held, too, and not counted here."""
-        if self.taken + beside + size > self._size:
+    def take(self, size: int) -> None:
+        """Raises if there is not so much left."""
+        if self.taken + size > self._size:
             raise exhausted()
         self.taken += size
 
     def give(self, size: int) -> None:
         """Give back what was taken."""
         self.taken -= size
+
+
+class CallBudget:
+    """The calls that are not answered yet, and the memory of their tensors, of all models.
+
+    A model may have as much as is left for all others together, so one that is flooded always
+    leaves room: half of everything if it is the only one.
+    """
+
+    def __init__(self, size: int | None = None, calls: int = 8192) -> None:
+        self._free_bytes = share() if size is None else size
+        self._free_calls = calls
+        self._held: dict[Hashable, tuple[int, int]] = {}  # Calls and bytes of each model.
+
+    def take(self, model: Hashable, size: int, beside: int = 0) -> bool:
+        """Whether the model may have one more call of this size. Raises if the server has no
+        memory left for it; `beside` is held, too, and not counted here."""
+        calls, held = self._held.get(model, (0, 0))
+        free = self._free_bytes - beside
+        if size > free:
+            raise exhausted()
+        if calls and (calls >= self._free_calls or held + size > free):
+            return False
+        self._held[model] = calls + 1, held + size
+        self._free_calls -= 1
+        self._free_bytes -= size
+        return True
+
+    def give(self, model: Hashable, size: int) -> None:
+        """A call that was taken is over."""
+        calls, held = self._held.pop(model)
+        if calls > 1:
+            self._held[model] = calls - 1, held - size
+        self._free_calls += 1
+        self._free_bytes += size
 
 
 def exhausted() -> ServingError:

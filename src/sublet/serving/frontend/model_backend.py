@@ -39,7 +39,7 @@ class ModelBackend(Protocol):
         """Memory for a large request. Tensors that lie in it, aligned to `channel.tensors.ALIGNED`,
         go to an engine without a copy, as a rule."""
 
-    def admit(self, version: Version) -> None:
+    def admit(self, version: Version, deadline: float | None = None) -> None:
         """Raises what a call would be refused with, before its body is read: a model that is
         flooded must not cost others the processor. A `DelayedRefusal` is sent when it is due."""
 

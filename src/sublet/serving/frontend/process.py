@@ -16,7 +16,7 @@ from sublet import descriptors
 from sublet.serving import frontend_link as messages
 from sublet.serving import tls
 from sublet.serving.frontend.engine_router import EngineRouter
-from sublet.serving.frontend.limits import Limits, MemoryBudget, places, share
+from sublet.serving.frontend.limits import CallBudget, Limits, places, share
 from sublet.serving.frontend.protocol_server import ProtocolServer
 from sublet.text import plain
 
@@ -52,7 +52,7 @@ class FrontEnd:
         return messages.Counted(self._router.tally)
 
     async def _open(self, opening: messages.Opening) -> messages.Opened:
-        self._router.budget = MemoryBudget(share(opening.frontends))
+        self._router.budget = CallBudget(share(opening.frontends))
         limits = _limits(opening)
         try:
             if opening.rest:

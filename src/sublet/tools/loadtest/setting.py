@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sublet.engine.model_options import ENQUEUED, LARGEST, powers
+from sublet.engine.model_options import LARGEST, powers
 from sublet.errors import BadRequest, WorldError
 
 FILE = "batching_params.pbtxt"
@@ -26,11 +26,6 @@ class Setting(Struct, frozen=True):
     def sizes(self) -> tuple[int, ...]:
         return powers(self.largest) if self.padded else ()
 
-    @property
-    def enqueued(self) -> int:
-        """Smaller batches, more of them: the queue is as long as by default."""
-        return max(ENQUEUED, -(-ENQUEUED * LARGEST // self.largest))
-
     def options(self) -> dict[str, Any]:
         """As an engine reads them."""
         if self == Setting():
@@ -38,7 +33,6 @@ class Setting(Struct, frozen=True):
         options: dict[str, Any] = {
             "max_batch_size": self.largest,
             "batch_timeout_micros": self.micros,
-            "max_enqueued_batches": self.enqueued,
         }
         return options | ({"allowed_batch_sizes": list(self.sizes)} if self.padded else {})
 

@@ -110,7 +110,7 @@ class InferenceService:
         request, raw = _parse(data)
         with Counted(self._backend, request.model_name, "Predict"):
             version = self._find(request.model_name, request.model_version)
-            self._backend.admit(version)
+            self._backend.admit(version, deadline)
             signatures = version.described()
             parameters = _parameters(request.parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))

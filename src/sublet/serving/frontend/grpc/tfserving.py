@@ -59,7 +59,7 @@ class PredictionService:
         with Counted(self._backend, spec.name, "Predict"):
             has_spec(request)
             version = find(self._backend, spec)
-            self._backend.admit(version)
+            self._backend.admit(version, deadline)
             signatures = version.described()
             name, signature = checks.check_signature(signatures, spec.signature_name)
             inputs = {
@@ -94,7 +94,7 @@ class PredictionService:
         spec = tasks[0].model_spec if tasks else serving("ModelSpec")()
         with Counted(self._backend, spec.name, "MultiInference"):
             version = find(self._backend, spec)
-            self._backend.admit(version)
+            self._backend.admit(version, deadline)
             signatures = version.described()
             picked: dict[str, str] = {}
             for task in tasks:
@@ -163,7 +163,7 @@ class PredictionService:
         with Counted(self._backend, spec.name, api):
             has_spec(request)
             version = find(self._backend, spec)
-            self._backend.admit(version)
+            self._backend.admit(version, deadline)
             name = examples.find(version.described(), spec.signature_name, method)
             given = examples.from_input(request.input)
             outputs = await self._infer_examples(version, name, given, deadline)

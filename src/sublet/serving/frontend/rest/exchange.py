@@ -100,6 +100,10 @@ class ModelCalls:
             version = self._found[target] = self._backend.catalogue.find(*target)
         return version
 
+    def admit(self, version: Version, request: Request) -> None:
+        """Raises what a call would be refused with, before its body is parsed."""
+        self._backend.admit(version, request.received + self._limits.call)
+
     def start(
         self,
         version: Version,

@@ -100,7 +100,7 @@ class OipApi:
         if split is not None and split > len(body):
             raise invalid_argument("OipApi-Header-Content-Length is larger than the body.")
         version = self._calls.find(target)
-        self._backend.admit(version)
+        self._calls.admit(version, request)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
         parameters = oip_tensors.one_object(document, "parameters")

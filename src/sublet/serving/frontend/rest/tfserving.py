@@ -86,7 +86,7 @@ class TfServingApi:
             # A body that is no JSON is complained about before a model that is not there.
             _signature_name(documents.parse(request.body))
             raise
-        self._backend.admit(version)
+        self._calls.admit(version, request)
         document = documents.parse(request.body)
         asked = _signature_name(document)
         name, signature = checks.check_signature(version.described(), asked, rest=True)
@@ -108,7 +108,7 @@ class TfServingApi:
             # As in predict, what is wrong with the body is said first.
             _examples_of(request.body)
             raise
-        self._backend.admit(version)
+        self._calls.admit(version, request)
         name, rows = _examples_of(request.body)
         name = examples.find(version.described(), name, f"tensorflow/serving/{api.lower()}")
         inputs = {examples.INPUTS: np.array(rows, object)}
