@@ -8,7 +8,7 @@ import pytest
 from sublet.cli.serve import command
 from sublet.cli.serve import settings as read
 from sublet.errors import BadRequest
-from sublet.serving.control.config import Settings
+from sublet.serving.control.config import Settings, models
 
 
 def settings(*words: str) -> Settings:
@@ -46,7 +46,16 @@ def test_dashes_and_underscores_are_alike(word: str) -> None:
 
 def test_one_model_is_named_as_in_tensorflow_serving() -> None:
     chosen = settings("--model_name=half", "--model_base_path=/models/half")
-    assert (chosen.model_name, chosen.path) == ("half", "/models/half")
+    assert (chosen.model_name, chosen.model_base_path) == ("half", "/models/half")
+    (model,) = models(settings("--model_base_path=/models/gone"))
+    assert (model.name, model.base_path) == ("default", "/models/gone")
+
+
+def test_the_config_file_counts_before_the_model_that_the_image_of_tensorflow_serving_names() -> (
+    None
+):
+    chosen = settings("--model_name=m", "--model_base_path=/models/m", "--model_config_file=f")
+    assert (chosen.model_base_path, chosen.model_config_file) == (None, "f")
 
 
 def test_batching_is_on_unless_it_is_switched_off(tmp_path: Path) -> None:
@@ -84,7 +93,6 @@ def test_the_largest_request_is_named_once_for_both_protocols() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--platform_config_file=x", "m"], "--platform_config_file is not supported"),
         (["--ssl_config_file=gone", "m"], "gone: No such file"),
         (["m", "--port=99999"], "'99999' is not a port number"),
         (["m", "--port=-1"], "'-1' is not a port number"),
@@ -102,14 +110,74 @@ def test_what_makes_no_sense_is_refused(words: list[str], said: str) -> None:
         settings(*words)
 
 
-def test_flags_without_effect_are_taken_and_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> Settings:
+    """What the command would serve."""
     seen: list[Any] = []
     monkeypatch.setattr("sublet.cli.serving.serve", lambda *given: seen.extend(given))
-    command.main(["--grpc_max_threads=8", "m"], standalone_mode=False)
-    assert "--grpc_max_threads has no effect" in capsys.readouterr().err
-    assert seen[0].path == "m"
+    command.main([*words, "m"], standalone_mode=False)
+    found: Settings = seen[0]
+    assert found.path == "m"
+    return found
+
+
+BOOLEANS = """
+    allow_version_labels_for_unavailable_models enable_batching enable_grpc_healthcheck_service
+    enable_model_warmup enable_per_model_batching_parameters enable_profiler
+    enable_serialization_as_tensor_content enable_signature_method_name_check
+    flush_filesystem_caches prefer_tflite_model remove_unused_fields_from_bundle_metagraph
+    rest_api_enable_cors_support skip_initialize_tpu use_alts_credentials version
+    xla_cpu_compilation_enabled xla_gpu_compilation_enabled
+""".split()
+VALUES = """
+    batching_parameters_file file_system_poll_wait_seconds=1 grpc_channel_arguments
+    grpc_max_threads=8 grpc_socket_path load_retry_interval_micros=1 max_num_load_retries=5
+    mixed_precision model_base_path model_config_file model_config_file_poll_wait_seconds=0
+    model_name monitoring_config_file num_load_threads=0 num_request_iterations_for_warmup=1
+    num_tflite_interpreters_per_pool=1 num_tflite_pools=4 num_unload_threads=0
+    per_process_gpu_memory_fraction=0 platform_config_file port=8500 rest_api_num_threads=8
+    rest_api_port=0 rest_api_timeout_in_ms=30000 saved_model_tags ssl_config_file
+    tensorflow_inter_op_parallelism=0 tensorflow_intra_op_parallelism=0
+    tensorflow_session_config_file tensorflow_session_parallelism=0 thread_pool_factory_config_file
+""".split()
+
+
+def test_all_flags_of_tensorflow_serving_are_taken_as_it_takes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert len(BOOLEANS) + len(VALUES) == 48
+    refused = {"prefer_tflite_model", "use_alts_credentials", "version"}
+    bare = [f"--{name}" for name in BOOLEANS if name not in refused]
+    given = [f"--{one}" if "=" in one else f"--{one}=" for one in VALUES]
+    # None of them takes what follows for its value.
+    chosen = run(monkeypatch, *bare, *given, "--port=9000")
+    assert chosen.grpc_port == 9000
+    assert chosen == run(monkeypatch, *(f"{one}=1" for one in bare), *given, "--port=9000")
+    run(monkeypatch, *(f"--{name}=false" for name in BOOLEANS if name != "version"))
+
+
+@pytest.mark.parametrize(
+    "word", ["--platform_config_file=x", "--use_alts_credentials", "--prefer_tflite_model=true"]
+)
+def test_what_somebody_relies_on_and_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    with pytest.raises(BadRequest, match="is not supported"):
+        run(monkeypatch, word)
+
+
+def test_flags_without_effect_are_taken_and_said_unless_they_ask_for_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(
+        monkeypatch,
+        "--grpc_max_threads=8",
+        "--flush_filesystem_caches=false",
+        "--num_load_threads=0",
+    )
+    said = capsys.readouterr().err
+    assert "--grpc_max_threads has no effect" in said
+    assert "--flush_filesystem_caches has no effect" in said
+    assert "--num_load_threads" not in said
 
 
 def test_loading_has_a_time_limit_of_its_own() -> None:

@@ -1,6 +1,7 @@
 """`sublet serve`: models come, are called, are replaced and go, over plain HTTP."""
 
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -189,3 +190,31 @@ def test_what_cannot_be_served_is_said_and_nothing_is_left(
     ):
         assert said in failed_to_start(sandbox, *words)
     wait_for(lambda: not sandbox.processes().keys() - before, "nothing is left")
+
+
+def test_a_model_may_come_later_and_a_socket_may_be_another_servers(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """As with tensorflow_model_server; the model's name is `default`, as there."""
+    path = tmp_path / "grpc.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        words = (f"--model_base_path={tmp_path}/coming", f"--grpc_socket_path={path}")
+        server = Server(sandbox, *words, "--file_system_poll_wait_seconds=0.1")
+        try:
+            assert any("Could not find base path" in line for line in server.errors)
+            assert server.predict("default", [1.0])[0] == 404
+            place(HALF, tmp_path, "coming", 1)
+            wait_for(lambda: server.predict("default", [1.0])[0] == 200, "the model is there")
+            with grpc.insecure_channel(f"unix:{path}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+            path.unlink()
+            other.close()
+            with socket.socket(socket.AF_UNIX) as next_one:
+                next_one.bind(str(path))
+                assert server.close() == 0
+                assert path.exists()  # It belongs to somebody else.
+        finally:
+            if not server.draining:
+                server.close()

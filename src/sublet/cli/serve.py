@@ -1,7 +1,7 @@
 """`sublet serve`: models for every client of TensorFlow Serving."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -31,30 +31,46 @@ _SWITCHES = {
     "token of --reload_token_file, and the server's own user over --grpc_socket_path.",
     "--rest_api_enable_cors_support": "Let web pages of any site call the REST API.",
 }
-_WITHOUT_EFFECT = {
-    # Of TensorFlow Serving: their values change nothing here, and nobody relies on what they do.
-    "--grpc_max_threads": "there are no threads for requests",
-    "--rest_api_num_threads": "there are no threads for requests",
-    "--num_load_threads": "models are loaded one after the other",
-    "--num_unload_threads": "models are unloaded one after the other",
-    "--flush_filesystem_caches": "the system sees to it",
-    "--tensorflow_session_parallelism": "TensorFlow sizes its threads by the processors",
-    "--tensorflow_intra_op_parallelism": "TensorFlow sizes its threads by the processors",
-    "--tensorflow_inter_op_parallelism": "TensorFlow sizes its threads by the processors",
-    "--enable_profiler": "there is no profiler service",
-    "--remove_unused_fields_from_bundle_metagraph": "the graph is not kept",
-    "--xla_cpu_compilation_enabled": "TensorFlow decides",
-    "--grpc_channel_arguments": "the gRPC server is another one",
-    "--num_request_iterations_for_warmup": "each warm-up request runs once",
-    "--thread_pool_factory_config_file": "there are no other thread pools",
-    "--enable_signature_method_name_check": "it is always checked as by default",
+_THREADS = "TensorFlow sizes its threads by the processors"
+_NOT_HERE = {
+    # Switches of TensorFlow Serving that change nothing here: what happens anyway, and why.
+    "--enable_grpc_healthcheck_service": ("true", "the health service is always there"),
+    "--enable_profiler": ("false", "there is no profiler service"),
+    "--enable_serialization_as_tensor_content": ("false", "answers are written as lists of values"),
+    "--enable_signature_method_name_check": ("false", "it is always checked as by default"),
+    "--flush_filesystem_caches": ("true", "the system sees to it"),
+    "--remove_unused_fields_from_bundle_metagraph": ("true", "the graph is not kept"),
+    "--skip_initialize_tpu": ("true", "there are no TPUs"),
+    "--xla_cpu_compilation_enabled": ("false", "TensorFlow decides"),
+    "--xla_gpu_compilation_enabled": ("false", "TensorFlow decides"),
+    "--use_alts_credentials": ("false", ""),
+    "--prefer_tflite_model": ("false", ""),
+    # The same for flags with a value.
+    "--grpc_channel_arguments": ("", "the gRPC server is another one"),
+    "--grpc_max_threads": ("", "there are no threads for requests"),
+    "--mixed_precision": ("", "models run as they were exported"),
+    "--num_load_threads": ("0", "models are loaded one after the other"),
+    "--num_request_iterations_for_warmup": ("1", "each warm-up request runs once"),
+    "--num_tflite_interpreters_per_pool": ("1", "there is one interpreter for each model"),
+    "--num_tflite_pools": ("", "there is one interpreter for each model"),
+    "--num_unload_threads": ("0", "models are unloaded one after the other"),
+    "--platform_config_file": ("", ""),
+    "--rest_api_num_threads": ("", "there are no threads for requests"),
+    "--tensorflow_inter_op_parallelism": ("0", _THREADS),
+    "--tensorflow_intra_op_parallelism": ("0", _THREADS),
+    "--tensorflow_session_config_file": ("", ""),
+    "--tensorflow_session_parallelism": ("0", _THREADS),
+    "--thread_pool_factory_config_file": ("", "there are no other thread pools"),
 }
 _REFUSED = {
+    # Those of them that somebody relies on.
     "--use_alts_credentials": "Put a proxy in front of it.",
     "--platform_config_file": "Use --batching_parameters_file and --memory.",
     "--tensorflow_session_config_file": "Use --memory and --device.",
     "--prefer_tflite_model": "Only SavedModels and .keras files are served.",
 }
+_BOOLEAN = {*_SWITCHES, *(name for name, (usual, _) in _NOT_HERE.items() if usual.isalpha())}
+_BOOLEAN_VALUES = {"1": "true", "0": "false"}
 
 
 class _Serve(click.Command):
@@ -69,10 +85,20 @@ class _Serve(click.Command):
                 break
             name, equals, value = word.partition("=")
             name = "--" + name[2:].replace("-", "_") if name.startswith("--") else name
-            if name in _REFUSED:
-                raise BadRequest(f"{name} is not supported.", _REFUSED[name])
-            words.append(name + (equals + value or "=true" * (name in _SWITCHES)))
+            words.append(name + (equals + value or "=true" * (name in _BOOLEAN)))
         return super().parse_args(ctx, words)
+
+
+def _without_effect(flags: dict[str, Any]) -> Iterator[str]:
+    """What is to be said of flags that change nothing. Raises BadRequest for those that would."""
+    for flag, (usual, reason) in _NOT_HERE.items():
+        value = flags.pop(flag[2:])
+        if value is None or value == "" or _BOOLEAN_VALUES.get(value, value) == usual:
+            continue
+        if flag in _REFUSED:
+            raise BadRequest(f"{flag} is not supported.", _REFUSED[flag])
+        if value != usual:
+            yield f"{flag} has no effect: {reason}"
 
 
 def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
@@ -88,8 +114,8 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 @click.argument("path", required=False, shell_complete=complete_files)
 @click.option("--model_config_file", metavar="FILE", help="The models, as TensorFlow Serving's.")
 @click.option("--model_config_file_poll_wait_seconds", type=float, default=0, metavar="N")
-@click.option("--model_base_path", metavar="DIR", help="The same as PATH, for one model.")
-@click.option("--model_name", metavar="NAME", help="Of one model; default: its directory's name.")
+@click.option("--model_base_path", metavar="DIR", help="One model; it may come later.")
+@click.option("--model_name", metavar="NAME", help="Its name; without it, `default`.")
 @click.option("--port", default="8500", metavar="N", help="gRPC; 0 for none, auto for a free one.")
 @click.option("--rest_api_port", default="8501", metavar="N", help="REST, in the same way.")
 @click.option(
@@ -166,7 +192,7 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
         for name, text in _SWITCHES.items()
     }
 )
-@_flags({name: click.option(name, default=None, hidden=True) for name in _WITHOUT_EFFECT})
+@_flags({name: click.option(name, default=None, hidden=True) for name in _NOT_HERE})
 def command(as_json: bool, version: bool, **flags: Any) -> int:
     """Serve the models in PATH: a directory of models, or one model.
 
@@ -184,9 +210,8 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
     if version:
         click.echo(f"sublet {__version__}")
         return 0
-    for flag, reason in _WITHOUT_EFFECT.items():
-        if flags[flag[2:]] is not None:
-            tell(f"{flag} has no effect: {reason}")
+    for text in _without_effect(flags):
+        tell(text)
     from sublet.cli.serving import serve
     from sublet.serving import extra
 
@@ -201,32 +226,34 @@ def settings(**flags: Any) -> "Settings":
     from sublet.serving.control.watchdog import Patience
 
     given = SimpleNamespace(**flags)
-    if given.path is not None and given.model_base_path is not None:
+    # As in TensorFlow Serving, the file counts before what names one model. Its image gives both.
+    base = given.model_base_path if not given.model_config_file else None
+    if given.path is not None and base:
         raise BadRequest("Both PATH and --model_base_path are given.", "Leave one out.")
-    path = given.path or given.model_base_path
-    if path is None and given.model_config_file is None:
+    if given.path is not None and given.model_config_file:
+        raise BadRequest(
+            f"Both {given.path} and --model_config_file are given.", "Name all models in the file."
+        )
+    if not (given.path or base or given.model_config_file):
         raise BadRequest(
             "There is nothing to serve.", "Try `sublet serve models/`, or name --model_config_file."
         )
-    if path is not None and given.model_config_file is not None:
-        raise BadRequest(
-            f"Both {path} and --model_config_file are given.", "Name all models in the file."
-        )
     batching: dict[str, Any] = {}
-    if given.batching_parameters_file is not None and given.enable_batching is not False:
+    if given.batching_parameters_file and given.enable_batching is not False:
         text = read(given.batching_parameters_file, "--batching_parameters_file")
         batching = config_files.read_batching(text, given.batching_parameters_file)
     elif given.enable_batching is False:
         batching = {"alone": True}
     metrics: str | None = config_files.METRICS_PATH
-    if given.monitoring_config_file is not None:
+    if given.monitoring_config_file:
         text = read(given.monitoring_config_file, "--monitoring_config_file")
         metrics = config_files.read_monitoring(text, given.monitoring_config_file)
     fraction = given.per_process_gpu_memory_fraction
     return Settings(
-        path=path,
-        model_config_file=given.model_config_file,
-        model_name=given.model_name,
+        path=given.path,
+        model_base_path=base or None,
+        model_config_file=given.model_config_file or None,
+        model_name=given.model_name or None,
         host=given.host,
         grpc_port=_port("--port", given.port),
         rest_port=_port("--rest_api_port", given.rest_api_port),

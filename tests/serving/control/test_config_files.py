@@ -33,7 +33,6 @@ model_config_list: {
     base_path: "/models/three",
     model_type: TENSORFLOW
     model_version_policy { all {} }
-    logging_config { sampling_config { sampling_rate: 0.1 } }
     sharing { isolate: true pin: true weight: 2.5 priority: 3 device: "gpu1" replicas: 2 }
   }
 }
@@ -187,3 +186,15 @@ def test_monitoring_is_off_unless_it_is_enabled_and_has_a_default_path() -> None
     assert read_monitoring(text) == "/metrics"
     with pytest.raises(BadRequest, match="slash"):
         read_monitoring('prometheus_config { path: "metrics" }')
+
+
+def test_requests_are_not_logged_which_is_said_in_tensorflow_servings_words() -> None:
+    text = 'name: "a" base_path: "/a" logging_config { sampling_config { sampling_rate: 0.1 } }'
+    with pytest.raises(BadRequest, match="No request-logger-creator provided"):
+        read_models(f"model_config_list {{ config {{ {text} }} }}")
+
+
+def test_a_file_that_cannot_be_parsed_is_said_in_tensorflow_servings_words() -> None:
+    said = "f, line 1: Error parsing text-format tensorflow.serving.ModelServerConfig: "
+    with pytest.raises(BadRequest, match=said):
+        read_models("improperly formatted file", "f")

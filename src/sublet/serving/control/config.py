@@ -32,6 +32,7 @@ class Settings(Struct, frozen=True):
     """The options of `sublet serve`, by the names of its flags."""
 
     path: str | None = None  # A directory of models, or one model.
+    model_base_path: str | None = None  # One model, which may not be there yet.
     model_config_file: str | None = None
     model_name: str | None = None
     host: str = "127.0.0.1"
@@ -80,7 +81,10 @@ def models(settings: Settings) -> tuple[ModelConfig, ...]:
     if settings.model_config_file is not None:
         source = settings.model_config_file
         found = read_models(read(source, "--model_config_file"), source)
-        return checked(settings, found, os.path.dirname(os.path.abspath(source)))
+        return _complete(settings, found, os.path.dirname(os.path.abspath(source)))
+    if settings.model_base_path is not None:
+        one = ModelConfig(settings.model_name or "default", settings.model_base_path)
+        return _complete(settings, (one,), os.getcwd())
     assert settings.path is not None
     return marked(settings, _in_directory(settings.path, settings.model_name))
 
@@ -98,7 +102,15 @@ def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[Mode
                 "directory from which this server takes models that clients name.",
                 "Start the server with --reload_root and such a directory.",
             )
-    return checked(settings, found, None)
+    found = _complete(settings, found, None)
+    for config in found:
+        # At the start it may come later; a client has to hear what it got wrong.
+        if not os.path.exists(config.base_path):
+            raise BadRequest(
+                f"Could not find base path {config.base_path} for servable {config.name}.",
+                "Check the path and its permissions.",
+            )
+    return found
 
 
 def reload_roots(settings: Settings, found: Sequence[ModelConfig]) -> tuple[str, ...]:
@@ -110,10 +122,10 @@ def reload_roots(settings: Settings, found: Sequence[ModelConfig]) -> tuple[str,
     return tuple(sorted(roots if settings.reload_roots else roots - {"/"}))
 
 
-def checked(
+def _complete(
     settings: Settings, found: tuple[ModelConfig, ...], root: str | None
 ) -> tuple[ModelConfig, ...]:
-    """With whole paths, all of which exist. Relative ones begin at `root`; None refuses them."""
+    """With whole paths. Relative ones begin at `root`; None refuses them."""
     whole = []
     for config in found:
         path = config.base_path.removeprefix("file://")
@@ -125,11 +137,6 @@ def checked(
                     "Write the whole path.",
                 )
             path = os.path.join(root, path)
-        if not os.path.exists(path):
-            raise BadRequest(
-                f"Could not find base path {path} for servable {config.name}.",
-                "Check the path and its permissions.",
-            )
         whole.append(replace(config, base_path=path))
     return marked(settings, tuple(whole))
 

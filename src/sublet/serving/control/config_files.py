@@ -168,6 +168,12 @@ def _model(given: Any, source: str) -> ModelConfig:
             f"{source}: model {given.name} is of platform {platform}, which is not served here.",
             'Only model_platform: "tensorflow" is.',
         )
+    if given.HasField("logging_config"):
+        raise BadRequest(
+            f"{source}: model {given.name} has a logging_config. No request-logger-creator "
+            "provided.",
+            "Leave it out: requests are not logged here, nor by tensorflow_model_server.",
+        )
     sharing = given.sharing
     weight = sharing.weight or 1.0
     if not 0 < weight < float("inf"):
@@ -222,7 +228,10 @@ def _parse(name: str, text: str, source: str) -> Any:
         text = re.sub(r"^\d+:\d+ : ", "", str(wrong))
         line = wrong.GetLine()
         where = source if line is None else f"{source}, line {line}"
-        raise BadRequest(f"{where}: {text[:300]}", _hint(text)) from None
+        raise BadRequest(
+            f"{where}: Error parsing text-format {message.DESCRIPTOR.full_name}: {text[:300]}",
+            _hint(text),
+        ) from None
     except (UnicodeError, RecursionError) as wrong:
         raise BadRequest(
             f"{source}: this is no text of a {name}.", "Write it as in TensorFlow Serving."

@@ -24,7 +24,8 @@ class Listeners:
         self._frontends = frontends
         self._sockets: dict[str, list[list[socket.socket]]] = {}
         """By protocol: for each address, one socket for all or one for each front end."""
-        self._paths: list[str] = []
+        self._paths: dict[str, tuple[int, int]] = {}
+        """Of Unix sockets, and which file each was."""
         self.public: list[str] = []  # Protocols that other machines can reach.
 
     def open_tcp(self, protocol: str, host: str, port: int, flag: str) -> int:
@@ -55,16 +56,18 @@ class Listeners:
         return int(port)
 
     def open_unix(self, protocol: str, path: str, flag: str) -> None:
-        """Take a path, also from a server that has gone."""
+        """Take a path, also from another server, as gRPC does: clients come here from now on."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            _remove_stale(path)
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISSOCK(os.stat(path).st_mode):
+                    os.unlink(path)
             sock.bind(path)
+            self._paths[path] = _identity(path)
         except OSError as error:
             sock.close()
             self.close()
             raise _refusal(path, flag, error) from None
-        self._paths.append(path)
         self._sockets.setdefault(protocol, []).append([sock])
 
     def listen(self) -> None:
@@ -83,12 +86,14 @@ class Listeners:
 
     def close(self) -> None:
         """Let go of them; front ends that have them still listen."""
+        # First this: the number of the file is not used again while its socket is open.
+        for path, identity in self._paths.items():
+            with contextlib.suppress(OSError):
+                if _identity(path) == identity:  # Else another server has taken it.
+                    os.unlink(path)
         for sock in self._all():
             sock.close()
-        for path in self._paths:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        self._sockets, self._paths = {}, []
+        self._sockets, self._paths = {}, {}
 
     def _all(self) -> list[socket.socket]:
         return [sock for groups in self._sockets.values() for sockets in groups for sock in sockets]
@@ -107,18 +112,9 @@ def _bound(family: int, address: tuple[object, ...], share: bool) -> socket.sock
     return sock
 
 
-def _remove_stale(path: str) -> None:
-    """A socket that nobody listens on was left behind by a server that was killed."""
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
+def _identity(path: str) -> tuple[int, int]:
+    facts = os.stat(path)
+    return facts.st_dev, facts.st_ino
 
 
 def _refusal(where: str, flag: str, error: OSError) -> WorldError:

@@ -233,16 +233,32 @@ class ModelService:
         return serialized(response)
 
     async def handle_reload_config_request(self, data: Data, deadline: float | None) -> bytes:
-        config = parse(serving("ReloadConfigRequest"), data).config
+        request = parse(serving("ReloadConfigRequest"), data)
+        config, names = request.config, list(dict.fromkeys(request.metric_names))
         if config.WhichOneof("config") != "model_config_list":
             raise invalid_argument(
                 "ServerModelConfig type not supported by HandleReloadConfigRequest."
                 " Only ModelConfigList is currently supported"
             )
+        before = await self._metrics(names)
         try:
             await self._backend.reload(config.SerializeToString())
         except BadRequest as wrong:
             raise invalid_argument(str(wrong)) from None
         response = serving("ReloadConfigResponse")()
         response.status.SetInParent()
+        for name, value in (await self._metrics(names)).items():
+            response.metric.add(name=name, int64_value_increase=value - before[name])
         return serialized(response)
+
+    async def _metrics(self, names: list[str]) -> dict[str, int]:
+        """The first value of each of these metrics; 0 if there is none."""
+        values = dict.fromkeys(names, 0)
+        for line in reversed((await self._backend.exposition()).splitlines() if names else ()):
+            name, _, value = line.rpartition(" ")
+            name = name.partition("{")[0]
+            # TensorFlow Serving's own names have slashes, which Prometheus does not know.
+            for asked in (name, name.replace(":", "/")):
+                if asked in values:
+                    values[asked] = int(float(value))
+        return values
