@@ -120,25 +120,29 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> Settings:
     return found
 
 
-BOOLEANS = """
-    allow_version_labels_for_unavailable_models enable_batching enable_grpc_healthcheck_service
-    enable_model_warmup enable_per_model_batching_parameters enable_profiler
-    enable_serialization_as_tensor_content enable_signature_method_name_check
-    flush_filesystem_caches prefer_tflite_model remove_unused_fields_from_bundle_metagraph
-    rest_api_enable_cors_support skip_initialize_tpu use_alts_credentials version
-    xla_cpu_compilation_enabled xla_gpu_compilation_enabled
-""".split()
-VALUES = """
-    batching_parameters_file file_system_poll_wait_seconds=1 grpc_channel_arguments
-    grpc_max_threads=8 grpc_socket_path load_retry_interval_micros=1 max_num_load_retries=5
-    mixed_precision model_base_path model_config_file model_config_file_poll_wait_seconds=0
-    model_name monitoring_config_file num_load_threads=0 num_request_iterations_for_warmup=1
-    num_tflite_interpreters_per_pool=1 num_tflite_pools=4 num_unload_threads=0
-    per_process_gpu_memory_fraction=0 platform_config_file port=8500 rest_api_num_threads=8
-    rest_api_port=0 rest_api_timeout_in_ms=30000 saved_model_tags ssl_config_file
-    tensorflow_inter_op_parallelism=0 tensorflow_intra_op_parallelism=0
-    tensorflow_session_config_file tensorflow_session_parallelism=0 thread_pool_factory_config_file
-""".split()
+BOOLEANS = [
+    "allow_version_labels_for_unavailable_models", "enable_batching",
+    "enable_grpc_healthcheck_service", "enable_model_warmup",
+    "enable_per_model_batching_parameters", "enable_profiler",
+    "enable_serialization_as_tensor_content", "enable_signature_method_name_check",
+    "flush_filesystem_caches", "prefer_tflite_model",
+    "remove_unused_fields_from_bundle_metagraph", "rest_api_enable_cors_support",
+    "skip_initialize_tpu", "use_alts_credentials", "version", "xla_cpu_compilation_enabled",
+    "xla_gpu_compilation_enabled",
+]  # fmt: skip
+VALUES = [
+    "batching_parameters_file", "file_system_poll_wait_seconds=1", "grpc_channel_arguments",
+    "grpc_max_threads=8", "grpc_socket_path", "load_retry_interval_micros=1",
+    "max_num_load_retries=5", "mixed_precision", "model_base_path", "model_config_file",
+    "model_config_file_poll_wait_seconds=0", "model_name", "monitoring_config_file",
+    "num_load_threads=0", "num_request_iterations_for_warmup=1",
+    "num_tflite_interpreters_per_pool=1", "num_tflite_pools=4", "num_unload_threads=0",
+    "per_process_gpu_memory_fraction=0", "platform_config_file", "port=8500",
+    "rest_api_num_threads=8", "rest_api_port=0", "rest_api_timeout_in_ms=30000",
+    "saved_model_tags", "ssl_config_file", "tensorflow_inter_op_parallelism=0",
+    "tensorflow_intra_op_parallelism=0", "tensorflow_session_config_file",
+    "tensorflow_session_parallelism=0", "thread_pool_factory_config_file",
+]  # fmt: skip
 
 
 def test_all_flags_of_tensorflow_serving_are_taken_as_it_takes_them(

@@ -1,10 +1,12 @@
 """What the Open Inference Protocol says in the same way over REST and gRPC."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
-from sublet.channel.codes import Code
+import numpy as np
+
+from sublet.channel.codes import Code, invalid_argument
 from sublet.channel.tensors import Array
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
 from sublet.errors import ServingError
@@ -48,6 +50,40 @@ def raw_contents(array: Array) -> bytes:
         return array.tobytes()
     items = array.reshape(-1).tolist()
     return b"".join(part for item in items for part in (len(item).to_bytes(4, "little"), item))
+
+
+def check_parameters(given: Mapping[str, Any]) -> None:
+    """Refuse what a request, an input or an output asks for that is not done here. It would get
+    an answer that is not what it asked for."""
+    if "shared_memory_region" in given:
+        raise no_shared_memory()
+    if given.get("sequence_id"):
+        raise ServingError(
+            "Sequences are not kept: each call stands for itself. Leave sequence_id out.",
+            Code.UNIMPLEMENTED,
+        )
+
+
+def no_shared_memory() -> ServingError:
+    return ServingError(
+        "Shared memory regions are not taken. Send the tensor, or use sublet.connect.",
+        Code.UNIMPLEMENTED,
+    )
+
+
+def best_classes(name: str, array: Array, most: Any) -> Array:
+    """The highest scores of each row as `score:index`, best first."""
+    if type(most) is not int or most < 0 or array.dtype.kind not in "fiub":
+        raise invalid_argument(
+            f'Output "{name}" has no classes: classification is a number, and the output numbers.'
+        )
+    rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+    best = np.argsort(-rows, axis=1, kind="stable")[:, :most]
+    found = np.empty(best.shape, object)
+    for row, order in enumerate(best.tolist()):
+        for place, index in enumerate(order):
+            found[row, place] = f"{rows[row, index]:f}:{index}".encode()
+    return found.reshape((*array.shape[:-1], best.shape[1]))
 
 
 def _datatype(spec: TensorSpec) -> str:

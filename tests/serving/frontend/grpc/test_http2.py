@@ -61,6 +61,7 @@ def _setting(key: int, value: int) -> bytes:
         (frame(frames.DATA, 0, 1, b"x"), Fault.PROTOCOL_ERROR),
         (b"\x20\0\0\0\0\0\0\0\1", Fault.FRAME_SIZE_ERROR),
         (frame(frames.SETTINGS, 0, 0, b"x" * 20_000), Fault.FRAME_SIZE_ERROR),
+        (frame(frames.SETTINGS, 0, 0, b"\0" * 200_000), Fault.ENHANCE_YOUR_CALM),
         (_headers() + frame(frames.DATA, frames.PADDED, 1, b"\5abc"), Fault.PROTOCOL_ERROR),
         (_headers() + frame(frames.DATA, frames.PADDED, 1), Fault.PROTOCOL_ERROR),
         (_headers(stream=0), Fault.PROTOCOL_ERROR),
@@ -70,11 +71,14 @@ def _setting(key: int, value: int) -> bytes:
         (_headers(block=b"\xff\xff\xff\xff\xff\xff"), Fault.COMPRESSION_ERROR),
         (_headers(flags=0) + frame(frames.PING, 0, 0, b"12345678"), Fault.PROTOCOL_ERROR),
         (_headers(flags=0) + frame(frames.CONTINUATION, 0, 3, b"x"), Fault.PROTOCOL_ERROR),
-        (_headers(flags=0) + frame(frames.CONTINUATION, 0, 1), Fault.ENHANCE_YOUR_CALM),
+        (_headers(flags=0) + frame(frames.CONTINUATION, 0, 1) * 64, Fault.ENHANCE_YOUR_CALM),
         (
-            _headers(flags=0) + frame(frames.CONTINUATION, 0, 1, b"\x82" * 16_000) * 5,
+            _headers(flags=0) + frame(frames.CONTINUATION, 0, 1, b"\x82" * 16_000) * 9,
             Fault.ENHANCE_YOUR_CALM,
         ),
+        (_headers(flags=0) + frame(77, 0, 0, b"x" * 20_000), Fault.PROTOCOL_ERROR),
+        (_headers(flags=END) + _headers(flags=END), Fault.STREAM_CLOSED),
+        (_headers(3, END) + _headers(1, END), Fault.STREAM_CLOSED),
         (frame(frames.CONTINUATION, 0, 1, b"x"), Fault.PROTOCOL_ERROR),
         (frame(frames.PRIORITY, 0, 0, b"12345"), None),
         (frame(frames.PRIORITY, 0, 0, b"1234"), Fault.FRAME_SIZE_ERROR),
@@ -98,6 +102,8 @@ def _setting(key: int, value: int) -> bytes:
         (frames.window_update(5, 1), Fault.PROTOCOL_ERROR),
         (frame(frames.WINDOW_UPDATE, 0, 0, b"123"), Fault.FRAME_SIZE_ERROR),
         (frame(77, 0, 0, b"unknown kinds are passed over"), None),
+        (frame(77, 0, 0, b"x" * 1_000_000), None),
+        (frame(frames.GOAWAY, 0, 0, b"\0" * 20_000), None),
     ],
 )
 def test_a_broken_connection_ends_with_the_reason(
@@ -118,7 +124,10 @@ def test_a_broken_connection_ends_with_the_reason(
         (frames.window_update(1, 0), Fault.PROTOCOL_ERROR),
         (frames.window_update(1, 2**31 - 1), Fault.FLOW_CONTROL_ERROR),
         (frame(frames.PRIORITY, 0, 1, b"x"), Fault.FRAME_SIZE_ERROR),
-        (_headers(), Fault.STREAM_CLOSED),
+        (_headers(), Fault.PROTOCOL_ERROR),
+        (_headers(flags=END), Fault.PROTOCOL_ERROR),  # No trailers: it has pseudo-headers.
+        (_headers(flags=END, block=hpack.encode(((b"a b", b"c"),))), Fault.PROTOCOL_ERROR),
+        (frames.reset(1, Fault.CANCEL) + frame(frames.DATA, 0, 1, b"x"), Fault.STREAM_CLOSED),
     ],
 )
 def test_a_broken_stream_is_reset_and_the_others_go_on(
@@ -142,12 +151,55 @@ def test_a_broken_stream_is_reset_and_the_others_go_on(
         ((b"te", b"trailers"), *POST[:5]),
         (*POST[:2], (b":status", b"200"), *POST[2:]),
         (*POST, (b"", b"x")),
+        (*POST, (b"a b", b"x")),
+        (*POST, (b"a:b", b"x")),
+        (*POST, (b"a\x7f", b"x")),
+        (*POST, (b"a", b"x\r\nb: y")),
+        (*POST, (b"a", b"x\0")),
+        (*POST, (b"a", b" x")),
+        (*POST, (b"a", b"x\t")),
+        (*POST[:5], (b"te", b"gzip")),
+        (*POST[:2], (b":path", b""), *POST[3:]),
+        (*POST, (b"content-length", b"+5")),
     ],
 )
 def test_headers_that_are_no_http_reset_the_stream(server: Served, headers: hpack.Headers) -> None:
     with Client(server.port) as client:
         client.headers(1, headers)
         assert client.next(frames.RST_STREAM, 1).fault == Fault.PROTOCOL_ERROR
+
+
+@pytest.mark.parametrize("announced", [len(BODY) - 1, len(BODY) + 1])
+def test_a_body_of_another_length_than_announced_resets_the_stream(
+    server: Served, announced: int
+) -> None:
+    with Client(server.port) as client:
+        for stream, length in ((1, announced), (3, len(BODY))):
+            client.headers(stream, (*POST, (b"content-length", b"%d" % length)))
+            client.data(stream, BODY[:40], 0)
+            client.data(stream, BODY[40:])
+        assert client.next(frames.RST_STREAM, 1).fault == Fault.PROTOCOL_ERROR
+        assert client.status(3) == (0, "")
+
+
+def test_what_is_sent_before_a_refusal_was_heard_is_passed_over(server: Served) -> None:
+    """The headers have their answer at once, and the body is on its way."""
+    with Client(server.port) as client:
+        client.headers(1, (*POST[:2], (b":path", b"/no.such/Method"), *POST[3:]))
+        client.data(1, BODY, 0)
+        client.headers(1, ((b"last", b"words"),), END)
+        assert client.status(1)[0] == 12
+        client.message(3, REQUEST)
+        assert client.status(3) == (0, "")
+
+
+def test_an_empty_continuation_is_legal(server: Served) -> None:
+    with Client(server.port) as client:
+        client.send(_headers(flags=0))
+        client.send(frame(frames.CONTINUATION, 0, 1) * 3)
+        client.send(frame(frames.CONTINUATION, frames.END_HEADERS, 1))
+        client.data(1, BODY)
+        assert client.status(1) == (0, "")
 
 
 def test_what_is_http_but_no_grpc_gets_its_status(server: Served) -> None:
@@ -414,14 +466,18 @@ def _at_rest(server: Served) -> bool:
 
 
 def test_headers_that_are_too_many_fail_their_call_only(server: Served) -> None:
-    many = tuple((b"x-%d" % n, b"y" * 100) for n in range(150))
+    """In one frame of the size that was announced, as grpcio sends them, and in several."""
+    many = tuple((b"x-%d" % n, b"y" * 100) for n in range(200))
     block = hpack.encode((*POST, *many))
     with Client(server.port) as client:
         client.send(_headers(flags=frames.END_STREAM, block=block[:16_000]))
         client.send(frame(frames.CONTINUATION, frames.END_HEADERS, 1, block[16_000:]))
         assert client.status(1) == (8, "The headers are too large.")
-        client.message(3, REQUEST)
-        assert client.status(3) == (0, "")
+        assert len(block) > 16_384
+        client.send(_headers(3, END, block))
+        assert client.status(3) == (8, "The headers are too large.")
+        client.message(5, REQUEST)
+        assert client.status(5) == (0, "")
 
 
 def test_a_call_whose_time_is_up_when_it_comes_is_not_run(server: Served) -> None:

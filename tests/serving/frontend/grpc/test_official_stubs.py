@@ -113,6 +113,17 @@ NOT_OFFICIAL = {
     "SSLConfig",
     "HealthCheckRequest",
     "HealthCheckResponse",
+    "HealthListRequest",
+    "HealthListResponse",
+    "StatusesEntry",
+    "ServerReflectionRequest",
+    "ServerReflectionResponse",
+    "ExtensionRequest",
+    "ExtensionNumberResponse",
+    "FileDescriptorResponse",
+    "ListServiceResponse",
+    "ServiceResponse",
+    "ErrorResponse",
 }
 """Ours, or in no package of Python that is tested with."""
 

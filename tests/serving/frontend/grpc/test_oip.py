@@ -243,6 +243,18 @@ def test_shared_memory_is_refused_with_another_way(client: Any) -> None:
     assert "sublet.connect" in reply
 
 
+def test_the_best_classes_can_be_asked_for(client: Any) -> None:
+    x = _input("x", np.array([[3.0, 1.0, 2.0]], np.float32), "FP32")
+    wanted = triton.InferRequestedOutput("y", class_count=2)
+    result = client.infer("echo", [x], outputs=[wanted], parameters={"signature_name": "float"})
+    assert result.as_numpy("y").tolist() == [[b"3.000000:0", b"2.000000:2"]]
+
+
+def test_sequences_are_refused(client: Any) -> None:
+    with pytest.raises(InferenceServerException, match="Sequences are not kept"):
+        client.infer("half", [_input("x", X, "FP32")], sequence_id=7, sequence_start=True)
+
+
 def test_a_stream_answers_each_request_in_order(server: Served) -> None:
     answers: Queue[tuple[Any, Any]] = Queue()
     with triton.InferenceServerClient(server.address) as client:

@@ -12,14 +12,16 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from grpc import StatusCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sublet.serving.dtypes import DATA_TYPES
-from sublet.serving.frontend import examples
+from sublet.serving.frontend import examples, proto
+from sublet.serving.frontend.grpc import reflection
 from sublet.serving.frontend.grpc.calls import LARGEST_UNPACKED
-from sublet.serving.frontend.grpc.health import SERVICES
 from sublet.serving.frontend.proto import inference, message, serving, tensors
 from support.grpc_server import Served, served
 
@@ -441,10 +443,74 @@ def _check(channel: grpc.Channel, service: str) -> int:
 
 
 def test_health_is_known_for_every_service_and_no_other(channel: grpc.Channel) -> None:
-    assert {_check(channel, service) for service in SERVICES} == {1}
+    services = ("", *reflection.services())
+    assert {_check(channel, service) for service in services} == {1}
+    data = _ask(channel, HEALTH + "List", message("grpc.health.v1.HealthListRequest")())
+    statuses = message("grpc.health.v1.HealthListResponse").FromString(data).statuses
+    assert {name: each.status for name, each in statuses.items()} == dict.fromkeys(services, 1)
     with pytest.raises(grpc.RpcError) as wrong:
         _check(channel, "no.such.Service")
     assert wrong.value.code() == StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_a_client_without_stubs_learns_the_services_and_calls_one(
+    channel: grpc.Channel, version: str
+) -> None:
+    """As grpcurl does: it lists them, and asks for the files of the one that it calls."""
+    asked = message("grpc.reflection.v1.ServerReflectionRequest")
+    info = channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        asked.SerializeToString,
+        message("grpc.reflection.v1.ServerReflectionResponse").FromString,
+    )
+    name = "tensorflow.serving.PredictionService"
+    listed, found, unknown = info(
+        iter(
+            (
+                asked(list_services="*"),
+                asked(file_containing_symbol=name),
+                asked(file_containing_symbol="no.Such"),
+            )
+        ),
+        timeout=30,
+    )
+    assert name in {one.name for one in listed.list_services_response.service}
+    assert unknown.error_response.error_code == StatusCode.NOT_FOUND.value[0]
+    pool = DescriptorPool()
+    for data in reversed(found.file_descriptor_response.file_descriptor_proto):
+        pool.AddSerializedFile(data)
+    method = pool.FindServiceByName(name).methods_by_name["Predict"]
+    request = GetMessageClass(method.input_type)()
+    request.model_spec.name = "half"
+    request.inputs["x"].dtype = 1
+    request.inputs["x"].float_val.append(2.0)
+    request.inputs["x"].tensor_shape.dim.add(size=1)
+    request.inputs["x"].tensor_shape.dim.add(size=1)
+    answer = GetMessageClass(method.output_type).FromString(
+        _ask(channel, f"/{name}/{method.name}", request)
+    )
+    assert list(answer.outputs["y"].float_val) == [3.0]
+
+
+def test_every_method_of_a_described_service_is_there(server: Served) -> None:
+    described = {
+        f"/{service}/{method}".encode()
+        for service in reflection.services()
+        for method in proto.pool().FindServiceByName(service).methods_by_name
+    }
+    alpha = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    assert described == server.server.methods.keys() - {alpha}
+
+
+def test_large_metadata_fails_its_call_and_leaves_the_channel(channel: grpc.Channel) -> None:
+    predict = channel.unary_unary(PREDICTION + "Predict")
+    request = _predict(x=X).SerializeToString()
+    calls = [predict.future(request, timeout=30) for _ in range(3)]
+    with pytest.raises(grpc.RpcError) as wrong:
+        predict(request, metadata=[("x-large", "y" * 20_000)], timeout=30)
+    assert wrong.value.code() == StatusCode.RESOURCE_EXHAUSTED
+    assert all(call.result() for call in calls)
 
 
 def test_who_watches_health_hears_of_changes(server: Served, channel: grpc.Channel) -> None:

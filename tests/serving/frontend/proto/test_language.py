@@ -42,7 +42,8 @@ def test_messages_enums_maps_and_oneofs_become_classes() -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("service S {}", "p.proto: service is not known here"),
+        ("extend S {}", "p.proto: extend is not known here"),
+        ("service S { option a = 1; }", "p.proto: expected rpc, found option"),
         ("message M { int32 a 1; }", "p.proto: expected =, found 1"),
         ("message M { int32 a = 1;", "p.proto ends too early"),
     ],

@@ -12,7 +12,7 @@ from sublet.serving.access import Access
 from sublet.serving.frontend.limits import Limits
 from sublet.serving.tls import Tls
 from support.certificates import make_pair, needs_openssl
-from support.rest_server import Client, rest_server
+from support.rest_server import Client, request, rest_server
 from support.strangers import as_stranger, needs_root
 
 TOKEN = "caller-0123456789"
@@ -49,7 +49,7 @@ def test_calls_need_the_token_and_health_does_not() -> None:
 
 def test_who_has_no_token_is_refused_before_its_body_is_taken() -> None:
     with rest_server(access=ACCESS) as served, served.client() as client:
-        client.send(f"POST {PREDICT} HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n".encode())
+        client.send(request("POST", PREDICT, b"", "Content-Length: 100000000"))
         assert client.get().status == 401
         assert client.ended()
         assert not served.do(lambda: served.server.coming)
@@ -106,8 +106,7 @@ def test_tls_takes_only_clients_with_a_certificate_if_it_asks_for_one(
             context.wrap_socket(plain, server_hostname="127.0.0.1") as sock,
         ):
             assert sock.selected_alpn_protocol() == "http/1.1"
-            lines = f"POST {PREDICT} HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(ASKED)}"
-            sock.sendall(lines.encode() + b"\r\n\r\n" + ASKED)
+            sock.sendall(request("POST", PREDICT, ASKED, "Connection: close"))
             said = b""
             # Who shows no certificate hears of it only when it reads, or nothing at all.
             with contextlib.suppress(ssl.SSLError, ConnectionError):
@@ -119,7 +118,7 @@ def test_tls_takes_only_clients_with_a_certificate_if_it_asks_for_one(
         assert ask(shows=True).startswith(b"HTTP/1.1 200")
         assert ask(shows=False).startswith(b"HTTP/1.1 200") != asks
         with served.client() as client:
-            client.send(b"GET /healthz HTTP/1.1\r\n\r\n")
+            client.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
             assert client.ended()
         served.wait(lambda: not served.server.connections)
 

@@ -72,3 +72,8 @@ def test_a_bomb_is_refused_before_it_goes_off() -> None:
     bomb = gzip.compress(bytes(2**26), 9)
     with pytest.raises(Refused, match="larger than 16777216 bytes"):
         unpack(bomb, 2**30)
+
+
+def test_a_body_of_endless_members_is_refused() -> None:
+    with pytest.raises(Refused, match="more than 16384 members"):
+        unpack(gzip.compress(b"") * 16_385, 2000)

@@ -164,11 +164,55 @@ def test_a_client_that_asks_for_leave_to_send_gets_it(served: RestServer) -> Non
         assert client.get().json == GOOD
 
 
+def test_who_asks_before_it_sends_a_body_behind_a_running_call_is_answered_in_its_turn(
+    served: RestServer,
+) -> None:
+    head, _, body = request("POST", PREDICT, BODY, "Expect: 100-continue").partition(b"\r\n\r\n")
+    served.do(lambda: setattr(served.backend, "holding", True))
+    with served.client() as client:
+        client.send(ASK)
+        served.wait(lambda: len(served.backend.held) == 1)
+        client.send(head + b"\r\n\r\n")
+        served.do(lambda: setattr(served.backend, "holding", False))
+        (held,) = served.backend.held
+        served.do(lambda: held.set_result(Answer(half_plus_two({"x": _ones()}))))
+        assert client.get().json == GOOD
+        assert client._file.read(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(body)
+        assert client.get().json == GOOD
+    served.backend.held.clear()
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+def test_who_ends_its_side_still_gets_its_answers(served: RestServer, asked: int) -> None:
+    served.do(lambda: setattr(served.backend, "holding", True))
+    with served.client() as client:
+        client.send(ASK * asked + ASK[:-1])  # The last one will never be complete.
+        served.wait(lambda: len(served.backend.held) == asked)
+        client.socket.shutdown(socket.SHUT_WR)
+        served.do(lambda: setattr(served.backend, "holding", False))
+        for held in served.backend.held:
+            served.do(partial(held.set_result, Answer(half_plus_two({"x": _ones()}))))
+        assert [client.get().json for _ in range(asked)] == [GOOD] * asked
+        assert client.ended()
+    served.wait(lambda: not served.server.connections)
+    served.backend.held.clear()
+
+
+@pytest.mark.parametrize("host", ["", "a", "a:80", "[::1]:8501", "127.0.0.1", "a_b.c"])
+def test_any_host_is_served(served: RestServer, host: str) -> None:
+    with served.client() as client:
+        client.send(f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert client.get().status == 200
+
+
 def test_a_gzip_body_is_unpacked(served: RestServer) -> None:
     with served.client() as client:
         for body in (BODY, BODY + b" " * 200_000):
             # Level 0 packs nothing, so that the second is unpacked in several steps.
             packed = gzip.compress(body, 0)
+            assert client.ask("POST", PREDICT, packed, "Content-Encoding: gzip").json == GOOD
+            packed = gzip.compress(body[:9]) + gzip.compress(b"") + gzip.compress(body[9:], 0)
             assert client.ask("POST", PREDICT, packed, "Content-Encoding: gzip").json == GOOD
 
 
@@ -249,10 +293,14 @@ MALFORMED: list[tuple[str, bytes, int]] = [
         400,
     ),
     (
-        "two in gzip",
-        request("POST", PREDICT, gzip.compress(b"") * 2, "Content-Encoding: gzip"),
+        "something behind gzip",
+        request("POST", PREDICT, gzip.compress(BODY) + b"more", "Content-Encoding: gzip"),
         400,
     ),
+    ("no host", b"GET / HTTP/1.1\r\n\r\n", 400),
+    ("two hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+    ("host with a path", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+    ("host with a user", b"GET / HTTP/1.1\r\nHost: me@a\r\n\r\n", 400),
     (
         "much behind gzip",
         request("POST", PREDICT, gzip.compress(BODY) + bytes(2**20), "Content-Encoding: gzip"),

@@ -62,6 +62,7 @@ class Head(NamedTuple):
     timeout: float | None = None  # Seconds.
     encoding: bytes = b"identity"
     authorization: bytes = b""
+    length: int | None = None  # Bytes of the body, if they are announced.
     refusal: bytes = b""  # The HTTP status for what is no gRPC.
     malformed: bool = False  # Not even HTTP.
 
@@ -76,10 +77,13 @@ def head(headers: hpack.Headers) -> Head:
         if pseudo and (regular or name in seen or name not in _PSEUDO):
             return Head(malformed=True)
         regular = regular or not pseudo
-        if not name or name != name.lower() or name in _FORBIDDEN:
+        if not (pseudo or _is_field(name, value)) or not _VALUE.fullmatch(value):
             return Head(malformed=True)
         seen[name] = value
-    if not (b":method" in seen and b":path" in seen and b":scheme" in seen):
+    if not (seen.get(b":method") and seen.get(b":path") and seen.get(b":scheme")):
+        return Head(malformed=True)
+    length = seen.get(b"content-length")
+    if length is not None and not _LENGTH.fullmatch(length):
         return Head(malformed=True)
     if seen[b":method"] != b"POST":
         return Head(refusal=b"405")
@@ -90,9 +94,29 @@ def head(headers: hpack.Headers) -> Head:
         timeout=_timeout(seen.get(b"grpc-timeout")),
         encoding=seen.get(b"grpc-encoding", b"identity"),
         authorization=seen.get(b"authorization", b""),
+        length=None if length is None else int(length),
     )
 
 
+def are_trailers(headers: hpack.Headers) -> bool:
+    """Whether these may follow a body."""
+    return all(_is_field(name, value) for name, value in headers)
+
+
+def _is_field(name: bytes, value: bytes) -> bool:
+    """Whether this is a field as RFC 9113 (8.2) allows it: without what one of HTTP/1.1 ends with,
+    and without what speaks of a connection."""
+    return (
+        _NAME.fullmatch(name) is not None
+        and _VALUE.fullmatch(value) is not None
+        and name not in _FORBIDDEN
+        and (name != b"te" or value == b"trailers")
+    )
+
+
+_NAME = re.compile(rb"[!-9;-@[-~]+")  # No space, no upper case, no colon, nothing beyond ASCII.
+_VALUE = re.compile(rb"(?![ \t])[^\0\r\n]*(?<![ \t])")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
 _PSEUDO = (b":method", b":path", b":scheme", b":authority")
 _FORBIDDEN = (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 _TYPE = re.compile(rb"application/grpc(\+proto)?(;.*)?")

@@ -49,6 +49,8 @@ class Conversation:
         self._streams: dict[int, Stream] = {}
         self._blocks = Blocks()
         self._last = 0
+        self._reset_here: dict[int, None] = {}
+        """Streams that were ended here before the client has: it may not have heard of it yet."""
         self._window = WINDOW
         self._resets = 0
         self._resets_since = 0.0
@@ -82,7 +84,7 @@ class Conversation:
         """End calls whose time has passed, that come too slowly, or whose answers nobody reads."""
         for stream in list(self._streams.values()):
             if stream.sweep(now, self._context.limits):
-                self.sender.put(frames.reset(stream.out.number, Fault.CANCEL))
+                self._send_reset(stream.out.number, Fault.CANCEL)
                 self._drop(stream)
         self.sender.flush()
 
@@ -163,7 +165,9 @@ class Conversation:
         if stream is None:
             if not number or number > self._last:
                 raise ConnectionFault(Fault.PROTOCOL_ERROR, "DATA for an idle stream")
-            return  # we have ended it before the client has
+            if number not in self._reset_here:
+                self._refuse(number, Fault.STREAM_CLOSED)
+            return
         if stream.ended:
             self._refuse(number, Fault.STREAM_CLOSED)
             return
@@ -218,6 +222,7 @@ class Conversation:
         if not number or number > self._last:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "RST_STREAM for an idle stream")
         self._count_reset()
+        self._reset_here.pop(number, None)  # From now on the client knows.
         if stream := self._streams.get(number):
             self._drop(stream)
 
@@ -228,7 +233,7 @@ class Conversation:
             return
         number, ended, headers = block
         if number <= self._last:
-            self._trailers(number, ended)
+            self._trailers(number, ended, headers)
             return
         self._last = number
         if headers is None:
@@ -267,13 +272,17 @@ class Conversation:
         if ended:
             stream.receive(b"", 0, True)
 
-    def _trailers(self, number: int, ended: bool) -> None:
+    def _trailers(self, number: int, ended: bool, headers: hpack.Headers | None) -> None:
         """Headers after the body: nothing in them is ours, but they may end the stream."""
         stream = self._streams.get(number)
         if stream is None:
-            return  # we have ended it before the client has
-        if stream.ended or not ended:
+            if number not in self._reset_here:
+                raise ConnectionFault(Fault.STREAM_CLOSED, "HEADERS for a closed stream")
+            return
+        if stream.ended:
             raise StreamFault(number, Fault.STREAM_CLOSED)
+        if not ended or headers is None or not calls.are_trailers(headers):
+            raise StreamFault(number, Fault.PROTOCOL_ERROR)
         stream.receive(b"", 0, True)
 
     def _fail(self, number: int, code: int, text: str, ended: bool) -> None:
@@ -284,14 +293,14 @@ class Conversation:
         flags = frames.END_HEADERS | frames.END_STREAM
         self.sender.put(frames.frame(frames.HEADERS, flags, number, block))
         if not ended:
-            self.sender.put(frames.reset(number, Fault.NO_ERROR))
+            self._send_reset(number, Fault.NO_ERROR)
 
     def _answered(self, number: int) -> None:
         """All of an answer has been sent."""
         stream = self._streams[number]
         if not stream.ended:
             # The client need not send the rest of what it asked.
-            self.sender.put(frames.reset(number, Fault.NO_ERROR))
+            self._send_reset(number, Fault.NO_ERROR)
         self._drop(stream)
 
     def _count_reset(self) -> None:
@@ -303,9 +312,15 @@ class Conversation:
         if self._resets > MOST_RESETS:
             raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "too many calls are given up")
 
+    def _send_reset(self, number: int, fault: Fault) -> None:
+        self.sender.put(frames.reset(number, fault))
+        self._reset_here[number] = None
+        if len(self._reset_here) > 2 * MOST_STREAMS:
+            del self._reset_here[next(iter(self._reset_here))]
+
     def _refuse(self, number: int, fault: Fault) -> None:
         self._count_reset()
-        self.sender.put(frames.reset(number, fault))
+        self._send_reset(number, fault)
         if stream := self._streams.get(number):
             self._drop(stream)
 

@@ -25,7 +25,7 @@ from sublet.serving.frontend.proto import inference
 from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
 
 _REQUEST = inference("ModelInferRequest")
-_EXTENSIONS = ("model_configuration", "statistics")
+_EXTENSIONS = ("classification", "model_configuration", "statistics")
 
 
 class InferenceService:
@@ -112,11 +112,13 @@ class InferenceService:
             version = self._find(request.model_name, request.model_version)
             self._backend.admit(version, deadline)
             signatures = version.described()
-            parameters = _parameters(request.parameters)
+            parameters = oip_tensors.parameters(request)
+            oip_codec.check_parameters(parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
             inputs = oip_tensors.inputs(request, raw)
             checks.check_inputs(signature, inputs)
-            outputs = checks.check_outputs(signature, oip_tensors.wanted(request))
+            wanted = oip_tensors.wanted(request)
+            outputs = checks.check_outputs(signature, list(wanted))
             answer = await self._backend.infer(
                 version,
                 name,
@@ -128,7 +130,7 @@ class InferenceService:
             response = inference("ModelInferResponse")(
                 model_name=version.model, model_version=str(version.number), id=request.id
             )
-            oip_tensors.fill(response, answer.outputs, bool(raw) or not request.inputs)
+            oip_tensors.fill(response, answer.outputs, wanted, bool(raw) or not request.inputs)
             return serialized(response)
 
     async def model_stream_infer(self, call: Call) -> None:
@@ -168,14 +170,6 @@ def _signature(signatures: Mapping[str, Signature], name: str) -> tuple[str, Sig
     if not name and DEFAULT not in signatures and len(usable) == 1:
         name = usable[0]
     return checks.check_signature(signatures, name)
-
-
-def _parameters(given: Any) -> dict[str, Any]:
-    return {
-        name: getattr(value, kind)
-        for name, value in given.items()
-        if (kind := value.WhichOneof("parameter_choice"))
-    }
 
 
 def _sooner(deadline: float | None, timeout: Any) -> float | None:

@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from sublet.channel.codes import Code, invalid_argument
+from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
-from sublet.errors import ServingError
 from sublet.serving.dtypes import BY_NUMPY, BY_OIP_NAME, STRING, DataType
-from sublet.serving.frontend.oip_codec import raw_contents, raw_tensor
+from sublet.serving.frontend.oip_codec import (
+    best_classes,
+    check_parameters,
+    raw_contents,
+    raw_tensor,
+)
 from sublet.serving.frontend.proto.tensors import (
     Data,
     Unreadable,
@@ -18,7 +22,6 @@ from sublet.serving.frontend.proto.tensors import (
     shaped,
 )
 
-SHARED_MEMORY = "shared_memory_region"
 _CONTENTS = {
     1: "fp32_contents",
     2: "fp64_contents",
@@ -46,8 +49,7 @@ def inputs(request: Any, raw: Sequence[Data]) -> dict[str, Array]:
     for index, given in enumerate(request.inputs):
         if given.name in arrays:
             raise invalid_argument(f"Input {given.name} is given twice.")
-        if SHARED_MEMORY in given.parameters:
-            raise _shared_memory()
+        check_parameters(parameters(given))
         try:
             arrays[given.name] = _read(given, raw[index] if raw else None)
         except (Unreadable, OverflowError) as wrong:
@@ -81,16 +83,33 @@ def _typed(kind: DataType, contents: Any, count: int) -> Array:
     return from_list(kind, list(values))
 
 
-def wanted(request: Any) -> list[str]:
-    """The outputs that a ModelInferRequest asks for; all if none."""
+def parameters(given: Any) -> dict[str, Any]:
+    """The parameters of a request, an input or an output."""
+    return {
+        name: getattr(value, kind)
+        for name, value in given.parameters.items()
+        if (kind := value.WhichOneof("parameter_choice"))
+    }
+
+
+def wanted(request: Any) -> dict[str, Any]:
+    """The outputs that a ModelInferRequest asks for, all if none, and of how many classes each."""
+    found = {}
     for output in request.outputs:
-        if SHARED_MEMORY in output.parameters:
-            raise _shared_memory()
-    return [output.name for output in request.outputs]
+        asked = parameters(output)
+        check_parameters(asked)
+        found[output.name] = asked.get("classification")
+    return found
 
 
-def fill(response: Any, outputs: Mapping[str, Array], raw: bool) -> None:
-    """Add outputs to a response, as raw contents or typed ones."""
+def fill(
+    response: Any, outputs: Mapping[str, Array], classes: Mapping[str, Any], raw: bool
+) -> None:
+    """Add outputs to a response, as raw contents or typed ones; of some only the best classes."""
+    outputs = {
+        name: best_classes(name, array, most) if (most := classes.get(name)) else array
+        for name, array in outputs.items()
+    }
     raw = raw or any(BY_NUMPY[array.dtype].number not in _CONTENTS for array in outputs.values())
     for name, array in outputs.items():
         kind = BY_NUMPY[array.dtype]
@@ -105,10 +124,3 @@ def fill(response: Any, outputs: Mapping[str, Array], raw: bool) -> None:
         else:
             values = [array.tobytes()] if kind.number in _PACKED else array.reshape(-1).tolist()
             getattr(filled.contents, _CONTENTS[kind.number]).extend(values)
-
-
-def _shared_memory() -> ServingError:
-    return ServingError(
-        "Shared memory regions are not taken. Send the tensor, or use sublet.connect.",
-        Code.UNIMPLEMENTED,
-    )

@@ -1,7 +1,7 @@
 """Cuts what comes on a connection into frames.
 
-Frames of data are handed on in pieces as they come, so that a large message is not held twice. All
-other frames are small, and handed on whole.
+Frames of data are handed on in pieces as they come, so that a large message is not held twice. Of
+frames that mean nothing here only the kind is handed on. All others are small, and handed on whole.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from sublet.serving.frontend.grpc import frames, hpack
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
 
 LARGEST_FRAME = 1 << 20
-LARGEST_CONTROL = 16384  # Bytes of a frame that is not data.
+LARGEST_CONTROL = 1 << 17  # Bytes of another frame that is read.
 
 Data = bytes | memoryview
 Whole = Callable[[int, int, int, bytes], None]  # Takes a frame: kind, flags, stream, payload.
@@ -33,6 +33,7 @@ class Reader:
         self._needed = len(frames.PREFACE)  # Bytes without which there is nothing to do.
         self._inside: tuple[int, int, bool] | None = None
         """Stream, bytes to come and whether they are the last, within a frame of data."""
+        self._skipped = 0  # Bytes to come of a frame that means nothing here.
         self._frames = 0  # Handed on whole.
 
     @property
@@ -86,6 +87,11 @@ class Reader:
             if self._inside is not None:
                 at = self._go_on(data, at, *self._inside)
                 continue
+            if self._skipped:
+                skipped = min(self._skipped, end - at)
+                self._skipped -= skipped
+                at += skipped
+                continue
             if end - at < frames.HEAD_SIZE:
                 self._needed = frames.HEAD_SIZE
                 break
@@ -93,8 +99,14 @@ class Reader:
             size = high << 8 | low
             number &= 0x7FFFFFFF
             body = at + frames.HEAD_SIZE
-            if size > (LARGEST_CONTROL if kind else LARGEST_FRAME):
+            if size > LARGEST_FRAME:
                 raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "frame too large")
+            if kind > frames.CONTINUATION:
+                self._whole(kind, flags, number, b"")
+                self._skipped, at = size, body
+                continue
+            if kind and size > LARGEST_CONTROL:
+                raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "frame too large")
             if kind == frames.DATA and not flags & frames.PADDED:
                 at = self._go_on(data, body, number, size, bool(flags & frames.END_STREAM))
                 continue
@@ -115,7 +127,8 @@ class Reader:
         return at + len(piece)
 
 
-LARGEST_BLOCK = 4 * LARGEST_CONTROL  # Bytes of headers in all their frames.
+LARGEST_BLOCK = LARGEST_CONTROL  # Bytes of headers in all their frames.
+MOST_FRAMES = 64  # Of one block; each costs the same, also an empty one.
 
 
 class Block(NamedTuple):
@@ -135,6 +148,7 @@ class Blocks:
         self.begun: tuple[int, int, bytearray] | None = None
         """Stream, flags and bytes of incomplete headers: until they are complete, no other frame
         may come."""
+        self._frames = 0  # Of those.
 
     def begin(self, flags: int, stream: int, payload: bytes) -> Block | None:
         """Take a HEADERS frame; the block, if that is all of it."""
@@ -143,6 +157,7 @@ class Blocks:
         if flags & frames.END_HEADERS:
             return self._read(flags, stream, payload)
         self.begun = (stream, flags, bytearray(payload))
+        self._frames = 1
         return None
 
     def go_on(self, flags: int, stream: int, payload: bytes) -> Block | None:
@@ -151,7 +166,8 @@ class Blocks:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "CONTINUATION of nothing")
         _, first, block = self.begun
         block += payload
-        if len(block) > LARGEST_BLOCK or not (payload or flags & frames.END_HEADERS):
+        self._frames += 1
+        if len(block) > LARGEST_BLOCK or self._frames > MOST_FRAMES:
             raise ConnectionFault(Fault.ENHANCE_YOUR_CALM, "headers without end")
         if not flags & frames.END_HEADERS:
             return None

@@ -1,6 +1,7 @@
 """The gRPC half of a front end."""
 
 from sublet.serving.access import Access
+from sublet.serving.frontend.grpc import reflection
 from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE, Methods
 from sublet.serving.frontend.grpc.connection import BUFFER, Connection
 from sublet.serving.frontend.grpc.health import Health
@@ -32,6 +33,7 @@ class GrpcServer(ProtocolServer[Connection]):
             **PredictionService(backend).methods(),
             **ModelService(backend).methods(),
             **self.health.methods(),
+            **reflection.methods(),
             **InferenceService(backend, self.health).methods(),
         }
         self.streams = 0  # Calls under way, of all connections.

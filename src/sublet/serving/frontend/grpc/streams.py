@@ -44,6 +44,7 @@ class Stream:
         self._window = WINDOW  # Bytes that the client may still send.
         self._held = 0  # Bytes that are taken of the memory budget.
         self._received = 0  # Bytes that have come in all.
+        self._body = 0  # Those of them that are no padding.
         self._pace: Pace | None = None  # The pace of a message that is not complete.
         self._stuck: tuple[int, float] = (0, 0.0)
         """Bytes of the answer that the client does not take, and since when."""
@@ -51,6 +52,9 @@ class Stream:
         self._task: asyncio.Task[None] | None = None
         self._incoming = Incoming(head.encoding, limit, method.memory)
         self._reader: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        if head.timeout is not None:
+            self._timer = self._loop.call_later(head.timeout, self._expire)
         if method.streaming is not None:
             self._task = self._loop.create_task(self._stream())
 
@@ -67,6 +71,10 @@ class Stream:
         if self._window < 0:
             raise StreamFault(self.out.number, Fault.FLOW_CONTROL_ERROR)
         self._received += size
+        self._body += size if piece is None else len(piece)
+        length = self.head.length
+        if length is not None and (self._body > length or (last and self._body < length)):
+            raise StreamFault(self.out.number, Fault.PROTOCOL_ERROR)
         self.ended = last
         try:
             if piece is None:
@@ -88,19 +96,22 @@ class Stream:
 
     def sweep(self, now: float, limits: Limits) -> bool:
         """Look at the clocks. True: it has to be ended without a word, as nobody listens."""
-        if self._unread(now, limits.idle):
+        late = self.deadline is not None and self.deadline <= now
+        if self._unread(now, limits.idle) or (late and self.out.queue):
             return True
-        if self.deadline is not None and self.deadline <= now:
-            if self.out.queue:
-                return True
-            self.end(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
-        elif self.ended or not (self._incoming.cut_off or self.method.unary is not None):
+        if self.ended or not (self._incoming.cut_off or self.method.unary is not None):
             self._pace = None
         elif self._pace is None:
             self._pace = Pace(now, self._received)
         elif self._pace.too_slow(self._received, now, limits):
             self.end(Code.DEADLINE_EXCEEDED, "The request came too slowly.")
         return False
+
+    def _expire(self) -> None:
+        """The time of the call has passed, whatever it does. An answer that is on its way may
+        still be read, until the next sweep."""
+        if not self.out.queue:
+            self.end(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def _unread(self, now: float, most: float) -> bool:
         """Whether the client has taken nothing of its answer for so long."""
@@ -222,6 +233,8 @@ class Stream:
     def drop(self) -> None:
         """Forget the call: nobody waits for it any more."""
         self.dropped = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._budget.give(self._held)
         self._held = 0
         self._sender.forget(self.out)

@@ -1,4 +1,4 @@
-"""The messages of TensorFlow Serving, the Open Inference Protocol and gRPC's health checks.
+"""The messages and services of TensorFlow Serving, the Open Inference Protocol and gRPC itself.
 
 They live in a descriptor pool of their own. A program may therefore import the official stubs, or
 TensorFlow, next to this package: the same names in two pools do not meet.
@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from sublet.serving.frontend.proto import language
 
-FILES = ("google", "tensorflow", "serving", "health", "inference")
+FILES = ("google", "tensorflow", "serving", "health", "inference", "reflection")
 
 
 @cache

@@ -1,7 +1,7 @@
 """Reads the part of the proto3 language that the files beside it are written in.
 
-It knows messages, enums, oneofs, maps and fields. It owns no descriptor, and checks nothing that
-the descriptor pool checks.
+It knows messages, enums, oneofs, maps, fields and services. It owns no descriptor, and checks
+nothing that the descriptor pool checks.
 """
 
 import re
@@ -12,9 +12,10 @@ from google.protobuf.descriptor_pb2 import (
     EnumDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
+    ServiceDescriptorProto,
 )
 
-_WORDS = re.compile(r'//[^\n]*|"[^"]*"|[\w.]+|[{}<>,;=]')
+_WORDS = re.compile(r'//[^\n]*|"[^"]*"|[\w.]+|[{}<>(),;=]')
 _LABELS = {"repeated": FieldDescriptorProto.LABEL_REPEATED}
 _SCALARS = {
     name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
@@ -49,6 +50,9 @@ class _Reader:
                 case "enum":
                     self._enum(file.enum_type.add())
                     continue
+                case "service":
+                    self._service(file.service.add())
+                    continue
                 case _:
                     raise SyntaxError(f"{self._name}: {kind} is not known here")
             self._expect(";")
@@ -71,6 +75,28 @@ class _Reader:
                     self._field(message.field.add(label=_LABELS[word]), self._take())
                 case _:
                     self._field(message.field.add(), word)
+
+    def _service(self, service: ServiceDescriptorProto) -> None:
+        service.name = self._take()
+        self._expect("{")
+        while (word := self._take()) != "}":
+            if word != "rpc":
+                raise SyntaxError(f"{self._name}: expected rpc, found {word}")
+            method = service.method.add(name=self._take())
+            method.input_type, method.client_streaming = self._argument()
+            self._expect("returns")
+            method.output_type, method.server_streaming = self._argument()
+            self._expect(";")
+
+    def _argument(self) -> tuple[str, bool]:
+        """The message of a method, and whether it is a stream of them."""
+        self._expect("(")
+        name = self._take()
+        streamed = name == "stream"
+        if streamed:
+            name = self._take()
+        self._expect(")")
+        return name, streamed
 
     def _oneof(self, message: DescriptorProto) -> None:
         index = len(message.oneof_decl)

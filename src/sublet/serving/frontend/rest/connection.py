@@ -1,6 +1,7 @@
 """One client's connection: what is a request, in which order replies go out, and who is too slow.
 
-A client that ends its side has gone: its calls are cancelled, even if it could still read.
+A client that ends its side still gets its answers. Whether it has gone altogether shows when
+something is written to it: then its calls are cancelled.
 
 States: reading a head → reading a body → (again) … → closing (what comes is dropped) → gone.
 Requests may be pipelined; they run side by side, and their replies leave in the order of arrival.
@@ -46,6 +47,9 @@ class Connection(ClientConnection, asyncio.Protocol):
         self._body = bytearray()
         self._pace: Pace  # Of the body that is being read.
         self._chunks: Chunks | None = None
+        self._owes_continue = False
+        """Whether the client waits for leave to send a body, behind replies that are not out."""
+        self._heard_all = False  # Whether the client has ended its side.
         self._closing = False
         """Nothing more is read; the connection ends when all replies are out."""
         self._ended = False
@@ -74,6 +78,17 @@ class Connection(ClientConnection, asyncio.Protocol):
             data = self._data + data
             self._data = b""
         self._read(data)
+
+    def eof_received(self) -> bool:
+        """The client sends no more. TLS knows no such half of an end."""
+        self._heard_all = True
+        self._forget()  # What is not complete never will be.
+        if self._ended or not self._exchanges or not self._transport.can_write_eof():
+            return False
+        if self._exchanges[0].head.minor:
+            # Who only listens passes over it; where nobody does, the connection is reset.
+            self._transport.write(messages.CONTINUE)
+        return True
 
     def resume_writing(self) -> None:
         self._clogged = False
@@ -120,9 +135,16 @@ class Connection(ClientConnection, asyncio.Protocol):
         self._pace = Pace(time.monotonic())
         if length < 0:
             self._chunks = Chunks(self._limits)
-        if head.expects and len(data) == end and not self._exchanges:
-            self._transport.write(messages.CONTINUE)
+        if head.expects and len(data) == end:
+            self._owes_continue = True
+            self._send_continue()
         return data[end:]
+
+    def _send_continue(self) -> None:
+        if self._owes_continue and not self._exchanges:
+            self._owes_continue = False
+            self._pace = Pace(time.monotonic())  # Only now the client begins.
+            self._transport.write(messages.CONTINUE)
 
     def _check(self, head: Head) -> None:
         """Refuse who has no token, before anything of its body is taken in."""
@@ -172,6 +194,7 @@ class Connection(ClientConnection, asyncio.Protocol):
         if self._chunks is not None:
             self._context.coming -= len(self._chunks.body)
         self._head = self._chunks = None
+        self._owes_continue = False
         self._body = bytearray()
 
     def _take(self, head: Head, body: Body) -> None:
@@ -214,7 +237,8 @@ class Connection(ClientConnection, asyncio.Protocol):
         exchanges = self._exchanges
         while exchanges and (reply := exchanges[0].reply) is not None:
             head = exchanges.popleft().head
-            last = not exchanges and (self._closing or (self._context.draining and self._at_rest()))
+            ending = self._context.draining or self._heard_all
+            last = not exchanges and (self._closing or (ending and self._at_rest()))
             first = messages.first_lines(reply, not last, head.minor, self._context.lines)
             if head.method == "HEAD":
                 self._transport.write(first)
@@ -225,6 +249,7 @@ class Connection(ClientConnection, asyncio.Protocol):
             if last:
                 self._end()
                 return
+        self._send_continue()
         if self._data:
             self._listen()
 
@@ -232,7 +257,8 @@ class Connection(ClientConnection, asyncio.Protocol):
         """Go on reading what waits, unless the client has enough running or to read."""
         if self._closing or self._clogged or len(self._exchanges) >= self._limits.pipelined:
             return
-        self._transport.resume_reading()
+        if not self._heard_all:
+            self._transport.resume_reading()
         data, self._data = self._data, b""
         if data:
             self._read(data)
@@ -243,7 +269,7 @@ class Connection(ClientConnection, asyncio.Protocol):
         self._data = b""
         self._since = time.monotonic()
         self._unread = self._transport.get_write_buffer_size()
-        if self._transport.can_write_eof():
+        if self._transport.can_write_eof() and not self._heard_all:
             self._transport.write_eof()
             self._transport.resume_reading()
         else:

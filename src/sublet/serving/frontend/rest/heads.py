@@ -17,6 +17,7 @@ _METHOD = re.compile(rb"[A-Z]{1,20} ")
 _NO_METHOD = "Malformed HTTP request: it does not begin with a method."
 _TLS = b"\x16\x03"
 """How a client begins that wants to speak in secret."""
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:\d*)?", re.ASCII)
 _REMEMBERED = 1024
 _LARGEST_REMEMBERED = 4096
 
@@ -120,6 +121,10 @@ def _head(parser: Any, lines: _Lines, minor: int) -> Head:
             split = _number(name, value)
         elif name == b"authorization":
             authorization = value
+        elif name == b"host" and not _HOST.fullmatch(value):
+            raise Refused(400, "The header host is no name of a host.")
+    if minor == 1 and b"host" not in seen:
+        raise Refused(400, "The header host is missing.")
     if {b"content-length", b"transfer-encoding"} <= seen:
         raise Refused(400, "A request has a Content-Length or a Transfer-Encoding, not both.")
     path = lines.url.decode("latin-1").partition("?")[0].partition("#")[0]

@@ -20,6 +20,7 @@ from sublet.serving.frontend.rest.messages import Reply, Request
 _Target = tuple[str, int | None, None]  # A model, a version, and no label.
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
 _CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
+_SHARED_MEMORY = re.compile(r"/v2/(?:system|cuda)sharedmemory/")
 _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
 
 
@@ -55,6 +56,8 @@ class OipApi:
             return self._index
         elif _CHANGE.fullmatch(path) and method == "POST":
             raise oip_codec.no_changes()
+        elif _SHARED_MEMORY.match(path):
+            raise oip_codec.no_shared_memory()
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
 
     def _ready(self, request: Request) -> Reply:
@@ -98,12 +101,13 @@ class OipApi:
         split = request.head.split
         body = request.body
         if split is not None and split > len(body):
-            raise invalid_argument("OipApi-Header-Content-Length is larger than the body.")
+            raise invalid_argument("Inference-Header-Content-Length is larger than the body.")
         version = self._calls.find(target)
         self._calls.admit(version, request)
         document = documents.parse(body if split is None else body[:split])
         raw = memoryview(body)[len(body) if split is None else split :]
         parameters = oip_tensors.one_object(document, "parameters")
+        oip_codec.check_parameters(parameters)
         chosen = parameters.get("signature_name", "")
         if type(chosen) is not str:
             raise invalid_argument("The parameter signature_name is a string.")
@@ -114,6 +118,8 @@ class OipApi:
             oip_tensors.text(each, "name", "an output"): oip_tensors.one_object(each, "parameters")
             for each in oip_tensors.objects(document, "outputs")
         }
+        for asked in wanted.values():
+            oip_codec.check_parameters(asked)
         checks.check_outputs(signature, tuple(wanted))
         identity = document.get("id")
         write = partial(

@@ -4,14 +4,17 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from sublet.channel.client_protocol import Answer
 from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.serving.catalogue import Version
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, BY_OIP_NAME, DATA_TYPES, HALF, STRING
-from sublet.serving.frontend.oip_codec import raw_contents, raw_tensor
+from sublet.serving.frontend.oip_codec import (
+    best_classes,
+    check_parameters,
+    raw_contents,
+    raw_tensor,
+)
 from sublet.serving.frontend.proto.tensors import Unreadable
 from sublet.serving.frontend.rest import values, writing
 from sublet.serving.frontend.rest.messages import Reply
@@ -37,7 +40,9 @@ def inputs(document: dict[str, Any], raw: memoryview) -> dict[str, Array]:
             raise invalid_argument(f'Input "{name}" has no shape: a list of sizes.')
         if len(shape) > 32:
             raise invalid_argument(f'Input "{name}" has more than 32 dimensions.')
-        size = one_object(given, "parameters").get("binary_data_size")
+        parameters = one_object(given, "parameters")
+        check_parameters(parameters)
+        size = parameters.get("binary_data_size")
         if name in found:
             raise invalid_argument(f'Input "{name}" is given twice.')
         if size is None:
@@ -113,9 +118,8 @@ def outcome(
                 f'Output "{name}" is of type {array.dtype}, which the protocol cannot say.'
             )
         asked = wanted.get(name, {})
-        classes = asked.get("classification", 0)
-        if type(classes) is int and classes > 0 and array.dtype.kind != "O":
-            array, kind = _best(array, classes), DATA_TYPES[STRING]
+        if classes := asked.get("classification"):
+            array, kind = best_classes(name, array, classes), DATA_TYPES[STRING]
         output: dict[str, Any] = {
             "name": name,
             "datatype": kind.oip_name,
@@ -139,14 +143,3 @@ def outcome(
         return Reply(200, body)
     split = b"Inference-Header-Content-Length: %d\r\n" % len(body)
     return Reply(200, b"".join((body, *parts)), _RAW, split)
-
-
-def _best(array: Array, classes: int) -> Array:
-    """The highest scores of each row as `score:index`, best first."""
-    rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
-    best = np.argsort(-rows, axis=1, kind="stable")[:, :classes]
-    found = np.empty(best.shape, object)
-    for row, order in enumerate(best.tolist()):
-        for place, index in enumerate(order):
-            found[row, place] = f"{rows[row, index]:f}:{index}".encode()
-    return found.reshape((*array.shape[:-1], best.shape[1]))
