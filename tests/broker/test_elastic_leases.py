@@ -225,6 +225,37 @@ def test_an_allocation_that_does_not_fit_raises_the_lease(harness: Harness) -> N
     assert lease.size_text == "256 MiB, grew to 384 MiB"
 
 
+def test_a_need_that_comes_while_a_raise_is_on_its_way_is_heard(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program has read of its new ceiling, and filled it, before the raise is sent."""
+    number = harness.start()
+    worker = harness.workers[number]
+    nested = harness.broker.nested_leases
+    settle = nested.settle
+
+    def settle_slowly(job: int | None) -> None:
+        settle(job)
+        named = attempt_files.read_ceiling(worker.directory)
+        if job == number and named is not None and worker.limit < named:
+            worker.limit = named
+            harness.clock.at += 0.05
+            worker.try_again()
+            worker.allocate(200 * MiB)
+            harness.clock.at += 0.05
+
+    worker.allocate(300 * MiB)
+    monkeypatch.setattr(nested, "settle", settle_slowly)
+    harness.turn()
+    assert worker.waits
+    monkeypatch.undo()
+    worker.hear()
+    worker.arm()
+    harness.turn()
+    assert worker.hear()
+    assert not worker.waits
+
+
 def test_a_larger_need_is_met_in_steps_that_double(harness: Harness) -> None:
     number = harness.start()
     worker = harness.workers[number]

@@ -168,7 +168,10 @@ def test_an_instance_of_a_card_is_found_by_its_own_name_or_by_its_cards(
     sandbox = new_sandbox(**new_machine(Gpu(uuid="GPU-a", mig=True, instances=halves)).environ)
     by = pooled(sandbox, "[sees(gpu=which) for which in ('0.1', 'MIG-a', 'GPU-a')]")
     assert by[:2] == ["MIG-b", "MIG-a"]
-    assert by[2].startswith("There is no device 'GPU-a'. Available: gpu0.0 (")
+    assert by[2].startswith(
+        "GPU-a is in MIG mode: a program can have one of its instances only. "
+        "Name one of gpu0.0 (Standin A100 MIG 1g.5gb, MIG-a), gpu0.1 ("
+    )
     for name in sandbox.work.glob("here-*"):
         name.unlink()
     two = pooled(

@@ -52,7 +52,8 @@ class _Attempt:
     """When it began to wait, on the broker's clock."""
     steps: int = 0
     raised_at: float = 0.0
-    """When the last raise was sent, by the wall clock: older dumps are answered."""
+    """When the last raise was decided, by the wall clock: older dumps are answered. A program may
+    have it, and need more, before it is sent: it reads of the new ceiling in a file, too."""
     used: set[str] = field(default_factory=set)
     """The FIFOs that were written to."""
     before: int = 0
@@ -144,7 +145,7 @@ class ElasticLeases:
         one = self._attempts.get(effect.attempt_id)
         if one is None:
             return
-        one.pid, one.steps, one.raised_at = 0, one.steps + 1, self._clock.wall()
+        one.pid, one.steps = 0, one.steps + 1
         for fifo in self._fifos(one, effect.pid)[:1]:
             one.used.add(fifo)
             attempt_files.send_limit(fifo, effect.limit)
@@ -249,6 +250,7 @@ class ElasticLeases:
     def _raise(self, job: Job, ceiling: int) -> None:
         assert job.lease is not None
         one = self._attempts[job.attempt_id]
+        one.raised_at = self._clock.wall()
         one.before, one.asked = one.before or job.lease.ceiling, ceiling
         left = ceiling - self._nested_leases.lent(job)
         self._work.decided(

@@ -28,6 +28,7 @@ VERBS = (
     "tune",
     "replay",
     "status",
+    "selftest",
     "down",
     "recover",
 )
@@ -104,6 +105,7 @@ def cli() -> None:
     sublet explain 13                  how a job's lease was sized
     sublet serve models/               models for TensorFlow Serving's clients
     sublet status                      devices, leases, who waits and why
+    sublet selftest                    does all of this hold on this machine?
     sublet down                        stop the broker; programs keep running
     """
 

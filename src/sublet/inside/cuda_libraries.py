@@ -16,19 +16,26 @@ _OF_CUDA = {
 
 
 def why_no_gpu() -> str:
-    """The reason, in words about TensorFlow as "it". Loads libraries to see whether they can be."""
+    """The reason, in words about TensorFlow as "it"."""
+    if _built().get("is_cuda_build") is False:
+        return "it was built without CUDA"
+    if missing := missing_libraries():
+        return f"it cannot load {', '.join(missing)}"
+    return "its log says why, with TF_CPP_MIN_LOG_LEVEL=0"
+
+
+def missing_libraries() -> list[str]:
+    """What TensorFlow needs of CUDA and cannot load. Loads libraries to see whether they can be."""
+    return [name for name in _needed(_built()) if not _is_there(name)]
+
+
+def _built() -> dict[str, object]:
     try:
         from tensorflow.python.platform import build_info
 
-        built = dict(build_info.build_info)
+        return dict(build_info.build_info)
     except Exception:
-        built = {}
-    if built.get("is_cuda_build") is False:
-        return "it was built without CUDA"
-    missing = [name for name in _needed(built) if not _is_there(name)]
-    if missing:
-        return f"it cannot load {', '.join(missing)}"
-    return "its log says why, with TF_CPP_MIN_LOG_LEVEL=0"
+        return {}
 
 
 def _needed(built: dict[str, object]) -> list[str]:
