@@ -245,7 +245,7 @@ def test_a_users_own_cuda_visible_devices_is_a_wish(four: Made) -> None:
     [
         (["--gpus", "0"], "--gpus 0: that is no number of GPUs. Ask for 1 GPU or more"),
         (["--gpus", "two"], "--gpus 'two' is not a whole number."),
-        (["--gpus", "9"], "--gpus 9: there are 2 here. There are: gpu0, gpu1, gpu2.0, gpu2.1."),
+        (["--gpus", "9"], "--gpus 9: there are 2 here. Available: gpu0, gpu1, gpu2.0, gpu2.1."),
         (["--gpus", "3"], "A program can have several whole GPUs, but one MIG instance only."),
         (["--gpus", "2", "--device", "gpu1"], "--gpus 2: --device names 1."),
         (["--gpus", "2", "--device", "cpu"], "--gpus 2: --device names 0."),

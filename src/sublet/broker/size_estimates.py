@@ -227,7 +227,7 @@ class SizeEstimator:
             return
         gpus = [one for one in devices if one.kind == "gpu"]
         whole = [one.id for one in gpus if one.card is None]
-        there = f"There {'is' if len(gpus) == 1 else 'are'}: {', '.join(one.id for one in gpus)}."
+        there = f"Available: {', '.join(one.id for one in gpus)}."
         if spec.device is not None:
             named = [one.id for one in gpus if one.goes_by(spec.device)]
             what = f"{'CUDA_VISIBLE_DEVICES' if spec.wished else '--device'} names {len(named)}"
