@@ -157,7 +157,7 @@ def test_a_job_with_two_gpus_has_a_lease_on_each_with_its_own_ceiling(
     assert leased["gpu1"] == leased["gpu2"] > 5 * GIB
     assert leased["gpu0"] == leased["gpu3"] == 0
     shown = box.sublet("status", check=True).stdout
-    assert re.search(r"^ +gpu2 +5.0 GiB +\S+ GiB +\S+ GiB +\S+ GiB +$", shown, re.MULTILINE)
+    assert re.search(r"^ +gpu2 +5.0 GiB +\S+ GiB +\S+ GiB +\S+ GiB *$", shown, re.MULTILINE)
     second = start(box, "--gpus", "2", "--memory", "3GiB", "hold.py", "64,64")
     (waits,) = wait_for(
         lambda: [one for one in box.status()["waiting"] if "GPUs" in one["reason"]],
