@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sublet.backends.backend import Ending
-from sublet.broker.verdict import judge
+from sublet.broker.verdict import Neighbours, judge
 from sublet.domain.job import Outcome
 from support.jobs import job, lease, running
 
@@ -15,7 +15,7 @@ _SIGTERM = 15
 
 
 def _judge(directory: Path, status: int | None, stopped: str = "") -> Outcome:
-    return judge(job(1, running(lease())), Ending(status, stopped), str(directory), ())
+    return judge(job(1, running(lease())), Ending(status, stopped), str(directory), Neighbours())
 
 
 def _fail_an_allocation(directory: Path) -> None:

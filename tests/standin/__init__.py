@@ -76,18 +76,20 @@ class Machine:
         *gpus: Gpu,
         context: int = 256 * _MiB,
         workspace: int = 0,
+        handle: int = 0,
         computes: bool = True,
         missing: Sequence[str] = (),
     ) -> None:
         """`context` is what a process takes of a card before it has allocated anything, `workspace`
-        what each convolution asks for. On a machine that does not compute kernels do nothing, and
-        memory that nobody copies to is never touched: for programs that only hold it. `missing`
-        libraries are not installed."""
+        what each convolution asks for, `handle` what one of cuBLAS or cuDNN takes. On a
+        machine that does not compute kernels do nothing, and memory that nobody copies to is never
+        touched: for programs that only hold it. `missing` libraries are not installed."""
         directory.mkdir(exist_ok=True)
         self._directory = directory
         self._facts = [
             f"context {context}",
             f"workspace {workspace}",
+            f"handle {handle}",
             f"computes {int(computes)}",
         ]
         libraries = directory / "lib"

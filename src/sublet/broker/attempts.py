@@ -20,9 +20,9 @@ from sublet.broker.nested_leases import NestedLeases
 from sublet.broker.opportunistic import OpportunisticJobs
 from sublet.broker.size_estimates import SizeEstimator
 from sublet.broker.unit_of_work import UnitOfWork
-from sublet.broker.verdict import judge
+from sublet.broker.verdict import Neighbours, judge
 from sublet.clock import Clock
-from sublet.domain.job import CANCELLED, Again, Job, Outcome, Process, Starting, Tenant
+from sublet.domain.job import CANCELLED, Again, Job, Outcome, Process, Starting
 from sublet.domain.lease import Lease
 from sublet.home import Home
 from sublet.policy import retry
@@ -61,7 +61,7 @@ class Attempts:
 
     def sampled(self, attempt_id: str, now: int, peak: int, pids: list[int], busy: float) -> None:
         """What a tree holds and does has changed."""
-        self._usage.samples[attempt_id] = UsageSample(now, peak, tuple(pids), busy)
+        self._usage.note_sample(attempt_id, UsageSample(now, peak, tuple(pids), busy))
         self.hold_opportunistic()
 
     def hold_opportunistic(self) -> None:
@@ -81,9 +81,11 @@ class Attempts:
         at, tick = self._clock.wall(), self._clock.now()
         lent = self._nested_leases.take_most(attempt_id)
         device = self._usage.devices.get(lease.device)
-        if device is not None and ending.status is not None:
+        outcome = msgspec.structs.replace(outcome, outside=self._outside(job, lease, outcome))
+        # A run that died because others took what it was promised teaches nothing of its needs.
+        if device is not None and ending.status is not None and outcome.cause != "device full":
             needed, start = _with_lent(outcome, lent), _start(job, how)
-            self._work.measured(job, device.kind, lease.ceiling, needed, start, at)
+            self._work.measured(job, device, lease.ceiling, needed, start, at)
             self._work.after_commit(Learn(job))
         self._usage.lease_ended(lease, tick)
         again = self._second_try(job, lease, outcome)
@@ -141,10 +143,25 @@ class Attempts:
         larger = self._estimator.suggest(job, lease, outcome, self._usage.capacities)
         return retry.again(job, outcome, larger)
 
-    def _neighbours(self, job: Job, lease: Lease) -> tuple[Tenant, ...]:
+    def _neighbours(self, job: Job, lease: Lease) -> Neighbours:
         """Who else held memory on the job's device, to explain an out-of-memory."""
-        here = (one for one in self._usage.capacities() if lease.on(one.device.id))
-        return tuple(one for capacity in here for one in capacity.tenants if one.job != job.id)
+        here = [one for one in self._usage.capacities() if lease.on(one.device.id)]
+        tenants = [one for capacity in here for one in capacity.tenants if one.job != job.id]
+        gpus = [one.device.id for one in here if one.device.kind == "gpu"]
+        facts = self._usage.facts() if gpus else {}
+        return Neighbours(
+            tuple(tenants),
+            tuple(holder for gpu in gpus for holder in facts[gpu].holders),
+            frozenset(pid for gpu in gpus for pid in self._usage.leased_pids(gpu, job)),
+            overfull=any(one.free < 0 for one in here if one.device.kind == "gpu"),
+        )
+
+    def _outside(self, job: Job, lease: Lease, outcome: Outcome) -> int | None:
+        """What its processes held of a GPU beside their pools: as they have measured it, or more,
+        if the whole tree was seen to hold more than that and the ceiling come to."""
+        seen = self._usage.most_on_gpu(job)
+        beside = 0 if seen is None else seen - max(lease.ceiling, lease.highest)
+        return max(outcome.outside or 0, beside) or None
 
     def _job(self, attempt_id: str) -> Job | None:
         """The live job whose current attempt this is; None for an attempt that is over."""

@@ -36,13 +36,15 @@ SETTLING = 5.0
 
 
 class UsageSample(Struct, frozen=True):
-    """What a worker's tree was last seen to hold in main memory."""
+    """What a worker's tree was last seen to hold in main memory, and of its GPU."""
 
     now: int
     peak: int
     pids: tuple[int, ...]
     busy: float | None = None
     """How many processors it kept busy; None after a pause, until it is looked at again."""
+    on_gpu: int = 0
+    """The most that it was seen to hold of its GPU."""
 
 
 class Strangers:
@@ -158,6 +160,30 @@ class DeviceUsage:
         for name, fact in facts.items():
             self.devices.setdefault(name, fact.device)
         return facts
+
+    def note_sample(self, attempt_id: str, sample: UsageSample) -> None:
+        """What a tree was measured to hold; of a GPU, the driver knows."""
+        before = self.samples.get(attempt_id)
+        self.samples[attempt_id] = sample
+        job = self._state.get(int(attempt_id.partition(".")[0]))
+        device = None if job is None or job.lease is None else self.devices.get(job.lease.device)
+        if job is None or device is None or device.kind != "gpu":
+            return
+        held = in_use(job, self._probe.facts()[device.id], self.samples) or 0
+        most = max(held, before.on_gpu if before is not None else 0)
+        self.samples[attempt_id] = replace(sample, on_gpu=most)
+
+    def most_on_gpu(self, job: Job) -> int | None:
+        """The most that the job's tree was seen to hold of its GPU; None if it never was."""
+        sample = self.samples.get(job.attempt_id)
+        return sample.on_gpu or None if sample is not None else None
+
+    def leased_pids(self, device: str, but: Job) -> frozenset[int]:
+        """The processes of the jobs with leases on this device, but for one of them."""
+        here = (job for job in self._state.holding() if job.lease_on(device) is not None)
+        return frozenset(
+            pid for job in here if job.id != but.id for pid in _pids(job, self.samples)
+        )
 
     def capacities(self, *outer: int) -> tuple[Capacity, ...]:
         """How full the devices are now, and the leases with others within. `outer` are jobs whose

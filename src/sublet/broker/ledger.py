@@ -54,6 +54,8 @@ _MIGRATIONS = (
     surroundings_store.SCHEMA,
     # 4: environments go with the last job that needs them, see `_migrate`.
     "",
+    # 5: what processes hold of GPUs beside their pools.
+    measurements.OF_GPUS,
 )
 VERSION = len(_MIGRATIONS)
 _FORGETFUL = 4

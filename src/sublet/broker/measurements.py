@@ -37,12 +37,19 @@ SCHEMA = """
 """
 """What schema 2 adds: the batch size apart from the other arguments, a digest of the script, and
 what probes have forecast."""
+OF_GPUS = """
+    ALTER TABLE peaks ADD COLUMN device TEXT NOT NULL DEFAULT '';
+    ALTER TABLE peaks ADD COLUMN outside INTEGER;
+    CREATE INDEX peaks_on_a_device ON peaks (device, id) WHERE device <> '';
+"""
+"""What schema 5 adds: the model of the GPU, and what a process held of it beside its pool."""
 SCHEMA_1_COLUMNS = (
     "program, arguments, kind, start, ended, ceiling, peak, system_peak, exceeded, good"
 )
 SCHEMA_2_COLUMNS = f"{SCHEMA_1_COLUMNS}, job, shape, batch, text"
-COLUMNS = f"{SCHEMA_2_COLUMNS}, ran"
-ALL_COLUMNS = (COLUMNS, SCHEMA_2_COLUMNS, SCHEMA_1_COLUMNS)
+SCHEMA_3_COLUMNS = f"{SCHEMA_2_COLUMNS}, ran"
+COLUMNS = f"{SCHEMA_3_COLUMNS}, device, outside"
+ALL_COLUMNS = (COLUMNS, SCHEMA_3_COLUMNS, SCHEMA_2_COLUMNS, SCHEMA_1_COLUMNS)
 """As a ledger of any schema may have them, the newest first."""
 FORECAST_COLUMNS = "program, arguments, kind, text, record"
 PROBE = b"SUBLET_PROBE"
@@ -51,6 +58,8 @@ PROBE = b"SUBLET_PROBE"
 _LIKE = 40
 _OTHERS = 10
 """How many of the latest runs are read: of the same shape, and of any."""
+_SEVERAL = 3
+"""So many programs must have been measured on a GPU before another is charged by them."""
 _LARGEST_TEXT = 1 << 22
 _MOST_PRINTS = 20_000
 
@@ -77,18 +86,27 @@ class Measurements:
         self._db = db
         self._begin = begin
         self._prints: dict[int, tuple[JobSpec, Fingerprint]] = {}
-        self._lessons: dict[tuple[Fingerprint, str, str], Lesson] = {}
+        self._lessons: dict[tuple[Fingerprint, str, str, str], Lesson] = {}
 
     def remember(
-        self, job: Job, kind: str, ceiling: int, outcome: Outcome, start: str, at: float
+        self,
+        job: Job,
+        kind: str,
+        ceiling: int,
+        outcome: Outcome,
+        start: str,
+        at: float,
+        model: str = "",
     ) -> None:
-        """Keep what a run was measured to use; durable with the ledger's next commit."""
+        """Keep what a run was measured to use; durable with the ledger's next commit. `model` is
+        the name of a GPU."""
         if PROBE in job.spec.surroundings.environ:
             return
         known = self._print(job)
         row = (known.program, known.arguments, kind, start, at, ceiling, outcome.peak,
                outcome.system_peak, outcome.cause == "lease exceeded", outcome.code == 0,
-               job.id, known.shape, known.batch, known.text, outcome.ran)  # fmt: skip
+               job.id, known.shape, known.batch, known.text, outcome.ran, model,
+               outcome.outside)  # fmt: skip
         self._insert("peaks", COLUMNS, [row])
         self._prints.pop(job.id, None)
 
@@ -113,22 +131,23 @@ class Measurements:
         """What counts as the same program as this job's."""
         return self._print(job).program
 
-    def evidence(self, job: Job, kind: str) -> Evidence:
-        """What is known of this program on this kind of device, in sum.
+    def evidence(self, job: Job, kind: str, model: str = "") -> Evidence:
+        """What is known of this program on this kind of device, in sum; what a process costs beside
+        its pool is known of a GPU's model.
 
         Remembered until something new is measured: all that wait are asked about at every plan.
         """
         if PROBE in job.spec.surroundings.environ:
             return Evidence()
-        key = (self._print(job), kind, start_of(job))
+        key = (self._print(job), kind, start_of(job), model)
         if key not in self._lessons:
             self._lessons[key] = learn(self._history(*key))
         return self._lessons[key].evidence
 
-    def history(self, job: Job, kind: str, before: float | None = None) -> History:
+    def history(self, job: Job, kind: str, before: float | None = None, model: str = "") -> History:
         """The runs and the probe that a job's lease rests on; only those that had ended `before`,
         for a job that was sized in the past."""
-        return self._history(self._print(job), kind, start_of(job), before)
+        return self._history(self._print(job), kind, start_of(job), model, before)
 
     def expected(self, job: Job) -> float | None:
         """Seconds that the program has run for with these arguments, before: the median."""
@@ -154,6 +173,17 @@ class Measurements:
         amounts = sorted(max(0, amount) for (amount,) in rows)
         return amounts[len(amounts) * 3 // 4] if amounts else None
 
+    def usual_on_gpu(self, model: str) -> int | None:
+        """The most that a process of any program held of such a GPU beside its pool, in recent
+        runs; None until several programs were measured, as each loads other libraries."""
+        rows = self._db.execute(
+            "SELECT program, outside FROM peaks WHERE device = ? AND device <> '' "
+            "AND outside IS NOT NULL ORDER BY id DESC LIMIT 20",
+            (model,),
+        ).fetchall()
+        several = len({program for program, _ in rows}) >= _SEVERAL
+        return max(outside for _, outside in rows) if several else None
+
     def _insert(self, table: str, columns: str, rows: Rows) -> None:
         self._begin()
         places = ", ".join("?" * (columns.count(",") + 1))
@@ -174,11 +204,17 @@ class Measurements:
         return known
 
     def _history(
-        self, known: Fingerprint, kind: str, start: str, before: float | None = None
+        self,
+        known: Fingerprint,
+        kind: str,
+        start: str,
+        model: str = "",
+        before: float | None = None,
     ) -> History:
         columns = "SELECT id, job, ended, ceiling, peak, system_peak, exceeded, good, batch, text"
         columns += (
-            ", arguments, shape, start FROM peaks WHERE program = ? AND kind = ? AND ended < ?"
+            ", arguments, shape, start, device, outside, kind FROM peaks "
+            "WHERE program = ? AND kind = ? AND ended < ?"
         )
         last = 1e300 if before is None else before
         rows = self._db.execute(
@@ -190,7 +226,7 @@ class Measurements:
             (known.program, kind, last, known.shape, known.arguments, _OTHERS),
         ).fetchall()
         runs = tuple(_run(row[1:], known) for row in sorted(rows, key=lambda row: -row[0]))
-        return History(runs, known.batch, self._forecast(known, kind, last), start)
+        return History(runs, known.batch, self._forecast(known, kind, last), start, model)
 
     def _forecast(self, known: Fingerprint, kind: str, before: float) -> Forecast | None:
         row = self._db.execute(
@@ -240,19 +276,23 @@ def _edited(then: str, now: str) -> bool:
 
 
 def _run(row: tuple[Any, ...], known: Fingerprint) -> Run:
-    job, at, ceiling, peak, system, exceeded, good, batch, text, arguments, shape, start = row
+    job, at, ceiling, peak, system, exceeded, good, batch, text, arguments, shape, start, *gpu = row
+    model, outside, kind = gpu
+    if kind == "cpu" and system is not None:
+        outside = max(0, system - (peak or 0))
     return Run(
         job=job,
         at=at,
         ceiling=ceiling,
         peak=peak,
-        outside=None if system is None else max(0, system - (peak or 0)),
+        outside=outside,
         exceeded=bool(exceeded),
         good=bool(good),
         batch=batch,
         likeness=_likeness(arguments, shape, known),
         edited=_edited(text, known.text),
         start=start,
+        model=model,
     )
 
 

@@ -108,6 +108,8 @@ class SizeEstimator:
         usual = {
             start: self._measurements.usual_outside("cpu", start) or 0 for start in _USUAL_OUTSIDE
         }
+        for model in {_model(device) for device in self.devices.values()} - {""}:
+            usual[model] = self._measurements.usual_on_gpu(model) or 0
         far = any(abs(usual[start] - self._usual.get(start, 0)) > _MATTERS for start in usual)
         if stands == self._stands and not far:
             return False
@@ -133,14 +135,19 @@ class SizeEstimator:
     def overhead(self, job: Job, device: Device) -> int:
         """What one more process costs on a device, beside its ceiling."""
         if device.kind == "gpu":
+            known = self._measurements.evidence(job, "gpu", device.name).outside
+            if known is None:
+                known = self._measurements.usual_on_gpu(device.name)
             # Of a lease, the card's own size counts.
             whole = (one.capacity for one in self.devices.values() if one.uuid == device.uuid)
-            return context_overhead(device.compute, next(whole, device.capacity))
-        start = start_of(job)
-        known = self._measurements.evidence(job, "cpu").outside
-        if known is None:
-            known = self._measurements.usual_outside("cpu", start)
-        return _USUAL_OUTSIDE[start] if known is None else sizing.round_up(int(known * 1.1))
+            usual = context_overhead(device.compute, next(whole, device.capacity))
+        else:
+            start = start_of(job)
+            known = self._measurements.evidence(job, "cpu").outside
+            if known is None:
+                known = self._measurements.usual_outside("cpu", start)
+            usual = _USUAL_OUTSIDE[start]
+        return usual if known is None else sizing.round_up(int(known * 1.1))
 
     def explain(self, job: Job, capacities: tuple[Capacity, ...]) -> Explanation:
         """What the size of a job's lease rests on, from what was known when it was sized.
@@ -171,7 +178,7 @@ class SizeEstimator:
             device=capacity.device.id,
             capacity=capacity.device.capacity,
             ever=most_ever(capacity, self.overhead(job, device)),
-            history=self._measurements.history(job, device.kind, before),
+            history=self._measurements.history(job, device.kind, before, _model(device)),
             lease=lease,
             least=job.least,
             peak=peak,
@@ -260,6 +267,11 @@ class SizeEstimator:
             wanted = max(wanted, 2 * lease.ceiling)
         chosen = min(wanted, most)
         return chosen if chosen > lease.ceiling else None
+
+
+def _model(device: Device) -> str:
+    """The name of a GPU; what processes cost on a CPU does not depend on it."""
+    return device.name if device.kind == "gpu" else ""
 
 
 def _capacity(spec: JobSpec, device: str, capacities: tuple[Capacity, ...]) -> Capacity | None:

@@ -29,6 +29,10 @@ _REMEMBERED = 100
 """So many of those that ended last are known in the order of their ends."""
 _MOST_SHOWN = 100
 """So many of those who wait are in a snapshot; `sublet ps` has them all."""
+_BLIND = (
+    "the driver does not say what single processes hold, as in some containers; what they cost "
+    "beside their ceilings is estimated"
+)
 _JUST_CAME = "just submitted"
 
 
@@ -98,6 +102,7 @@ class Snapshots:
 
     def devices(self) -> tuple[DeviceRow, ...]:
         """How full each device is."""
+        facts = self._usage.facts()
         return tuple(
             DeviceRow(
                 device=capacity.device,
@@ -106,10 +111,26 @@ class Snapshots:
                 standing=capacity.standing,
                 free=max(0, capacity.free),
                 fault=capacity.fault,
+                note=self._note(facts.get(capacity.device.id)),
             )
             for capacity in self._usage.capacities()
             if capacity.within is None
         )
+
+    def _note(self, facts: DeviceFacts | None) -> str:
+        """What the driver of a device does not say."""
+        if facts is None:
+            return ""
+        here = [job for job in self._state.holding() if job.lease_on(facts.device.id) is not None]
+        blind = facts.device.kind == "gpu" and any(
+            any(usage.runtime_started_ns and usage.peak for usage in self._usages(job))
+            and in_use(job, facts, self._usage.samples) is None
+            for job in here
+        )
+        return _BLIND if blind else ""
+
+    def _usages(self, job: Job) -> list[Reading]:
+        return read_usage(str(self._home.runs / job.attempt_id))
 
     def rows(self, numbers: tuple[int, ...], live: int, finished: int) -> messages.Jobs:
         """These jobs; without numbers, as many live ones and as many that ended last."""

@@ -15,6 +15,7 @@ from sublet.broker.effects import Confirmation, Effect
 from sublet.broker.events import Event, Undone
 from sublet.broker.ledger import Ledger
 from sublet.broker.state import State
+from sublet.domain.device import Device
 from sublet.domain.job import Job, JobSpec, Outcome, Waiting
 from sublet.errors import BadRequest
 from sublet.text import plain
@@ -55,7 +56,7 @@ class UnitOfWork:
         self._next_id = ledger.last_id() + 1
         self._uncommitted: dict[int, Job] = {}
         self._touched: dict[int, None] = {}
-        self._measured: list[tuple[Job, str, int, Outcome, str, float]] = []
+        self._measured: list[tuple[Job, str, int, Outcome, str, float, str]] = []
         self._applied: list[Undo] = []
         """All that was applied since the last commit."""
         self._decisions: list[Undo] = []
@@ -132,10 +133,11 @@ class UnitOfWork:
             raise
 
     def measured(
-        self, job: Job, kind: str, ceiling: int, outcome: Outcome, start: str, at: float
+        self, job: Job, device: Device, ceiling: int, outcome: Outcome, start: str, at: float
     ) -> None:
         """Keep what a run was measured to use."""
-        self._measured.append((job, kind, ceiling, outcome, start, at))
+        model = device.name if device.kind == "gpu" else ""
+        self._measured.append((job, device.kind, ceiling, outcome, start, at, model))
 
     @property
     def unlearned(self) -> bool:

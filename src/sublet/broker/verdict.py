@@ -4,8 +4,12 @@ import os
 import signal
 import time
 
+from msgspec import Struct
+
 from sublet.backends.backend import Ending
+from sublet.domain.device import Holder
 from sublet.domain.job import CANCELLED, Cause, Job, Outcome, Tenant
+from sublet.formats import usage_file
 from sublet.formats.oom_evidence import OomEvidence, read_evidence
 from sublet.formats.usage_file import Reading, read_usage
 
@@ -18,11 +22,24 @@ _UNSEEN = "nobody saw its exit code; it may have done its work"
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL)
 
 
+class Neighbours(Struct, frozen=True):
+    """Who else was on the job's device when the job ended."""
+
+    tenants: tuple[Tenant, ...] = ()
+    """The other jobs with leases there."""
+    holders: tuple[Holder, ...] = ()
+    """All processes there, as far as a driver names them."""
+    leased: frozenset[int] = frozenset()
+    """The processes of the other jobs."""
+    overfull: bool = False
+    """Whether leases and other programs hold more than there is, so that some lease is not kept."""
+
+
 def judge(
     job: Job,
     ending: Ending,
     directory: str,
-    tenants: tuple[Tenant, ...],
+    neighbours: Neighbours,
     interrupted: bool = False,
 ) -> Outcome:
     """The story of one attempt; reads its directory, so call it before that is removed.
@@ -37,7 +54,7 @@ def judge(
     status = ending.status
     number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
     code = _shell_code(status)
-    cause = _cause(ending, evidence, code, number)
+    cause = _cause(ending, evidence, code, number, neighbours.overfull)
     unseen = cause == "lost" and not ending.rebooted
     ran = ending.ran
     if ran is None:
@@ -49,10 +66,11 @@ def judge(
         code=code,
         peak=evidence.peak,
         system_peak=ending.system_peak,
+        outside=usage_file.outside(usages),
         asked=evidence.asked,
         failures=evidence.failures,
         message=_message(ending, evidence, cause, number) or (_UNSEEN if unseen else ""),
-        tenants=tenants if cause == "lease exceeded" else (),
+        tenants=_others(cause, evidence, neighbours, {usage.pid for usage in usages}),
         waited=state.waited,
         startup=max(0.0, began / 1e9 - state.tick) if began else None,
         ran=ran,
@@ -70,21 +88,36 @@ def _peaks(usages: list[Reading], devices: int) -> tuple[int, ...]:
     return tuple(max(peak for _, peak in one) for one in zip(*known, strict=True))
 
 
-def _cause(ending: Ending, evidence: OomEvidence, code: int, number: int) -> Cause:
+def _others(
+    cause: Cause, evidence: OomEvidence, neighbours: Neighbours, own: set[int]
+) -> tuple[Tenant, ...]:
+    """Who is named when memory was lacking: those with leases, and of a full device those without.
+    What was seen when it was lacking counts before what is there now."""
+    if cause == "lease exceeded":
+        return neighbours.tenants
+    if cause != "device full":
+        return ()
+    seen = [Holder(*holder) for holder in evidence.holders] or list(neighbours.holders)
+    strangers = [one for one in seen if one.pid not in neighbours.leased | own]
+    named = (Tenant(f"{one.name} ({one.pid})", one.bytes or 0) for one in strangers)
+    return (*named, *neighbours.tenants)
+
+
+def _cause(ending: Ending, evidence: OomEvidence, code: int, number: int, overfull: bool) -> Cause:
     if ending.stopped:
         return _STOPPED.get(ending.stopped, "stopped")
     if ending.status is None:
         return "lost"
     if code and evidence.uncaught:
-        return "lease exceeded"
+        return "device full" if evidence.refused else "lease exceeded"
     if code and evidence.unheard and (not number or number in _CRASHES):
         # The last allocation failed and no out-of-memory error told of it: docs/out-of-memory.md.
-        return "lease exceeded"
+        return "device full" if overfull else "lease exceeded"
     return "signalled" if number else "exited"
 
 
 def _message(ending: Ending, evidence: OomEvidence, cause: Cause, number: int) -> str | None:
-    if cause == "lease exceeded" and not evidence.uncaught:
+    if cause in ("lease exceeded", "device full") and not evidence.uncaught:
         if number:
             crash = signal.Signals(number).name
             return f"nothing: TensorFlow crashed ({crash}) when it got no memory for a tensor"

@@ -49,7 +49,7 @@ def run(
     reporter.clear()
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
-    if ended.outcome.cause == "lease exceeded":
+    if ended.outcome.cause in ("lease exceeded", "device full"):
         typed = {**options, "gpus": gpus, "cpus": cpus}
         values = {name: typed.get(name) for name in ("device", "gpus", "cpus", "name", "python")}
         given = [word for name, value in values.items() if value for word in (f"--{name}", value)]
@@ -168,12 +168,18 @@ def _explain(ended: "Ended", words: list[str]) -> None:
         rows.append(("asked", f"{format_bytes(outcome.asked)} more, in one piece"))
     if outcome.message:
         rows.append(("said", outcome.message.splitlines()[0]))
+    full = outcome.cause == "device full"
     others = [
-        f"#{tenant.job} {tenant.name} {format_bytes(tenant.bytes)}" for tenant in outcome.tenants
+        (f"#{tenant.job} " if tenant.job else "") + f"{tenant.name} {format_bytes(tenant.bytes)}"
+        for tenant in outcome.tenants
     ]
-    rows.append(("others", ", ".join(others) or "no other leases on this device"))
+    nobody = "gone, or not shown by the driver" if full else "no other leases on this device"
+    rows.append(("others", ", ".join(others) or nobody))
     command = shlex.join(words)
-    if ended.suggest is None:
+    if full:
+        rows.append(("try", f"sublet run {command}"))
+        rows.append(("when", f"what runs on {lease.where} without a lease has ended"))
+    elif ended.suggest is None:
         rows.append(("try", f"a smaller batch: {lease.where} cannot give it more"))
     else:
         # Nobody knows how much is enough where TensorFlow has not said what it asked for.
@@ -181,7 +187,10 @@ def _explain(ended: "Ended", words: list[str]) -> None:
         memory = written_bytes(ended.suggest) if enough else "grow"
         rows.append(("try", f"sublet run --memory {memory} {command}"))
         rows.append(("or", f"sublet run --on-oom grow {command}"))
-    _say("the program needed more memory than its lease")
+    if full:
+        _say(f"other programs took memory of {lease.where} that this one was promised")
+    else:
+        _say("the program needed more memory than its lease")
     for name, raw in rows:
         text = "\n".join(map(plain, raw.split("\n")))
         lines = textwrap.wrap(text, 70, break_long_words=False, break_on_hyphens=False) or [""]

@@ -38,6 +38,8 @@ class Report(Struct, frozen=True):
     """The most that TensorFlow's allocator held; None if it could not be measured."""
     system_peak: int | None
     """The most that the whole process tree added to the machine."""
+    outside: int | None
+    """The most that its processes held of a GPU beside TensorFlow's pools; None if unknown."""
     waited: float
     startup: float | None
     """From the grant to the program's first line."""
@@ -66,6 +68,7 @@ class Report(Struct, frozen=True):
             device=lease.device if lease else None,
             peak=outcome.peak,
             system_peak=outcome.system_peak,
+            outside=outcome.outside,
             waited=outcome.waited,
             startup=outcome.startup,
             ran=outcome.ran,

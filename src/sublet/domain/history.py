@@ -34,6 +34,8 @@ class Run(Struct, frozen=True):
     start: str = "warm"
     """How it was started, which decides what its process costs: `warm`, `cold`, `fresh` if it
     could have been warm and was not, `lodger` if it holds the lease in its own process."""
+    model: str = ""
+    """The name of the GPU that it ran on; empty for the CPU."""
 
 
 class Forecast(Struct, frozen=True):
@@ -62,6 +64,8 @@ class History(Struct, frozen=True):
     forecast: Forecast | None = None
     start: str = "warm"
     """How the job is going to be started."""
+    model: str = ""
+    """The name of the GPU that it is to run on; empty for the CPU."""
 
 
 class Explanation(Struct, frozen=True):

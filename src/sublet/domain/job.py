@@ -147,7 +147,8 @@ class JobSpec(Struct, frozen=True):
 
 
 class Tenant(Struct, frozen=True):
-    """One who held memory on the device, for the story of an out-of-memory."""
+    """One who held memory on the device, for the story of an out-of-memory. Without a job it is a
+    program that has no lease."""
 
     name: str
     bytes: int
@@ -158,6 +159,7 @@ Cause = Literal[
     "exited",
     "signalled",
     "lease exceeded",
+    "device full",
     "time limit",
     "preempted",
     "cancelled",
@@ -181,6 +183,8 @@ class Outcome(Struct, frozen=True):
     """The most that TensorFlow's allocator held."""
     system_peak: int | None = None
     """The most the whole process tree added to the machine (PSS)."""
+    outside: int | None = None
+    """The most that its processes held of a GPU beside TensorFlow's pools."""
     asked: int | None = None
     """The allocation that failed."""
     failures: int = 0

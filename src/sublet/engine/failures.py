@@ -64,7 +64,7 @@ def unsent(error: BaseException) -> ServingError:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether it was TensorFlow's pool that had no more to give."""
-    return type(error).__name__ == "ResourceExhaustedError" and oom.is_oom(_text(error))
+    return hasattr(error, "error_code") and oom.is_oom(_text(error))
 
 
 def exhausted(error: BaseException) -> bool:

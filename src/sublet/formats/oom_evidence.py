@@ -22,7 +22,8 @@ after ten, or somewhat later on a busy machine."""
 class OomEvidence:
     """`uncaught`: an out-of-memory error ended a thread or the program. `unheard`: an allocation
     failed for good after the last error that Python has seen, as before a segmentation fault for
-    lack of memory. None means unknown."""
+    lack of memory. `refused`: it was the driver of a GPU that had no more, and not the lease.
+    `holders`: who held what of that GPU then. None means unknown."""
 
     failures: int
     asked: int | None
@@ -31,6 +32,8 @@ class OomEvidence:
     message: str | None
     uncaught: bool
     unheard: bool
+    refused: bool = False
+    holders: tuple[tuple[int, str, int], ...] = ()
 
 
 def read_evidence(directory: str) -> OomEvidence:
@@ -49,6 +52,8 @@ def read_evidence(directory: str) -> OomEvidence:
         message=fatal["message"] if fatal else None,
         uncaught=any(r["uncaught"] for r in records),
         unheard=unheard,
+        refused=bool(fatal and fatal["refused"]) and not unheard,
+        holders=fatal["holders"] if fatal else (),
     )
 
 
@@ -68,6 +73,11 @@ def _records(directory: str) -> list[dict[str, Any]]:
                     "peak": int(record["peak"]),
                     "uncaught": record["uncaught"] is True,
                     "time": float(record["time"]),
+                    "refused": record.get("refused") is True,
+                    "holders": tuple(
+                        (int(pid), str(name)[:64], int(size))
+                        for pid, name, size in record.get("holders", ())
+                    ),
                 }
             )
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):

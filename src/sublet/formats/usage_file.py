@@ -15,7 +15,9 @@ PREFIX = "inside-"
 STATUS = "status-"
 _EXIT = struct.Struct("<i")
 
-_LAYOUT = struct.Struct("<10q")
+_LAYOUT = struct.Struct("<11q")
+_WITHOUT_OUTSIDE = struct.Struct("<10q")
+"""As processes write it that an earlier Sublet has started."""
 _CARD = struct.Struct("<2q")
 _MOST_CARDS = 64
 
@@ -34,14 +36,16 @@ class Reading:
     failures: int
     asked: int
     exit_code: int | None
+    outside: int = 0
+    """What the process held of a GPU beside the memory pool, at most."""
     cards: tuple[tuple[int, int], ...] = ()
     """Bytes in use and the peak on each of several cards, of which `current` and `peak` are the
     most; empty for a lease on one."""
 
 
 def pack(reading: Reading) -> bytes:
-    _, *fields, exit_code, cards = dataclasses.astuple(reading)
-    record = _LAYOUT.pack(VERSION, *fields, 0 if exit_code is None else exit_code + 1)
+    _, *fields, exit_code, outside, cards = dataclasses.astuple(reading)
+    record = _LAYOUT.pack(VERSION, *fields, 0 if exit_code is None else exit_code + 1, outside)
     return record + b"".join(_CARD.pack(*card) for card in cards)
 
 
@@ -78,6 +82,23 @@ def read_usage(directory: str) -> list[Reading]:
     return sorted(readings, key=lambda reading: reading.pid)
 
 
+def outside(readings: list[Reading]) -> int | None:
+    """What the processes held of a GPU beside their pools, at most at a time; None if unknown. One
+    counts from its start until it was last measured."""
+    known = [one for one in readings if one.outside]
+    return max(
+        (
+            sum(
+                one.outside
+                for one in known
+                if one.runtime_started_ns <= moment.runtime_started_ns <= one.updated_ns
+            )
+            for moment in known
+        ),
+        default=None,
+    )
+
+
 def read_exit_code(directory: str, pid: int) -> int | None:
     """The exit code that a process has left itself; None if it left none."""
     try:
@@ -90,12 +111,14 @@ def read_exit_code(directory: str, pid: int) -> int | None:
 
 
 def _unpack(pid: int, data: bytes) -> Reading | None:
+    if len(data) == _WITHOUT_OUTSIDE.size:
+        data += bytes(_LAYOUT.size - len(data))
     cards = data[_LAYOUT.size :]
     if len(data) < _LAYOUT.size or len(cards) % _CARD.size or len(cards) > _MOST_CARDS * _CARD.size:
         return None
-    version, *fields, exit_plus_one = _LAYOUT.unpack_from(data)
+    version, *fields, exit_plus_one, outside = _LAYOUT.unpack_from(data)
     more = tuple((now, peak) for now, peak in _CARD.iter_unpack(cards))
-    if version != VERSION or min(fields) < 0 or any(min(card) < 0 for card in more):
+    if version != VERSION or min(*fields, outside) < 0 or any(min(card) < 0 for card in more):
         return None
-    fields += [exit_plus_one - 1 if exit_plus_one else None, more]
+    fields += [exit_plus_one - 1 if exit_plus_one else None, outside, more]
     return Reading(pid, *fields)

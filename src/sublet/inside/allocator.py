@@ -139,8 +139,18 @@ def forget_peak(lease: LeaseTerms) -> None:
 def limit(lease: LeaseTerms) -> int:
     """The most bytes that the allocator gives: the ceiling, or less if the user has set less."""
     if lease.on_gpu:
-        return lease.ceiling_mib * MIB
+        return min(lease.ceiling_mib, _gpu_limit or lease.ceiling_mib) * MIB
     return min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib) * MIB
+
+
+_gpu_limit = 0
+
+
+def note_gpu_limit(config: Any) -> None:
+    """Remember the limit with which the devices of this process are about to be made, in MiB."""
+    global _gpu_limit
+    devices = config.gpu_options.experimental.virtual_devices
+    _gpu_limit = int(sum(limit for one in devices for limit in one.memory_limit_mb))
 
 
 def handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:

@@ -58,6 +58,11 @@ class Ceiling:
                 self._watch = inotify.DirectoryWatch(lowest=high())
                 self._watch.watch(lease.dir)
 
+    @property
+    def pool(self) -> tuple[int, int] | None:
+        """What the pool has taken, and its limit at this moment; None if neither can be seen."""
+        return None if self._pool is None else (self._pool.pool, self._pool.limit)
+
     def wait(self, seconds: float) -> None:
         """Wait so long, or until something has happened to the ceiling."""
         if self._watch is None or not self._watch.is_open:

@@ -18,12 +18,15 @@ from ..formats import attempt_files, lease_environment, usage_file
 from ..formats.lease import LeaseTerms
 from ..formats.usage_file import Reading
 from . import allocator, current_lease
+from .card import Card
 from .ceiling import Ceiling
 
 _FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
 """Readings are frequent at first, because a child that is killed, as those of a pool are, leaves no
 last reading. One takes 50 µs."""
 _PAUSE = 1.0
+_CARD_PAUSE = 0.5
+"""Seconds between two looks at the GPU, which the driver takes part in."""
 
 
 class UsageWriter:
@@ -39,6 +42,9 @@ class UsageWriter:
         self._reading = Reading(pid, 0, 0, 0, 0, 0, 0, 0, 0, None)
         self.ceiling: Ceiling | None = None
         """What the broker moves; None until the runtime has started."""
+        self.card: Card | None = None
+        """The GPU of the lease; None on the CPU, or where the driver does not show it."""
+        self._card_due = 0.0
 
     @property
     def reading(self) -> Reading:
@@ -63,6 +69,19 @@ class UsageWriter:
                 peak=max(peak for _, peak in used),
                 cards=used if len(used) > 1 else (),
             )
+
+    def note_outside(self, last: bool = False) -> None:
+        """Note what this process holds of the GPU beside its pool: the context, and what libraries
+        have taken of the driver. Believed only if the pool has not grown meanwhile."""
+        if self.card is None or self.ceiling is None or (pool := self.ceiling.pool) is None:
+            return
+        if time.monotonic() < self._card_due and not last:
+            return
+        self._card_due = time.monotonic() + _CARD_PAUSE
+        held = self.card.held().get(self.pid, 0)
+        again = self.ceiling.pool
+        if again is not None and pool[0] == again[0] < held:
+            self.note(outside=max(held - pool[0], self._reading.outside))
 
     def follow_ceiling(self) -> None:
         """Apply a new ceiling that the broker has named."""
@@ -117,6 +136,7 @@ def mark_exit(code: int) -> None:
         return
     if mine.reading.runtime_started_ns:
         mine.note_usage()
+        mine.note_outside(last=True)
         _report_late(mine.lease)
     mine.note(exit_code=code)
 
@@ -135,6 +155,8 @@ def start() -> None:
         return
     _sampled_pid = mine.pid
     mine.ceiling = Ceiling(mine.lease)
+    if mine.lease.on_gpu:
+        mine.card = Card.open(mine.lease.uuid)
     allocator.forget_peak(mine.lease)
     mine.note(runtime_started_ns=time.monotonic_ns(), limit=mine.ceiling.limit)
     atexit.register(_last_reading, mine)
@@ -160,6 +182,7 @@ def _look(mine: UsageWriter) -> None:
     """Take one reading. Whatever fails here, the program continues, without a message."""
     try:
         mine.note_usage()
+        mine.note_outside()
         mine.follow_ceiling()
         _report_late(mine.lease)
         _prune_dumps(mine.lease)
@@ -170,6 +193,7 @@ def _look(mine: UsageWriter) -> None:
 def _last_reading(mine: UsageWriter) -> None:
     if mine.pid == os.getpid():
         mine.note_usage()
+        mine.note_outside(last=True)
         _report_late(mine.lease)
 
 

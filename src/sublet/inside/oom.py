@@ -1,8 +1,10 @@
-"""Writes down when TensorFlow runs out of its lease, in `oom-<pid>.json` of the attempt's
-directory.
+"""Writes down when TensorFlow runs out of memory, in `oom-<pid>.json` of the attempt's directory.
 
 Chains the program's exception hooks without changing their output. An error that the program
 catches is noted too, because it shows that the lease is tight.
+
+On a GPU the lease may have room, and the driver none: a program without a lease has taken it. So
+what is free there is noted with each failure, and who holds what.
 """
 
 from __future__ import annotations
@@ -36,7 +38,21 @@ _CONSTANT = re.compile(
 )
 """TensorFlow's message when there was no memory for a constant of a graph."""
 _MARKS = re.compile(r"\{\{function_node __wrapped__[^{}]*\}\} ?| \[Op:\w+\](?: name: ?)?")
-_SIGNS = ("OOM when allocating", "ut of memory", "ailed to allocate")
+_SIGNS = (
+    *("OOM when allocating", "ut of memory", "ailed to allocate"),
+    *("Dst tensor is not initialized", "CUDA_ERROR_OUT_OF_MEMORY"),
+)
+_OF_DRIVER = "CUDA_ERROR_OUT_OF_MEMORY"
+_BESIDE = re.compile(
+    r"no (?:blas|dnn)\b.*|DNN library initialization failed.*|cudnn library could not create.*"
+    r"|failed to create cu(?:blas|dnn) .*|CU(?:BLAS|DNN)_STATUS_[A-Z_]*ALLOC[A-Z_]*.*"
+    r"|(?:nccl|unhandled cuda).* error.*",
+    re.IGNORECASE,
+)
+"""What TensorFlow says when cuBLAS, cuDNN or NCCL does not start. They take their memory of the
+driver and not of the pool. They fail for other reasons, too, so this counts on a full GPU only."""
+_FULL = 512 << 20
+"""Bytes: with less left on a GPU than this, such a library may not start."""
 _WIDTHS = {
     **dict.fromkeys(("half", "bfloat16", "int16", "uint16", "qint16", "quint16"), 2),
     **dict.fromkeys(("float", "int32", "uint32", "qint32"), 4),
@@ -46,6 +62,8 @@ _WIDTHS = {
 }
 """Bytes of an element, by TensorFlow's name of the type; others have one byte."""
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+_MOST_HOLDERS = 10
 
 _last_noted: dict[int, float] = {}
 
@@ -70,7 +88,9 @@ def asked(message: str) -> int:
 def excerpt(message: str) -> str:
     """The message from the line about memory on, without a graph trace before it and without marks
     of TensorFlow's own functions."""
-    start = min((at for at in map(message.find, _SIGNS) if at >= 0), default=0)
+    beside = _BESIDE.search(message)
+    places = [*map(message.find, _SIGNS), -1 if beside is None else beside.start()]
+    start = min((at for at in places if at >= 0), default=0)
     if not start and (constant := _CONSTANT.search(message)) is not None:
         shape = ",".join(re.findall(r"size: (\d+)", constant[2]))
         kind = constant[1].lower()
@@ -81,13 +101,21 @@ def excerpt(message: str) -> str:
     return _MARKS.sub("", message[begin : begin + _KEPT])
 
 
-def watch(error_class: Any) -> None:
-    """Note every `ResourceExhaustedError` when it is made, and again if it is not caught."""
+def watch(*error_classes: Any) -> None:
+    """Note every error of these classes that is about memory when it is made, and again if it is
+    not caught."""
+    for error_class in error_classes:
+        _watch(error_class)
+
+
+def _watch(error_class: Any) -> None:
     made = error_class.__init__
 
     @functools.wraps(made)
     def init(self: Any, node_def: Any, op: Any, message: Any, *args: Any) -> None:
         made(self, node_def, op, message, *args)
+        if not _concerns_memory(str(message)):
+            return
         # Not sooner, so that hooks which the program has set meanwhile are chained, too.
         _chain_hooks()
         note(message, uncaught=False)
@@ -95,13 +123,21 @@ def watch(error_class: Any) -> None:
     error_class.__init__ = init
 
 
+def _concerns_memory(message: str) -> bool:
+    """Whether it is about memory, or may be."""
+    return is_oom(message) or _BESIDE.search(message) is not None
+
+
 def note(message: Any, uncaught: bool) -> None:
     """Write down one failure. May be called from any thread, and never raises."""
     try:
-        usage = measure.writer()
-        if usage is None or not is_oom(str(message)):
+        usage, text = measure.writer(), str(message)
+        if usage is None or not _concerns_memory(text):
             return
-        text, now, thread = str(message), time.monotonic(), threading.get_ident()
+        free = None if usage.card is None else usage.card.free()
+        if not is_oom(text) and (free is None or free >= _FULL):
+            return
+        now, thread = time.monotonic(), threading.get_ident()
         known = uncaught and usage.reading.failures > 0
         if not known and now - _last_noted.get(thread, -_SAME_FAILURE) >= _SAME_FAILURE:
             usage.note_usage()
@@ -116,6 +152,8 @@ def note(message: Any, uncaught: bool) -> None:
             "current": reading.current,
             "uncaught": uncaught,
             "time": time.time(),
+            "refused": _refused(usage, text, free),
+            "holders": [] if usage.card is None else _holders(usage.card.held(), usage.pid),
         }
         path = os.path.join(usage.lease.dir, f"{oom_evidence.PREFIX}{usage.pid}.json")
         draft = f"{path}.{thread}"
@@ -124,6 +162,38 @@ def note(message: Any, uncaught: bool) -> None:
         os.replace(draft, path)
     except Exception:
         pass
+
+
+def _refused(usage: measure.UsageWriter, text: str, free: int | None) -> bool:
+    """Whether it was the driver that had no more to give, and not the pool, which asks the driver
+    only for what its limit leaves."""
+    if not usage.lease.on_gpu:
+        return False
+    if _OF_DRIVER in text or not is_oom(text):
+        return True
+    pool = None if usage.ceiling is None else usage.ceiling.pool
+    if pool is None:
+        return False
+    left, size = pool[1] - pool[0], asked(text)
+    if not size:
+        return free is not None and free < left
+    # A limit that was raised too late says nothing of the moment at which it was asked.
+    late = usage.lease.elastic and (free is None or free >= size)
+    return size <= left and not late
+
+
+def _holders(held: dict[int, int], own: int) -> list[tuple[int, str, int]]:
+    """The largest of the other processes on the card: number, name, bytes."""
+    others = sorted((size, pid) for pid, size in held.items() if pid != own)
+    return [(pid, _process_name(pid), size) for size, pid in reversed(others[-_MOST_HOLDERS:])]
+
+
+def _process_name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read(64).strip()
+    except OSError:
+        return "?"
 
 
 @functools.cache
@@ -157,7 +227,8 @@ def note_uncaught(error: BaseException | None) -> bool:
             continue
         seen.add(id(one))
         message = _text(one)
-        if type(one).__name__ == "ResourceExhaustedError" or _SIGNS[0] in message:
+        ours = hasattr(one, "error_code") and _concerns_memory(message)
+        if ours or _SIGNS[0] in message:
             note(message, uncaught=True)
             return is_oom(message)
         waiting += [one.__context__, one.__cause__]

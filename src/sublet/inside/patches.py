@@ -55,7 +55,14 @@ def apply() -> None:
         _patch_session(session.BaseSession)
         _patch_device_lib(device_lib)
         _patch_server(server_lib)
-        oom.watch(errors_impl.ResourceExhaustedError)
+        oom.watch(
+            errors_impl.ResourceExhaustedError,
+            errors_impl.InternalError,
+            errors_impl.NotFoundError,
+            errors_impl.InvalidArgumentError,
+            errors_impl.FailedPreconditionError,
+            errors_impl.UnimplementedError,
+        )
     except Exception as wrong:
         if current() is not None:
             say(
@@ -196,6 +203,8 @@ def _bound(proto: Any, context: Any = None) -> None:
             return
         for note in bound(proto, _left(lease), _gpus(context)):
             say(note)
+        if _ready_pid != os.getpid():
+            allocator.note_gpu_limit(proto)
     except Exception as wrong:
         say(f"the lease could not be put into TensorFlow's configuration: {wrong!r}")
 

@@ -77,11 +77,13 @@ def _process(explanation: Explanation, lesson: Lesson) -> str:
     """What is charged beside the ceiling."""
     assert explanation.lease is not None
     beside = format_bytes(explanation.lease.charge - explanation.lease.ceiling)
-    start = explanation.history.start
+    start, model = explanation.history.start, explanation.history.model
+    where = f"on a {model}" if model else f"after a {start} start"
     if lesson.evidence.outside is None:
-        return f"{beside} more for the process itself, as usual for a {start} start"
+        usual = f"as usual {where}" if model else f"as usual for a {start} start"
+        return f"{beside} more for the process itself, {usual}"
     held = format_bytes(lesson.evidence.outside)
-    return f"{beside} more for the process itself; {held} were seen after a {start} start"
+    return f"{beside} more for the process itself; {held} were seen {where}"
 
 
 def _learned(explanation: Explanation, lesson: Lesson) -> Iterator[tuple[str, str]]:

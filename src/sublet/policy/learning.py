@@ -201,7 +201,13 @@ def _bounds(history: History) -> tuple[int, int]:
 
 def _outside(history: History) -> int | None:
     """What its process adds beside its pool, from runs that were started as this one will be. One
-    that ran out of memory had not touched all of its pool, so of that nothing is known."""
+    that ran out of memory had not touched all of its pool, so of that nothing is known.
+
+    Of a GPU the driver says what a process holds, so all runs count, on a card of the same model.
+    """
+    if history.model:
+        there = [run.outside for run in history.runs if run.model == history.model]
+        return max([amount for amount in there if amount is not None][:RECENT], default=None)
     starts = {"warm": ("warm", "fresh")}.get(history.start, (history.start,))
     runs = [
         run

@@ -34,7 +34,7 @@ def again(job: Job, outcome: Outcome, larger: int | None) -> Again | None:
     if outcome.cause in ("preempted", "lost") and not outcome.unseen:
         return Again(outcome.message or outcome.cause, forgiven=True) if spec.requeue else None
     # One whose end was not seen may have ended well: it is done again only if that was asked for.
-    if outcome.cause not in ("exited", "signalled", "lost") or outcome.code == 0:
+    if outcome.cause not in (*_CRASHES, "device full") or outcome.code == 0:
         return None
     if outcome.code == REQUEUE_CODE and outcome.cause == "exited" and spec.requeue:
         return Again(f"asked to be started again (exit code {REQUEUE_CODE})", forgiven=True)
@@ -76,6 +76,8 @@ def ending(outcome: Outcome) -> str:
             return f"killed by signal {outcome.code - 128}"
         case "lease exceeded":
             return "out of memory"
+        case "device full":
+            return "others took the device's memory"
         case "dependency":
             return "not started"
         case cause:

@@ -133,7 +133,7 @@ def failure(call: Call, report: dict[str, Any], ended: "Ended | None" = None) ->
 def death(name: str, ended: "Ended") -> WorkerDied:
     """The error of a call whose worker has ended without an answer."""
     outcome = ended.outcome
-    if outcome.cause == "lease exceeded":
+    if outcome.cause in ("lease exceeded", "device full"):
         return _exceeded(name, ended, outcome.message)
     code = outcome.code
     what = {
@@ -156,8 +156,21 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(name).replace("<locals>.", "")[:80]
 
 
-def _exceeded(name: str, ended: "Ended | None", text: str) -> LeaseExceeded:
+def _squeezed_out(name: str, ended: "Ended", text: str) -> WorkerDied:
+    outcome = ended.outcome
+    others = [f"{one.name} {format_bytes(one.bytes)}" for one in outcome.tenants if not one.job]
+    where = ended.lease.device if ended.lease is not None else "the device"
+    message = (
+        f"{name}() got no memory within its lease, as programs without one have taken {where}: "
+        f"{', '.join(others) or 'they are gone by now'}. {_in_a_line(text)}"
+    )
+    return WorkerDied(message, "Call it again when they have ended.", outcome.code)
+
+
+def _exceeded(name: str, ended: "Ended | None", text: str) -> WorkerDied:
     lease = ended.lease if ended is not None else None
+    if ended is not None and ended.outcome.cause == "device full":
+        return _squeezed_out(name, ended, text)
     had = f"its lease of {format_bytes(lease.ceiling)}" if lease is not None else "its lease"
     suggest = ended.suggest if ended is not None else None
     more = "more memory" if suggest is None else f'memory="{written_bytes(suggest)}"'

@@ -65,6 +65,8 @@ def _notes(snapshot: Snapshot, now: float) -> Iterator[tuple[str, Tone]]:
     for device in snapshot.devices:
         if device.fault:
             yield plain(f"{device.device.id} cannot be used: {device.fault}"), "error"
+        elif device.note:
+            yield plain(f"{device.device.id}: {device.note}"), "warning"
     for row in snapshot.leases:
         if row.over:
             yield f"#{row.job} {plain(row.name)} uses more than it is charged for", "error"

@@ -84,6 +84,8 @@ class DeviceRow(Struct, frozen=True):
     free: int
     fault: str | None = None
     """Why it cannot be used now."""
+    note: str = ""
+    """What its driver does not say, in words."""
 
 
 class EventRow(Struct, frozen=True):

@@ -113,7 +113,9 @@ static int scale_of(int compute) {
 
 /* ---- handles ---- */
 
-int cublasCreate_v2(void **out) { return *out = new_handle(), 0; }
+enum { ALLOC_FAILED = 3 };
+
+int cublasCreate_v2(void **out) { return (*out = new_library_handle()) ? 0 : ALLOC_FAILED; }
 int cublasLtCreate(void **out) { return *out = new_handle(), 0; }
 int cublasGetVersion_v2(void *handle, int *version) { return *version = 120503, 0; }
 size_t cublasLtGetVersion(void) { return 120503; }

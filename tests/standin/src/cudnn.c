@@ -11,7 +11,9 @@
     int name(void *descriptor) { return free(descriptor), 0; }
 #define BOTH(noun) MADE(cudnnCreate##noun##Descriptor) ENDED(cudnnDestroy##noun##Descriptor)
 
-MADE(cudnnCreate)
+enum { DEVICE_ALLOCATION_FAILED = 4004 };
+
+int cudnnCreate(void **out) { return (*out = new_library_handle()) ? 0 : DEVICE_ALLOCATION_FAILED; }
 size_t cudnnGetVersion(void) { return 90300; }
 size_t cudnnGetCudartVersion(void) { return CUDA_VERSION; }
 int cudnnGetProperty(int which, int *value) { return *value = which == 0 ? 9 : which == 1 ? 3 : 0, 0; }

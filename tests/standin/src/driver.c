@@ -25,6 +25,16 @@ int current_device(void) { return current < 0 ? 0 : current; }
 void set_current_device(int device) { current = device; }
 void *new_handle(void) { return calloc(1, 1024); }
 
+void *new_library_handle(void) {
+    u64 bytes = read_machine()->handle;
+    const Card *card = &devices[current_device()].card;
+    if (bytes && take(card, bytes)) {
+        note("refused a handle on %s", card->uuid);
+        return NULL;
+    }
+    return new_handle();
+}
+
 int cuInit(unsigned flags) {
     if (initialised && !is_ready()) {
         note("cuInit after a fork");

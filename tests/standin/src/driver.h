@@ -38,6 +38,10 @@ static inline int to_device(const void *context) { return (int)(intptr_t)context
 int current_device(void);
 void set_current_device(int device);
 
+/* A handle of a library, with the memory that it takes of the current device; NULL where that is refused.
+ * What it has taken stays with the process. */
+void *new_library_handle(void);
+
 /* An object of which the stand-in needs the address only, and perhaps a few bytes. */
 void *new_handle(void);
 

@@ -89,6 +89,7 @@ const Machine *read_machine(void) {
             sscanf(line, "init %d", &m.init);
             sscanf(line, "context %llu", &m.context);
             sscanf(line, "workspace %llu", &m.workspace);
+            sscanf(line, "handle %llu", &m.handle);
             sscanf(line, "peers %d", &m.peers);
             sscanf(line, "computes %d", &m.computes);
         }

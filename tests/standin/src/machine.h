@@ -7,6 +7,7 @@
  *   driver 570.86.10            init 0              (what nvmlInit returns)
  *   context 268435456           (bytes that a context takes of its card)
  *   workspace 0                 (bytes that each convolution asks for)
+ *   handle 0                    (bytes that a handle of cuBLAS or cuDNN takes of its card)
  *   peers 1                     (cards reach each other's memory)
  *   computes 1                  (kernels are computed; 0: they do nothing)
  *   gpu GPU-1234                instance 0 MIG-5678 (its slot, then its UUID)
@@ -43,7 +44,7 @@ typedef struct {
     int described; /* 0: there is no description, and so no driver */
     char driver[TEXT];
     int init, gpus, count, peers, computes;
-    u64 context, workspace;
+    u64 context, workspace, handle;
     Card cards[CARDS];
 } Machine;
 
