@@ -582,6 +582,9 @@ def test_environments_that_an_earlier_version_kept_are_dropped(ledger: Ledger) -
     db.execute("DELETE FROM jobs WHERE id = 2")  # Its row stays in a free page.
     inline = msgspec.json.encode(_with_secret(4, DONE))
     db.execute("UPDATE jobs SET record = ?, surroundings = NULL WHERE id = 4", (inline,))
+    db.execute("DROP INDEX peaks_on_a_device")
+    db.execute("ALTER TABLE peaks DROP COLUMN device")
+    db.execute("ALTER TABLE peaks DROP COLUMN outside")
     db.execute("PRAGMA user_version = 3")
     again = reopened(ledger)
     assert not _lies_in_files(again)
