@@ -18,6 +18,7 @@ NAMES = (
     "queue",
     "sizing",
     "elastic",
+    "fence",
     "classes",
     "pool",
     "threads",

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +19,12 @@ from sublet.broker.ledger import Ledger
 from sublet.domain.job import Job, JobSpec, Running, Waiting
 from sublet.domain.lease import Lease
 from sublet.domain.memory import Between, Exactly, MemoryAsk
-from sublet.formats import attempt_files
+from sublet.formats import attempt_files, fence_file
 from sublet.formats.lease import LeaseTerms
 from sublet.home import Home
 from sublet.inside import ceiling as inside_ceiling
 from sublet.inside.measure import UsageWriter
+from sublet.keeper import process_tree
 from sublet.reactor import Reactor
 from sublet.units import GiB, MiB
 from sublet.wire import messages
@@ -353,6 +355,105 @@ def test_without_room_it_waits_and_whoever_ends_saves_it(harness: Harness) -> No
     assert harness.lease(number).ceiling >= 900 * MiB
 
 
+class Fence:
+    """The fence of a program: what it lacks is known, and its bound is in a file."""
+
+    def __init__(self, worker: Worker, lease: Lease) -> None:
+        self.directory = worker.directory
+        most = lease.charge + lease.most - lease.ceiling
+        fence_file.create(worker.directory, "0" * 16, lease.charge, most, lease.most)
+        self._lacks = 0
+
+    @property
+    def bound(self) -> int:
+        bound = fence_file.read_bound(self.directory)
+        assert bound is not None
+        return bound
+
+    def lack(self, amount: int, pid: int | None = None) -> Path:
+        self._lacks += 1
+        path = Path(self.directory) / f"lack-{pid or os.getpid()}-{self._lacks}-{amount}"
+        path.touch()
+        return path
+
+    def hold(self, amount: int) -> None:
+        start = process_tree.start_time(os.getpid())
+        assert start is not None
+        with (Path(self.directory) / fence_file.NAME).open("r+b") as file:
+            file.seek(4096)
+            file.write(struct.pack("<2Q", start << 22 | os.getpid(), amount))
+
+
+def test_what_a_fence_lacks_raises_lease_and_bound_by_just_that(harness: Harness) -> None:
+    """Both at once, whatever TensorFlow's pool confirms later; and a lack is answered once."""
+    number = harness.start()
+    worker = harness.workers[number]
+    fence = Fence(worker, harness.lease(number))
+    fence.lack(300 * MiB - 1)
+    harness.turn()
+    lease = harness.lease(number)
+    assert lease.ceiling == (256 + 300) * MiB
+    assert fence.bound == lease.charge
+    assert not worker.hear()
+    worker.confirm(256 * MiB)
+    for _ in range(3):
+        harness.turn()
+    assert harness.lease(number) == lease
+    harness.kill()
+    assert harness.lease(number).ceiling >= lease.ceiling
+    assert fence.bound == harness.lease(number).charge
+
+
+def test_what_the_pool_gives_back_is_not_what_the_fence_knows_to_be_held(harness: Harness) -> None:
+    number = harness.start()
+    worker = harness.workers[number]
+    fence = Fence(worker, harness.lease(number))
+    worker.allocate(300 * MiB)
+    harness.turn()
+    worker.hear()
+    fence.lack(200 * MiB)
+    harness.turn()
+    raised = harness.lease(number)
+    assert raised.ceiling == (256 + 128 + 200) * MiB
+    fence.hold(raised.charge - 50 * MiB)
+    worker.confirm(300 * MiB)
+    harness.turn()
+    lease = harness.lease(number)
+    assert lease.ceiling == raised.ceiling - 50 * MiB
+    assert fence.bound == lease.charge
+
+
+def test_who_does_not_wait_any_more_gets_nothing(harness: Harness) -> None:
+    """A fence that has given up, or whose process was killed."""
+    other = harness.start(Exactly(3 * GiB))
+    number = harness.start(Between(512 * MiB, 2 * GiB))
+    fence = Fence(harness.workers[number], harness.lease(number))
+    gone = fence.lack(GiB)
+    harness.turn()
+    assert harness.lease(number).ceiling == 512 * MiB
+    gone.unlink()
+    fence.lack(GiB, pid=4_000_000)
+    harness.end(other)
+    harness.turn()
+    assert harness.lease(number).ceiling == 512 * MiB
+    assert fence.bound == harness.lease(number).charge
+
+
+def test_a_broker_that_was_killed_before_it_moved_the_bound_is_made_good(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = harness.start()
+    fence = Fence(harness.workers[number], harness.lease(number))
+    before, lack = fence.bound, fence.lack(300 * MiB)
+    with monkeypatch.context() as patch:
+        patch.setattr(Broker, "_perform", lambda *_: None)
+        harness.turn()
+    assert fence.bound == before
+    lack.unlink()
+    harness.kill()
+    assert fence.bound == harness.lease(number).charge == before + 300 * MiB
+
+
 def test_an_allocation_that_has_given_up_is_forgotten(harness: Harness) -> None:
     other = harness.start(Exactly(3 * GiB))
     number = harness.start(Between(512 * MiB, 2 * GiB))
@@ -448,11 +549,15 @@ def pass_time(harness: Harness, seconds: int) -> None:
         harness.broker.elastic_leases.trim(harness.broker.state.waits)
 
 
+@pytest.mark.parametrize("fenced", [0, 500 * MiB])
 def test_settled_programs_give_back_what_they_do_not_need_if_somebody_waits(
-    harness: Harness,
+    harness: Harness, fenced: int
 ) -> None:
+    """What they hold beside TensorFlow's pool is needed, too."""
     number = harness.start(Between(3 * GiB, CAPACITY - 512 * MiB))
     worker = harness.workers[number]
+    if fenced:
+        Fence(worker, harness.lease(number)).hold(fenced + beside(harness.lease(number)))
     usage(worker, harness.lease(number), 200 * MiB)
     pass_time(harness, 60)
     assert attempt_files.read_ceiling(worker.directory) in (None, 3 * GiB)
@@ -462,7 +567,7 @@ def test_settled_programs_give_back_what_they_do_not_need_if_somebody_waits(
     pass_time(harness, 4)
     asked = attempt_files.read_ceiling(worker.directory)
     assert asked is not None
-    assert 200 * MiB < asked < 300 * MiB
+    assert 200 * MiB < asked < 300 * MiB or asked == fenced
     harness.turn()
     assert isinstance(harness.job(waiting).state, Waiting)
 

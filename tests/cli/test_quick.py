@@ -65,6 +65,10 @@ def test_every_option_of_click_is_known_here() -> None:
         for name in parameter.opts
     }
     assert spelled == quick.VALUES | quick.FLAGS
+    negated = {
+        name: parameter.name for parameter in command.params for name in parameter.secondary_opts
+    }
+    assert negated == quick.OFF
 
 
 @pytest.mark.parametrize("line", [[], ["--memory"], ["--help"], ["--"], ["-q"], ["--bananas", "x"]])

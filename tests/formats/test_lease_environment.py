@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
 
 from sublet.formats.lease import MIB, LeaseTerms
-from sublet.formats.lease_environment import SITE, leased_environment, too_late
+from sublet.formats.lease_environment import SITE, leased_environment, too_late, without_fence
 
 CHOOSE = "`--device` or `gpu=` chooses another"
 CPU = {
@@ -110,6 +111,24 @@ def test_gpu_lease_gives_this_environment(
     lease = on_gpu("/run/a1")
     golden = {**GPU, **changed, "SUBLET_LEASE": lease.to_json()}
     assert leased_environment(lease, environ) == (golden, notes)
+
+
+@pytest.mark.parametrize("own", ["", "/opt/lib:/usr/lib"])
+def test_a_fence_comes_first_on_the_library_path_and_goes_with_its_lease(
+    own: str, on_gpu: Callable[..., LeaseTerms]
+) -> None:
+    """Also before a lease within that one has a fence or none; the path alone is the user's."""
+    lease = dataclasses.replace(on_gpu("/run/a1"), fence="/home/fence/1")
+    environ = {"LD_LIBRARY_PATH": own} if own else {}
+    fenced, _ = leased_environment(lease, environ)
+    assert fenced["LD_LIBRARY_PATH"] == ":".join(filter(None, ["/home/fence/1", own]))
+    assert fenced["SUBLET_FENCE_FILE"] == "/run/a1/fence"
+    assert leased_environment(lease, fenced) == (fenced, [])
+    assert without_fence(fenced).get("LD_LIBRARY_PATH", "") == own
+    inner = dataclasses.replace(on_gpu("/run/b1"), fence="/home/fence/1")
+    assert leased_environment(inner, fenced)[0] == leased_environment(inner, environ)[0]
+    bare = on_gpu("/run/b1")
+    assert leased_environment(bare, fenced)[0] == leased_environment(bare, environ)[0]
 
 
 @pytest.mark.parametrize("environ", [case[0] for case in CPU_CASES])

@@ -180,15 +180,15 @@ with tf1.Session() as session:
 def test_a_lease_on_a_gpu_grows_while_the_card_has_room(
     new_machine: Callable[..., Machine], new_sandbox: NewSandbox
 ) -> None:
-    """On TensorFlow's own GPU allocator; the driver refuses nothing."""
+    """On TensorFlow's own GPU allocator, with a fence and without; the driver refuses nothing."""
     machine = new_machine(Gpu(uuid="GPU-a", total=4 << 30), context=256 << 20, computes=False)
     sandbox = new_sandbox(**machine.environ)
     sandbox.write("gpu.py", GPU)
-    answer = sandbox.sublet(
-        "run", "--memory", "64MiB..2GiB", "gpu.py", "array", "40", "300", "200", check=True
-    )
-    assert answer.stdout == "{'GPU'} 640\n"
-    assert "lease 64.0 MiB, grew to " in answer.stderr
+    words = ("--memory", "64MiB..2GiB", "gpu.py", "array", "40", "300", "200")
+    for fence in ("--no-fence", "--fence"):
+        answer = sandbox.sublet("run", fence, *words, check=True)
+        assert answer.stdout == "{'GPU'} 640\n"
+        assert "lease 64.0 MiB, grew to " in answer.stderr
     assert not machine.refusals()
     refused = sandbox.sublet("run", "--memory", "128MiB", "gpu.py", "none", "40", "300")
     assert refused.returncode == 1

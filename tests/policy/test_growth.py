@@ -83,6 +83,16 @@ def test_who_can_be_reached_only_once_more_gets_its_share_of_all_there_is() -> N
     assert raised(plan([capacity(4000)], WaitQueue(), asks)) == {1: 3024, 2: 1280}
 
 
+def test_who_says_what_it_needs_gets_that_or_nothing() -> None:
+    """A part of it would help nobody."""
+    need = ask(need=2000 * MiB + 1)
+    assert raised(plan([capacity(4096)], WaitQueue(), [need])) == {1: 1024 + 2001}
+    short = plan([capacity(2000)], WaitQueue(), [need])
+    assert short.raises == ()
+    assert list(short.waits) == [1]
+    assert plan([capacity(4096)], WaitQueue(), [ask(most=2048, need=GiB + 1)]) == GrowthPlan()
+
+
 def test_as_few_opportunistic_programs_as_will_do_are_stopped() -> None:
     guests = [
         Holding(number, size * MiB, "guest.py", "opportunistic")
@@ -110,6 +120,7 @@ asks = st.lists(
         service=st.sampled_from(["guaranteed", "opportunistic"]),
         steps=st.integers(0, 40),
         last=st.booleans(),
+        need=st.sampled_from([0, 0, 1, 300 * MiB, 5 * GiB]),
     ),
     unique_by=lambda one: one.job,
     max_size=8,

@@ -72,7 +72,7 @@ def _build(compiler: str, sources: list[Path], wheel: Path | None, directory: Pa
             name for name in (_defined(wheel) if wheel else ()) if _LOOKED_UP.fullmatch(name)
         }
         rest.write_text(_rest_of_it(sorted(looked_up - _defined(*objects))))
-        link = ["-shared", "-Wl,-Bsymbolic", "-o", str(shared), "-lpthread", "-lm"]
+        link = ["-shared", "-Wl,-Bsymbolic", "-o", str(shared), "-lpthread", "-lm", "-ldl"]
         _run(compiler, "-fPIC", f"-I{_SOURCES}", *objects, rest, *link)
     for name in _NAMES:
         (directory / name).symlink_to(shared.name)

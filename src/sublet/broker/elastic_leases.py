@@ -1,6 +1,7 @@
 """Leases that grow while their programs run, and give back what they do not need.
 
     TensorFlow's allocator ──dump-P_*──▶ ask ──▶ policy.growth ──▶ LeaseResized ──commit──▶ FIFO
+    fence ──lack-P-N-B──▶ ask ──▶ policy.growth ──▶ LeaseResized ──commit──▶ its bound
     worker ──limit-P──▶ what was not needed goes back to the device
 
 An allocation that does not fit leaves a file in the attempt's directory and waits for ten seconds;
@@ -10,6 +11,7 @@ that was asked. Everything a later broker needs is in the ledger and in the atte
 """
 
 import contextlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,9 +25,10 @@ from sublet.broker.unit_of_work import UnitOfWork
 from sublet.clock import Clock
 from sublet.domain.job import Job, Running
 from sublet.domain.lease import Lease
-from sublet.formats import attempt_files
+from sublet.formats import attempt_files, fence_file
 from sublet.formats.inotify import DirectoryWatch
 from sublet.formats.usage_file import read_usage
+from sublet.keeper import process_tree
 from sublet.policy import growth
 from sublet.policy.trimming import Sample, thinned, trimmed
 from sublet.policy.wait_queue import WaitQueue
@@ -50,12 +53,18 @@ class _Attempt:
     """The process in which an allocation waits; 0 if none does."""
     since: float = 0.0
     """When it began to wait, on the broker's clock."""
+    lack: str = ""
+    """The file by which its fence asks; empty if TensorFlow's pool lacks memory."""
+    need: int = 0
+    """The bytes that its fence lacks; nobody knows how many the pool does."""
     steps: int = 0
     raised_at: float = 0.0
     """When the last raise was decided, by the wall clock: older dumps are answered. A program may
     have it, and need more, before it is sent: it reads of the new ceiling in a file, too."""
     used: set[str] = field(default_factory=set)
     """The FIFOs that were written to."""
+    answered: set[str] = field(default_factory=set)
+    """The files of fences that were answered."""
     before: int = 0
     """The ceiling before a change that its worker has not confirmed; 0 if there is none."""
     asked: int = 0
@@ -124,7 +133,7 @@ class ElasticLeases:
         asks = []
         for name, one in self._attempts.items():
             job = self._job(name, one)
-            if one.pid and self._clock.now() - one.since > _GIVES_UP:
+            if one.pid and (self._clock.now() - one.since > _GIVES_UP or _has_ended(one)):
                 one.pid = 0
             elif one.pid and job is not None and job.lease is not None:
                 asks.append(self._ask(job, job.lease, one))
@@ -146,6 +155,7 @@ class ElasticLeases:
         if one is None:
             return
         one.pid, one.steps = 0, one.steps + 1
+        one.answered.add(one.lack)
         for fifo in self._fifos(one, effect.pid)[:1]:
             one.used.add(fifo)
             attempt_files.send_limit(fifo, effect.limit)
@@ -167,6 +177,9 @@ class ElasticLeases:
             one.samples = thinned([*one.samples, sample])
             kept = trimmed(one.samples, job.lease.ceiling) if waits else None
             if kept is not None:
+                kept = max(kept, self._fenced(one, job.lease))
+                if kept >= job.lease.ceiling:
+                    continue
                 one.before, one.asked = job.lease.ceiling, kept // MiB * MiB
                 with contextlib.suppress(OSError):
                     attempt_files.write_ceiling(one.directory, one.asked)
@@ -219,6 +232,9 @@ class ElasticLeases:
             left = attempt_files.dump_time(name)
             if left is not None and one.raised_at < left and self._clock.wall() - left < _GIVES_UP:
                 self._lacks(one, pid)
+        elif (lack := attempt_files.lack(name)) is not None and name not in one.answered:
+            self._lacks(one, lack[0])
+            one.lack, one.need = name, lack[1]
         elif name.startswith(attempt_files.LIMIT) and one.before:
             self._confirmed(one, name.removeprefix(attempt_files.LIMIT))
 
@@ -227,7 +243,7 @@ class ElasticLeases:
         now = self._clock.now()
         if now - one.since > _GIVES_UP:
             one.since, one.steps = now, 0
-        one.pid = pid
+        one.pid, one.lack, one.need = pid, "", 0
         self._work.changed = True
 
     def _confirmed(self, one: _Attempt, digits: str) -> None:
@@ -241,6 +257,7 @@ class ElasticLeases:
         lent = self._nested_leases.lent(job)
         least, most = sorted((one.before, one.asked))
         ceiling = min(max(noted.limit + lent, least), most)
+        ceiling = max(ceiling, self._fenced(one, job.lease))
         one.before = one.asked = 0
         if not one.pid:
             one.since = 0.0
@@ -250,15 +267,21 @@ class ElasticLeases:
     def _raise(self, job: Job, ceiling: int) -> None:
         assert job.lease is not None
         one = self._attempts[job.attempt_id]
-        one.raised_at = self._clock.wall()
-        one.before, one.asked = one.before or job.lease.ceiling, ceiling
+        pid = one.pid
+        if one.need:
+            # TensorFlow's pool is not told of it, and has nothing of it to give back.
+            pid = 0
+            one.asked = ceiling if one.before else 0
+        else:
+            one.raised_at = self._clock.wall()
+            one.before, one.asked = one.before or job.lease.ceiling, ceiling
         left = ceiling - self._nested_leases.lent(job)
         self._work.decided(
             job,
             LeaseResized(job.id, job.attempt, ceiling),
             SettleNested(job.spec.within),
             SettleNested(job.id),
-            RaiseLimit(job.attempt_id, one.pid, left),
+            RaiseLimit(job.attempt_id, pid, left),
         )
 
     def _ask(self, job: Job, lease: Lease, one: _Attempt) -> growth.Ask:
@@ -271,8 +294,19 @@ class ElasticLeases:
             since=one.since,
             service=job.spec.service,
             steps=one.steps,
-            last=len(self._fifos(one, one.pid)) < 2,
+            last=not one.need and len(self._fifos(one, one.pid)) < 2,
+            need=one.need,
         )
+
+    def _fenced(self, one: _Attempt, lease: Lease) -> int:
+        """The least ceiling under which the processes of an attempt may hold what they do, in
+        TensorFlow's pool or not; as far as a fence knows it."""
+        held = sum(
+            holder.held
+            for holder in fence_file.holders(one.directory)
+            if process_tree.is_alive(holder.pid, holder.start)
+        )
+        return min(held - (lease.charge - lease.ceiling), lease.ceiling)
 
     def _fifos(self, one: _Attempt, pid: int) -> list[str]:
         found = attempt_files.raise_fifos(one.directory, pid)
@@ -284,6 +318,14 @@ class ElasticLeases:
         if job is None or job.attempt_id != name or not isinstance(job.state, Running):
             return None
         return None if job.state.stopping else job
+
+
+def _has_ended(one: _Attempt) -> bool:
+    """Whether the fence that has asked does not wait any more, or its process was killed."""
+    if not one.lack:
+        return False
+    waits = os.path.exists(os.path.join(one.directory, one.lack))
+    return not waits or process_tree.start_time(one.pid) is None
 
 
 def _is_elastic(job: Job) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sublet.broker.state import State
 from sublet.domain.job import Job, Waiting
-from sublet.formats import attempt_files
+from sublet.formats import attempt_files, fence_file
 from sublet.formats.usage_file import read_usage
 from sublet.keeper import process_tree
 from sublet.policy.capacity import Capacity
@@ -55,10 +55,10 @@ class NestedLeases:
         if lent:
             self._most[job.attempt_id] = max(lent, self._most.get(job.attempt_id, 0))
         # On a full disk it keeps its old ceiling; what it holds is counted all the same.
+        directory = str(self._runs / job.attempt_id)
         with contextlib.suppress(OSError):
-            attempt_files.write_ceiling(
-                str(self._runs / job.attempt_id), max(MiB, job.lease.ceiling - lent)
-            )
+            attempt_files.write_ceiling(directory, max(MiB, job.lease.ceiling - lent))
+        fence_file.write_bound(directory, max(MiB, job.lease.charge - lent))
 
     def lent(self, job: Job) -> int:
         """What the leases within this job's are charged now."""

@@ -17,6 +17,7 @@ from sublet.clock import Clock
 from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Finished, Job, Outcome, Paused, Running, Starting, Waiting
 from sublet.domain.lease import Lease
+from sublet.formats import fence_file, fence_library
 from sublet.formats.usage_file import Reading, card_sums, read_usage
 from sublet.home import Home
 from sublet.policy.retry import advice, ending
@@ -34,6 +35,7 @@ _BLIND = (
     "beside their ceilings is estimated"
 )
 _JUST_CAME = "just submitted"
+_NO_FENCE = "the fence is off (`--fence`)"
 
 
 class RecentlyEnded:
@@ -250,7 +252,18 @@ class Snapshots:
             in_process=job.spec.in_process is not None,
             within=job.spec.within,
             cards=_cards(lease, usages),
+            unfenced=self._unfenced(job, lease) if _is_gpu(facts.get(lease.device)) else "",
         )
+
+    def _unfenced(self, job: Job, lease: Lease) -> str:
+        if fence_file.exists(str(self._home.runs / job.attempt_id)):
+            return ""
+        asked = job.spec.fence
+        if job.spec.in_process is not None:
+            return "no fence holds a process that was there before its lease"
+        if lease.also and asked:
+            return fence_library.ONE_GPU
+        return fence_library.why_unusable(asked) if asked.startswith("/") else asked or _NO_FENCE
 
     def _waiting_rows(self) -> tuple[WaitingRow, ...]:
         jobs = self._first_waiting(_MOST_SHOWN)
@@ -312,3 +325,7 @@ def _how_it_ended(job: Job, outcome: Outcome, larger: int | None) -> str:
     if outcome.cause == "lease exceeded":
         reason += f"; {advice(job, larger)}"
     return reason
+
+
+def _is_gpu(fact: DeviceFacts | None) -> bool:
+    return fact is not None and fact.device.kind == "gpu"

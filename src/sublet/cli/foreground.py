@@ -55,6 +55,7 @@ def run(
         given = [word for name, value in values.items() if value for word in (f"--{name}", value)]
         given += ["--cold"] * bool(options.get("cold"))
         given += ["--leave-children"] * bool(options.get("leave_children"))
+        given += ["--fence"] * bool(options.get("fence"))
         _explain(ended, [*given, *words])
     elif ended.outcome.cause == "lost":
         _say(f"the program was lost: {ended.outcome.message or 'nobody saw its exit code'}")

@@ -61,6 +61,12 @@ leave_children = click.option(
     is_flag=True,
     help="Keep processes that the program leaves behind.",
 )
+fence = click.option(
+    "--fence/--no-fence",
+    default=None,
+    help="Hold all of the program on a GPU to its lease, not TensorFlow's pool alone. Builds a "
+    "library with the C compiler at its first use. Default: SUBLET_FENCE, or off.",
+)
 words = click.argument(
     "words",
     nargs=-1,

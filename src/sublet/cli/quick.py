@@ -18,10 +18,12 @@ VALUES = {
 }
 FLAGS = {
     "--cold": "cold",
+    "--fence": "fence",
     "--leave-children": "leave_children",
     "-q": "quiet",
     "--quiet": "quiet",
 }
+OFF = {"--no-fence": "fence"}
 
 
 def read(words: list[str]) -> dict[str, object] | None:
@@ -38,6 +40,8 @@ def read(words: list[str]) -> dict[str, object] | None:
         name, equals, value = word.partition("=")
         if word in FLAGS:
             options[FLAGS[word]] = True
+        elif word in OFF:
+            options[OFF[word]] = False
         elif name in VALUES and name.startswith("--") and equals:
             options[VALUES[name]] = value
         elif word in VALUES and rest:

@@ -30,6 +30,7 @@ from sublet.cli.foreground import run
 @program_options.python
 @program_options.cold
 @program_options.leave_children
+@program_options.fence
 @click.option(
     "--report",
     metavar="FILE",

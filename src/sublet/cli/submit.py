@@ -88,6 +88,7 @@ from sublet.units import parse_seconds
 @program_options.python
 @program_options.cold
 @program_options.leave_children
+@program_options.fence
 @click.option("--json", "as_json", is_flag=True, help="Print the job number as JSON.")
 @program_options.words
 def command(

@@ -121,6 +121,7 @@ def run(
     python: str | None = None,
     cold: bool = False,
     leave_children: bool = False,
+    fence: bool | None = None,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
@@ -141,6 +142,7 @@ def run(
         python=python,
         cold=cold,
         leave_children=leave_children,
+        fence=fence,
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -38,6 +38,7 @@ def job(
     python: str | None = None,
     cold: bool = False,
     leave_children: bool = False,
+    fence: bool | None = None,
 ) -> "JobFields":
     """The spec of a job that runs this command line, from here, and ends with this process."""
     asked = read_memory(memory)
@@ -45,7 +46,7 @@ def job(
         hint = "Ask for 1 GPU or more; `--device cpu` runs it without."
         raise BadRequest(f"--gpus {gpus}: that is no number of GPUs.", hint)
     program = read_command(list(words), python)
-    return {
+    spec: JobFields = {
         "name": shown(name) if name else _name(program["kind"], program["target"]),
         "program": program,
         "surroundings": surroundings(),
@@ -58,6 +59,12 @@ def job(
         "cold": "it was asked for" if cold else why_cold(program),
         "leave_children": leave_children,
     }
+    if _is_on(os.environ.get("SUBLET_FENCE", "")) if fence is None else fence:
+        from sublet.client.fence_build import find_or_build
+        from sublet.home import Home
+
+        spec["fence"] = find_or_build(Home.find())
+    return spec
 
 
 def job_without_client(
@@ -119,6 +126,10 @@ def _name(kind: str, target: bytes) -> str:
     text = os.fsdecode(target)
     names = {"code": "-c", "module": f"-m {text}"}
     return shown(names.get(kind, os.path.basename(text.rstrip("/"))))
+
+
+def _is_on(setting: str) -> bool:
+    return setting.lower() in ("1", "on", "true", "yes")
 
 
 def _printable(text: str) -> str:

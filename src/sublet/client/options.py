@@ -16,6 +16,7 @@ class RunOptions(TypedDict, total=False):
     python: str | None
     cold: bool
     leave_children: bool
+    fence: bool | None
 
 
 class QueueOptions(RunOptions, total=False):

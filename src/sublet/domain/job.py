@@ -130,6 +130,9 @@ class JobSpec(Struct, frozen=True):
     broker fills it in: who asks can only show the lease it runs under."""
     leave_children: bool = False
     """Whether processes may go on that its program leaves behind; they are strangers then."""
+    fence: str = ""
+    """The directory of the fence that is to hold its program on a GPU, or why there is none; empty
+    if none was asked for."""
     spread: bool = False
     """Whether it goes to the device with the most room instead of the one it fills best."""
     group: Group | None = None

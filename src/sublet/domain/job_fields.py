@@ -65,3 +65,4 @@ class JobFields(TypedDict):
     split: NotRequired[bool]
     leave_children: NotRequired[bool]
     spread: NotRequired[bool]
+    fence: NotRequired[str]

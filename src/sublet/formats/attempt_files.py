@@ -10,6 +10,8 @@
     raise-P-N     a FIFO of process P: eight bytes written to it are the new limit of its pool
     limit-P       the limit that process P has set after the ceiling was moved
     dump-P_*      left by TensorFlow's allocator in process P each time an allocation does not fit
+    fence         what the processes may hold of a GPU, and what they do (`fence_file`)
+    lack-P-N-B    there while an allocation of process P waits for B bytes, which the fence lacks
     exit.json     how it ended, written after the last process of the tree was seen to end
     reaped.json   how the worker ended, by whoever collected it after its keeper was killed
     keeper.sock   where a later broker finds the keeper
@@ -38,6 +40,7 @@ RAISE = "raise-"
 DUMP = "dump-"
 KEPT_DUMPS = 32
 """Of so many a process keeps the newest: at its ceiling it may leave one with every retry."""
+LACK = "lack-"
 
 
 def claim(directory: str, owner: Record) -> bool:
@@ -206,6 +209,17 @@ def dumped_by(name: str) -> int | None:
     digits, underscore, _ = name.removeprefix(DUMP).partition("_")
     found = name.startswith(DUMP) and underscore and digits.isascii() and digits.isdigit()
     return int(digits) if found and len(digits) < 10 else None
+
+
+def lack(name: str) -> tuple[int, int] | None:
+    """The process whose fence has left the file of this name, and the bytes that it lacks; None if
+    it is no such file."""
+    numbers = name.removeprefix(LACK).split("-")
+    if not name.startswith(LACK) or len(numbers) != 3 or len(name) > 60:
+        return None
+    if not all(one.isascii() and one.isdigit() for one in numbers):
+        return None
+    return int(numbers[0]), int(numbers[2])
 
 
 def dump_time(name: str) -> float | None:

@@ -47,6 +47,8 @@ class LeaseTerms:
     """Whether the user has named the device, and so wants the program there or nowhere."""
     more: tuple[Card, ...] = ()
     """The other GPUs of a job with several, in the order in which its program sees them."""
+    fence: str = ""
+    """The directory of the library that holds all of the program on a GPU; empty without one."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -108,6 +110,7 @@ class LeaseTerms:
                 most=int(fields.get("most", 0)),
                 chosen=fields.get("chosen") is True,
                 more=tuple(_card(one) for one in fields.get("more", ())),
+                fence=str(fields.get("fence", "")),
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from . import fence_file
 from .attempt_files import dump_prefix
 from .lease import VARIABLE, LeaseTerms
 
@@ -24,6 +25,9 @@ GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
 SMALLEST_GPU = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
 DUMP = "TF_BFC_MEMORY_DUMP"
 PATH = "PYTHONPATH"
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+FENCE_FILE = "SUBLET_FENCE_FILE"
+"""What the fence reads: the terms of the lease (`fence_file`)."""
 LEFT = "SUBLET_LEFT"
 """A copy of the CPU pool's limit, set while it is below the ceiling because part of the lease is
 lent. It shows that the limit is not the user's wish."""
@@ -59,6 +63,23 @@ def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
         f"{VISIBLE}={asked} changes nothing: TensorFlow has started on {lease.devices}, the device "
         f"of this lease; {_CHOOSE}, before the start"
     )
+
+
+def without_fence(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment less the fence of the lease that it names: that is not the user's setting."""
+    env = dict(environ)
+    if env.pop(FENCE_FILE, None) is None:
+        return env
+    try:
+        fence = LeaseTerms.from_json(env.get(VARIABLE, "")).fence
+    except ValueError:
+        return env
+    entries = env.get(LIBRARY_PATH, "").split(os.pathsep)
+    if fence in entries:
+        env[LIBRARY_PATH] = os.pathsep.join(entry for entry in entries if entry != fence)
+        if not env[LIBRARY_PATH]:
+            del env[LIBRARY_PATH]
+    return env
 
 
 def is_ours(prefix: str | None, lease: LeaseTerms) -> bool:
@@ -130,11 +151,15 @@ def _lease_gpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None
     allocator = env.pop(GPU_ALLOCATOR, "")
     if allocator.lower() not in ("", "bfc"):
         notes.append(f"{GPU_ALLOCATOR}={allocator} is dropped: no lease can be enforced under it")
+    if lease.fence:
+        path = env.get(LIBRARY_PATH)
+        env[LIBRARY_PATH] = lease.fence if path is None else f"{lease.fence}{os.pathsep}{path}"
+        env[FENCE_FILE] = os.path.join(lease.dir, fence_file.NAME)
 
 
 def _without_outer_lease(lease: LeaseTerms, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment less what an outer lease has imposed: that was not the user's wish."""
-    env = dict(environ)
+    env = without_fence(environ)
     if env.pop(LEFT, "") == env.get(BFC_LIMIT):
         del env[BFC_LIMIT]
     try:

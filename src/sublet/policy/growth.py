@@ -43,12 +43,17 @@ class Ask(Struct, frozen=True):
     """How many raises this allocation has had."""
     last: bool = False
     """Whether it can be reached only once more before it gives up."""
+    need: int = 0
+    """What it needs, neither more nor less; 0 if nobody knows."""
 
     @property
     def step(self) -> int:
         """What it is to get, if there is so much: in whole MiB."""
+        left = self.most - self.ceiling
+        if self.need:
+            return min(-(-self.need // MiB) * MiB, left) if self.need <= left else 0
         step = max(LEAST_STEP, self.ceiling // STEP) << min(self.steps, 20)
-        return min(step, self.most - self.ceiling) // MiB * MiB
+        return min(step, left) // MiB * MiB
 
 
 class Raise(Struct, frozen=True):
@@ -79,7 +84,9 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
             continue
         room = max(0, spare[ask.where]) // MiB * MiB
         amount = min(ask.step, room)
-        if ask.last:
+        if ask.need and amount < ask.step:
+            amount = 0
+        elif ask.last:
             rivals = sum(other.where == ask.where for other in order[index:])
             share = max(amount, room // rivals // MiB * MiB)
             amount = min(share, (ask.most - ask.ceiling) // MiB * MiB)

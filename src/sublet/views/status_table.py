@@ -70,6 +70,9 @@ def _notes(snapshot: Snapshot, now: float) -> Iterator[tuple[str, Tone]]:
     for row in snapshot.leases:
         if row.over:
             yield f"#{row.job} {plain(row.name)} uses more than it is charged for", "error"
+    for why in dict.fromkeys(row.unfenced for row in snapshot.leases if row.unfenced):
+        jobs = ", ".join(f"#{row.job}" for row in snapshot.leases if row.unfenced == why)
+        yield plain(f"of {jobs} TensorFlow's pool alone is held to the lease: {why}"), "dim"
     groups = [list(group) for _, group in groupby(snapshot.waiting, _likeness)][:_WAITING]
     for group in groups:
         first, last = group[0], group[-1]

@@ -46,6 +46,9 @@ class LeaseRow(Struct, frozen=True):
     """What the ceiling may be raised to; the same as `ceiling` if the lease is fixed."""
     cards: tuple[CardRow, ...] = ()
     """All of them, if there are several."""
+    unfenced: str = ""
+    """Why on a GPU only TensorFlow's pool is held to it; empty if the whole program is, and on the
+    CPU."""
 
 
 class WaitingRow(Struct, frozen=True):

@@ -1,6 +1,8 @@
 /* libcuda.so.1: devices and contexts. */
+#define _GNU_SOURCE
 #include "driver.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +52,34 @@ int cuInit(unsigned flags) {
     }
     pthread_mutex_unlock(&mutex);
     return count ? SUCCESS : NO_DEVICE;
+}
+
+/* The newest form of a function that this version of CUDA has had; as the driver does it, by its name
+ * without the form. */
+int cuGetProcAddress_v2(const char *symbol, void **function, int version, u64 flags, int *status) {
+    enum { PER_THREAD = 2 };
+    static const struct { const char *symbol; int version; } seconds[] = {
+        {"cuGetProcAddress", 12000}, {"cuCtxDestroy", 4000}, {"cuDevicePrimaryCtxRelease", 11000},
+        {"cuDevicePrimaryCtxReset", 11000}};
+    static void *self;
+    Dl_info own;
+    char name[128];
+    int since = 3020;
+    if (!self && dladdr((void *)cuInit, &own)) self = dlopen(own.dli_fname, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++)
+        if (!strcmp(symbol, seconds[i].symbol)) since = seconds[i].version;
+    *function = NULL;
+    snprintf(name, sizeof name, "%s_ptsz", symbol);
+    if (flags & PER_THREAD) *function = dlsym(self, name);
+    snprintf(name, sizeof name, "%s_v2", symbol);
+    if (!*function && version >= since) *function = dlsym(self, name);
+    if (!*function) *function = dlsym(self, symbol);
+    if (status) *status = !*function;
+    return *function ? SUCCESS : NOT_FOUND;
+}
+
+int cuGetProcAddress(const char *symbol, void **function, int version, u64 flags) {
+    return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
 }
 
 int cuDriverGetVersion(int *version) { return *version = CUDA_VERSION, SUCCESS; }
@@ -211,11 +241,22 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     READY();
     KNOWN(device);
     pthread_mutex_lock(&mutex);
-    if (devices[device].retained && !--devices[device].retained)
-        give_back(&devices[device].card, devices[device].context);
+    int ends = devices[device].retained && !--devices[device].retained;
+    if (ends) give_back(&devices[device].card, devices[device].context);
     pthread_mutex_unlock(&mutex);
+    if (ends) release_all_on(device);
     return SUCCESS;
 }
+
+int cuDevicePrimaryCtxReset_v2(int device) {
+    READY();
+    KNOWN(device);
+    while (devices[device].retained) cuDevicePrimaryCtxRelease_v2(device);
+    return SUCCESS;
+}
+
+/* Only primary contexts are ever made. */
+int cuCtxDestroy_v2(void *context) { return INVALID_VALUE; }
 
 int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { return SUCCESS; }
 

@@ -15,6 +15,7 @@ enum {
     NOT_INITIALIZED = 3,
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
+    NOT_FOUND = 500,
     NOT_SUPPORTED = 801,
 };
 
@@ -44,6 +45,8 @@ void *new_library_handle(void);
 
 /* An object of which the stand-in needs the address only, and perhaps a few bytes. */
 void *new_handle(void);
+
+void release_all_on(int device);
 
 int cuInit(unsigned flags);
 int cuDevicePrimaryCtxRetain(void **context, int device);

@@ -98,8 +98,39 @@ int cuMemAllocAsync(void **out, size_t size, void *stream) { return cuMemAlloc_v
 int cuMemAllocFromPoolAsync(void **out, size_t size, void *pool, void *stream) {
     return allocate(out, size, to_device(pool), 0);
 }
+int cuMemAllocPitch_v2(void **out, size_t *pitch, size_t width, size_t height, unsigned element) {
+    *pitch = (width + 511) / 512 * 512;
+    return cuMemAlloc_v2(out, *pitch * height);
+}
 int cuMemFree_v2(void *at) { return release(at); }
 int cuMemFreeAsync(void *at, void *stream) { return release(at); }
+
+/* The same for programs whose default stream is each thread's own. */
+int cuMemAllocAsync_ptsz(void **out, size_t size, void *stream) { return cuMemAlloc_v2(out, size); }
+int cuMemAllocFromPoolAsync_ptsz(void **out, size_t size, void *pool, void *stream) {
+    return cuMemAllocFromPoolAsync(out, size, pool, stream);
+}
+int cuMemFreeAsync_ptsz(void *at, void *stream) { return release(at); }
+
+/* Physical memory, which is mapped to addresses later; here it has its address at once. */
+int cuMemCreate(void **handle, size_t size, const int *properties, u64 flags) {
+    enum { WHERE = 2, WHICH = 3, ON_DEVICE = 1 };
+    return allocate(handle, size, properties[WHERE] == ON_DEVICE ? properties[WHICH] : ON_HOST, 0);
+}
+int cuMemRelease(void *handle) { return release(handle); }
+
+/* A context ends, and its memory with it. */
+void release_all_on(int device) {
+    for (;;) {
+        pthread_mutex_lock(&mutex);
+        Block *block = blocks;
+        while (block && block->device != device) block = block->next;
+        void *start = block ? block->start : NULL;
+        pthread_mutex_unlock(&mutex);
+        if (!start) return;
+        release(start);
+    }
+}
 
 int cuMemHostAlloc(void **out, size_t size, unsigned flags) { return allocate(out, size, ON_HOST, 0); }
 int cuMemAllocHost_v2(void **out, size_t size) { return allocate(out, size, ON_HOST, 0); }

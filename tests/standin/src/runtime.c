@@ -1,4 +1,5 @@
 /* libcudart.so.12: what TensorFlow's own kernels and Eigen call. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,15 +197,27 @@ const char *cudaGetErrorString(int code) {
 
 /* ---- memory and streams ---- */
 
+/* The runtime opens the driver by its name and asks it for each function: whatever library stands in the
+ * driver's place is used by it, too. */
+static void *of_driver(const char *symbol) {
+    static int (*look_up)(const char *, void **, int, u64, int *);
+    void *function = NULL, *driver = look_up ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (driver) look_up = dlsym(driver, "cuGetProcAddress_v2");
+    if (!look_up || look_up(symbol, &function, CUDA_VERSION, 0, NULL)) abort();
+    return function;
+}
+
 int cudaMalloc(void **out, size_t size) {
     /* The runtime makes a context where there is none yet, and keeps it. */
     void *context;
     int failed = cuInit(0);
     if (!failed) failed = cuDevicePrimaryCtxRetain(&context, current_device());
-    return said(failed ? failed : cuMemAlloc_v2(out, size));
+    return said(failed ? failed : ((__typeof__(cuMemAlloc_v2) *)of_driver("cuMemAlloc"))(out, size));
 }
-int cudaFree(void *at) { return said(cuMemFree_v2(at)); }
-int cudaMemGetInfo(size_t *left, size_t *total) { return said(cuMemGetInfo_v2(left, total)); }
+int cudaFree(void *at) { return said(((__typeof__(cuMemFree_v2) *)of_driver("cuMemFree"))(at)); }
+int cudaMemGetInfo(size_t *left, size_t *total) {
+    return said(((__typeof__(cuMemGetInfo_v2) *)of_driver("cuMemGetInfo"))(left, total));
+}
 int cudaMemcpy(void *to, const void *from, size_t size, int kind) { return memmove(to, from, size), SUCCESS; }
 int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream) {
     return memmove(to, from, size), SUCCESS;

@@ -14,7 +14,12 @@ from sublet.backends.local import leftovers
 from sublet.backends.local.in_process_leases import InProcessLeases
 from sublet.backends.local.launcher import Launcher
 from sublet.backends.local.nurseries import NurseryKey
-from sublet.backends.local.worker_specs import lease_terms, text_environment, worker_spec
+from sublet.backends.local.worker_specs import (
+    lease_terms,
+    make_fence_file,
+    text_environment,
+    worker_spec,
+)
 from sublet.domain.device import Device
 from sublet.domain.job import Job, Running
 from sublet.formats import packets
@@ -63,6 +68,7 @@ class LocalBackend:
         except OSError as error:
             raise LaunchFailed("log", "its log cannot be opened", error) from error
         try:
+            make_fence_file(job, devices, self._home)
             self._launcher.start(
                 job.attempt_id,
                 record=msgspec.json.encode(job),

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from sublet.domain.device import Device, split_names
 from sublet.domain.job import Job, JobSpec, Program
+from sublet.formats import fence_file, fence_library
 from sublet.formats.lease import Card, LeaseTerms
-from sublet.formats.lease_environment import VISIBLE, leased_environment
+from sublet.formats.lease_environment import VISIBLE, leased_environment, without_fence
 from sublet.formats.worker_spec import WorkerSpec
 from sublet.home import Home
 from sublet.keeper import output_files
@@ -18,7 +19,7 @@ _ENGINE = b"sublet.engine.engine"
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def lease_terms(job: Job, devices: Sequence[Device], home: Home) -> LeaseTerms:
+def lease_terms(job: Job, devices: Sequence[Device], home: Home, fence: str = "") -> LeaseTerms:
     """The lease as the program's side sees it; `devices` are those of the job's leases."""
     lease = job.lease
     assert lease is not None
@@ -41,6 +42,7 @@ def lease_terms(job: Job, devices: Sequence[Device], home: Home) -> LeaseTerms:
             Card(one.id, one.uuid, more.ceiling, one.capacity)
             for one, more in zip(others, lease.also, strict=True)
         ),
+        fence=fence,
     )
 
 
@@ -50,17 +52,44 @@ def _is_chosen(spec: JobSpec) -> bool:
     return spec.gpus is not None or (spec.device is not None and not spec.wished)
 
 
+def fence_of(job: Job, devices: Sequence[Device]) -> tuple[str, str]:
+    """The directory of the fence that the job's program gets; else why it does not get the one that
+    was asked for."""
+    asked = job.spec.fence
+    if not asked or devices[0].kind != "gpu":
+        return "", ""
+    if len(devices) > 1:
+        return "", fence_library.ONE_GPU
+    why = fence_library.why_unusable(asked) if asked.startswith("/") else asked
+    return ("", why) if why else (asked, "")
+
+
+def make_fence_file(job: Job, devices: Sequence[Device], home: Home) -> None:
+    """Make the terms for the fence of a job that is to be started, if it gets one."""
+    lease = job.lease
+    if lease is None or not fence_of(job, devices)[0]:
+        return
+    directory = home.runs / job.attempt_id
+    directory.mkdir(mode=0o700, exist_ok=True)
+    told = max(lease.ceiling, lease.most)
+    most = lease.charge + told - lease.ceiling
+    fence_file.create(str(directory), fence_library.version(), lease.charge, most, told)
+
+
 def worker_spec(job: Job, devices: Sequence[Device], home: Home) -> WorkerSpec:
     """The contents of an attempt's spec.json: all that a worker takes on."""
     program = job.spec.program
     around = job.spec.surroundings
     client = job.spec.client
-    lease, terms = job.lease, lease_terms(job, devices, home)
+    fence, why = fence_of(job, devices)
+    lease, terms = job.lease, lease_terms(job, devices, home, fence)
     assert lease is not None
     if job.spec.task is not None:
         program = _fill_in(program, job.spec.task.index)
     log_paths = output_files.paths(str(home.logs), job.attempt_id, job.spec.split)
     environ, notes = leased_environment(terms, _granted_wish(job, terms))
+    if why:
+        notes.append(f"the fence is not used: {why}; the lease holds TensorFlow's pool only")
     if job.spec.service == "opportunistic":
         # TensorFlow sizes its pools once, by the processors of that moment; it may be confined just
         # then, and is to use all of them later.
@@ -115,7 +144,7 @@ def _granted_wish(job: Job, terms: LeaseTerms) -> dict[str, str]:
 def text_environment(job: Job) -> dict[str, str]:
     """The client's environment as Python would show it, and the place in an array."""
     pairs = job.spec.surroundings.environ.items()
-    environ = {os.fsdecode(name): os.fsdecode(value) for name, value in pairs}
+    environ = without_fence({os.fsdecode(name): os.fsdecode(value) for name, value in pairs})
     if (task := job.spec.task) is not None:
         environ |= {"SUBLET_ARRAY_JOB": str(task.array), "SUBLET_ARRAY_INDEX": str(task.index)}
     return environ

@@ -12,6 +12,10 @@ import glob
 import os
 from collections.abc import Iterable, Mapping
 
+from ...formats import fence_library
+from ...formats.lease import LeaseTerms
+from ..current_lease import say
+
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 _THREAD_SETTERS = (
     "scipy_openblas_set_num_threads64_",
@@ -56,12 +60,31 @@ def restore_blas_threads(paths: Iterable[str], environ: Mapping[str, str]) -> No
 
 def openblas_libraries() -> list[str]:
     """The OpenBLAS libraries mapped into this process."""
+    return [path for path in _mapped("openblas") if ".so" in path]
+
+
+def load_fence(lease: LeaseTerms) -> None:
+    """Load the fence of the lease, if it has one. Whoever opens `libcuda.so.1` in this process from
+    now on gets it, because it has that name; fresh processes find it by the path."""
+    if not lease.fence:
+        return
+    if already := _mapped("/libcuda.so"):
+        say(f"the fence is not used: {already[0]} is loaded already")
+        return
+    try:
+        ctypes.CDLL(os.path.join(lease.fence, fence_library.LIBRARY))
+    except OSError as error:
+        say(f"the fence is not used: {error}")
+
+
+def _mapped(part: str) -> list[str]:
+    """The files mapped into this process whose path has this in it."""
     found: dict[str, None] = {}
     with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8") as maps:
         for line in maps:
-            path = line.rstrip("\n").partition("/")[2]
-            if "openblas" in path and ".so" in path:
-                found["/" + path] = None
+            _, slash, path = line.rstrip("\n").partition("/")
+            if slash and part in f"/{path}":
+                found[f"/{path}"] = None
     return list(found)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ...formats import import_variables
+from ...formats import import_variables, lease_environment
 from ..current_lease import say
 from . import native_libraries
 from .import_reads import Reads
@@ -85,7 +85,7 @@ class Settings:
 
     def _warn(self) -> None:
         """Report variables that the program has set too late to have an effect."""
-        for name, value in os.environ.items():
+        for name, value in lease_environment.without_fence(os.environ).items():
             usual = self._loaded_with.get(name, import_variables.DEFAULTS.get(name, ""))
             if value not in ("", usual) and name not in self._warned and self._counts(name):
                 self._warned.add(name)
