@@ -146,7 +146,7 @@ def test_a_pool_that_is_not_as_expected_has_no_limit_that_moves(
     made = (ctypes.c_uint64 * 320)()
     address = ctypes.addressof(made)
     words = memoryview(made).cast("B").cast("Q")
-    monkeypatch.setattr(pool_limit, "_cpu_allocator", lambda: address)
+    monkeypatch.setattr(allocator, "cpu_pool", lambda: address)
     monkeypatch.setattr(allocator, "handle_and_devices", lambda lease: (None, ["CPU:0"]))
     monkeypatch.setattr(pool_limit, "Bells", lambda: None)
     monkeypatch.setattr(allocator, "usage", lambda lease: (4096, 8192))

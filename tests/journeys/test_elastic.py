@@ -62,6 +62,42 @@ def test_grow_begins_small_and_has_what_it_needs(sandbox: Sandbox) -> None:
     assert 400 << 20 <= report["peak"] <= report["lease"] < 1 << 30
 
 
+GRAPHS = {
+    "session": """
+import tensorflow.compat.v1 as tf
+with tf.Graph().as_default():
+    large = tf.get_variable("large", [200, 1 << 18], use_resource=False)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+""",
+    "function": """
+import tensorflow as tf
+@tf.function
+def build():
+    pieces = tf.TensorArray(tf.float32, 200)
+    for number in tf.range(200):
+        pieces = pieces.write(number, tf.ones([1 << 18]))
+    return pieces.stack()
+build()
+""",
+}
+
+
+def test_a_program_that_begins_with_a_graph_grows_too(sandbox: Sandbox) -> None:
+    """The graph takes memory before the runtime starts, and must not take it beside the pool: what
+    wakes an allocation that waits would be there, too."""
+    clients = {}
+    for name, text in GRAPHS.items():
+        sandbox.write(f"{name}.py", text)
+        words = ("--memory", "64MiB..2GiB", "--report", f"{name}.json", f"{name}.py")
+        clients[name] = sandbox.start("run", "-q", *words)
+    for name, client in clients.items():
+        _, err = client.communicate()
+        assert client.returncode == 0, err
+        report = json.loads((sandbox.work / f"{name}.json").read_text())
+        assert report["lease"] >= report["peak"] >= 200 << 20
+
+
 def test_a_size_that_the_user_has_said_stays_hard(sandbox: Sandbox) -> None:
     sandbox.write("take.py", TAKE)
     answer = sandbox.sublet("run", "--memory", "128MiB", "take.py", "200")

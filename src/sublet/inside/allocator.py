@@ -74,6 +74,26 @@ def prime(lease: LeaseTerms, context: Any = None) -> None:
         pass
 
 
+def make_pool() -> None:
+    """Have TensorFlow make the CPU's pool now, with the limit that is in the environment."""
+    with contextlib.suppress(AttributeError, ImportError, OSError, ValueError):
+        cpu_pool()
+
+
+def cpu_pool() -> int:
+    """The address of the CPU's pool, which is made if there is none. Raises AttributeError if
+    TensorFlow does not export the functions that tell it."""
+    library = framework_library()
+    singleton = library._ZN10tensorflow12ProcessState9singletonEv
+    allocator_of = library._ZN10tensorflow12ProcessState15GetCPUAllocatorEi
+    singleton.restype = allocator_of.restype = ctypes.c_void_p
+    allocator_of.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    address: int | None = allocator_of(singleton(), 0)
+    if not address:
+        raise ValueError("there is no CPU allocator")
+    return address
+
+
 def c_library() -> Any:
     """The library with TensorFlow's C interface for eager execution."""
     return _library("cc")

@@ -21,6 +21,8 @@ from .pool_limit import PoolLimit, high
 
 _TAKES = 0.25
 """Seconds in which an allocation that has waited takes what it was given."""
+_WAKES = 0.05
+"""Seconds after which it is woken again: one that was just about to wait has not heard it."""
 _FOLLOWS = 0.002
 """Seconds in which what comes through a FIFO has come, once the file names it."""
 _UNWATCHED = 0.1
@@ -115,9 +117,13 @@ class Ceiling:
         """Let the allocation that waited have what it needs, and give the rest back."""
         assert self._pool is not None
         until = time.monotonic() + _TAKES
+        wakes = time.monotonic() + _WAKES
         while self._pool.pool <= self._taken and self._dumps():
             if time.monotonic() > until:
                 return  # It was not enough: it goes on waiting, and may get more.
+            if time.monotonic() > wakes:
+                self._pool.ring()
+                wakes += _WAKES
             time.sleep(0.005)
         self._pool.move(self.limit)
         # What has succeeded in the end is not to look like a failure.

@@ -45,7 +45,7 @@ def apply() -> None:
     try:
         from tensorflow.python.client import device_lib, session
         from tensorflow.python.eager import context
-        from tensorflow.python.framework import errors_impl
+        from tensorflow.python.framework import errors_impl, ops
         from tensorflow.python.training import server_lib
 
         if getattr(context.Context, "_sublet", False):
@@ -53,6 +53,7 @@ def apply() -> None:
         context.Context._sublet = True
         _patch_context(context.Context)
         _patch_session(session.BaseSession)
+        _patch_graph(ops.Graph)
         _patch_device_lib(device_lib)
         _patch_server(server_lib)
         oom.watch(
@@ -128,6 +129,25 @@ def _patch_session(session_class: Any) -> None:
             _started(allocator.prime)
 
     session_class.__init__ = init
+
+
+def _patch_graph(graph_class: Any) -> None:
+    """Patch graphs, which take memory while they are built, perhaps before the runtime starts.
+
+    If there is no pool by then, TensorFlow never uses it for what it allocates by itself: NumPy
+    data that sessions are fed with, for example, and what wakes an allocation that waits.
+    """
+    original = graph_class.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _ready_pid != os.getpid() and (lease := current()) is not None and not lease.on_gpu:
+            with _starting:
+                _settle()
+                allocator.make_pool()
+        original(self, *args, **kwargs)
+
+    graph_class.__init__ = init
 
 
 def _patch_device_lib(module: Any) -> None:

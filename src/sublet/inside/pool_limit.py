@@ -201,7 +201,7 @@ class PoolLimit:
                 # TensorFlow ends a process that asks for the allocator of a GPU which is not there.
                 # Where there are several, each has a pool of its own.
                 return None
-            address = _gpu_allocator() if lease.on_gpu else _cpu_allocator()
+            address = _gpu_allocator() if lease.on_gpu else allocator.cpu_pool()
             words = _read(address)
         except (AttributeError, ImportError, OSError, ValueError, struct.error):
             return None
@@ -272,22 +272,8 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _cpu_allocator() -> int:
-    """The address of the allocator of the CPU device. Raises AttributeError if TensorFlow does not
-    export the functions that tell it."""
-    library = framework_library()
-    singleton = library._ZN10tensorflow12ProcessState9singletonEv
-    allocator_of = library._ZN10tensorflow12ProcessState15GetCPUAllocatorEi
-    singleton.restype = allocator_of.restype = ctypes.c_void_p
-    allocator_of.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    address: int | None = allocator_of(singleton(), 0)
-    if not address:
-        raise ValueError("there is no CPU allocator")
-    return address
-
-
 def _gpu_allocator() -> int:
-    """The same of the first GPU: TensorFlow gives what it has made with the device."""
+    """The address of the first GPU's pool: TensorFlow gives what it has made with the device."""
     library = framework_library()
     singleton = library._ZN10tensorflow15GPUProcessState9singletonEPS0_
     singleton.restype, singleton.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
