@@ -158,6 +158,9 @@ def test_a_job_with_two_gpus_has_a_lease_on_each_with_its_own_ceiling(
     assert leased["gpu0"] == leased["gpu3"] == 0
     shown = box.sublet("status", check=True).stdout
     assert re.search(r"^ +gpu2 +5.0 GiB +\S+ GiB +\S+ GiB +\S+ GiB *$", shown, re.MULTILINE)
+    box.sublet("down", check=True)  # The next broker finds both leases again.
+    again = {one["device"]["id"]: one["leased"] for one in box.status()["devices"]}
+    assert again == leased
     second = start(box, "--gpus", "2", "--memory", "3GiB", "hold.py", "64,64")
     (waits,) = wait_for(
         lambda: [one for one in box.status()["waiting"] if "GPUs" in one["reason"]],
@@ -238,6 +241,13 @@ def test_a_users_own_cuda_visible_devices_is_a_wish(four: Made) -> None:
     assert code == 2
     assert "CUDA_VISIBLE_DEVICES=7: There is no device 'gpu7'. Available: gpu0 (Card A" in said
     assert run("7", "--device", "gpu0")[:2] == (0, "GPU-aaaa")
+    notebook = "import sublet; print(sublet.lease('1GiB').device)"
+    box.write("notebook.py", notebook)
+    for visible, device in (("", "cpu"), ("3", "gpu3")):
+        box.environ["CUDA_VISIBLE_DEVICES"] = visible
+        done = box.python("notebook.py")
+        del box.environ["CUDA_VISIBLE_DEVICES"]
+        assert (done.returncode, done.stdout.strip()) == (0, device), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,15 @@ class OpportunisticJobs:
             if self._processors.get(attempt_id) != part:
                 self._processors[attempt_id] = part
                 self._backend.confine(attempt_id, part)
+        shares: dict[str, float] = {}
         for gpu in self._gpus:
-            here = tuple(_on_gpu(job) for job in running if job.lease and job.lease.device == gpu)
+            here = tuple(_on_gpu(job) for job in running if job.lease_on(gpu) is not None)
             for attempt_id, share in shares_of_time(here).items():
-                if self._shares.get(attempt_id) != share:
-                    self._shares[attempt_id] = share
-                    self._backend.set_duty(attempt_id, share)
+                shares[attempt_id] = min(share, shares.get(attempt_id, share))
+        for attempt_id, share in shares.items():
+            if self._shares.get(attempt_id) != share:
+                self._shares[attempt_id] = share
+                self._backend.set_duty(attempt_id, share)
 
     def forget(self, attempt_id: str) -> None:
         """Forget an attempt that is over."""

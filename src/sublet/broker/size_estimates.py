@@ -255,10 +255,14 @@ class SizeEstimator:
         give none, or if the job ended otherwise."""
         if lease is None or outcome.cause != "lease exceeded":
             return None
-        capacity = _capacity(job.spec, lease.device, capacities())
-        if capacity is None:
+        now = capacities()
+        found = [_capacity(job.spec, one.device, now) for one in lease.all]
+        here = [capacity for capacity in found if capacity is not None]
+        if len(here) < len(lease.all):
             return None
-        most = most_ever(capacity, self.overhead(job, capacity.device)) // MiB * MiB
+        capacity = here[0]
+        # The same on each of several devices: what the smallest can give.
+        most = min(most_ever(one, self.overhead(job, one.device)) for one in here) // MiB * MiB
         wanted = sizing.after_failure(lease.ceiling, outcome.peak or 0, outcome.asked)
         # What other runs held is known, too.
         known = self._measurements.evidence(job, capacity.device.kind)

@@ -24,6 +24,7 @@ from sublet.domain.memory_option import read_memory
 from sublet.errors import BadRequest, WorldError
 from sublet.formats import attempt_files
 from sublet.formats.lease import LeaseTerms
+from sublet.formats.lease_environment import VISIBLE
 from sublet.home import Home
 from sublet.inside import current_lease, in_process_lease
 from sublet.units import format_bytes
@@ -185,8 +186,8 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
     spec: JobFields = {
         "name": shown(name),
         "program": {"kind": "process", "target": os.fsencode(path), "args": args},
-        # Nothing will be started, so nothing needs the environment.
-        "surroundings": surroundings() | {"environ": {}},
+        # Nothing will be started, so nothing else needs the environment.
+        "surroundings": surroundings() | {"environ": _wish()},
         "memory": asked["memory"],
         "device": asked["device"],
         "client": this_process(),
@@ -213,6 +214,12 @@ def _ask(asked: "Tree", cpus: int | None, name: str | None, timeout: float | Non
     finally:
         request.close()
     return _held.lease
+
+
+def _wish() -> dict[bytes, bytes]:
+    """The part of the environment that says which devices the user wants."""
+    asked = os.environ.get(VISIBLE)
+    return {} if asked is None else {VISIBLE.encode(): os.fsencode(asked)}
 
 
 def _give_back() -> None:
