@@ -149,7 +149,7 @@ def test_all_flags_of_tensorflow_serving_are_taken_as_it_takes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert len(BOOLEANS) + len(VALUES) == 48
-    refused = {"prefer_tflite_model", "use_alts_credentials", "version"}
+    refused = {"use_alts_credentials", "version"}
     bare = [f"--{name}" for name in BOOLEANS if name not in refused]
     given = [f"--{one}" if "=" in one else f"--{one}=" for one in VALUES]
     # None of them takes what follows for its value.
@@ -159,9 +159,7 @@ def test_all_flags_of_tensorflow_serving_are_taken_as_it_takes_them(
     run(monkeypatch, *(f"--{name}=false" for name in BOOLEANS if name != "version"))
 
 
-@pytest.mark.parametrize(
-    "word", ["--platform_config_file=x", "--use_alts_credentials", "--prefer_tflite_model=true"]
-)
+@pytest.mark.parametrize("word", ["--platform_config_file=x", "--use_alts_credentials"])
 def test_what_somebody_relies_on_and_is_not_there_is_refused(
     monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:

@@ -31,8 +31,8 @@ def refused(path: Path, **options: object) -> tuple[int, str]:
     ("name", "code", "advice"),
     [
         ("bad_half_plus_two", Code.FAILED_PRECONDITION, "export it with tf.saved_model"),
-        ("saved_model_half_plus_two_tflite", Code.UNIMPLEMENTED, "as a SavedModel"),
-        ("parse_example_tflite", Code.UNIMPLEMENTED, "as a SavedModel"),
+        ("saved_model_half_plus_two_tflite", Code.UNIMPLEMENTED, "--prefer_tflite_model"),
+        ("parse_example_tflite", Code.UNIMPLEMENTED, "--prefer_tflite_model"),
     ],
 )
 def test_other_formats_are_refused_by_their_names(name: str, code: Code, advice: str) -> None:

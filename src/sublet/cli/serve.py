@@ -29,6 +29,7 @@ _SWITCHES = {
     "--follow_links": "Serve models with links that lead out of their directories, too.",
     "--allow_reload": "Let clients name other models (HandleReloadConfigRequest): those with the "
     "token of --reload_token_file, and the server's own user over --grpc_socket_path.",
+    "--prefer_tflite_model": "Serve model.tflite of a version, where there is one.",
     "--rest_api_enable_cors_support": "Let web pages of any site call the REST API.",
 }
 _THREADS = "TensorFlow sizes its threads by the processors"
@@ -44,7 +45,6 @@ _NOT_HERE = {
     "--xla_cpu_compilation_enabled": ("false", "TensorFlow decides"),
     "--xla_gpu_compilation_enabled": ("false", "TensorFlow decides"),
     "--use_alts_credentials": ("false", ""),
-    "--prefer_tflite_model": ("false", ""),
     # The same for flags with a value.
     "--grpc_channel_arguments": ("", "the gRPC server is another one"),
     "--grpc_max_threads": ("", "there are no threads for requests"),
@@ -67,7 +67,6 @@ _REFUSED = {
     "--use_alts_credentials": "Put a proxy in front of it.",
     "--platform_config_file": "Use --batching_parameters_file and --memory.",
     "--tensorflow_session_config_file": "Use --memory and --device.",
-    "--prefer_tflite_model": "Only SavedModels and .keras files are served.",
 }
 _BOOLEAN = {*_SWITCHES, *(name for name, (usual, _) in _NOT_HERE.items() if usual.isalpha())}
 _BOOLEAN_VALUES = {"1": "true", "0": "false"}
@@ -273,6 +272,7 @@ def settings(**flags: Any) -> "Settings":
         if given.load_timeout is None
         else _span("--load_timeout", given.load_timeout),
         follow_links=bool(given.follow_links),
+        prefer_tflite=bool(given.prefer_tflite_model),
         pin=frozenset(given.pin),
         isolate={
             name: size or None for name, _, size in (one.partition("=") for one in given.isolate)

@@ -14,7 +14,8 @@ OPTIONS = frozenset(
     (
         "allowed_batch_sizes", "alone", "batch_timeout_micros", "batchable", "follow_links",
         "hold_seconds", "idle_seconds", "latency_target_ms", "load_timeout", "max_batch_size",
-        "max_enqueued_batches", "pad_variable_length_inputs", "pin", "priority", "stateful", "tags",
+        "max_enqueued_batches", "pad_variable_length_inputs", "pin", "prefer_tflite", "priority",
+        "stateful", "tags",
         "warm_up", "warm_up_rows", "weight",
     )
 )  # fmt: skip
@@ -92,7 +93,7 @@ def _check_others(options: Mapping[str, Any]) -> None:
     for name in ("hold_seconds", "idle_seconds", "load_timeout"):
         _number(options, name, 0.0, zero=True)
     for name in ("alone", "batchable", "follow_links", "pad_variable_length_inputs", "pin",
-                 "stateful", "warm_up"):  # fmt: skip
+                 "prefer_tflite", "stateful", "warm_up"):  # fmt: skip
         if options.get(name) not in (None, True, False):
             raise _wrong(name, "is True or False")
     if type(options.get("priority", 0)) is not int:

@@ -14,8 +14,9 @@ from sublet.engine import savedmodel_proto
 from sublet.engine.savedmodel_proto import GRAPH
 from sublet.errors import ServingError
 
-SAVED_MODEL, KERAS, FUNCTION = "saved_model", "keras", "function"
+SAVED_MODEL, KERAS, FUNCTION, TFLITE = "saved_model", "keras", "function", "tflite"
 
+LITE = "model.tflite"
 _KERAS = (".keras", ".h5", ".hdf5")
 _GRAPHS = (GRAPH, "saved_model.pbtxt")
 _INDEX = os.path.join("variables", "variables.index")
@@ -44,6 +45,10 @@ def kind(path: str, options: Mapping[str, Any]) -> str:
             "Name the directory of a SavedModel, or a file that ends in .keras.",
             Code.FAILED_PRECONDITION,
         )
+    if options.get("prefer_tflite") and os.path.isfile(os.path.join(path, LITE)):
+        if not options.get("follow_links"):
+            _check_links(path)
+        return TFLITE
     _check_directory(path, options)
     return SAVED_MODEL
 
@@ -98,8 +103,8 @@ def _unreadable(path: str, wrong: OSError) -> ServingError:
 def _something_else(path: str, names: set[str]) -> str:
     if any(name.endswith(".tflite") for name in names):
         return (
-            f"{path} holds a TensorFlow Lite model, which is not supported. "
-            "Export the model it was converted from as a SavedModel."
+            f"{path} holds a TensorFlow Lite model, and no SavedModel. Serve it with "
+            f"--prefer_tflite_model (prefer_tflite=True in a sublet.Engine), as {LITE}."
         )
     if "export.meta" in names:
         return (

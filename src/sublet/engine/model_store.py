@@ -23,6 +23,7 @@ from sublet.engine.model_entries import Key, Loaded, ModelEntry
 from sublet.engine.model_opening import LoadAttempt, Opening
 from sublet.engine.resident_models import Busy, OnEvent, Residents
 from sublet.engine.savedmodel_loading import SavedModelOpening
+from sublet.engine.tflite_models import TfliteOpening
 from sublet.errors import ServingError
 from sublet.units import MiB, format_seconds
 
@@ -207,6 +208,8 @@ class ModelStore:
             if not self._cache:
                 self._cache = tempfile.mkdtemp(prefix="sublet-keras-")
             return KerasOpening(entry.path, entry.options, self._cache)
+        if kind == model_sources.TFLITE:
+            return TfliteOpening(entry.path, entry.options)
         return SavedModelOpening(entry.path, entry.options)
 
     def _open(self, entry: ModelEntry, opening: Opening, hand_over: Callable[[], None]) -> Loaded:

@@ -55,6 +55,7 @@ class Settings(Struct, frozen=True):
     load_timeout: float | None = None
     """Seconds for the load of a model that names no limit; None for the engine's default."""
     follow_links: bool = False
+    prefer_tflite: bool = False
     pin: frozenset[str] = frozenset()
     isolate: Mapping[str, str | None] = field(default_factory=dict)
     """Models with engines of their own, and how much memory each has; None for enough."""
@@ -180,6 +181,8 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
         options["load_timeout"] = timeout
     if settings.follow_links:
         options["follow_links"] = True
+    if settings.prefer_tflite:
+        options["prefer_tflite"] = True
     return options
 
 

@@ -19,7 +19,12 @@ from sublet.errors import ServingError
 _NUMBER = re.compile("[0-9]+")
 _LARGEST = 2**63 - 1
 _GRAPHS = ("saved_model.pb", "saved_model.pbtxt")
-_MARKED = (*_GRAPHS, "variables/variables.index", "assets.extra/tf_serving_warmup_requests")
+_MARKED = (
+    *_GRAPHS,
+    "model.tflite",
+    "variables/variables.index",
+    "assets.extra/tf_serving_warmup_requests",
+)
 
 
 class ModelDirectory(Struct, frozen=True):
