@@ -1,4 +1,4 @@
-"""TensorFlow Lite models of TensorFlow Serving's own tests, in the interpreter that is installed."""
+"""TensorFlow Lite models of TensorFlow Serving's own tests, in a real interpreter."""
 
 from pathlib import Path
 

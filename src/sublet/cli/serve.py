@@ -152,6 +152,12 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     help="With --allow_reload: where models may be; default: where the first ones are.",
 )
 @click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
+@click.option(
+    "--load_library",
+    multiple=True,
+    metavar="FILE|PACKAGE",
+    help="Operations that models need: a library (.so), or a package such as tensorflow_text.",
+)
 @click.option("--saved_model_tags", default="", metavar="TAGS")
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
 @click.option("-m", "--memory", metavar="SIZE", help="Of the models on a device; see above.")
@@ -273,6 +279,7 @@ def settings(**flags: Any) -> "Settings":
         else _span("--load_timeout", given.load_timeout),
         follow_links=bool(given.follow_links),
         prefer_tflite=bool(given.prefer_tflite_model),
+        libraries=tuple(map(_library, given.load_library)),
         pin=frozenset(given.pin),
         isolate={
             name: size or None for name, _, size in (one.partition("=") for one in given.isolate)
@@ -308,6 +315,15 @@ def _port(flag: str, text: str) -> int | None:
             f"{flag} {text!r} is not a port number.", "Write 1 to 65535, 0 for none, or auto."
         )
     return int(text) or None
+
+
+def _library(name: str) -> str:
+    """A package's name as it is, or the whole path of a file."""
+    if os.sep not in name and not name.endswith(".so"):
+        return name
+    if not os.path.isfile(name):
+        raise BadRequest(f"--load_library {name}: there is no such file.", "Check the path.")
+    return os.path.abspath(name)
 
 
 def _tls(flag: str, path: str | None) -> "Tls | None":

@@ -7,6 +7,7 @@ gRPC's, so the code of an error that says nothing else is kept.
 import re
 
 from sublet.channel.codes import Code, NotServed
+from sublet.engine import op_libraries
 from sublet.errors import ServingError
 from sublet.inside import oom
 
@@ -28,9 +29,16 @@ def explained(error: BaseException, path: str = "") -> ServingError:
         return ServingError(text, code)
     missing = _NO_OPERATION.search(text)
     if missing is not None:
+        package = op_libraries.package_of(missing[1])
+        advice = (
+            f"It is in {package}: install it, and start the server with --load_library {package}."
+            if package
+            else "Name the package or library that has it with --load_library, or export the model "
+            "without it."
+        )
         return ServingError(
             f"{path} uses the operation {missing[1]}, which this TensorFlow does not have. "
-            "Export the model without it, or with this version of TensorFlow.",
+            f"{advice}",
             Code.UNIMPLEMENTED,
         )
     text = _NODE.sub("", text).rstrip(".")

@@ -13,7 +13,8 @@ LARGEST = 64
 OPTIONS = frozenset(
     (
         "allowed_batch_sizes", "alone", "batch_timeout_micros", "batchable", "follow_links",
-        "hold_seconds", "idle_seconds", "latency_target_ms", "load_timeout", "max_batch_size",
+        "hold_seconds", "idle_seconds", "latency_target_ms", "libraries", "load_timeout",
+        "max_batch_size",
         "max_enqueued_batches", "pad_variable_length_inputs", "pin", "prefer_tflite", "priority",
         "stateful", "tags",
         "warm_up", "warm_up_rows", "weight",
@@ -101,6 +102,9 @@ def _check_others(options: Mapping[str, Any]) -> None:
     tags = options.get("tags") or ()
     if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
         raise _wrong("tags", "is a list of names")
+    libraries = options.get("libraries") or ()
+    if not isinstance(libraries, (list, tuple)) or not all(isinstance(n, str) for n in libraries):
+        raise _wrong("libraries", "is a list of paths and packages")
     rows = options.get("warm_up_rows") or ()
     if not isinstance(rows, (list, tuple)) or not all(type(n) is int and n > 0 for n in rows):
         raise _wrong("warm_up_rows", "is a list of whole numbers above 0")

@@ -24,7 +24,7 @@ import numpy as np
 
 from sublet.channel.codes import Code
 from sublet.channel.tensors import Array
-from sublet.engine import compute_threads
+from sublet.engine import compute_threads, op_libraries
 from sublet.engine.graphs import Graph
 from sublet.engine.model_opening import Opened
 from sublet.engine.savedmodel_proto import Signature, TensorSpec
@@ -110,6 +110,7 @@ class SavedModelOpening:
         self._cancelled = False
 
     def open(self) -> Opened:
+        op_libraries.load(self._options.get("libraries") or ())
         meta = self._meta_graph()
         signatures = {
             name: Signature.from_message(definition)

@@ -56,6 +56,8 @@ class Settings(Struct, frozen=True):
     """Seconds for the load of a model that names no limit; None for the engine's default."""
     follow_links: bool = False
     prefer_tflite: bool = False
+    libraries: tuple[str, ...] = ()
+    """Libraries of operations, by their whole paths, and packages that bring some."""
     pin: frozenset[str] = frozenset()
     isolate: Mapping[str, str | None] = field(default_factory=dict)
     """Models with engines of their own, and how much memory each has; None for enough."""
@@ -181,6 +183,8 @@ def options(settings: Settings, config: ModelConfig, path: str) -> dict[str, Any
         options["load_timeout"] = timeout
     if settings.follow_links:
         options["follow_links"] = True
+    if settings.libraries:
+        options["libraries"] = list(settings.libraries)
     if settings.prefer_tflite:
         options["prefer_tflite"] = True
     return options
