@@ -170,6 +170,10 @@ class ElasticLeases:
                 continue
             if one.pid or one.before or self._nested_leases.has_lent(job):
                 continue
+            # On a GPU XLA tunes kernels with memory that it does not wait for: what was given back
+            # could not come again in time.
+            if self._usage.devices[job.lease.device].kind == "gpu":
+                continue
             usages = [usage for usage in read_usage(one.directory) if usage.runtime_started_ns]
             if len(usages) != 1:
                 continue  # Each process has a pool of its own: there is not one peak.
