@@ -80,12 +80,20 @@ def build():
     return pieces.stack()
 build()
 """,
+    "checkpoint": """
+import tensorflow as tf
+tf.train.load_checkpoint("kept").get_tensor("large/.ATTRIBUTES/VARIABLE_VALUE")
+tf.function(lambda: tf.random.uniform([200, 1 << 18]))()
+""",
 }
 
 
-def test_a_program_that_begins_with_a_graph_grows_too(sandbox: Sandbox) -> None:
-    """The graph takes memory before the runtime starts, and must not take it beside the pool: what
-    wakes an allocation that waits would be there, too."""
+def test_a_program_that_begins_with_a_graph_or_a_checkpoint_grows_too(sandbox: Sandbox) -> None:
+    """These take memory before the runtime starts, and must not take it beside the pool: what wakes
+    an allocation that waits would be there, too."""
+    keep = "import tensorflow as tf; tf.train.Checkpoint(large=tf.Variable([1.0])).write('kept')"
+    sandbox.write("keep.py", keep)
+    sandbox.sublet("run", "-q", "keep.py", check=True)
     clients = {}
     for name, text in GRAPHS.items():
         sandbox.write(f"{name}.py", text)

@@ -46,7 +46,7 @@ def apply() -> None:
         from tensorflow.python.client import device_lib, session
         from tensorflow.python.eager import context
         from tensorflow.python.framework import errors_impl, ops
-        from tensorflow.python.training import server_lib
+        from tensorflow.python.training import py_checkpoint_reader, server_lib
 
         if getattr(context.Context, "_sublet", False):
             return
@@ -54,6 +54,7 @@ def apply() -> None:
         _patch_context(context.Context)
         _patch_session(session.BaseSession)
         _patch_graph(ops.Graph)
+        _patch_reader(py_checkpoint_reader)
         _patch_device_lib(device_lib)
         _patch_server(server_lib)
         oom.watch(
@@ -132,22 +133,39 @@ def _patch_session(session_class: Any) -> None:
 
 
 def _patch_graph(graph_class: Any) -> None:
-    """Patch graphs, which take memory while they are built, perhaps before the runtime starts.
-
-    If there is no pool by then, TensorFlow never uses it for what it allocates by itself: NumPy
-    data that sessions are fed with, for example, and what wakes an allocation that waits.
-    """
+    """Patch graphs, which take memory while they are built, perhaps before the runtime starts."""
     original = graph_class.__init__
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if _ready_pid != os.getpid() and (lease := current()) is not None and not lease.on_gpu:
-            with _starting:
-                _settle()
-                allocator.make_pool()
+        _make_pool()
         original(self, *args, **kwargs)
 
     graph_class.__init__ = init
+
+
+def _patch_reader(module: Any) -> None:
+    """Patch the reading of checkpoints, which needs no runtime."""
+    original = module.NewCheckpointReader
+
+    @functools.wraps(original)
+    def new_checkpoint_reader(filepattern: Any) -> Any:
+        _make_pool()
+        return original(filepattern)
+
+    module.NewCheckpointReader = new_checkpoint_reader
+
+
+def _make_pool() -> None:
+    """Have the pool of a lease on the CPU made before TensorFlow takes memory for the first time.
+
+    If there is none by then, TensorFlow never uses it for what it allocates by itself: NumPy data
+    that sessions are fed with, for example, and what wakes an allocation that waits.
+    """
+    if _ready_pid != os.getpid() and (lease := current()) is not None and not lease.on_gpu:
+        with _starting:
+            _settle()
+            allocator.make_pool()
 
 
 def _patch_device_lib(module: Any) -> None:
