@@ -289,12 +289,17 @@ static int wait_for_room(Slot *slot, u64 bytes) {
     return fit;
 }
 
-/* Whether the lease has room for so many bytes more. They count from now on. */
+/* Whether the lease has room for so many bytes more. They count from now on. Tried some times: another
+ * process may have tried for more than there is at the same moment. */
 static int take(u64 bytes) {
+    enum { TRIES = 5 };
     Slot *slot = own_slot();
     if (!slot || fits(slot, bytes)) return 1;
-    sweep();
-    if (fits(slot, bytes)) return 1;
+    for (int i = 0; i < TRIES; i++) {
+        sweep();
+        if (fits(slot, bytes)) return 1;
+        nanosleep(&(struct timespec){.tv_nsec = (long)MILLISECOND / 5}, NULL);
+    }
     return held() + bytes <= terms->most && wait_for_room(slot, bytes);
 }
 
