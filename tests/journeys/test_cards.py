@@ -231,7 +231,7 @@ def test_a_users_own_cuda_visible_devices_is_a_wish(four: Made) -> None:
 
     assert run("2") == (0, "GPU-cccc", "")
     assert run("GPU-a") == (0, "GPU-aaaa", "")
-    assert run("") == (0, "-1", "")
+    assert run("") == run("NoDevFiles") == (0, "-1", "")
     assert run("3,0", "--gpus", "2") == (0, "GPU-dddd,GPU-aaaa", "")
     code, sees, said = run("0,1")
     assert (code, sees) == (0, "GPU-bbbb")

@@ -244,8 +244,8 @@ class Requests:
                 f"This program does not run under the lease of job {under.job}.",
                 "Unset SUBLET_LEASE: it is of another program.",
             )
-        several = spec.gpus is not None and spec.gpus > 1
-        if several or (spec.device is not None and not device.goes_by(spec.device)):
+        elsewhere = spec.gpus is not None and (spec.gpus > 1 or device.kind != "gpu")
+        if elsewhere or (spec.device is not None and not device.goes_by(spec.device)):
             return msgspec.structs.replace(spec, within=None)
         return msgspec.structs.replace(
             spec, within=outer.id, priority=outer.spec.priority, service=outer.spec.service

@@ -32,7 +32,8 @@ LEFT = "SUBLET_LEFT"
 """A copy of the CPU pool's limit, set while it is below the ceiling because part of the lease is
 lent. It shows that the limit is not the user's wish."""
 
-_NO_GPU = ("", "-1")
+_NOTHING = ("", "none", "void", "nodevfiles")
+"""What users and schedulers write for no GPU at all; the last one is Slurm's."""
 _CHOOSE = "`--device` or `gpu=` chooses another"
 
 
@@ -57,7 +58,7 @@ def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:
     asked = environ.get(VISIBLE)
     if asked is None or asked == (lease.uuids if lease.on_gpu else "-1"):
         return None
-    if not lease.on_gpu and asked.strip() in _NO_GPU:
+    if not lease.on_gpu and hides_gpus(environ):
         return None
     return (
         f"{VISIBLE}={asked} changes nothing: TensorFlow has started on {lease.devices}, the device "
@@ -91,7 +92,10 @@ def is_ours(prefix: str | None, lease: LeaseTerms) -> bool:
 def hides_gpus(environ: Mapping[str, str]) -> bool:
     """Whether the user wants no GPU to be seen, whatever the lease is on."""
     asked = environ.get(VISIBLE)
-    return asked is not None and (asked.strip() == "" or asked.strip().startswith("-1"))
+    if asked is None:
+        return False
+    first = asked.partition(",")[0].strip()
+    return first.startswith("-1") or first.lower() in _NOTHING
 
 
 def of_outer_lease(name: str, environ: Mapping[str, str]) -> bool:
@@ -122,7 +126,7 @@ def _lease_cpu(lease: LeaseTerms, env: dict[str, str], notes: list[str]) -> None
     elif wanted is not None:
         limit = wanted
     env[BFC_LIMIT] = str(limit)
-    if env.get(VISIBLE, "").strip() not in _NO_GPU:
+    if VISIBLE in env and not hides_gpus(env):
         notes.append(f"{VISIBLE}={env[VISIBLE]} becomes -1: this lease is on the CPU; {_CHOOSE}")
     env[VISIBLE] = "-1"
 
