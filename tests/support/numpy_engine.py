@@ -166,6 +166,8 @@ def _large(path: str) -> Bound:
 class ResourceExhaustedError(Exception):
     """As TensorFlow's."""
 
+    error_code = 8
+
 
 def _tight(path: str) -> Bound:
     """As `sizes`, with memory for five rows."""

@@ -20,7 +20,7 @@ from support.sandbox import wait_for
 _SERVE = """
 import os, socket, sys
 from sublet.nursery import nursery
-nursery._serve(socket.socket(fileno=int(sys.argv[1])), lambda: None)
+nursery._serve(socket.socket(fileno=int(sys.argv[1])))
 os._exit(0)
 """
 _MOST = 12
