@@ -421,6 +421,25 @@ def test_a_job_whose_client_hung_up_while_it_was_started_does_not_wait_again(
     assert isinstance(harness.state(1), Finished)
 
 
+def test_a_job_that_never_gets_to_its_first_line_is_tried_ever_more_slowly(
+    harness: BrokerHarness,
+) -> None:
+    """A few times at once, since that costs nothing; then it says why it waits."""
+    harness.submit()
+    pauses = []
+    for _ in range(12):
+        harness.grant(1)
+        harness.broker.attempts.never_ran(harness.broker.state[1].attempt_id, "its worker ended")
+        pauses.append(harness.broker.queue.delay(harness.broker.state[1]))
+    assert pauses == [0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    waiting = harness.broker.state[1].state
+    assert isinstance(waiting, Waiting)
+    assert waiting.why == "its worker ended, 12 times in a row"
+    harness.grant(1)
+    harness.end(1, Outcome("exited", 3, ran=60.0), Again("exit code 3"))
+    assert harness.broker.state[1].false_starts == 0
+
+
 def test_a_submission_that_makes_no_sense_is_refused_whole(harness: BrokerHarness) -> None:
     for request, says in (
         (messages.Submit(wanted(client=KEEPER), "t"), "has no client"),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from sublet.broker.events import (
     AttemptEnded,
@@ -211,10 +212,11 @@ def test_a_job_is_found_by_its_token_as_long_as_it_lives() -> None:
 def test_a_job_that_never_ran_waits_again_as_its_next_attempt() -> None:
     for name in ("starting", "running"):
         state = state_with(name)
-        assert state.apply(NeverRan(1, 1, 3.0, 8.0)) == job(state=Waiting(3.0, 8.0), attempt=2)
+        again = replace(job(state=Waiting(3.0, 8.0), attempt=2), false_starts=1)
+        assert state.apply(NeverRan(1, 1, 3.0, 8.0)) == again
     state = state_with("stopped")
     paused = Paused(3.0, Waiting(3.0, 8.0))
-    assert state.apply(NeverRan(1, 1, 3.0, 8.0)) == job(state=paused, attempt=2)
+    assert state.apply(NeverRan(1, 1, 3.0, 8.0)) == replace(again, state=paused)
 
 
 def test_what_a_failed_attempt_has_taught_outlives_attempts_that_never_ran() -> None:

@@ -95,6 +95,30 @@ def test_a_job_whose_keeper_is_stopped_can_be_cancelled(new_sandbox: NewSandbox)
         assert ended(sandbox, number)[0]["cause"] == "cancelled"
 
 
+def test_a_time_limit_holds_though_the_keeper_is_stopped(new_sandbox: NewSandbox) -> None:
+    """And though the broker that had started it was killed."""
+    sandbox = new_sandbox()
+    for kill in (False, True):
+        number = shell(sandbox, HOLD.format("go"), "--time", "5s")
+        with stopped(_parent(reached(sandbox, number, "running")["pid"])):
+            if kill:
+                os.kill(sandbox.status()["pid"], signal.SIGKILL)
+            assert ended(sandbox, number)[0]["cause"] == "time limit"
+
+
+def test_a_program_is_ended_by_its_user_though_the_broker_is_stopped(
+    new_sandbox: NewSandbox,
+) -> None:
+    sandbox = new_sandbox()
+    command = f"trap 'exit 9' INT; touch began; {HOLD.format('go')}"
+    client = sandbox.start("run", "--memory", "64MiB", "sh", "-c", command)
+    wait_for((sandbox.work / "began").exists, "it runs")
+    with stopped(sandbox.status()["pid"]):
+        client.send_signal(signal.SIGINT)
+        _, said = client.communicate(timeout=PATIENCE)
+        assert client.returncode == 9, said
+
+
 def test_a_stopped_keeper_hangs_nobody_else(
     new_sandbox: NewSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,12 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +96,97 @@ def test_a_job_whose_interpreter_has_gone_ends_and_the_broker_lives(
     sandbox.write("go", "")
     assert ended(sandbox, gone)[0]["code"] == 127
     assert sandbox.status()["pid"] == pid
+
+
+POOL = """
+import os, time
+import sublet
+
+def hold(number):
+    open("called", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    return number
+
+if __name__ == "__main__":
+    with sublet.Pool(1, memory="64MiB", cold=True) as pool:
+        print([one.result() for one in [pool.submit(hold, number) for number in (1, 2)]])
+"""
+LEASE = "import sublet; sublet.lease('3GiB'); print('leased')"
+
+
+@contextmanager
+def no_broker(sandbox: Sandbox) -> Iterator[None]:
+    """The broker is killed, and until the dedent none can start: the home is away."""
+    pid, away = sandbox.status()["pid"], sandbox.home.with_name("away")
+    os.rename(sandbox.home, away)
+    sandbox.home.touch()
+    os.kill(pid, signal.SIGKILL)
+    try:
+        yield
+    finally:
+        sandbox.home.unlink()
+        os.rename(away, sandbox.home)
+
+
+def _says_so(path: Path) -> bool:
+    return "tried again and again" in path.read_text()
+
+
+def test_who_has_a_job_waits_until_a_broker_can_start_again(new_sandbox: NewSandbox) -> None:
+    """Programs that run or wait, a pool, a process that waits for a lease of its own, and who
+    waits for a submitted job. All of them say so, and none of them loses anything."""
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
+    submitted = shell(sandbox, f"{HOLD.format('go')}; exit 4")
+    sandbox.write("pool.py", POOL)
+    clients: dict[str, subprocess.Popen[str]] = {}
+
+    def start(name: str, *words: str) -> None:
+        with (sandbox.work / name).open("w") as said_to:
+            command = [sys.executable, *words]
+            clients[name] = subprocess.Popen(
+                command, cwd=sandbox.work, env=sandbox.environ, text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said_to,
+            )  # fmt: skip
+
+    run = ("-m", "sublet", "run", "--memory")
+    start("runs", *run, "64MiB", "sh", "-c", f"touch began; {HOLD.format('go')}; exit 7")
+    start("pool", "pool.py")
+    start("watches", "-m", "sublet", "wait", str(submitted))
+    for name in ("began", "called"):
+        wait_for((sandbox.work / name).exists, f"{name} is there")
+    start("waits", *run, "3GiB", "sh", "-c", "exit 8")
+    start("leases", "-c", LEASE)
+    wait_for(lambda: len(sandbox.status()["waiting"]) == 2, "two of them wait")
+    with no_broker(sandbox):
+        for name in clients:
+            wait_for(partial(_says_so, sandbox.work / name), f"the client that {name} says so")
+        assert all(client.poll() is None for client in clients.values())
+    sandbox.write("go", "")
+    out = {name: client.communicate(timeout=PATIENCE)[0] for name, client in clients.items()}
+    codes = {name: client.returncode for name, client in clients.items()}
+    assert codes == {"runs": 7, "pool": 0, "watches": 4, "waits": 8, "leases": 0}
+    assert out["pool"] == "[1, 2]\n"
+    assert out["leases"] == "leased\n"
+
+
+def test_a_program_can_be_ended_while_no_broker_can_start(new_sandbox: NewSandbox) -> None:
+    """By the first Ctrl-C; the second one does not wait for its exit code any more."""
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
+    trap = "trap 'touch trapped; exit 9' INT; touch began"
+    with (sandbox.work / "said").open("w") as said_to:
+        client = sandbox.start(
+            "run", "--memory", "64MiB", "sh", "-c", f"{trap}; {HOLD.format('go')}", stderr=said_to
+        )
+    wait_for((sandbox.work / "began").exists, "it runs")
+    with no_broker(sandbox):
+        wait_for(lambda: _says_so(sandbox.work / "said"), "its client says so")
+        client.send_signal(signal.SIGINT)
+        wait_for((sandbox.work / "trapped").exists, "it got the signal")
+        wait_for(lambda: sandbox.processes().keys() == {client.pid}, "it has ended")
+        assert client.poll() is None
+        client.send_signal(signal.SIGINT)
+        client.communicate(timeout=PATIENCE)
+        assert client.returncode == 2
+        assert (sandbox.work / "said").read_text().count("cannot be used") == 2
+    assert sandbox.status()["leases"] == []

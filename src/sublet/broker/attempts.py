@@ -110,7 +110,12 @@ class Attempts:
         if job is None:
             return
         at, tick = self._clock.wall(), self._clock.now()
-        self._work.happened(NeverRan(job.id, job.attempt, at, tick), ForgetAttempt(attempt_id))
+        delay = retry.pause_after_false_start(job)
+        again = f"{why}, {job.false_starts + 1} times in a row" if delay else ""
+        event = NeverRan(job.id, job.attempt, at, tick, delay, again)
+        self._work.happened(event, ForgetAttempt(attempt_id))
+        if delay:
+            self._reactor.call_later(delay, partial(self._work.touch, job.id))
         self._usage.samples.pop(attempt_id, None)
         self._nested_leases.settle(job.spec.within)
         interrupted = self._control.take_interrupted(attempt_id)

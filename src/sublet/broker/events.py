@@ -54,6 +54,8 @@ class NeverRan(Struct, frozen=True):
     attempt: int
     at: float
     tick: float = 0.0
+    delay: float = 0.0
+    why: str = ""
 
 
 class Postponed(Struct, frozen=True):

@@ -89,6 +89,7 @@ class JobActions:
             state=Waiting(self._clock.wall(), self._clock.now()),
             attempt=job.attempt + 1,
             failures=0,
+            false_starts=0,
             past=(),
         )
         job_limits.check(again.spec)

@@ -172,10 +172,10 @@ class State:
                 return job.evolve(was)
             case Released(tick=tick), Paused(was=Waiting() as waiting):
                 return job.evolve(replace(waiting, tick=tick, delay=0.0))
-            case NeverRan(at=at, tick=tick), Paused(was=Starting() | Running()):
-                return job.again(Paused(at, Waiting(at, tick)))
-            case NeverRan(at=at, tick=tick), Starting() | Running():
-                return job.again(Waiting(at, tick))
+            case NeverRan(at=at), Paused(was=Starting() | Running()):
+                return job.again(Paused(at, _anew(event)))
+            case NeverRan(), Starting() | Running():
+                return job.again(_anew(event))
             case Postponed(), Starting() as was:
                 return job.evolve(_before(was))
             case Postponed(), Paused(was=Starting() as was) as paused:
@@ -196,6 +196,10 @@ class State:
 def _before(was: Starting) -> Waiting:
     """As it waited before the grant."""
     return Waiting(was.since - was.waited, was.tick - was.waited)
+
+
+def _anew(event: NeverRan) -> Waiting:
+    return Waiting(event.at, event.tick, event.delay, event.why)
 
 
 def _started(was: Starting, event: WorkerStarted) -> Running:

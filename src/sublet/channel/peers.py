@@ -9,10 +9,20 @@ _CREDENTIALS = struct.Struct("3i")  # Process, user, group.
 _ROOT = 0
 
 
+def process_of(sock: socket.socket) -> int:
+    """The number of the process that connected, or that listens; it may be gone."""
+    return _credentials(sock)[0]
+
+
 def user_of(sock: socket.socket) -> int:
     """The user who connected, or who listens, when this connection was made."""
+    return _credentials(sock)[1]
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int, int]:
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(raw)[1])
+    process, user, group = _CREDENTIALS.unpack(raw)
+    return process, user, group
 
 
 def is_ours(sock: socket.socket) -> bool:

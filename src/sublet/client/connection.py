@@ -1,19 +1,21 @@
 """The client's end of the broker's socket: find the broker or start it, ask, and ask the next one.
 
-A client outlives any broker. `Reconnects` says when it turns to the next; nobody else decides that.
+A client outlives any broker. `Reconnects` says when it turns to the next, and for how long it bears
+that none can start; nobody else decides that.
 """
 
 import contextlib
 import errno
 import os
 import select
+import signal
 import socket
 import struct
 import sys
 import time
 
 from sublet import errors
-from sublet.channel.peers import is_ours
+from sublet.channel.peers import is_ours, process_of
 from sublet.home import Home
 from sublet.wire.frames import LARGEST_REPLY, Frames, at
 
@@ -35,6 +37,10 @@ _MOST_RECONNECTS = 20
 _SOON = 10.0
 """Seconds; a broker that lasted longer has not ended because of who asks it."""
 _LOOK_FOR_BROKER = 0.25
+LONGEST_FAULT = 300.0
+"""Seconds for which a client bears that no broker can start; longer while its program lives."""
+_REPORT_AFTER = 5.0
+_LONGEST_PAUSE = 2.0
 
 
 class Connection:
@@ -83,8 +89,26 @@ class Connection:
             raise kind(reply.message, reply.hint)
         return reply
 
+    def wake_broker(self) -> None:
+        """Let a broker go on that somebody has stopped: what it was sent cannot wait."""
+        pid = process_of(self.frames.sock)
+        with contextlib.suppress(OSError):
+            broker = os.pidfd_open(pid)
+            try:
+                # Not hung up after that, so the number was the broker's, and no later process's.
+                if not _is_hung_up(self.frames.sock):
+                    signal.pidfd_send_signal(broker, signal.SIGCONT)
+            finally:
+                os.close(broker)
+
     def close(self) -> None:
         self.frames.close()
+
+
+def _is_hung_up(sock: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(sock, 0)
+    return bool(poll.poll(0))
 
 
 def _never(seconds: float) -> bool:
@@ -95,7 +119,8 @@ def _never(seconds: float) -> bool:
 class Reconnects:
     """Decides when a client whose broker is gone asks the next one.
 
-    A few lost brokers are bad luck. Many, one soon after the other, have a reason: BrokerGone.
+    A few lost brokers are bad luck. Many, one soon after the other, have a reason: BrokerGone. That
+    none can start, since the disk is full for example, is expected to pass.
     """
 
     def __init__(self, home: Home) -> None:
@@ -104,6 +129,45 @@ class Reconnects:
         self._home = home
         self._count = 0
         self._last = 0.0
+        self._fault_since: float | None = None
+        self._bears_until = 0.0
+        self._pause = _LOOK_FOR_BROKER
+
+    def connect(self, needed: "Callable[[float], bool]" = _never) -> Connection:
+        """Wait, and connect to the next broker. Bears for a while that none can start."""
+        self.wait(needed)
+        while True:
+            try:
+                return self.try_to_connect()
+            except errors.WorldError as error:
+                needed(self.bear(error))
+
+    def try_to_connect(self) -> Connection:
+        """Connect to the next broker. A WorldError is for `bear`, and then to be tried again."""
+        try:
+            connection = connect_or_start(self._home)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise errors.WorldError(f"No broker can be started: {why}.") from error
+        self._fault_since, self._pause = None, _LOOK_FOR_BROKER
+        return connection
+
+    def bear(self, error: errors.WorldError, lives: bool = False) -> float:
+        """No broker can start: the seconds until the next try. Raises the error when this lasts
+        too long; not while the client's program `lives`, which would be ended with its client."""
+        now = time.monotonic()
+        if self._fault_since is None:
+            self._fault_since, self._bears_until = now, now + LONGEST_FAULT
+        if lives:
+            self._bears_until = now + LONGEST_FAULT
+        if now >= self._bears_until:
+            raise error
+        if now >= self._fault_since + _REPORT_AFTER:
+            from sublet.inside.current_lease import say
+
+            say(f"no broker can start for now, so it is tried again and again: {error}")
+        self._pause = min(1.5 * self._pause, _LONGEST_PAUSE)
+        return self._pause
 
     def wait(self, needed: "Callable[[float], bool]" = _never) -> None:
         """Return when the next broker may be asked, and started if there is none.
@@ -134,8 +198,8 @@ def ask(question: "Request | bytes", kind: "type[T]") -> "T":
     """
     home = Home.find()
     reconnects = Reconnects(home)
+    connection = connect_or_start(home)
     while True:
-        connection = connect_or_start(home)
         connection.frames.sock.settimeout(ANSWERS_WITHIN)
         reply = None
         try:
@@ -150,7 +214,7 @@ def ask(question: "Request | bytes", kind: "type[T]") -> "T":
         if reply is not None:
             assert isinstance(reply, kind)
             return reply
-        reconnects.wait()
+        connection = reconnects.connect()
 
 
 def _silent(home: Home) -> errors.BrokerGone:

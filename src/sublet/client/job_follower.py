@@ -10,6 +10,7 @@ import select
 import sys
 
 from sublet.client.connection import Connection, Reconnects, connect_or_start
+from sublet.errors import WorldError
 from sublet.keeper import process_tree
 from sublet.wire import PROTOCOL
 from sublet.wire.pack import pack
@@ -65,6 +66,7 @@ class JobFollower:
         self.job: int | None = None
         self.program: int | None = None
         """The worker's process, while it runs."""
+        self._program_start: int | None = None
         self.granted = False
         self._spec = spec
         self._home = home
@@ -73,10 +75,17 @@ class JobFollower:
         self._wake = wake
         self._token = os.urandom(16).hex()
         self._reconnects = Reconnects(home)
-        self._connection = self._connect()
+        self._connection: Connection | None = self._send_job(connect_or_start(home))
+        self._alarm: Alarm | None = None
+        """Rings when the next broker is to be tried, if none can start at the moment."""
+        self.fault: WorldError | None = None
+        """Why no broker can start at the moment."""
 
     def fileno(self) -> int:
         """The descriptor to wait on; it changes with each broker."""
+        if self._connection is None:
+            assert self._alarm is not None
+            return self._alarm.fileno()
         return self._connection.frames.sock.fileno()
 
     def hear(self) -> "Ended | None":
@@ -86,6 +95,9 @@ class JobFollower:
         """
         from sublet.wire import messages
 
+        if self._connection is None:
+            self._try_to_connect()
+            return None
         try:
             replies = self._connection.receive_all()
         except OSError:
@@ -101,7 +113,7 @@ class JobFollower:
                     self.granted = True
                     self._listener.granted(reply)
                 case messages.Started(pid=pid):
-                    self.program = pid
+                    self.program, self._program_start = pid, process_tree.start_time(pid)
                     self._listener.started(reply)
                 case messages.LacksMemory(reason=reason):
                     self._listener.lacks_memory(reason)
@@ -116,17 +128,31 @@ class JobFollower:
             self._reconnect()
         return None
 
-    def signal(self, number: int, early: bool = False) -> None:
-        """Send a signal to the program. An `early` one only cancels a start that has not begun."""
+    def signal(self, number: int, early: bool = False) -> bool:
+        """Send a signal to the program. An `early` one only cancels a start that has not begun.
+
+        A broker that somebody has stopped is woken. Where none can start, the program is signalled
+        directly; False if none is known to run.
+        """
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.send(pack({"type": "signal", "number": number, "early": early}))
+            self._connection.wake_broker()
+            return True
+        if self.program is None or not self._program_lives():
+            return False
         with contextlib.suppress(OSError):
-            self._connection.send(pack({"type": "signal", "number": number, "early": early}))
+            os.killpg(self.program, number)
+        return True
 
     def close(self) -> None:
         """Close the connection; a job that has not ended is ended by this."""
-        self._connection.close()
+        for one in (self._connection, self._alarm):
+            if one is not None:
+                one.close()
 
-    def _connect(self) -> Connection:
-        connection = connect_or_start(self._home)
+    def _send_job(self, connection: Connection) -> Connection:
+        """Send the job to a broker, or attach to it if it was accepted by another one."""
         request: Tree = {"type": "run", "spec": self._spec}
         if self.job is not None:
             request = {"type": "attach", "job": self.job}
@@ -139,9 +165,21 @@ class JobFollower:
 
     def _reconnect(self) -> None:
         """Turn to the next broker, which knows the job from the ledger."""
+        assert self._connection is not None
         self._connection.close()
         self._reconnects.wait(self._needs_broker)
-        self._connection = self._connect()
+        self._try_to_connect()
+
+    def _try_to_connect(self) -> None:
+        """Connect to the next broker; if none can start, have the alarm ring for another try."""
+        if self._alarm is not None:
+            self._alarm.close()
+        self._connection = self._alarm = self.fault = None
+        try:
+            self._connection = self._send_job(self._reconnects.try_to_connect())
+        except WorldError as error:
+            self.fault = error
+            self._alarm = Alarm(self._reconnects.bear(error, self._program_lives()))
 
     def _needs_broker(self, seconds: float) -> bool:
         """Whether, within this time, the program has ended or the caller has something to do."""
@@ -150,7 +188,38 @@ class JobFollower:
             poll.register(self._wake, select.POLLIN)
         if poll.poll(seconds * 1000):
             return True
-        return self.program is not None and process_tree.start_time(self.program) is None
+        return self.program is not None and not self._program_lives()
+
+    def _program_lives(self) -> bool:
+        return (
+            self.program is not None
+            and self._program_start is not None
+            and process_tree.is_alive(self.program, self._program_start)
+        )
+
+
+class Alarm:
+    """A descriptor that can be read after some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        import threading  # Rarely needed, and not free.
+
+        self._reading, writing = os.pipe()
+
+        def ring() -> None:
+            with contextlib.suppress(OSError):  # Nobody waits for it any more.
+                os.write(writing, b"!")
+            os.close(writing)
+
+        timer = threading.Timer(seconds, ring)
+        timer.daemon = True
+        timer.start()
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def close(self) -> None:
+        os.close(self._reading)
 
 
 def _under(home: "Home") -> "Tree | None":

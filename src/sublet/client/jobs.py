@@ -174,7 +174,7 @@ class JobWatcher:
     def changes(self, deadline: float | None = None) -> list[JobRow]:
         """The next rows; none if the deadline came first or the broker has changed."""
         if self._connection is None:
-            self._connection = self._watch()
+            self._connection = self._watch(connect_or_start(Home.find()))
         sock = self._connection.frames.sock
         if deadline is not None:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
@@ -188,11 +188,19 @@ class JobWatcher:
             return list(reply.rows)
         self._connection.close()
         self._connection = None
-        self._reconnects.wait()
+
+        def pause(seconds: float) -> bool:
+            left = seconds if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            time.sleep(min(seconds, left))
+            return False
+
+        with contextlib.suppress(TimeoutError):
+            self._connection = self._watch(self._reconnects.connect(pause))
         return []
 
-    def _watch(self) -> Connection:
-        connection = connect_or_start(Home.find())
+    def _watch(self, connection: Connection) -> Connection:
         with contextlib.suppress(OSError):  # It shows when no answer comes.
             connection.send(Watch(self._numbers))
         return connection

@@ -92,9 +92,7 @@ class LeaseRequest:
     def _receive(self) -> "messages.Reply | None":
         """The next reply; None if the broker is gone."""
         if self._connection is None:
-            self._connection = connect_or_start(self.home)
-            with contextlib.suppress(OSError):  # It shows when no answer comes.
-                self._connection.send(self._request)
+            self._connection = self._ask(connect_or_start(self.home))
         # The time counts only once the reason for waiting is known, which the error names.
         left = self._deadline - time.monotonic() if self._reason else math.inf
         self._connection.frames.sock.settimeout(max(left, 0.001) if left < math.inf else None)
@@ -106,11 +104,16 @@ class LeaseRequest:
             pass
         return None
 
+    def _ask(self, connection: Connection) -> Connection:
+        with contextlib.suppress(OSError):  # It shows when no answer comes.
+            connection.send(self._request)
+        return connection
+
     def _reconnect(self) -> None:
         """Turn to the next broker, which knows the request's token from the ledger."""
         self.close()
         self._connection = None
-        self._reconnects.wait(self._pause)
+        self._connection = self._ask(self._reconnects.connect(self._pause))
 
     def _pause(self, seconds: float) -> bool:
         if time.monotonic() >= self._deadline:

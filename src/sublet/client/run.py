@@ -94,8 +94,9 @@ class _Foreground:
         if job.program is None and job.granted:
             # It may run already, and then the signal is the program's. If not, the broker cancels
             # the start, however long that would have taken.
-            if number in _GIVE_UP and number not in self.early:
-                job.signal(number, early=True)
+            first = number in _GIVE_UP and number not in self.early
+            if first and not job.signal(number, early=True):
+                raise GaveUp(number)
             self.early.append(number)
             return
         if job.program is None:
@@ -108,7 +109,9 @@ class _Foreground:
             return
         # A program outside the terminal's session does not stop for SIGTSTP.
         stop = number == signal.SIGTSTP
-        job.signal(int(signal.SIGSTOP if stop else number))
+        sent = job.signal(int(signal.SIGSTOP if stop else number))
+        if not sent and number in _GIVE_UP and job.fault is not None:
+            raise job.fault  # The program has ended; how, nobody could say.
         if stop:
             os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -40,13 +40,13 @@ def follow(home: Home | None = None) -> Iterator[View]:
     """The view now, and again whenever it changes; goes on with the next broker if one ends."""
     home = home or Home.find()
     reconnects = Reconnects(home)
+    connection = connect_or_start(home)
     while True:
-        connection = connect_or_start(home)
         try:
             yield from follow_connection(connection)
         finally:
             connection.close()
-        reconnects.wait()
+        connection = reconnects.connect()
 
 
 def follow_connection(connection: Connection) -> Iterator[View]:

@@ -306,6 +306,8 @@ class Job(Struct, frozen=True):
     past: tuple[Past, ...] = ()
     failures: int = 0
     """How many attempts in a row have failed of themselves."""
+    false_starts: int = 0
+    """How many attempts in a row have ended before a line of the program ran."""
 
     def evolve(self, state: JobState) -> "Job":
         """The same attempt in another state."""
@@ -313,7 +315,8 @@ class Job(Struct, frozen=True):
 
     def again(self, state: Waiting | Paused) -> "Job":
         """Before another attempt; this one has not run."""
-        return replace(self, state=state, attempt=self.attempt + 1)
+        attempt, false_starts = self.attempt + 1, self.false_starts + 1
+        return replace(self, state=state, attempt=attempt, false_starts=false_starts)
 
     def after(self, at: float, tick: float, outcome: Outcome, again: Again) -> "Job":
         """Waiting for another attempt after this one has ended so."""
@@ -325,6 +328,7 @@ class Job(Struct, frozen=True):
             least=max(again.least, self.least),
             past=(*self.past, past)[-MOST_PAST:],
             failures=self.failures if again.forgiven else self.failures + 1,
+            false_starts=0,
         )
 
     @property

@@ -97,6 +97,8 @@ def _keep(
     its_witness: socket.socket,
 ) -> bool:
     """Stay until the attempt's tree is gone; False if the attempt cannot be had any more."""
+    if os.waitid(os.P_PID, worker, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        return False  # Killed while it waited. Unclaimed, the attempt is known not to have begun.
     own = {**identity(os.getpid()), "boot": process_tree.boot()}
     spec = worker_spec.read(order.directory)
     if spec is None or not attempt_files.claim(order.directory, own):

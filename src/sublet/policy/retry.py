@@ -14,6 +14,9 @@ QUICK = 10.0
 """Seconds; an attempt that ends sooner has done no work."""
 LOOP = 3
 """So many quick endings of the same kind in a row are a loop."""
+FALSE_STARTS = 3
+"""So many starts in a row may come to nothing; after more of them there are pauses."""
+_LONGEST_PAUSE = 60.0
 _CRASHES = ("exited", "signalled", "lost")
 """What a program brings upon itself; the other endings have reasons of their own."""
 
@@ -45,6 +48,12 @@ def again(job: Job, outcome: Outcome, larger: int | None) -> Again | None:
         f"{ending(outcome)}, retry {job.failures + 1} of {spec.retries} in {format_seconds(delay)}",
         delay,
     )
+
+
+def pause_after_false_start(job: Job) -> float:
+    """Seconds before a job is started anew of whose current attempt no line has run."""
+    too_many = job.false_starts - FALSE_STARTS
+    return 0.0 if too_many < 0 else min(_LONGEST_PAUSE, 2.0 ** min(too_many, 10))
 
 
 def loops(job: Job, outcome: Outcome) -> bool:

@@ -106,6 +106,7 @@ class LocalBackend:
             rebooted,
             None if known is None else known.keeper,
             None if known is None else known.worker,
+            job.spec.time,
         )
 
     def stop(self, attempt_id: str, why: str, grace: float) -> None:

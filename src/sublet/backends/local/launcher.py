@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from sublet.reactor import Reactor
 
 _PACKAGE = str(Path(__file__).parents[3])
 _LOOK = 5.0
+_LATE = 1.0
+"""Seconds after its time is up in which a program is still not late."""
 _LONGEST_START = 60.0
 """Seconds from an order to the report that its program runs; usually 10 ms."""
 _TRIES = 50
@@ -58,6 +61,10 @@ class _Attempt:
         self.nursery: NurseryKey | None = None
         """Where its worker was ordered."""
         self.orphan: Orphan | None = None
+        self.time_limit: float | None = None
+        """Seconds that it may run; its keeper sees to that."""
+        self.overseen = False
+        """Whether we look that the keeper does."""
 
 
 class Launcher:
@@ -91,6 +98,7 @@ class Launcher:
         (directory / "job.json").write_bytes(record)
         worker_spec.write(str(directory), spec)
         attempt = _Attempt(attempt_id, str(directory), mark)
+        attempt.time_limit = spec.get("time")
         self._attempts[attempt_id] = attempt
         cold = cold or ("not a Python program" if key is None else self.nurseries.why_cold(key))
         try:
@@ -107,6 +115,7 @@ class Launcher:
         rebooted: bool = False,
         keeper: Process | None = None,
         worker: Process | None = None,
+        time_limit: float | None = None,
     ) -> None:
         """Take over an attempt that an earlier broker had started, or may have.
 
@@ -115,12 +124,15 @@ class Launcher:
         """
         attempt = _Attempt(attempt_id, str(self.runs / attempt_id), mark)
         attempt.keeper, attempt.worker = keeper, worker
+        attempt.time_limit = time_limit
         self._attempts[attempt_id] = attempt
         if rebooted:
             record = attempt_files.read(attempt.directory, "exit.json")
             lost = Ending(None, note="the machine was restarted", rebooted=True)
             self._ended(attempt, read_ending(record) or lost)
         else:
+            if worker is not None:
+                self._oversee(attempt)
             self._settle(attempt)
 
     def signal(self, attempt_id: str, number: int) -> None:
@@ -349,10 +361,31 @@ class Launcher:
             )
         if attempt.stopped:
             self._send(attempt, {"stop": attempt.grace, "why": attempt.stopped}, "stop")
+        self._oversee(attempt)
         return True
+
+    def _oversee(self, attempt: _Attempt) -> None:
+        """See to it that the keeper ends the program in time, though somebody may stop it."""
+        if attempt.time_limit is None or attempt.overseen:
+            return
+        attempt.overseen = True
+        now = time.monotonic()
+        began = (attempt_files.read(attempt.directory, "worker.json") or {}).get("began", now)
+        ran = now - began if attempt_files.is_number(began, 0, now) else 0.0
+        left = max(0.0, attempt.time_limit - ran)
+        self.reactor.call_later(left + _LATE, lambda: self._wake_late(attempt))
+
+    def _wake_late(self, attempt: _Attempt) -> None:
+        """The time may be up. Only the keeper knows, because pauses do not count."""
+        if self._attempts.get(attempt.attempt_id) is attempt:
+            self._wake(attempt)
+            self.reactor.call_later(_LOOK, lambda: self._wake_late(attempt))
 
     def _ended(self, attempt: _Attempt, ending: Ending) -> None:
         self._unlink(attempt)
+        if not ending.stopped and not attempt_files.has_run(attempt.directory):
+            self._never_ran(attempt, "its worker ended before its program began")
+            return
         self._forget(attempt)
         how = how_started(attempt.directory)
         self.reports.ended(attempt.attempt_id, replace(ending, how=how))
@@ -476,11 +509,7 @@ class Launcher:
         if self._attempts.get(attempt.attempt_id) is not attempt:
             return
         ending = read_ending(attempt_files.read(attempt.directory, "exit.json"))
-        if (
-            ending is None
-            and os.path.isdir(attempt.directory)
-            and not attempt_files.has_run(attempt.directory)
-        ):
+        if ending is None and not attempt_files.has_run(attempt.directory):
             self._never_ran(attempt, "its keeper was killed")
             return
         # It may have ended before we knew it for an orphan, and wait to be collected.
