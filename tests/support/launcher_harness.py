@@ -263,10 +263,10 @@ def main() -> None:
             for number in streams:
                 os.close(number)
         elif name == "adopt":
-            known = [
+            keeper, worker = (
                 Process(pid, process_tree.start_time(pid) or -1) if pid else None for pid in args
-            ]
-            launcher.adopt(run, mark(root, run), False, *known)
+            )
+            launcher.adopt(run, mark(root, run), False, keeper, worker)
         else:
             getattr(launcher, name)(run, *args)
 
