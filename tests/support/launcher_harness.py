@@ -264,7 +264,8 @@ def main() -> None:
                 os.close(number)
         elif name == "adopt":
             keeper, worker = (
-                Process(pid, process_tree.start_time(pid) or -1) if pid else None for pid in args
+                Process(pid, process_tree.start_time(pid) or -1) if pid else None
+                for pid in args or (None, None)
             )
             launcher.adopt(run, mark(root, run), False, keeper, worker)
         else:
