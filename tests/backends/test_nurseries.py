@@ -46,7 +46,9 @@ class Place:
         wait_for(turned, what)
 
     def find(self) -> Nursery:
-        return self.all.find(self.key)
+        found = self.all.find(self.key)
+        assert found is not None
+        return found
 
     def began(self) -> int:
         return self.log.read_text().count("began")
@@ -118,6 +120,22 @@ def test_one_that_has_come_to_nothing_may_try_again_later(
 
 def _lives(place: Place) -> bool:
     return any(nursery.state != "off" for nursery in place.all.all())
+
+
+def test_more_than_there_is_place_for_do_not_end_each_other(place: Place) -> None:
+    """Programs of four environments that come at once: each would wait for a nursery for ever."""
+    place.runs(WARM + "link.recv(1)")
+    keys = [NurseryKey(str(place.python), (("HOME", str(n)),)) for n in range(nurseries.MOST + 1)]
+    made = [place.all.find(key) for key in keys]
+    assert made[-1] is None
+    assert place.all.why_cold(keys[-1]) == "other environments are being loaded"
+    first, *_ = made
+    assert first is not None
+    place.turn_until(lambda: first.warm, "it is warm")
+    assert place.all.find(keys[-1]) is None  # Who has waited for the first comes first.
+    place.all.born(keys[0])
+    assert place.all.find(keys[-1]) is not None
+    assert [place.all.find(key) for key in keys[1:-1]] == made[1:-1]
 
 
 def test_what_imports_of_a_parent_have_set_brings_no_nursery_of_its_own() -> None:

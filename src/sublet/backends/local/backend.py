@@ -57,7 +57,7 @@ class LocalBackend:
                 return ""
             raise LaunchFailed("start", "its nursery cannot be started", error) from error
         loading = "TensorFlow is being loaded, once for all programs"
-        return loading if nursery.state == "warming up" else ""
+        return loading if nursery is not None and nursery.state == "warming up" else ""
 
     def launch(self, job: Job, devices: Sequence[Device], streams: Sequence[int] | None) -> None:
         own: list[int] = []

@@ -20,7 +20,9 @@ from sublet.reactor import Reactor
 from sublet.wire.rows import NurseryRow
 
 MOST = 3
-"""Nurseries kept at a time; the one that was not used for longest goes first."""
+"""Nurseries kept at a time; the one that was not used for longest goes first. One that is being
+loaded does not go: if more are wanted at once, each would end the other's, and none would ever be
+of use."""
 LONGEST_WARM_UP = 120.0
 TRIES = 3
 """Nurseries or births in a row that may come to nothing before programs are started cold."""
@@ -168,8 +170,9 @@ class Nurseries:
         """The bytes that all of them hold."""
         return sum(nursery.holds for nursery in self._all.values() if nursery.state != "off")
 
-    def find(self, key: NurseryKey) -> Nursery:
-        """The nursery of this key; it is started if there is none, or none that is up to date."""
+    def find(self, key: NurseryKey) -> Nursery | None:
+        """The nursery of this key; it is started if there is none, or none that is up to date. None
+        if there is no place for it now, as others are being loaded."""
         nursery = self._all.get(key)
         if nursery is not None and nursery.outdated():
             if nursery.state != "off":
@@ -181,7 +184,8 @@ class Nurseries:
         """Why a worker cannot come from there now; empty if it can."""
         nursery = self._all.get(key)
         if nursery is None:
-            return "its nursery has gone"
+            crowded = len(self._living()) >= MOST
+            return "other environments are being loaded" if crowded else "its nursery has gone"
         return "" if nursery.warm else nursery.why or "its nursery is not warm"
 
     def order(self, key: NurseryKey, order: dict[str, Any], descriptors: list[int]) -> bool:
@@ -229,7 +233,7 @@ class Nurseries:
 
     def close(self) -> None:
         """End them all and see them go: they do when their link is gone."""
-        nurseries = [nursery for nursery in self._all.values() if nursery.state != "off"]
+        nurseries = self._living()
         for nursery in nurseries:
             self._drop(nursery)
         deadline = time.monotonic() + _GOODBYE
@@ -240,10 +244,17 @@ class Nurseries:
             except subprocess.TimeoutExpired:
                 nursery.process.kill()
 
-    def _start(self, key: NurseryKey) -> Nursery:
-        living = [nursery for nursery in self._all.values() if nursery.state != "off"]
+    def _living(self) -> list[Nursery]:
+        return [nursery for nursery in self._all.values() if nursery.state != "off"]
+
+    def _start(self, key: NurseryKey) -> Nursery | None:
+        living = self._living()
         if len(living) >= MOST:
-            self._drop(min(living, key=lambda nursery: nursery.used))
+            long_ago = time.monotonic() - LONGEST_WARM_UP
+            idle = [one for one in living if one.useful or (one.warm and one.used < long_ago)]
+            if not idle:
+                return None
+            self._drop(min(idle, key=lambda nursery: nursery.used))
         ours, theirs = packets.pair()
         with self._log.open("ab") as log:
             process = subprocess.Popen(
