@@ -97,8 +97,8 @@ class Rehearsal:
         """Take in what the child has found, if this process is it."""
         if pid != self.pid:
             return
-        if status == 0:
-            size = os.fstat(self._report).st_size
+        size = os.fstat(self._report).st_size
+        if status == 0 and size:
             count, *numbers = array.array("Q", os.pread(self._report, size, 0))
             ranges = tuple(zip(numbers[::2], numbers[1::2], strict=True))
             self.pages = Pages(ranges[:count], ranges[count:])
