@@ -91,7 +91,7 @@ def _serve(link: socket.socket) -> WorkerSpec | None:
     wake = subreaper.wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ready: socket.socket | None = None
-    rehearsal, rehearsed = Rehearsal(), False
+    rehearsal = Rehearsal()
     pause = 0.0
     while True:
         awake, _, _ = select.select([link.fileno(), wake.reading], [], [], None if ready else pause)
@@ -112,8 +112,7 @@ def _serve(link: socket.socket) -> WorkerSpec | None:
                     sock.close()
                 return _become_pair(theirs, rehearsal.pages.prefault)
             theirs.close()
-            if not rehearsed:
-                rehearsed = True
+            if rehearsal.is_due():
                 rehearsal.fork()
                 if rehearsal.pid == 0:
                     wake.close()

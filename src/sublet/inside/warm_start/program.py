@@ -131,7 +131,8 @@ def become(spec: WorkerSpec, base: Interpreter) -> NoReturn:
     _reset_standard_library()
     proctitle.show(spec["argv"])
     gc.enable()
-    native_libraries.load_fence(LeaseTerms.from_json(environ[VARIABLE]))
+    if VARIABLE in environ:  # A rehearsal has no lease.
+        native_libraries.load_fence(LeaseTerms.from_json(environ[VARIABLE]))
     _customise()
     sys.path.insert(0, own)
     program = prepare(spec)
