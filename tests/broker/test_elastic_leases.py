@@ -19,10 +19,11 @@ from sublet.broker.ledger import Ledger
 from sublet.domain.job import Job, JobSpec, Running, Waiting
 from sublet.domain.lease import Lease
 from sublet.domain.memory import Between, Exactly, MemoryAsk
-from sublet.formats import attempt_files, fence_file
+from sublet.formats import attempt_files, fence_file, shares
 from sublet.formats.lease import LeaseTerms
+from sublet.formats.shares import Share
 from sublet.home import Home
-from sublet.inside import ceiling as inside_ceiling
+from sublet.inside import first_share
 from sublet.inside.measure import UsageWriter
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
@@ -32,32 +33,66 @@ from support.fakes import FakeClock, FakeProbe, PuppetBackend
 from support.jobs import device, job
 
 CAPACITY = 4 * GiB
-PID = 4242
 RANGE = Between(256 * MiB, 3 * GiB)
 
 
-class Worker:
-    """The side of a program: a pool with a limit, which others raise through FIFOs."""
+class Processes:
+    """Which processes live; their numbers are above those that the kernel gives."""
 
-    def __init__(self, directory: Path, lease: Lease, clock: FakeClock) -> None:
+    def __init__(self) -> None:
+        self._living: set[int] = set()
+        self._next = 1 << 23
+
+    def start(self) -> int:
+        self._next += 1
+        self._living.add(self._next)
+        return self._next
+
+    def end(self, pid: int) -> None:
+        self._living.discard(pid)
+
+    def start_time(self, pid: int) -> int | None:
+        return 1 if pid in self._living else None
+
+
+class Worker:
+    """A process of a program: a pool with a limit, which others raise through FIFOs. Its share is
+    in the record of the attempt."""
+
+    def __init__(
+        self, directory: Path, lease: Lease, clock: FakeClock, processes: Processes
+    ) -> None:
         self.directory = str(directory)
         self.clock = clock
-        self.limit = lease.ceiling
-        self.most = lease.most
+        self.lease = lease
+        self.limit = 0
         self.pool = 0
         self.waits = 0
         """What an allocation that does not fit needs."""
-        self.raises = 0
+        self._processes = processes
+        self.pid = processes.start()
         self._dumps = 0
         self._made = 0
         self._fifos: dict[str, int] = {}
         directory.mkdir(exist_ok=True)
-        if lease.elastic:
+        self.begin()
+
+    @property
+    def total(self) -> int:
+        return attempt_files.read_ceiling(self.directory) or self.lease.ceiling
+
+    def begin(self) -> None:
+        """Take a share to begin with; without one it goes on waiting."""
+        with shares.locked(self.directory) as table:
+            others = table.others(self.pid)
+            self.limit = first_share._first(self.total, others)
+            table.put(Share(self.pid, 1, self.limit))
+        if self.lease.elastic or others:
             self.arm()
 
     def arm(self) -> None:
         while len(self._fifos) < 3:
-            path = attempt_files.raise_fifo(self.directory, PID, self._made)
+            path = attempt_files.raise_fifo(self.directory, self.pid, self._made)
             os.mkfifo(path)
             self._fifos[path] = os.open(path, os.O_RDWR | os.O_NONBLOCK)
             self._made += 1
@@ -74,38 +109,47 @@ class Worker:
         elif self.waits:
             self._dumps += 1
             stamp = int(self.clock.wall() * 1e6) + self._dumps
-            prefix = attempt_files.dump_prefix(self.directory, PID)
+            prefix = attempt_files.dump_prefix(self.directory, self.pid)
             Path(f"{prefix}_bfc.{stamp}").touch()
 
     def hear(self) -> bool:
         """Take what has come through the FIFOs, without any Python code of the program."""
-        before = self.raises
+        heard = False
         for path, descriptor in list(self._fifos.items()):
             try:
                 self.limit = int.from_bytes(os.read(descriptor, 8), "little")
             except BlockingIOError:
                 continue
-            self.raises += 1
+            heard = True
             os.close(self._fifos.pop(path))
             os.unlink(path)
-        if self.raises > before:
+        if heard:
             self.try_again()
-        return self.raises > before
+        return heard
 
     def confirm(self, limit: int) -> None:
-        """Set a limit, as far as the pool allows it, and note it."""
-        self.limit = max(limit, -(-self.pool // MiB) * MiB)
-        noted = attempt_files.Limit(self.limit, self.raises)
-        attempt_files.write_limit(self.directory, PID, noted)
+        """Set a limit, as far as the pool allows it, and note it as its share."""
+        with shares.locked(self.directory) as table:
+            self.hear()
+            mine = table.get(self.pid)
+            assert mine is not None
+            self.limit = max(min(limit, mine.limit), -(-self.pool // MiB) * MiB)
+            table.put(mine._replace(limit=self.limit))
         self.arm()
 
     def give_up(self) -> None:
         """The allocation has waited for too long."""
         self.waits = 0
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """The process is killed: its share is free."""
+        self._processes.end(self.pid)
         for descriptor in self._fifos.values():
             os.close(descriptor)
+        self._fifos = {}
+
+    def close(self) -> None:
+        self.end()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -119,6 +163,10 @@ class Harness:
         self.clock = FakeClock()
         self.backend = PuppetBackend()
         self.workers: dict[int, Worker] = {}
+        self.children: dict[int, list[Worker]] = {}
+        self.processes = Processes()
+        self._start_time = shares.start_time
+        shares.start_time = self.processes.start_time
         self.submitted = 0
         self.open()
 
@@ -164,12 +212,25 @@ class Harness:
                 held = self.broker.state[one.id].lease
                 assert held is not None
                 directory = self.home.runs / attempt_id
-                self.workers[one.id] = Worker(directory, held, self.clock)
+                self.workers[one.id] = Worker(directory, held, self.clock, self.processes)
                 self.backend.begin(attempt_id)
         self.broker.settle()
 
+    def fork(self, number: int) -> Worker:
+        """Another process of this program starts TensorFlow."""
+        parent = self.workers[number]
+        child = Worker(Path(parent.directory), parent.lease, self.clock, self.processes)
+        self.children.setdefault(number, []).append(child)
+        return child
+
+    def of(self, number: int) -> list[Worker]:
+        """The processes of this program."""
+        return [self.workers[number], *self.children.get(number, ())]
+
     def end(self, number: int) -> None:
         """Its program has ended."""
+        for child in self.children.pop(number, ()):
+            child.end()
         self.workers.pop(number).close()
         self.backend.end(self.broker.state[number].attempt_id)
         self.broker.settle()
@@ -189,10 +250,12 @@ class Harness:
         return capacity.free
 
     def close(self) -> None:
-        for worker in self.workers.values():
-            worker.close()
+        for number in list(self.workers):
+            for worker in self.of(number):
+                worker.close()
         self.broker.close()
         self.reactor.close()
+        shares.start_time = self._start_time
 
 
 class _Nobody:
@@ -304,7 +367,7 @@ def test_what_was_not_needed_goes_back_when_the_worker_confirms_and_not_before(
     assert harness.lease(number).size_text == "256 MiB, grew to 1000 MiB"
 
 
-def test_a_confirmation_that_has_not_seen_the_last_raise_is_ignored(harness: Harness) -> None:
+def test_a_raise_that_is_on_its_way_is_no_room_that_can_go_back(harness: Harness) -> None:
     number = harness.start()
     worker = harness.workers[number]
     worker.allocate(400 * MiB)
@@ -312,8 +375,6 @@ def test_a_confirmation_that_has_not_seen_the_last_raise_is_ignored(harness: Har
     worker.hear()  # Too little: it waits on.
     assert worker.waits
     harness.turn()
-    stale = attempt_files.Limit(256 * MiB, worker.raises)
-    attempt_files.write_limit(worker.directory, PID, stale)
     harness.turn()
     worker.hear()
     assert worker.limit <= harness.lease(number).ceiling
@@ -540,7 +601,7 @@ def usage(worker: Worker, lease: Lease, peak: int) -> None:
     terms = LeaseTerms(
         1, 1, "t", "cpu", "cpu", None, lease.ceiling, CAPACITY, worker.directory, False, lease.most
     )
-    written = UsageWriter(terms, PID)
+    written = UsageWriter(terms, worker.pid)
     written.note(runtime_started_ns=1, limit=lease.ceiling, current=peak, peak=peak)
 
 
@@ -599,9 +660,9 @@ def test_what_cannot_be_a_ceiling_is_not_taken_for_one(tmp_path: Path) -> None:
     terms = LeaseTerms(1, 1, "t", "cpu", "cpu", None, GiB, CAPACITY, str(tmp_path), False, 2 * GiB)
     for text in ("", "many", "-1", "0", str(2 * GiB + 1)):
         (tmp_path / attempt_files.CEILING).write_text(text)
-        assert inside_ceiling.asked(terms) is None
+        assert shares.total(terms) == GiB
     (tmp_path / attempt_files.CEILING).write_text(str(2 * GiB))
-    assert inside_ceiling.asked(terms) == 2 * GiB
+    assert shares.total(terms) == 2 * GiB
 
 
 class Growth(RuleBasedStateMachine):
@@ -620,7 +681,8 @@ class Growth(RuleBasedStateMachine):
     def one(self, data: st.DataObject, waits: bool | None = None) -> Worker | None:
         workers = [
             worker
-            for worker in self.harness.workers.values()
+            for number in self.harness.workers
+            for worker in self.harness.of(number)
             if waits is None or bool(worker.waits) is waits
         ]
         return data.draw(st.sampled_from(workers)) if workers else None
@@ -646,11 +708,32 @@ class Growth(RuleBasedStateMachine):
         if worker := self.one(data):
             worker.hear()
 
-    @rule(data=st.data())
-    def confirm(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), gives=st.booleans())
+    def confirm(self, data: st.DataObject, gives: bool) -> None:
         if worker := self.one(data, waits=False):
-            asked = attempt_files.read_ceiling(worker.directory) or worker.limit
-            worker.confirm(min(asked, worker.limit))
+            worker.confirm(0 if gives else worker.total)
+
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        if numbers := sorted(self.harness.workers):
+            number = data.draw(st.sampled_from(numbers))
+            if len(self.harness.of(number)) < 5:
+                self.harness.fork(number)
+
+    @rule(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        """A process that has got no share tries again."""
+        if (worker := self.one(data)) and not worker.limit:
+            worker.begin()
+
+    @rule(data=st.data())
+    def end_child(self, data: st.DataObject) -> None:
+        """A process is killed while its program goes on."""
+        if children := [one for some in self.harness.children.values() for one in some]:
+            child = data.draw(st.sampled_from(children))
+            child.end()
+            for some in self.harness.children.values():
+                some[:] = [one for one in some if one is not child]
 
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
@@ -667,13 +750,15 @@ class Growth(RuleBasedStateMachine):
         self.harness.clock.tick += seconds
         self.harness.clock.at += seconds
         if seconds > 10:
-            for worker in self.harness.workers.values():
-                worker.give_up()
+            for number in self.harness.workers:
+                for worker in self.harness.of(number):
+                    worker.give_up()
 
     @invariant()
-    def nobody_uses_more_than_was_granted(self) -> None:
-        for number, worker in self.harness.workers.items():
-            assert worker.limit <= self.harness.lease(number).ceiling
+    def the_processes_of_a_program_use_no_more_than_was_granted(self) -> None:
+        for number in self.harness.workers:
+            limits = [worker.limit for worker in self.harness.of(number)]
+            assert sum(limits) <= self.harness.lease(number).ceiling
 
     @invariant()
     def the_device_is_never_oversubscribed(self) -> None:

@@ -14,9 +14,8 @@ from sublet.broker.nested_leases import PATIENCE, NestedLeases
 from sublet.broker.state import State
 from sublet.domain.device import Holder
 from sublet.domain.job import Job, Process
-from sublet.formats import attempt_files
+from sublet.formats import attempt_files, shares
 from sublet.formats.lease import LeaseTerms as InsideLease
-from sublet.inside import ceiling as inside_ceiling
 from sublet.inside.measure import UsageWriter
 from sublet.policy.admission import plan
 from sublet.policy.capacity import Capacity, eligible
@@ -125,17 +124,17 @@ def test_the_outer_program_is_told_what_is_left_for_it(runs: Path) -> None:
     outer, inner = holder(1, 1024), holder(2, 256, within=1)
     nested_leases = NestedLeases(State([outer, inner]), runs)
     nested_leases.settle(1)
-    assert inside_ceiling.asked(inside(runs)) == GiB - 256 * MiB - BESIDE
+    assert shares.total(inside(runs)) == GiB - 256 * MiB - BESIDE
     nested_leases = NestedLeases(State([outer]), runs)
     nested_leases.settle(1)
-    assert inside_ceiling.asked(inside(runs)) == GiB
+    assert shares.total(inside(runs)) == GiB
 
 
 def test_the_next_broker_tells_it_anew(runs: Path) -> None:
     """One was within when the last broker died, and has ended since."""
     NestedLeases(State([holder(1, 1024), holder(2, 256, within=1)]), runs).settle(1)
     NestedLeases(State([holder(1, 1024), holder(3, 64)]), runs).adopt()
-    assert inside_ceiling.asked(inside(runs)) == GiB
+    assert shares.total(inside(runs)) == GiB
     assert not attempt_files.has_ceiling(str(runs / "3.1"))
 
 

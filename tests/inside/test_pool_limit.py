@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.formats import attempt_files
+from sublet.formats import attempt_files, shares
 from sublet.formats.lease import MIB, LeaseTerms
 from sublet.formats.lease_environment import leased_environment
 from sublet.inside import allocator, pool_limit
@@ -56,14 +56,25 @@ def dumps(directory: Path) -> list[str]:
     return [name for name in os.listdir(directory) if attempt_files.dumped_by(name)]
 
 
+def share(directory: Path, pid: int, below: int) -> shares.Share | None:
+    """The share of a process, when it has fallen below so many MiB."""
+    found = [one for one in shares.read(str(directory)) if one.pid == pid]
+    return found[0] if found and found[0].limit < below * MIB else None
+
+
 def raise_when_it_waits(directory: Path, limit: int) -> None:
     """Be the broker: wait for the allocator's file, and raise the limit through the FIFO."""
     names = wait_for(lambda: dumps(directory), "an allocation that waits")
     pid = attempt_files.dumped_by(names[0])
     assert pid is not None
-    fifos = attempt_files.raise_fifos(str(directory), pid)
-    assert fifos
-    attempt_files.send_limit(fifos[0], limit)
+    with shares.locked(str(directory), 10.0) as table:
+        fifos = attempt_files.raise_fifos(str(directory), pid)
+        mine = table.get(pid)
+        assert fifos
+        assert mine is not None
+        table.put(mine._replace(limit=limit))
+        attempt_files.write_ceiling(str(directory), limit)
+        attempt_files.send_limit(fifos[0], limit)
     wait_for(lambda: names[0] not in dumps(directory), "an allocation that has what it needs")
 
 
@@ -106,9 +117,8 @@ def test_what_an_allocation_did_not_need_is_given_back_and_noted(tmp_path: Path)
     """
     process = start(tmp_path, program)
     raise_when_it_waits(tmp_path, 900 * MIB)
-    noted = wait_for(lambda: attempt_files.read_limit(str(tmp_path), process.pid), "its limit")
-    assert noted.raises == 1
-    assert 164 * MIB <= noted.limit < 400 * MIB
+    noted = wait_for(lambda: share(tmp_path, process.pid, below=900), "its share")
+    assert 100 * MIB <= noted.limit < 400 * MIB
     assert dumps(tmp_path) == []  # It succeeded: nothing looks like a failure.
     (line,) = ended(process)
     limit = noted.limit // MIB
@@ -132,7 +142,7 @@ def test_a_ceiling_that_is_lowered_holds_but_not_below_what_the_pool_has_taken(
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     attempt_files.write_ceiling(str(tmp_path), 400 * MIB)
-    noted = wait_for(lambda: attempt_files.read_limit(str(tmp_path), process.pid), "its limit")
+    noted = wait_for(lambda: share(tmp_path, process.pid, below=2048), "its share")
     assert 128 * MIB <= noted.limit <= 512 * MIB
     out, _ = process.communicate("\n")
     assert out.splitlines() == ["refused", str(64 << 18)]
@@ -190,3 +200,28 @@ def test_a_program_that_closes_all_descriptors_can_still_grow_once_per_fifo(
     process = start(tmp_path, program)
     raise_when_it_waits(tmp_path, 900 * MIB)
     assert ended(process) == [str(100 << 18), "True"]
+
+
+def test_a_pool_takes_its_large_region_when_the_small_one_does_not_do(tmp_path: Path) -> None:
+    """In one piece: what it has not taken by then can go to other processes of the program."""
+    program = """
+        say(ceiling._pool.pool // 2**20)
+        tensor = tf.ones([9 << 18])
+        say(ceiling._pool.pool // 2**20)
+        large = tf.ones([45 << 18])
+        say(ceiling.limit // 2**20)
+    """
+    first, second, limit = map(int, ended(start(tmp_path, program, most=64)))
+    assert first < 16
+    assert second == limit == 64
+
+
+def test_a_child_that_was_forked_with_a_pool_cannot_take_more(tmp_path: Path) -> None:
+    program = """
+        import os
+        before = ceiling._pool.limit
+        if not (child := os.fork()):
+            os._exit(0 if ceiling._pool.limit < 16 << 20 else 1)
+        say(os.waitpid(child, 0)[1], ceiling._pool.limit == before)
+    """
+    assert ended(start(tmp_path, program)) == ["0 True"]

@@ -88,6 +88,7 @@ def capacities(
     now: float = 0.0,
     ends: Mapping[int, float] | None = None,
     lenders: Mapping[int, int] | None = None,
+    processes: Mapping[str, int] | None = None,
 ) -> tuple[Capacity, ...]:
     """A capacity for each device, and for each lease within which others may be: `lenders` says of
     whose leases, and what TensorFlow has taken of them for the program itself.
@@ -96,9 +97,9 @@ def capacities(
 
     A worker's sample leaves out the pages it shares with its nursery, so nothing counts twice.
     Without a memory of strangers, what they hold at this moment counts. `ends` says when jobs are
-    expected to end, in monotonic time.
+    expected to end, in monotonic time; `processes` how many of an attempt use TensorFlow.
     """
-    tenants = _Tenants(holding, samples, ends or {})
+    tenants = _Tenants(holding, samples, ends or {}, processes or {})
     devices = [
         _capacity(fact, tenants, standing if fact.device.kind == "cpu" else 0, strangers, now)
         for fact in facts.values()
@@ -140,6 +141,8 @@ class DeviceUsage:
         """What the attempts' trees were last seen to use, by attempt id."""
         self.expected_ends: dict[int, float] = {}
         """When the jobs that run are expected to end, in monotonic time."""
+        self.processes: dict[str, int] = {}
+        """How many processes of each attempt use TensorFlow, by attempt id."""
         self._probe = probe
         self._state = state
         self._backend = backend
@@ -197,6 +200,7 @@ class DeviceUsage:
             self._clock.now(),
             self.expected_ends,
             self._nested_leases.lenders(*outer),
+            self.processes,
         )
 
     def expect_end(self, job: Job, since: float) -> None:
@@ -213,6 +217,7 @@ class DeviceUsage:
     def forget(self, job: Job) -> None:
         """The job's current attempt is over."""
         self.samples.pop(job.attempt_id, None)
+        self.processes.pop(job.attempt_id, None)
         self.expected_ends.pop(job.id, None)
 
     def forget_pace(self, attempt_id: str) -> None:
@@ -225,9 +230,14 @@ class _Tenants:
     """Who holds leases at this moment, and within whose leases."""
 
     def __init__(
-        self, holding: list[Job], samples: dict[str, UsageSample], ends: Mapping[int, float]
+        self,
+        holding: list[Job],
+        samples: dict[str, UsageSample],
+        ends: Mapping[int, float],
+        processes: Mapping[str, int],
     ) -> None:
         self.samples = samples
+        self._processes = processes
         self._ends = ends
         live = {job.id for job in holding}
         self._inner: dict[int | None, list[Job]] = {}
@@ -261,7 +271,12 @@ class _Tenants:
         lease = job.lease_on(facts.device.id)
         assert lease is not None
         own = in_use(job, facts, self.samples) or 0
-        return max(lease.charge, own + self.within(job, facts))
+        charge = lease.charge
+        if facts.device.kind == "gpu":
+            # The lease is charged with what one process costs beside its pool.
+            more = max(0, self._processes.get(job.attempt_id, 0) - 1)
+            charge += more * (lease.charge - lease.ceiling)
+        return max(charge, own + self.within(job, facts))
 
 
 def _capacity(

@@ -40,11 +40,12 @@ class SettleNested(Struct, frozen=True):
 
 
 class RaiseLimit(Struct, frozen=True):
-    """Let a process of an attempt have this much memory, for which an allocation waits."""
+    """The lease of an attempt has grown: give its processes what their allocations wait for."""
 
     attempt_id: str
     pid: int
-    limit: int
+    """The process for which it has grown."""
+    more: int
 
 
 class ForgetAttempt(Struct, frozen=True):

@@ -18,7 +18,7 @@ from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Finished, Job, Outcome, Paused, Running, Starting, Waiting
 from sublet.domain.lease import Lease
 from sublet.formats import fence_file, fence_library
-from sublet.formats.usage_file import Reading, card_sums, read_usage
+from sublet.formats.usage_file import Reading, card_sums, read_usage, tree_peak
 from sublet.home import Home
 from sublet.policy.retry import advice, ending
 from sublet.policy.wait_reasons import Reasons
@@ -186,9 +186,7 @@ class Snapshots:
             highest=max(lease.highest, lease.ceiling) if lease else None,
             basis=lease.basis if lease else "",
             now=sum(usage.current for usage in usages) if usages else None,
-            peak=outcome.peak
-            if outcome
-            else (sum(usage.peak for usage in usages) if usages else None),
+            peak=outcome.peak if outcome else (tree_peak(usages) if usages else None),
             system_peak=outcome.system_peak if outcome else (sample.peak if sample else None),
             since=state.at if isinstance(state, Finished) else state.since,
             ran=outcome.ran if outcome else None,
@@ -243,7 +241,7 @@ class Snapshots:
             highest=max(lease.highest, lease.ceiling),
             most=max(lease.most, lease.ceiling),
             now=sum(usage.current for usage in usages) if usages else None,
-            peak=sum(usage.peak for usage in usages) if usages else None,
+            peak=tree_peak(usages) if usages else None,
             since=state.since,
             pid=running.worker.pid if running else None,
             how=running.how if running else "starting",

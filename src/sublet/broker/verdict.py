@@ -79,6 +79,7 @@ def judge(
         by_user=interrupted and code != 0 and cause in ("exited", "signalled"),
         unseen=unseen,
         peaks=_peaks(usages, len(state.lease.all)),
+        siblings=evidence.siblings if cause == "lease exceeded" else "",
     )
 
 

@@ -169,6 +169,8 @@ def _explain(ended: "Ended", words: list[str]) -> None:
         rows.append(("asked", f"{format_bytes(outcome.asked)} more, in one piece"))
     if outcome.message:
         rows.append(("said", outcome.message.splitlines()[0]))
+    if outcome.siblings:
+        rows.append(("beside", f"{outcome.siblings}, of the same program and lease"))
     full = outcome.cause == "device full"
     others = [
         (f"#{tenant.job} " if tenant.job else "") + f"{tenant.name} {format_bytes(tenant.bytes)}"

@@ -183,7 +183,7 @@ class Outcome(Struct, frozen=True):
     code: int
     """As a shell would say it: 0 to 255, 128 + n for signal n."""
     peak: int | None = None
-    """The most that TensorFlow's allocator held."""
+    """The most that TensorFlow's allocators held, in all processes of the program at one time."""
     system_peak: int | None = None
     """The most the whole process tree added to the machine (PSS)."""
     outside: int | None = None
@@ -207,6 +207,8 @@ class Outcome(Struct, frozen=True):
     """Whether nobody saw how it ended: it may have done all its work."""
     peaks: tuple[int, ...] = ()
     """The peak on each of several devices, of which `peak` is the most."""
+    siblings: str = ""
+    """When it ran out of memory: the other processes of the program, and what each could use."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):

@@ -8,7 +8,7 @@
     ran           made by the worker just before its program's first line
     ceiling       a new ceiling in bytes, named by the broker while the program runs
     raise-P-N     a FIFO of process P: eight bytes written to it are the new limit of its pool
-    limit-P       the limit that process P has set after the ceiling was moved
+    shares        how the processes of the program divide the ceiling (`shares.py`)
     dump-P_*      left by TensorFlow's allocator in process P each time an allocation does not fit
     fence         what the processes may hold of a GPU, and what they do (`fence_file`)
     lack-P-N-B    there while an allocation of process P waits for B bytes, which the fence lacks
@@ -28,14 +28,13 @@ import contextlib
 import json
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import Any
 
 Record = dict[str, Any]
 _LARGEST = 64 << 20
 """Bytes of a record; the largest holds a job's whole environment."""
 FRESH = "fresh.json"
 CEILING = "ceiling"
-LIMIT = "limit-"
 RAISE = "raise-"
 DUMP = "dump-"
 KEPT_DUMPS = 32
@@ -142,27 +141,6 @@ def read_ceiling(directory: str) -> int | None:
             return int(file.read(32))
     except (OSError, ValueError):
         return None
-
-
-class Limit(NamedTuple):
-    """The limit of a process's pool, and how many raises it had received when it set it."""
-
-    limit: int
-    raises: int
-
-
-def write_limit(directory: str, pid: int, limit: Limit) -> None:
-    """Note the limit that a process has set for its pool."""
-    write(directory, f"{LIMIT}{pid}", limit._asdict())
-
-
-def read_limit(directory: str, pid: int) -> Limit | None:
-    """The limit that a process has noted; None if it has noted none."""
-    noted = read(directory, f"{LIMIT}{pid}") or {}
-    limit, raises = noted.get("limit", 0), noted.get("raises", -1)
-    if not (is_number(limit, 1, 1 << 60) and is_number(raises, 0, 1 << 60)):
-        return None
-    return Limit(int(limit), int(raises))
 
 
 def raise_fifo(directory: str, pid: int, number: int) -> str:

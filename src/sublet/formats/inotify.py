@@ -80,7 +80,14 @@ class DirectoryWatch:
                     found.append(Change(watch, name, not mask & _DELETE))
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self.is_open:
+            os.close(self._fd)
+        self._fd = -1
+
+    def __del__(self) -> None:
+        # A user has few of them, and a broker that ends in a test leaves one behind.
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
 
     def _call(self, name: str, *arguments: object) -> int:
         result: int = getattr(self._libc, name)(*arguments)

@@ -34,6 +34,8 @@ class OomEvidence:
     unheard: bool
     refused: bool = False
     holders: tuple[tuple[int, str, int], ...] = ()
+    siblings: str = ""
+    """Who else of the program's processes held memory then, and how much."""
 
 
 def read_evidence(directory: str) -> OomEvidence:
@@ -48,12 +50,13 @@ def read_evidence(directory: str) -> OomEvidence:
         failures=counted + unheard,
         asked=_known([fatal["asked"]] if fatal else [process.asked for process in processes]),
         limit=_known([process.limit for process in processes] + [r["limit"] for r in records]),
-        peak=_known([process.peak for process in processes] + [r["peak"] for r in records]),
+        peak=_known([usage_file.tree_peak(processes)] + [r["peak"] for r in records]),
         message=fatal["message"] if fatal else None,
         uncaught=any(r["uncaught"] for r in records),
         unheard=unheard,
         refused=bool(fatal and fatal["refused"]) and not unheard,
         holders=fatal["holders"] if fatal else (),
+        siblings=fatal["siblings"] if fatal else "",
     )
 
 
@@ -78,6 +81,7 @@ def _records(directory: str) -> list[dict[str, Any]]:
                         (int(pid), str(name)[:64], int(size))
                         for pid, name, size in record.get("holders", ())
                     ),
+                    "siblings": str(record.get("siblings", "")),
                 }
             )
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):

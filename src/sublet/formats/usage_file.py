@@ -15,8 +15,8 @@ PREFIX = "inside-"
 STATUS = "status-"
 _EXIT = struct.Struct("<i")
 
-_LAYOUT = struct.Struct("<11q")
-_WITHOUT_OUTSIDE = struct.Struct("<10q")
+_LAYOUT = struct.Struct("<12q")
+_EARLIER = struct.Struct("<10q")
 """As processes write it that an earlier Sublet has started."""
 _CARD = struct.Struct("<2q")
 _MOST_CARDS = 64
@@ -38,14 +38,23 @@ class Reading:
     exit_code: int | None
     outside: int = 0
     """What the process held of a GPU beside the memory pool, at most."""
+    tree: int = 0
+    """The most that the processes of the program which lived at one time had used until then, as
+    far as this one has seen: their peaks together. TensorFlow gives nothing back while a process
+    lives, so that is what a lease must have."""
     cards: tuple[tuple[int, int], ...] = ()
     """Bytes in use and the peak on each of several cards, of which `current` and `peak` are the
     most; empty for a lease on one."""
 
 
+def tree_peak(readings: list[Reading]) -> int:
+    """The most that the processes of a program have held at one time."""
+    return max((max(reading.peak, reading.tree) for reading in readings), default=0)
+
+
 def pack(reading: Reading) -> bytes:
-    _, *fields, exit_code, outside, cards = dataclasses.astuple(reading)
-    record = _LAYOUT.pack(VERSION, *fields, 0 if exit_code is None else exit_code + 1, outside)
+    _, *fields, code, outside, tree, cards = dataclasses.astuple(reading)
+    record = _LAYOUT.pack(VERSION, *fields, 0 if code is None else code + 1, outside, tree)
     return record + b"".join(_CARD.pack(*card) for card in cards)
 
 
@@ -62,24 +71,23 @@ def card_sums(readings: list[Reading], cards: int) -> list[tuple[int, int]] | No
 
 def read_usage(directory: str) -> list[Reading]:
     """All usage files of an attempt, in the order of their pids."""
-    readings = []
     try:
         names = os.listdir(directory)
     except OSError:
         return []
-    for name in names:
-        digits = name[len(PREFIX) :]
-        if not (name.startswith(PREFIX) and digits.isascii() and digits.isdigit()):
-            continue
-        try:
-            with open(os.path.join(directory, name), "rb") as file:
-                longest = _LAYOUT.size + _MOST_CARDS * _CARD.size
-                reading = _unpack(int(digits), file.read(longest + 1))
-        except OSError:
-            continue
-        if reading is not None:
-            readings.append(reading)
-    return sorted(readings, key=lambda reading: reading.pid)
+    numbers = (name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
+    pids = sorted(int(digits) for digits in numbers if digits.isascii() and digits.isdigit())
+    readings = (read_process(directory, pid) for pid in pids)
+    return [reading for reading in readings if reading is not None]
+
+
+def read_process(directory: str, pid: int) -> Reading | None:
+    """The usage file of one process; None if it has none, or one that is not complete."""
+    try:
+        with open(os.path.join(directory, f"{PREFIX}{pid}"), "rb") as file:
+            return _unpack(pid, file.read(_LAYOUT.size + _MOST_CARDS * _CARD.size + 1))
+    except OSError:
+        return None
 
 
 def outside(readings: list[Reading]) -> int | None:
@@ -111,14 +119,14 @@ def read_exit_code(directory: str, pid: int) -> int | None:
 
 
 def _unpack(pid: int, data: bytes) -> Reading | None:
-    if len(data) == _WITHOUT_OUTSIDE.size:
+    if len(data) == _EARLIER.size:
         data += bytes(_LAYOUT.size - len(data))
     cards = data[_LAYOUT.size :]
     if len(data) < _LAYOUT.size or len(cards) % _CARD.size or len(cards) > _MOST_CARDS * _CARD.size:
         return None
-    version, *fields, exit_plus_one, outside = _LAYOUT.unpack_from(data)
+    version, *fields, exit_plus_one, outside, tree = _LAYOUT.unpack_from(data)
     more = tuple((now, peak) for now, peak in _CARD.iter_unpack(cards))
-    if version != VERSION or min(*fields, outside) < 0 or any(min(card) < 0 for card in more):
+    if version != VERSION or min(*fields, outside, tree) < 0 or any(min(card) < 0 for card in more):
         return None
-    fields += [exit_plus_one - 1 if exit_plus_one else None, outside, more]
+    fields += [exit_plus_one - 1 if exit_plus_one else None, outside, tree, more]
     return Reading(pid, *fields)

@@ -16,6 +16,10 @@ one.)
 The pages of a region stay untouched but for a table of 1/32 of its size: 256 MiB cost 4 ms and 8
 MiB, 8 GiB would cost half a second and 256 MiB. So a larger pool gets the small region only, and
 grows from there; the rest can still be had in one piece.
+
+The second region is not taken at the start, but when the small one does not do (`pool_limit`), as a
+pool gives nothing back: what it has not taken can go to other processes of the program. Where the
+size of the next region is not found, the second is primed as well.
 """
 
 from __future__ import annotations
@@ -46,32 +50,48 @@ _SPARE = 2
 up to what is left, so nothing is lost."""
 
 
-def prime(lease: LeaseTerms, context: Any = None) -> None:
-    """Allocate the regions once and free them.
+def prime(lease: LeaseTerms, context: Any = None) -> int:
+    """Have the pool take its small region, and return the size of that in bytes; 0 if it has none.
 
     A program that only has sessions has no eager `context`; one of our own is used then.
     """
-    sizes = _primed_mib(lease)
-    if not sizes:
-        return
+    small = _small_mib(lease)
+    if not small:
+        return 0
     try:
         from tensorflow.python import pywrap_tfe
 
         handle = _own_handle() if context is None else context._handle
-        # With anything in use the whole would not fit, and TensorFlow would retry for 10 s.
+        # With anything in use it might not fit, and TensorFlow would retry for 10 s.
         if int(pywrap_tfe.TFE_GetMemoryInfo(handle, "CPU:0")["peak"]) > MIB:
-            return
-        library = framework_library()
-        # Held at the same time, or the second would be put into the first.
-        tensors = [
-            library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size * MIB), 1, size * MIB)
-            for size in sizes
-        ]
-        for tensor in tensors:
-            library.TF_DeleteTensor(tensor)
+            return 0
+        _allocate_once(small - 1)
         pywrap_tfe.TFE_ResetMemoryStats(handle, "CPU:0")
     except Exception:
-        pass
+        return 0
+    return small * MIB
+
+
+def prime_rest(lease: LeaseTerms) -> None:
+    """Have the pool take all that its small region has left, in one piece."""
+    small, ceiling = _small_mib(lease), cpu_limit(os.environ) or 0
+    # The runtime's first region has 2 MiB.
+    if (rest := ceiling - small - 2 - _SPARE) > small > 0:
+        with contextlib.suppress(Exception):
+            _allocate_once(rest)
+
+
+def is_one_piece(lease: LeaseTerms) -> bool:
+    """Whether the pool is to take all but its small region in one piece."""
+    most = WHOLE_ROOMY if lease.roomy else WHOLE
+    return _small_mib(lease) > 0 and (cpu_limit(os.environ) or 0) <= most
+
+
+def _allocate_once(size: int) -> None:
+    """Allocate so many MiB and free them: the pool keeps the region."""
+    library = framework_library()
+    tensor = library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size * MIB), 1, size * MIB)
+    library.TF_DeleteTensor(tensor)
 
 
 def make_pool() -> None:
@@ -156,11 +176,12 @@ def forget_peak(lease: LeaseTerms) -> None:
             pywrap_tfe.TFE_ResetMemoryStats(handle, name)
 
 
-def limit(lease: LeaseTerms) -> int:
-    """The most bytes that the allocator gives: the ceiling, or less if the user has set less."""
-    if lease.on_gpu:
-        return min(lease.ceiling_mib, _gpu_limit or lease.ceiling_mib) * MIB
-    return min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib) * MIB
+def limit(lease: LeaseTerms, share: int | None = None) -> int:
+    """The most bytes that the allocator gives: this process's share, or all of the lease; or less
+    if the user has set less."""
+    most = lease.ceiling_mib if share is None else share // MIB
+    wish = _gpu_limit if lease.on_gpu else cpu_limit(os.environ)
+    return min(most, wish or most) * MIB
 
 
 _gpu_limit = 0
@@ -207,17 +228,13 @@ def _cards_of(lease: LeaseTerms, count: int) -> list[int]:
     return [at for at, several in zip(numbers, parts, strict=True) for _ in range(several)]
 
 
-def _primed_mib(lease: LeaseTerms) -> list[int]:
-    """The sizes in MiB of the regions to prime, in order; empty if none is."""
+def _small_mib(lease: LeaseTerms) -> int:
+    """The size of the small region in MiB; 0 if the pool is to have none."""
     ceiling = cpu_limit(os.environ)
     if lease.on_gpu or ceiling is None or ceiling < 4 * _SPARE:
-        return []
+        return 0
     # The largest power of two within its fraction, as the allocator would round it.
-    small = min(_LARGEST_SMALL, 1 << max(2, (ceiling // _PART).bit_length() - 1))
-    if ceiling > (WHOLE_ROOMY if lease.roomy else WHOLE):
-        return [small - 1]
-    # The runtime's first region has 2 MiB.
-    return [small - 1, ceiling - small - 2 - _SPARE]
+    return min(_LARGEST_SMALL, 1 << max(2, (ceiling // _PART).bit_length() - 1))
 
 
 _own: tuple[int, Any] | None = None

@@ -1,8 +1,9 @@
-"""Keeps TensorFlow's memory pool at the ceiling of the lease, which the broker moves while it runs.
+"""Keeps TensorFlow's memory pool at this process's share of the ceiling of the lease.
 
-The broker names a new ceiling in the attempt's directory (`attempt_files.write_ceiling`), and sends
-it through a FIFO, too, where an allocation waits for it. This process sets it, gives back what an
-allocation did not need, and notes the limit that is in force.
+The broker names a new ceiling in the attempt's directory (`attempt_files.write_ceiling`), and where
+an allocation waits it sends a larger share through a FIFO. This process gives back what an
+allocation did not need, and what it has not taken itself if another process of the program lacks
+memory; alone, it has all of the ceiling. Its share is in the record `formats.shares`.
 """
 
 from __future__ import annotations
@@ -13,52 +14,63 @@ import select
 import threading
 import time
 
-from ..formats import attempt_files, inotify
-from ..formats.lease import LeaseTerms
+from ..formats import attempt_files, inotify, shares
+from ..formats.lease import MIB, LeaseTerms
 from ..formats.lease_environment import DUMP, is_ours
+from ..formats.shares import Share
 from . import allocator
-from .pool_limit import PoolLimit, high
+from .first_share import is_python_child
+from .pool_limit import MORE_SHOTS, SHOTS, PoolLimit, high
 
 _TAKES = 0.25
 """Seconds in which an allocation that has waited takes what it was given."""
 _WAKES = 0.05
 """Seconds after which it is woken again: one that was just about to wait has not heard it."""
-_FOLLOWS = 0.002
-"""Seconds in which what comes through a FIFO has come, once the file names it."""
+_SOON = 0.005
+"""Seconds in which what was sent through a FIFO has arrived."""
 _UNWATCHED = 0.1
 """Seconds between looks at the directory where the system has no more watchers to give."""
-
-
-def asked(lease: LeaseTerms) -> int | None:
-    """The ceiling that the broker has named since the start; None if there is no valid one."""
-    ceiling = attempt_files.read_ceiling(lease.dir)
-    most = max(lease.ceiling, lease.most)
-    return ceiling if ceiling is not None and 0 < ceiling <= most else None
+_WATCHERS = 8
+"""So many processes of a program take one: the system gives each user 128."""
+_PATIENCE = 1.0
+"""Seconds to wait for the shares while others change them."""
+_REGION = 32 * MIB
+"""What a pool takes at a time while there are other processes: to them it is lost."""
+_LACKS = 10.0
+"""Seconds that an allocation waits for memory."""
 
 
 class Ceiling:
     """The ceiling of this process; `follow` and `wait` are for one thread."""
 
-    def __init__(self, lease: LeaseTerms) -> None:
-        """To be made when the runtime has started, and while nothing else allocates."""
+    def __init__(self, lease: LeaseTerms, share: int, region: int) -> None:
+        """To be made when the runtime has started with this share, and while nothing else
+        allocates. `region` is the size of the region that was primed."""
         self._lease = lease
-        self.limit = allocator.limit(lease)
-        self._stamp = self._file()
-        self._raises = 0
+        self.limit = allocator.limit(lease, share)
+        self.siblings: tuple[int, ...] = ()
+        """The other processes of the program that have shares."""
+        self._wish = self.limit if self.limit < share // MIB * MIB else None
+        """What the user has set, if that is less than the share."""
+        self._seen: tuple[tuple[int, int] | None, ...] | None = None
+        self._raised = self._soon = False
         self._watch: inotify.DirectoryWatch | None = None
-        self._pool = PoolLimit.find(lease, self.limit)
+        self._pool = PoolLimit.find(lease, self.limit, region)
         self._taken = 0 if self._pool is None else self._pool.pool
-        self.elastic = (
-            self._pool is not None
-            and lease.elastic
-            and self.limit == lease.ceiling_mib << 20
-            and is_ours(os.environ.get(DUMP), lease)
+        self._is_child = is_python_child(lease)
+        self._one_piece = allocator.is_one_piece(lease) and not self._is_child
+        self.can_be_raised = (
+            self._pool is not None and self._wish is None and is_ours(os.environ.get(DUMP), lease)
         )
-        if self.elastic:
-            self._arm()
-            with contextlib.suppress(OSError):
-                self._watch = inotify.DirectoryWatch(lowest=high())
-                self._watch.watch(lease.dir)
+        """Whether others can raise the limit."""
+        if self._pool is None:
+            if self._one_piece:
+                allocator.prime_rest(lease)
+            self._note_fixed()
+            return
+        self._meet([one.pid for one in shares.read(lease.dir) if one.pid != os.getpid()])
+        if self._one_piece and not self.siblings and not self._pool.takes_regions:
+            allocator.prime_rest(lease)
 
     @property
     def pool(self) -> tuple[int, int] | None:
@@ -67,9 +79,12 @@ class Ceiling:
 
     def wait(self, seconds: float) -> None:
         """Wait so long, or until something has happened to the ceiling."""
+        if self._soon:
+            seconds = _SOON
         if self._watch is None or not self._watch.is_open:
             self._watch = None
-            threading.Event().wait(min(seconds, _UNWATCHED) if self.elastic else seconds)
+            awaits = self._pool is not None and (self._lease.elastic or self.siblings)
+            threading.Event().wait(min(seconds, _UNWATCHED) if awaits else seconds)
             return
         poll = select.poll()
         poll.register(self._watch.fileno(), select.POLLIN)
@@ -78,69 +93,131 @@ class Ceiling:
             self._watch.changes()
 
     def follow(self) -> bool:
-        """Set a new ceiling, if there is one; whether the limit may have changed."""
+        """Bring the limit to what it is to be now; whether it may have changed."""
         if self._pool is None:
             return False
-        stamp = self._file()
-        if stamp != self._stamp and self.elastic:
-            time.sleep(_FOLLOWS)
-        # Counted before the limit is read: what comes in between is noted with the next raise.
-        received = self._pool.take_raises()
-        self._raises += received
-        raised = received > 0
-        if not raised and stamp == self._stamp:
+        self._raised |= self._pool.take_raises() > 0
+        stamps = tuple(self._stamp(name) for name in (attempt_files.CEILING, shares.FILE))
+        if not (self._raised or self._soon or self.siblings) and stamps == self._seen:
             self._taken = self._pool.pool
             return False
-        self._stamp = stamp
-        wanted = asked(self._lease)
-        if wanted is not None and wanted != self._pool.limit:
-            raised = raised or wanted > self._pool.limit
-            self._pool.move(wanted)
-            self._pool.ring()
-        if self.elastic:
-            self._arm()
-        if raised:
-            self._give_back()
-        self._taken = self._pool.pool
-        self.limit = self._pool.limit
-        with contextlib.suppress(OSError):
-            noted = attempt_files.Limit(self.limit, self._raises)
-            attempt_files.write_limit(self._lease.dir, os.getpid(), noted)
+        satisfied = self._raised and self._has_taken()
+        try:
+            with shares.locked(self._lease.dir, _PATIENCE) as table:
+                self._soon = self._pool.take_raises() > 0 or self._pool.in_flight
+                if self._soon:
+                    self._raised = True
+                    return False
+                self._agree(table, satisfied)
+        except OSError:
+            self._soon = True
+            return False
+        if satisfied:
+            # What has succeeded in the end is not to look like a failure.
+            for path in self._dumps((os.getpid(),)):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        self._raised, self._seen = False, stamps
+        self._taken, self.limit = self._pool.pool, self._pool.limit
         return True
+
+    def freeze(self) -> None:
+        """In a forked child, which has a copy of its parent's pool: let it take no more."""
+        if self._pool is not None:
+            self._pool.move(0)
+
+    def _agree(self, table: shares.Shares, satisfied: bool) -> None:
+        """Find the limit that this process is to have, and change limit and share together."""
+        assert self._pool is not None
+        pid = os.getpid()
+        others, mine = table.others(pid), table.get(pid)
+        total = shares.total(self._lease)
+        limit = self._pool.limit if mine is None else mine.limit
+        if satisfied:
+            limit = self.limit
+        if not others:
+            limit = max(limit, self._lease.ceiling)
+        elif self._must_give(total - table.given, others):
+            # Something to go on with, but nothing where there are many.
+            limit = min(limit, self._pool.pool + total // (16 * len(others) + 16))
+        limit = min(limit, total - shares.given(others), self._wish or limit)
+        limit = max(limit // MIB * MIB, -(-self._pool.pool // MIB) * MIB)
+        start = shares.start_time(pid) or 0
+        if limit > self._pool.limit:
+            table.put(Share(pid, start, limit))
+            self._pool.move(limit)
+            self._pool.ring()
+        elif (share := Share(pid, start, self._pool.move(limit))) != mine:
+            table.put(share)
+        self._meet([one.pid for one in others])
+
+    def _must_give(self, free: int, others: list[Share]) -> bool:
+        """Whether another process lacks memory, and there is none that is free."""
+        if free >= shares.LEAST:
+            return False
+        lately = time.time() - _LACKS
+        return any(not one.limit for one in others) or bool(
+            self._dumps(tuple(one.pid for one in others), lately)
+        )
+
+    def _meet(self, pids: list[int]) -> None:
+        """These are the other processes that have shares now."""
+        assert self._pool is not None
+        self.siblings = tuple(pids)
+        if self.siblings or self._is_child:
+            self._pool.take_regions_of(_REGION)
+        elif self._one_piece:
+            self._pool.take_regions_of(self._pool.limit)
+        self._arm()
 
     def _arm(self) -> None:
         assert self._pool is not None
-        with contextlib.suppress(OSError):
-            self._pool.arm(self._lease.dir)
+        if not self._lease.elastic and not self.siblings:
+            return
+        if self._watch is None and len(self.siblings) < _WATCHERS:
+            with contextlib.suppress(OSError):
+                self._watch = inotify.DirectoryWatch(lowest=high())
+                self._watch.watch(self._lease.dir)
+        if self.can_be_raised:
+            with contextlib.suppress(OSError):
+                self._pool.arm(self._lease.dir, MORE_SHOTS if self.siblings else SHOTS)
 
-    def _give_back(self) -> None:
-        """Let the allocation that waited have what it needs, and give the rest back."""
+    def _note_fixed(self) -> None:
+        """Have others know that this pool cannot be moved."""
+        share = Share(os.getpid(), shares.start_time(os.getpid()) or 0, self.limit, True)
+        with contextlib.suppress(OSError), shares.locked(self._lease.dir, _PATIENCE) as table:
+            table.put(share)
+
+    def _has_taken(self) -> bool:
+        """Let the allocation that waited have what it needs; whether it was enough."""
         assert self._pool is not None
         until = time.monotonic() + _TAKES
         wakes = time.monotonic() + _WAKES
-        while self._pool.pool <= self._taken and self._dumps():
+        while self._pool.pool <= self._taken and self._dumps((os.getpid(),)):
             if time.monotonic() > until:
-                return  # It was not enough: it goes on waiting, and may get more.
+                return False  # It goes on waiting, and may get more.
             if time.monotonic() > wakes:
                 self._pool.ring()
                 wakes += _WAKES
             time.sleep(0.005)
-        self._pool.move(self.limit)
-        # What has succeeded in the end is not to look like a failure.
-        for path in self._dumps():
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            if self._pool.take_raises():
+                until = time.monotonic() + _TAKES
+            self._arm()
+        return True
 
-    def _dumps(self) -> list[str]:
-        """What is left of allocations of this process that did not fit."""
-        names = os.listdir(self._lease.dir)
-        mine = [name for name in names if attempt_files.dumped_by(name) == os.getpid()]
-        return [os.path.join(self._lease.dir, name) for name in mine]
+    def _dumps(self, pids: tuple[int, ...], since: float = 0.0) -> list[str]:
+        """What is left of allocations of these processes that did not fit."""
+        return [
+            os.path.join(self._lease.dir, name)
+            for name in os.listdir(self._lease.dir)
+            if attempt_files.dumped_by(name) in pids
+            and (attempt_files.dump_time(name) or 0.0) >= since
+        ]
 
-    def _file(self) -> tuple[int, int] | None:
-        """Which file names the ceiling; another one when a new ceiling was named."""
+    def _stamp(self, name: str) -> tuple[int, int] | None:
+        """Which file has this name now; another one when it was written anew."""
         try:
-            found = os.stat(os.path.join(self._lease.dir, attempt_files.CEILING))
+            found = os.stat(os.path.join(self._lease.dir, name))
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns

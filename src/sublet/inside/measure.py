@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from ..formats import attempt_files, lease_environment, usage_file
+from ..formats import attempt_files, lease_environment, shares, usage_file
 from ..formats.lease import LeaseTerms
 from ..formats.usage_file import Reading
 from . import allocator, current_lease
@@ -25,6 +25,8 @@ _FIRST_PAUSES = (0.05,) * 20 + (0.2,) * 10
 """Readings are frequent at first, because a child that is killed, as those of a pool are, leaves no
 last reading. One takes 50 µs."""
 _PAUSE = 1.0
+_PAUSE_BESIDE = 0.25
+"""The same where there are other processes: their peaks are added up as they are at one time."""
 _CARD_PAUSE = 0.5
 """Seconds between two looks at the GPU, which the driver takes part in."""
 
@@ -55,7 +57,8 @@ class UsageWriter:
             self._replace(**changes)
 
     def note_usage(self) -> None:
-        cards = allocator.card_usage(self.lease)
+        # Asking would start the runtime, in a process that has got no share for example.
+        cards = allocator.card_usage(self.lease) if self._reading.runtime_started_ns else None
         if not cards:
             return
         with self._lock:
@@ -64,11 +67,26 @@ class UsageWriter:
                 (current, max(peak, earlier))
                 for (current, peak), (_, earlier) in zip(cards, before, strict=True)
             )
+            peak = max(peak for _, peak in used)
+            grew = peak > self._reading.peak
             self._replace(
                 current=max(current for current, _ in used),
-                peak=max(peak for _, peak in used),
+                peak=peak,
                 cards=used if len(used) > 1 else (),
             )
+        # Whoever has a new peak adds up all of them, when its own can be read by the others.
+        others = self._peaks_of_siblings() if grew else 0
+        if others:
+            with self._lock:
+                self._replace(tree=max(self._reading.tree, self._reading.peak + others))
+
+    def _peaks_of_siblings(self) -> int:
+        """What the other processes of the program that live have used at most."""
+        if self.ceiling is None or not self.ceiling.siblings:
+            return 0
+        pids = [share.pid for share in shares.read(self.lease.dir) if share.pid != self.pid]
+        readings = (usage_file.read_process(self.lease.dir, pid) for pid in pids)
+        return sum(reading.peak for reading in readings if reading is not None)
 
     def note_outside(self, last: bool = False) -> None:
         """Note what this process holds of the GPU beside its pool: the context, and what libraries
@@ -147,14 +165,15 @@ def status_path() -> str | None:
     return None if mine is None else os.path.join(mine.lease.dir, f"{usage_file.STATUS}{mine.pid}")
 
 
-def start() -> None:
-    """Measure until the end of the process, as the runtime has started. Once per process."""
+def start(share: int, region: int) -> None:
+    """Measure until the end of the process, as the runtime has started with this share of the lease
+    and a primed region of this size. Once per process."""
     global _sampled_pid
     mine = writer()
     if mine is None or _sampled_pid == mine.pid:
         return
     _sampled_pid = mine.pid
-    mine.ceiling = Ceiling(mine.lease)
+    mine.ceiling = Ceiling(mine.lease, share, region)
     if mine.lease.on_gpu:
         mine.card = Card.open(mine.lease.uuid)
     allocator.forget_peak(mine.lease)
@@ -167,12 +186,22 @@ def start() -> None:
     threading.Thread(target=_sample, args=(mine,), name="sublet-measure", daemon=True).start()
 
 
+def _forked() -> None:
+    """A child of a process in which TensorFlow runs has a copy of its pool, and no share."""
+    if _writer is not None and _writer.ceiling is not None:
+        _writer.ceiling.freeze()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 def _sample(mine: UsageWriter) -> None:
     pauses = list(_FIRST_PAUSES)
     assert mine.ceiling is not None
     try:
         while True:
-            mine.ceiling.wait(pauses.pop(0) if pauses else _PAUSE)
+            pause = _PAUSE_BESIDE if mine.ceiling.siblings else _PAUSE
+            mine.ceiling.wait(pauses.pop(0) if pauses else pause)
             _look(mine)
     except Exception:
         return  # The interpreter is being finalised.

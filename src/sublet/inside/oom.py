@@ -18,8 +18,8 @@ import threading
 import time
 from typing import Any
 
-from ..formats import oom_evidence
-from . import measure
+from ..formats import oom_evidence, shares
+from . import first_share, measure
 
 _KEPT = 2000
 _SAME_FAILURE = 1.0
@@ -154,6 +154,7 @@ def note(message: Any, uncaught: bool) -> None:
             "time": time.time(),
             "refused": _refused(usage, text, free),
             "holders": [] if usage.card is None else _holders(usage.card.held(), usage.pid),
+            "siblings": _siblings(usage),
         }
         path = os.path.join(usage.lease.dir, f"{oom_evidence.PREFIX}{usage.pid}.json")
         draft = f"{path}.{thread}"
@@ -178,7 +179,8 @@ def _refused(usage: measure.UsageWriter, text: str, free: int | None) -> bool:
     if not size:
         return free is not None and free < left
     # A limit that was raised too late says nothing of the moment at which it was asked.
-    late = usage.lease.elastic and (free is None or free >= size)
+    moves = usage.lease.elastic or bool(usage.ceiling and usage.ceiling.siblings)
+    late = moves and (free is None or free >= size)
     return size <= left and not late
 
 
@@ -194,6 +196,12 @@ def _process_name(pid: int) -> str:
             return file.read(64).strip()
     except OSError:
         return "?"
+
+
+def _siblings(usage: measure.UsageWriter) -> str:
+    """The other processes of the program, and what each may use."""
+    others = [share for share in shares.read(usage.lease.dir) if share.pid != usage.pid]
+    return first_share.held_by(others)
 
 
 @functools.cache

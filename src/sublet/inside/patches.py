@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..formats import attempt_files
+from ..formats import attempt_files, shares
 from ..formats.lease import LeaseTerms
 from ..formats.lease_environment import (
     BFC_LIMIT,
@@ -29,7 +29,7 @@ from ..formats.lease_environment import (
     hides_gpus,
     is_ours,
 )
-from . import allocator, ceiling, measure, oom, probe
+from . import allocator, first_share, measure, oom, probe
 from .config import bound, see_leased_gpu, spare_processors
 from .cuda_libraries import INSTALL, why_no_gpu
 from .current_lease import current, impose, say
@@ -100,12 +100,12 @@ def _patch_context(context_class: Any) -> None:
         with _starting:
             if self._initialized:
                 return
-            _settle()
+            _settle(starts=True)
             _do_without_gpu(self)
             initialize(self)
             # With a cluster, `CPU:0` may be a device of another process.
             primes = self._server_def is None
-            _started(lambda lease: allocator.prime(lease, self) if primes else None)
+            _started(lambda lease: allocator.prime(lease, self) if primes else 0)
 
     context_class.config = property(config)
     context_class._initialize_physical_devices = initialize_physical_devices
@@ -118,12 +118,13 @@ def _patch_session(session_class: Any) -> None:
 
     @functools.wraps(original)
     def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
-        _settle()
         if target or _ready_pid == os.getpid():
             # Another target is another process's runtime.
+            _settle()
             original(self, target, graph, _bounded_copy(config))
             return
         with _starting:
+            _settle(starts=True)
             _do_without_gpu()
             original(self, target, graph, _bounded_copy(config))
             allocator.note_session(getattr(self, "_config", None))
@@ -164,7 +165,7 @@ def _make_pool() -> None:
     """
     if _ready_pid != os.getpid() and (lease := current()) is not None and not lease.on_gpu:
         with _starting:
-            _settle()
+            _settle(starts=True)
             allocator.make_pool()
 
 
@@ -174,12 +175,19 @@ def _patch_device_lib(module: Any) -> None:
 
     @functools.wraps(original)
     def list_local_devices(session_config: Any = None) -> Any:
-        _settle()
-        if session_config is None and current() is not None:
-            from tensorflow.python.eager import context
+        lease = current()
+        with _starting:
+            starts = lease is not None and not lease.on_gpu and _ready_pid != os.getpid()
+            _settle(starts)
+            if session_config is None and lease is not None:
+                from tensorflow.python.eager import context
 
-            session_config = context.context().config
-        return original(_bounded_copy(session_config))
+                session_config = context.context().config
+            devices = original(_bounded_copy(session_config))
+            if starts:
+                # That has made the CPU's pool.
+                _started(allocator.prime)
+            return devices
 
     module.list_local_devices = list_local_devices
 
@@ -198,8 +206,9 @@ def _patch_server(module: Any) -> None:
     module._make_server_def = make_server_def
 
 
-def _settle() -> None:
-    """Impose the environment again, because the program may have changed it."""
+def _settle(starts: bool = False) -> None:
+    """Impose the environment again, because the program may have changed it. If the runtime starts
+    next, take this process's share of the lease."""
     lease = current()
     if lease is None:
         return
@@ -207,6 +216,8 @@ def _settle() -> None:
     if is_ours(os.environ.get(DUMP), lease):
         # Each process has its own, also one that has inherited another's.
         os.environ[DUMP] = attempt_files.dump_prefix(lease.dir, os.getpid())
+    if starts:
+        _take_share(lease)
     left = _left(lease)
     if not lease.on_gpu and (cpu_limit(os.environ) or 0) > left.ceiling_mib:
         os.environ[BFC_LIMIT] = os.environ[LEFT] = str(left.ceiling_mib)
@@ -224,7 +235,8 @@ def _do_without_gpu(context: Any = None) -> None:
     advice = f"`{INSTALL}` brings what it needs; `--device cpu` leaves the GPU to others."
     if lease.chosen:
         raise RuntimeError(f"{found} {advice}")
-    limit = min(lease.ceiling_mib, cpu_limit(os.environ) or lease.ceiling_mib)
+    left = _left(lease).ceiling_mib
+    limit = min(left, cpu_limit(os.environ) or left)
     os.environ[USE_BFC], os.environ[BFC_LIMIT] = "1", str(limit)
     say(f"{found} The program runs on the CPU, with at most {limit} MiB. {advice}")
 
@@ -287,8 +299,8 @@ def _version() -> str:
 
 _ready_pid = 0
 """The process in which the runtime has started and its pool is primed."""
-_started_with = 0
-"""The ceiling with which it has started, in bytes."""
+_share: tuple[int, str, int] = (0, "", 0)
+"""The process that has taken a share to start with, the directory of its lease, and the bytes."""
 _starting = threading.RLock()
 """Held while the runtime starts for the first time. Priming takes the whole pool for a moment, in
 which no other thread may ask for memory."""
@@ -303,27 +315,42 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _started(prime: Callable[[LeaseTerms], object]) -> None:
+def _take_share(lease: LeaseTerms) -> None:
+    """Take this process's share, before TensorFlow reads its limits. Waits if the other processes
+    of the program have taken all, and then fails like an allocation."""
+    global _share
+    if _has_share(lease):
+        return
+    try:
+        _share = (os.getpid(), lease.dir, first_share.take(lease))
+    except first_share.NoShare as none:
+        from tensorflow.python.framework import errors_impl
+
+        raise errors_impl.ResourceExhaustedError(None, None, str(none)) from None
+
+
+def _has_share(lease: LeaseTerms) -> bool:
+    return _share[:2] == (os.getpid(), lease.dir)
+
+
+def _started(prime: Callable[[LeaseTerms], int]) -> None:
     """Prime the pool and begin to measure, when the runtime starts for the first time."""
-    global _ready_pid, _started_with
+    global _ready_pid
     lease = current()
     if lease is not None and _ready_pid != os.getpid():
-        left = _left(lease)
-        if left.ceiling < lease.ceiling:
+        total = shares.total(lease)
+        if total < lease.ceiling:
             say(
-                f"TensorFlow has {left.ceiling_mib} of this lease's {lease.ceiling_mib} MiB here: "
+                f"TensorFlow has {total >> 20} of this lease's {lease.ceiling_mib} MiB here: "
                 "the rest is lent to what this program has started, and was not back when it began"
             )
-        _started_with = left.ceiling
-        prime(lease)
-        measure.start()
+        measure.start(_left(lease).ceiling, prime(lease))
         probe.install()
     _ready_pid = os.getpid()
 
 
 def _left(lease: LeaseTerms) -> LeaseTerms:
-    """The lease less what is lent now to jobs that this program has started. A started runtime
-    keeps the ceiling that it has."""
-    if _ready_pid == os.getpid():
-        return dataclasses.replace(lease, ceiling=_started_with or lease.ceiling)
-    return dataclasses.replace(lease, ceiling=ceiling.asked(lease) or lease.ceiling)
+    """The lease less what is not for this process: what is lent now to jobs that the program has
+    started, and the shares of its other processes. A started runtime keeps what it started with."""
+    share = _share[2] if _has_share(lease) else shares.total(lease)
+    return dataclasses.replace(lease, ceiling=share)

@@ -26,6 +26,7 @@ import fcntl
 import os
 import resource
 import struct
+import termios
 from typing import Any
 
 from ..formats import attempt_files
@@ -35,11 +36,15 @@ from .allocator import c_library, framework_library
 
 SHOTS = 3
 """So many raises can come while Python's lock is held."""
+MORE_SHOTS = 6
+"""So many where there are other processes: then each raise is small, as others need the rest."""
 _HIGH = 40
 """Below 64: for larger numbers the kernel has a process with threads wait for 20 ms, once."""
 _WORDS = 320
 _FIRST = 16
 """The limit is among so many words at the beginning of the allocator; its statistics come later."""
+_NEAR = 36
+"""The size of the next region is among so many words before the statistics."""
 _BELLS = 32
 _UINT8 = 4
 _SIGEV_THREAD = 2
@@ -96,6 +101,21 @@ class _Shot:
     def used(self) -> bool:
         error: int = self._libc.aio_error(ctypes.byref(self._control))
         return error != errno.EINPROGRESS
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a limit was sent that has not been read. Once the pipe is empty, the limit is
+        set: the kernel has copied it there."""
+        try:
+            # Opened anew, as the program may have closed ours.
+            pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            unread = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+            return any(unread)
+        finally:
+            os.close(pipe)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -181,19 +201,25 @@ class PoolLimit:
     """The limit of this process's pool on the leased device. For one thread; what comes through the
     FIFOs comes from others."""
 
-    def __init__(self, bells: Bells, address: int, limit_at: int, statistics_at: int) -> None:
+    def __init__(
+        self, bells: Bells, address: int, limit_at: int, statistics_at: int, region_at: int | None
+    ) -> None:
         self._limit = ctypes.c_uint64.from_address(address + 8 * limit_at)
         self._in_use = ctypes.c_int64.from_address(address + 8 * statistics_at)
         self._shown = ctypes.c_int64.from_address(address + 8 * (statistics_at + 3))
         self._pool = ctypes.c_int64.from_address(address + 8 * (statistics_at + 10))
+        self._region = (
+            None if region_at is None else ctypes.c_uint64.from_address(address + 8 * region_at)
+        )
         self._bells = bells
         self._shots: list[_Shot] = []
         self._count = 0
 
     @classmethod
-    def find(cls, lease: LeaseTerms, limit: int) -> PoolLimit | None:
+    def find(cls, lease: LeaseTerms, limit: int, region: int = 0) -> PoolLimit | None:
         """The limit of the pool that was started with so many bytes; None if it is not where it is
-        expected. Call it while no other thread allocates."""
+        expected. Call it while no other thread allocates. `region` is the size of the region that
+        the pool has taken, if there is one and its size is known."""
         try:
             handle, devices = allocator.handle_and_devices(lease)
             known = allocator.usage(lease)
@@ -211,8 +237,12 @@ class PoolLimit:
         ]
         if len(limits) != 1 or len(statistics) != 1:
             return None
+        # It stays as it is if it had to be doubled for that region, else it is doubled afterwards.
+        near = range(statistics[0] - _NEAR, statistics[0])
+        regions = [at for at in near if region and words[at] in (region, 2 * region)]
         bells = GpuBells(handle) if lease.on_gpu else Bells()
-        return cls(bells, address, limits[0], statistics[0])
+        region_at = regions[0] if len(regions) == 1 else None
+        return cls(bells, address, limits[0], statistics[0], region_at)
 
     @property
     def limit(self) -> int:
@@ -223,11 +253,27 @@ class PoolLimit:
         """What the pool has taken of the limit; it gives nothing back."""
         return int(self._pool.value)
 
-    def arm(self, directory: str) -> None:
-        """Offer FIFOs in this directory through which others can raise the limit."""
+    @property
+    def takes_regions(self) -> bool:
+        """Whether `take_regions_of` has an effect."""
+        return self._region is not None
+
+    def take_regions_of(self, size: int) -> None:
+        """Have the pool take its next region of at least this size, as far as its limit allows,
+        when it needs one."""
+        if self._region is not None:
+            self._region.value = 1 << max(size - 1, MIB).bit_length()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a raise was sent that has not changed the limit yet."""
+        return any(shot.in_flight for shot in self._shots)
+
+    def arm(self, directory: str, shots: int = SHOTS) -> None:
+        """Offer so many FIFOs in this directory through which others can raise the limit."""
         if self.limit - self._in_use.value > MIB:
-            self._bells.keep(SHOTS)
-        while len(self._shots) < SHOTS and (bell := self._bells.take()):
+            self._bells.keep(shots)
+        while len(self._shots) < shots and (bell := self._bells.take()):
             address = ctypes.addressof(self._limit)
             self._shots.append(_Shot(directory, self._count, address, bell, self._bells.free))
             self._count += 1

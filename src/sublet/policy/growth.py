@@ -27,6 +27,9 @@ LEAST_STEP = 128 * MiB
 """TensorFlow's allocator wastes less of a piece that is larger than this."""
 STEP = 4
 """The first step is this part of the lease."""
+LEAST_SLICE = 16 * MiB
+SLICE = 8
+"""The same among the processes of one program."""
 
 
 class Ask(Struct, frozen=True):
@@ -52,8 +55,7 @@ class Ask(Struct, frozen=True):
         left = self.most - self.ceiling
         if self.need:
             return min(-(-self.need // MiB) * MiB, left) if self.need <= left else 0
-        step = max(LEAST_STEP, self.ceiling // STEP) << min(self.steps, 20)
-        return min(step, left) // MiB * MiB
+        return part(self.ceiling, left, self.steps) // MiB * MiB
 
 
 class Raise(Struct, frozen=True):
@@ -61,6 +63,17 @@ class Raise(Struct, frozen=True):
 
     job: int
     ceiling: int
+
+
+def part(held: int, free: int, steps: int) -> int:
+    """What whoever holds so much is to get of what is free, after so many steps."""
+    return min(max(LEAST_STEP, held // STEP) << min(steps, 20), free)
+
+
+def slice_of(held: int, free: int, steps: int) -> int:
+    """The same for a process, of what its lease has free: less at first, because its pool may take
+    all that it gets, and never gives it back to the other processes."""
+    return min(max(LEAST_SLICE, held // SLICE) << min(steps, 20), free)
 
 
 class GrowthPlan(Struct, frozen=True):
