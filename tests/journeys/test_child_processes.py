@@ -146,7 +146,7 @@ def test_a_child_for_which_nothing_is_left_hears_who_has_it(place: Sandbox) -> N
     assert first in found
     assert client.returncode == 1
     assert "0 100" in out
-    assert "the program ran out of the memory of its lease" in err
+    assert "the program needed more memory than its lease" in err
     assert f"process {first}: " in err
     assert "of the same program and lease" in err.replace("\n         ", " ")
 

@@ -219,6 +219,10 @@ def _chain_hooks() -> None:
         thread_ended(args)
 
     sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        # Its children print what ends them themselves; that is known while they finalize.
+        util.Finalize(None, lambda: note_uncaught(sys.exc_info()[1]), exitpriority=0)
 
 
 def note_uncaught(error: BaseException | None) -> bool:
