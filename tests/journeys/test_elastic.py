@@ -184,7 +184,7 @@ def test_a_range_upside_down_is_answered(sandbox: Sandbox) -> None:
     answer = sandbox.sublet("run", "--memory", "2GiB..1GiB", "nothing.py")
     assert answer.returncode == 2
     assert "upside down" in answer.stderr
-    assert "Write --memory 1GiB..2GiB." in answer.stderr
+    assert "Write 1GiB..2GiB." in answer.stderr
     sandbox.write("nothing.py", "")
     answer = sandbox.sublet("run", "--memory", "5GiB..6GiB", "nothing.py")
     assert "will never fit on cpu" in answer.stderr
