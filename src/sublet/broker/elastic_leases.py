@@ -31,7 +31,7 @@ from sublet.domain.job import Job, Running
 from sublet.domain.lease import Lease
 from sublet.formats import attempt_files, fence_file, shares
 from sublet.formats.inotify import DirectoryWatch
-from sublet.formats.usage_file import read_usage
+from sublet.formats.usage_file import read_usage, tree_peak
 from sublet.keeper import process_tree
 from sublet.policy import growth
 from sublet.policy.trimming import Sample, thinned, trimmed
@@ -367,8 +367,11 @@ class ElasticLeases:
                         wait.begins = wait.waits = False
                     if not wait.waits and (share is None or share.limit < wait.granted):
                         wait.since = 0.0  # It had enough: the next time begins anew.
-                ceiling = max(table.given + lent, least)
-                if not one.elastic or one.waiting or ceiling >= lease.ceiling or not table.known:
+                # What processes have used that have ended is still what the program needed.
+                needed = -(-tree_peak(read_usage(one.directory)) // MiB) * MiB
+                ceiling = max(max(table.given, needed) + lent, least)
+                settled = one.elastic and not one.waiting and len(table) > 0
+                if not settled or ceiling >= lease.ceiling:
                     return
                 # Under the lock: a process that starts now must not take what goes back.
                 attempt_files.write_ceiling(one.directory, max(MiB, ceiling - lent))

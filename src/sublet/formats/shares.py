@@ -48,10 +48,7 @@ class Shares:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        found = _read(directory)
-        self.known = found is not None
-        """Whether there is a record: without one, nobody can tell what the processes have."""
-        self._by_pid = {share.pid: share for share in found or ()}
+        self._by_pid = {share.pid: share for share in read(directory)}
 
     def __len__(self) -> int:
         return len(self._by_pid)
@@ -103,7 +100,10 @@ def given(shares: Iterable[Share]) -> int:
 
 def read(directory: str) -> list[Share]:
     """The shares of the processes that live, in the order in which they came."""
-    return _read(directory) or []
+    found = (attempt_files.read(directory, FILE) or {}).get("shares")
+    if not isinstance(found, list) or len(found) > _MOST or not all(map(_is_share, found)):
+        return []
+    return [share for one in found if start_time((share := Share(*one)).pid) == share.start]
 
 
 @contextlib.contextmanager
@@ -152,13 +152,6 @@ def _lock(descriptor: int, until: float) -> None:
             if time.monotonic() >= until:
                 raise
         time.sleep(_PAUSE)
-
-
-def _read(directory: str) -> list[Share] | None:
-    found = (attempt_files.read(directory, FILE) or {}).get("shares")
-    if not isinstance(found, list) or len(found) > _MOST or not all(map(_is_share, found)):
-        return None
-    return [share for one in found if start_time((share := Share(*one)).pid) == share.start]
 
 
 def _is_share(value: object) -> bool:

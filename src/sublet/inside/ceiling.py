@@ -101,6 +101,8 @@ class Ceiling:
         if not (self._raised or self._soon or self.siblings) and stamps == self._seen:
             self._taken = self._pool.pool
             return False
+        if self._raised:
+            self._arm()  # At once: the next allocation may hold Python's lock.
         satisfied = self._raised and self._has_taken()
         try:
             with shares.locked(self._lease.dir, _PATIENCE) as table:
