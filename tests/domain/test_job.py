@@ -1,6 +1,7 @@
 """A job and its attempts."""
 
 import pytest
+from msgspec.structs import replace
 
 from sublet.domain.job import MOST_PAST, Again, Outcome, Paused, Program, Waiting
 from sublet.units import MiB
@@ -25,7 +26,7 @@ def test_a_program_is_started_by_the_command_line_it_was_read_from(
 def test_another_attempt_has_a_directory_of_its_own_and_holds_nothing() -> None:
     first = job(7, running(lease()))
     second = first.again(Waiting(5.0))
-    assert second == job(7, Waiting(5.0), attempt=2)
+    assert second == replace(job(7, Waiting(5.0), attempt=2), false_starts=1)
     assert (first.attempt_id, second.attempt_id) == ("7.1", "7.2")
     assert (first.lease, second.lease) == (lease(), None)
 

@@ -90,7 +90,7 @@ def test_a_pool_in_a_leased_program_runs_within_its_lease(new_sandbox: NewSandbo
     assert status["devices"][0]["leased"] == first["charge"]
     held = f"{format_bytes(lease * MiB)} that #{job} holds"
     assert all(f"free of the {held}" in row["reason"] for row in status["waiting"])
-    assert f", in #{job}" in sandbox.sublet("ps", check=True).stdout
+    assert f"in #{job}" in sandbox.sublet("ps", check=True).stdout
     sandbox.write("go", "")
     out, said = client.communicate(timeout=60)
     assert client.returncode == 0, said
