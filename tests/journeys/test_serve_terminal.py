@@ -99,7 +99,7 @@ def test_what_models_shows(serving: Showing, sandbox: Sandbox, words: tuple[str,
     answer = sandbox.sublet("models", *words).stdout
     harmless(answer)
     if words:
-        assert EVIL in {row["model"] for row in json.loads(answer)}
+        assert EVIL in {row["model"] for row in json.loads(answer)["models"]}
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
