@@ -77,7 +77,7 @@ def test_every_verb_answers_on_a_full_disk_and_says_what_to_do(new_sandbox: NewS
     write_nothing(pid, True)
     answer = sandbox.sublet("pause", str(running))
     assert answer.returncode != 0
-    assert "is paused" in answer.stderr
+    assert "paused; keeps its lease" in answer.stderr
     assert "Free some space" in answer.stderr
     assert stands(sandbox, before)
     for words in (["resume", str(running)], ["cancel", str(running)], ["pause", str(waiting)]):
