@@ -35,7 +35,7 @@ def test_a_forged_exit_record_neither_bricks_the_home_nor_ends_a_lease(
     process_tree.send([before["pid"]], signal.SIGKILL)
     wait_for(lambda: process_tree.start_time(before["pid"]) is None, "the broker is dead")
     sound = sandbox.sublet("recover", check=True)
-    assert "the ledger is sound" in sound.stdout
+    assert "the job database is sound" in sound.stdout
     after = sandbox.status()
     assert [row["pid"] for row in after["leases"]] == [row["pid"] for row in before["leases"]]
     client.send_signal(signal.SIGCONT)
