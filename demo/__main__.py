@@ -18,6 +18,7 @@ from demo.screen import Screen
 from sublet.units import GiB, MiB, format_bytes
 
 CAPACITY = 2 * GiB
+_GROWTH = "growth, all at once"
 _OURS = ("SUBLET_", "TF_", "CUDA_", "KERAS_", "PYTHON")
 
 
@@ -57,10 +58,8 @@ def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool) -> int:
             )
         screen.died(ways["a fixed fraction each"])
         with screen.phase("By hand, growth: no ceiling, all at once"):
-            ways["growth, all at once"] = by_hand.growth(
-                environ, mark, _made(folder / "growth"), screen.look
-            )
-        screen.died(ways["growth, all at once"])
+            ways[_GROWTH] = by_hand.growth(environ, mark, _made(folder / "growth"), screen.look)
+        screen.died(ways[_GROWTH])
     landlord = Landlord(folder / "home", CAPACITY, environ, mark)
     stack.callback(landlord.close)
     with screen.phase("With Sublet: all at once, each under its lease"):
@@ -75,9 +74,24 @@ def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool) -> int:
         "dim",
     )
     within = race.most <= CAPACITY and landlord.most_charged <= CAPACITY
+    cannot = cannot_run(ways)
     for finish in race.deaths:
-        screen.say(f"\n{finish.name} died:\n{finish.errors[-2000:]}", "red")
-    return 0 if within and not race.deaths else 1
+        if finish.name in cannot:
+            screen.say(
+                f"\n{finish.name} cannot run on this machine: TensorFlow uses an instruction that "
+                "its processor refuses, by hand as well.",
+                "yellow",
+            )
+        else:
+            screen.say(f"\n{finish.name} died:\n{finish.errors[-2000:]}", "red")
+    return 0 if within and all(finish.name in cannot for finish in race.deaths) else 1
+
+
+def cannot_run(ways: dict[str, Race]) -> set[str]:
+    """The programs whose instructions the processor refuses even where nothing limits them."""
+    unlimited = ways.get(_GROWTH)
+    deaths = () if unlimited is None else unlimited.deaths
+    return {finish.name for finish in deaths if finish.code == -signal.SIGILL}
 
 
 def _environment() -> dict[str, str]:

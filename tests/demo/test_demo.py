@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from demo import race
+from demo.__main__ import cannot_run
 from demo.by_hand import why
 from demo.catalogue import FOLDER, PROGRAMS
 from demo.leased import Landlord
 from demo.mark import Mark, memory
-from demo.race import Entry, Race
+from demo.race import Entry, Finish, Race
 from sublet.domain.memory import parse_memory
 from sublet.units import GiB, MiB
 
@@ -118,6 +119,14 @@ def test_programs_run_under_sublet_and_nothing_is_left(
     assert 0 < finished.most <= 2 * GiB
     assert 0 < landlord.most_charged <= 2 * GiB
     gone(mark.word)
+
+
+def test_what_the_processor_refuses_without_any_limit_is_not_held_against_sublet() -> None:
+    refused = Finish("bfloat16", -signal.SIGILL, 1.0, "", "")
+    killed = Finish("large", -signal.SIGKILL, 1.0, "", "")
+    by_hand = Race((refused, killed), 1.0, 0, 2)
+    assert cannot_run({"growth, all at once": by_hand}) == {"bfloat16"}
+    assert cannot_run({"a fixed fraction each": by_hand}) == set()
 
 
 def test_an_interrupted_demo_takes_everything_with_it(tmp_path: Path) -> None:
