@@ -99,6 +99,8 @@ if not TYPE_CHECKING:  # So that a checker finds names that are not there.
         try:
             return getattr(importlib.import_module(home), name)
         except ModuleNotFoundError as error:
+            if not home.startswith("sublet.serving."):
+                raise
             from sublet.errors import BadRequest
 
             message = f"sublet.{name} needs the package {error.name}, which is not installed."

@@ -3,6 +3,7 @@
 # The C part of `signal`, of which no checker knows: that one loads enum and functools first, and
 # for these 20 ms Ctrl-C would be a traceback.
 import _signal  # type: ignore[import-not-found]
+import io
 import os
 import sys
 
@@ -45,16 +46,18 @@ def _occupy_closed_streams() -> None:
 
 _ASCII = {"█": "#", "▒": "=", "·": ".", "…": "~", "─": "-", "→": ">", "–": "-"}
 """What stands for a sign of ours where the terminal's encoding does not have it."""
+_COMPLETE = ("utf-8", "utf8")
+"""Encodings that have every sign."""
 
 
 def _write_signs_as_ascii() -> None:
     """Never fail over a character that the encoding of stdout or stderr lacks."""
     for stream in (sys.stdout, sys.stderr):
-        if stream.encoding.lower().replace("-", "") != "utf8":
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in _COMPLETE:
             import codecs
 
             codecs.register_error("sublet", _in_ascii)
-            stream.reconfigure(errors="sublet")  # type: ignore[union-attr]
+            stream.reconfigure(errors="sublet")
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
