@@ -11,7 +11,7 @@ TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRA)]'
+	$(BIN)/python -m demo.install --constraint constraints.txt --editable '.[$(EXTRA)]'
 	touch $@
 
 demo: $(STAMP)
@@ -44,7 +44,7 @@ chaos: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m chaos $(MINUTES) $(SEED)
 
 bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	$(BIN)/python -m demo.install --constraint constraints.txt --editable '.[dev,bench]'
 	$(BIN)/python -m bench
 
 # `make likeness ONLY=keras-io CORPUS=~/checkouts LANES=2`: public programs beside plain Python, in an
@@ -55,7 +55,7 @@ ONLY ?=
 LANES ?= 1
 likeness:
 	test -x $(LIKENESS)/bin/python || $(PYTHON) -m venv $(LIKENESS)
-	$(LIKENESS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	$(LIKENESS)/bin/python -m demo.install --constraint constraints.txt \
 		--editable '.[tensorflow,corpus]'
 	mkdir -p $(CORPUS)
 	$(LIKENESS)/bin/python -m bench.likeness --corpus '$(CORPUS)' --only '$(ONLY)' --lanes $(LANES)
@@ -65,7 +65,7 @@ COMPAT := $(VENV)-$(TENSORFLOW)
 compat:
 	test -n '$(TENSORFLOW)' || { echo 'Say which: make compat TENSORFLOW=2.18'; exit 2; }
 	test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
-	$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
+	$(COMPAT)/bin/python -m demo.install --editable '.[dev]' \
 		'tensorflow==$(TENSORFLOW).*' 'tf_keras==$(TENSORFLOW).*' 'tensorflow-serving-api==$(TENSORFLOW).*'
 	$(COMPAT)/bin/python -m pytest $(TWO) \
 		tests/inside tests/journeys tests/process tests/pool tests/serving

@@ -9,16 +9,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
-from demo import by_hand
+from demo import by_hand, picture, verdict
 from demo.catalogue import PROGRAMS
 from demo.leased import Landlord
 from demo.mark import Mark
 from demo.race import Race
 from demo.screen import Screen
+from sublet.cli import write_signs_as_ascii
 from sublet.units import GiB, MiB, format_bytes
 
 CAPACITY = 2 * GiB
-_GROWTH = "growth, all at once"
+_FRACTION, _GROWTH = "a fixed fraction", "growth"
+_TITLE = f"Memory of {len(PROGRAMS)} TensorFlow programs on a device of {format_bytes(CAPACITY)}"
 _OURS = ("SUBLET_", "TF_", "CUDA_", "KERAS_", "PYTHON")
 
 
@@ -26,7 +28,9 @@ def main() -> int:
     """0 only if with Sublet no program died and all stayed within the device."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--sublet-only", action="store_true", help="leave out the ways by hand")
+    parser.add_argument("--svg", type=Path, default="build/demo.svg", help="where the picture goes")
     arguments = parser.parse_args()
+    write_signs_as_ascii()
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, _leave)
     with ExitStack() as stack:
@@ -34,7 +38,7 @@ def main() -> int:
         mark = Mark()
         stack.callback(mark.end)
         try:
-            return _tell(folder, mark, stack, arguments.sublet_only)
+            return _tell(folder, mark, stack, arguments.sublet_only, arguments.svg)
         except KeyboardInterrupt:
             return 130
         finally:
@@ -43,7 +47,7 @@ def main() -> int:
                 signal.signal(number, signal.SIG_IGN)
 
 
-def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool) -> int:
+def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool, svg_path: Path) -> int:
     screen = Screen(CAPACITY)
     environ = _environment()
     ways: dict[str, Race] = {}
@@ -52,39 +56,47 @@ def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool) -> int:
     screen.say("Memory is what all their processes hold together (PSS), seen from outside.")
     if not sublet_only:
         share = CAPACITY // count // MiB
-        with screen.phase(f"By hand, a fixed fraction: a limit of {share} MiB for each"):
-            ways["a fixed fraction each"] = by_hand.fixed_fraction(
+        with screen.phase(f"1 of 3. By hand, a fixed fraction: a limit of {share} MiB for each"):
+            ways[_FRACTION] = by_hand.fixed_fraction(
                 CAPACITY, environ, mark, _made(folder / "fraction"), screen.look
             )
-        screen.died(ways["a fixed fraction each"])
-        with screen.phase("By hand, growth: no ceiling, all at once"):
+        screen.died(ways[_FRACTION])
+        with screen.phase("2 of 3. By hand, growth: no ceiling, all at once"):
             ways[_GROWTH] = by_hand.growth(environ, mark, _made(folder / "growth"), screen.look)
         screen.died(ways[_GROWTH])
     landlord = Landlord(folder / "home", CAPACITY, environ, mark)
     stack.callback(landlord.close)
-    with screen.phase("With Sublet: all at once, each under its lease"):
+    turn = "" if sublet_only else "3 of 3. "
+    with screen.phase(f"{turn}With Sublet: all at once, each under its lease"):
         race, reports = landlord.run(_made(folder / "leased"), screen.look)
-    ways["Sublet"] = race
+    ways[verdict.SUBLET] = race
     screen.closing(race, reports)
-    screen.totals(ways)
+    cannot = cannot_run(ways)
+    for finish in race.deaths:
+        if finish.name in cannot:
+            screen.say(
+                f"\n{finish.name} cannot run on this machine and is not counted: TensorFlow uses "
+                "an instruction that its processor refuses, by hand as well.",
+                "yellow",
+            )
+        else:
+            screen.say(f"\n{finish.name} died:\n{finish.errors[-2000:]}", "red")
+    counted = {name: one.without(cannot) for name, one in ways.items()}
+    screen.totals(counted)
     screen.say(
         f"\nSublet charged at most {format_bytes(landlord.most_charged)}. Its memory is that of "
         f"broker, nursery, keepers, programs and {count} clients; its time begins before there "
         "is a broker.",
         "dim",
     )
-    within = race.most <= CAPACITY and landlord.most_charged <= CAPACITY
-    cannot = cannot_run(ways)
-    for finish in race.deaths:
-        if finish.name in cannot:
-            screen.say(
-                f"\n{finish.name} cannot run on this machine: TensorFlow uses an instruction that "
-                "its processor refuses, by hand as well.",
-                "yellow",
-            )
-        else:
-            screen.say(f"\n{finish.name} died:\n{finish.errors[-2000:]}", "red")
-    return 0 if within and all(finish.name in cannot for finish in race.deaths) else 1
+    screen.picture(counted)
+    holds = verdict.holds(counted[verdict.SUBLET], landlord.most_charged, CAPACITY)
+    sentence = verdict.sentence(counted, landlord.most_charged, CAPACITY)
+    svg_path.parent.mkdir(parents=True, exist_ok=True)
+    svg_path.write_text(picture.draw(counted, CAPACITY, _TITLE))
+    screen.say(f"\nThe same picture: {svg_path}\n", "dim")
+    screen.say(sentence, "bold green" if holds else "bold red")
+    return 0 if holds else 1
 
 
 def cannot_run(ways: dict[str, Race]) -> set[str]:

@@ -49,20 +49,26 @@ class Landlord:
             "SUBLET_CPU_MEMORY": f"{capacity // MiB}MiB",
         }
         self.most_charged = 0
+        self.latest: Snapshot | None = None
+        """The status that goes with the latest sample of memory."""
 
     def run(
         self, folder: Path, look: Callable[[Moment, Snapshot | None], None]
     ) -> tuple[Race, dict[str, Report]]:
         """All programs, from no broker and no nursery to the last exit."""
 
+        def owners() -> dict[int, str]:
+            self.latest = self.status()
+            rows = () if self.latest is None else self.latest.leases
+            return {row.pid: row.name for row in rows if row.pid}
+
         def watch(moment: Moment) -> None:
-            snapshot = self.status()
-            if snapshot is not None:
-                self.most_charged = max(self.most_charged, charged(snapshot))
-            look(moment, snapshot)
+            if self.latest is not None:
+                self.most_charged = max(self.most_charged, charged(self.latest))
+            look(moment, self.latest)
 
         entries = [self._entry(program, folder) for program in PROGRAMS]
-        result = race.run(entries, self.mark, folder, watch, len(entries))
+        result = race.run(entries, self.mark, folder, watch, len(entries), owners)
         return result, {program.name: _report(program, folder) for program in PROGRAMS}
 
     def status(self) -> Snapshot | None:

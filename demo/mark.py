@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _VARIABLE = "DEMO_MARK"
 _GRACE = 5.0
@@ -27,8 +27,13 @@ class Mark:
         return {**environ, _VARIABLE: self.word}
 
     def pids(self) -> set[int]:
-        """Who carries the mark. The dead whom nobody has waited for have no environment left."""
-        return {int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_on(name)}
+        """Who carries the mark, and all below them: Sublet gives a nursery a clean environment.
+
+        The dead whom nobody has waited for have no environment left.
+        """
+        parents = {int(name): _parent(name) for name in os.listdir("/proc") if name.isdigit()}
+        marked = {pid for pid in parents if self._is_on(pid)}
+        return {pid for pid in parents if not marked.isdisjoint(_line(pid, parents))}
 
     def end(self) -> None:
         """End whoever is left; returns when nobody is."""
@@ -40,7 +45,7 @@ class Mark:
                     os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
             time.sleep(0.1)
 
-    def _is_on(self, pid: str) -> bool:
+    def _is_on(self, pid: int) -> bool:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 return self._needle in file.read().split(b"\0")
@@ -48,9 +53,17 @@ class Mark:
             return False
 
 
-def memory(pids: Iterable[int]) -> int:
-    """What these processes hold together: shared pages count once, shared out among them (PSS)."""
-    return sum(map(_pss, pids))
+def memory(pids: Iterable[int], owners: dict[int, str]) -> dict[str, int]:
+    """What these processes hold, by whose they are: an owner's, or one of its descendants'.
+
+    Shared pages count once, divided among those who share them (PSS). What is nobody's is under "".
+    """
+    held: dict[str, int] = {}
+    parents = {pid: _parent(pid) for pid in pids}
+    for pid in parents:
+        name = next((owners[one] for one in _line(pid, parents) if one in owners), "")
+        held[name] = held.get(name, 0) + _pss(pid)
+    return held
 
 
 def available() -> int:
@@ -64,4 +77,20 @@ def _pss(pid: int) -> int:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as lines:
             return next((int(line.split()[1]) << 10 for line in lines if line[:4] == "Pss:"), 0)
     except OSError:
+        return 0
+
+
+def _line(pid: int, parents: dict[int, int]) -> Iterator[int]:
+    """A process, its parent, and so on."""
+    while pid > 1:
+        yield pid
+        pid = parents.get(pid, 0)
+
+
+def _parent(pid: int | str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of the program, in parentheses, may hold spaces.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
         return 0

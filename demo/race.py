@@ -7,7 +7,7 @@ clients of Sublet are run by the same code and measured by the same rule.
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from demo import mark as marks
@@ -16,7 +16,7 @@ from demo.mark import Mark
 _TURN = 0.05
 _BETWEEN_SAMPLES = 0.25
 _COST_OF_SAMPLES = 0.2
-"""Of the time, at most: adding up is work for the kernel, and the programs need the processors."""
+"""Of a processor, at most: adding up is work for the kernel, and the programs need them."""
 _GRACE = 5.0
 TOO_LONG = 150.0
 """Seconds after which whatever still runs has hung."""
@@ -39,6 +39,8 @@ class Finish:
     code: int
     """Negative for a signal."""
     seconds: float
+    ended: float
+    """Seconds after the race began."""
     result: str
     """The last line it printed."""
     errors: str
@@ -57,6 +59,18 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """The memory that was held at one moment, by the name of the command; "" is nobody's."""
+
+    seconds: float
+    held: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.held.values())
+
+
+@dataclass(frozen=True)
 class Race:
     """The outcome of all commands."""
 
@@ -66,10 +80,32 @@ class Race:
     """The most that was held together: by the commands and by all that came of them."""
     at_once: int
     """How many ran at a time, at most."""
+    samples: tuple[Sample, ...] = ()
 
     @property
     def deaths(self) -> tuple[Finish, ...]:
         return tuple(finish for finish in self.finishes if finish.code != 0)
+
+    def without(self, names: set[str]) -> "Race":
+        """The same without the finishes of these commands."""
+        kept = tuple(finish for finish in self.finishes if finish.name not in names)
+        return replace(self, finishes=kept)
+
+    def heights(self, count: int, seconds: float) -> list[dict[str, int]]:
+        """The memory by name in `count` equal parts of `seconds`, each at its fullest moment.
+
+        A part without a sample is like the one before it; after the end nothing is held.
+        """
+        fullest: dict[int, Sample] = {}
+        for sample in self.samples:
+            part = min(count - 1, int(sample.seconds / seconds * count))
+            if part not in fullest or sample.total > fullest[part].total:
+                fullest[part] = sample
+        held: list[dict[str, int]] = []
+        for part in range(count):
+            before = held[-1] if held and part / count * seconds < self.seconds else {}
+            held.append(fullest[part].held if part in fullest else before)
+        return held
 
 
 def run(
@@ -78,13 +114,18 @@ def run(
     folder: Path,
     look: Callable[[Moment], None],
     at_once: int,
+    owners: Callable[[], dict[int, str]] | None = None,
 ) -> Race:
-    """Run them all. When it is interrupted its commands end with it; what they started may not."""
+    """Run them all. When it is interrupted its commands end with it; what they started may not.
+
+    `owners` names the processes whose memory is whose; default: the commands' own.
+    """
     began = time.monotonic()
     queue = list(entries)
     running: dict[str, subprocess.Popen[bytes]] = {}
     started: dict[str, float] = {}
     finished: dict[str, Finish] = {}
+    samples: list[Sample] = []
     now = most = 0
     next_sample = 0.0
     try:
@@ -100,10 +141,13 @@ def run(
                     process.wait()
                 if process.poll() is not None:
                     del running[name]
-                    finished[name] = _finish(name, process, elapsed - started[name], folder)
+                    finished[name] = _finish(name, process, started[name], elapsed, folder)
             if elapsed >= next_sample:
-                now = marks.memory(mark.pids())
-                cost = time.monotonic() - began - elapsed
+                spent = time.process_time()
+                whose = owners() if owners else {one.pid: name for name, one in running.items()}
+                samples.append(Sample(elapsed, marks.memory(mark.pids(), whose)))
+                now = samples[-1].total
+                cost = time.process_time() - spent
                 next_sample = elapsed + max(_BETWEEN_SAMPLES, cost / _COST_OF_SAMPLES)
                 most = max(most, now)
                 look(Moment(elapsed, now, most, dict(started), dict(finished)))
@@ -113,7 +157,7 @@ def run(
     seconds = time.monotonic() - began
     look(Moment(seconds, now, most, dict(started), dict(finished)))
     order = tuple(finished[entry.name] for entry in entries)
-    return Race(order, seconds, most, at_once)
+    return Race(order, seconds, most, at_once, tuple(samples))
 
 
 def _start(entry: Entry, mark: Mark, folder: Path) -> "subprocess.Popen[bytes]":
@@ -145,8 +189,10 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
             process.wait()
 
 
-def _finish(name: str, process: "subprocess.Popen[bytes]", seconds: float, folder: Path) -> Finish:
+def _finish(
+    name: str, process: "subprocess.Popen[bytes]", started: float, ended: float, folder: Path
+) -> Finish:
     lines = (folder / f"{name}.out").read_text(errors="replace").split("\n")
     result = next((line.strip() for line in reversed(lines) if line.strip()), "")
     errors = (folder / f"{name}.err").read_text(errors="replace")
-    return Finish(name, process.returncode, seconds, result, errors)
+    return Finish(name, process.returncode, ended - started, ended, result, errors)

@@ -1,10 +1,11 @@
-"""The live table, the closing table and the totals, in 80 columns.
+"""The live table, the closing table, the totals and the picture, in 80 columns.
 
 Draws figures that others measured. Where stdout is not a terminal there is one plain line for
 each program that ends.
 """
 
 import contextlib
+import shutil
 import sys
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from demo import sketch
 from demo.by_hand import why
 from demo.catalogue import PROGRAMS
 from demo.leased import Report, charged
@@ -30,7 +32,7 @@ class Screen:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.terminal = sys.stdout.isatty()
-        self.console = Console(width=80, highlight=False)
+        self.console = Console(width=min(80, shutil.get_terminal_size().columns), highlight=False)
         self._live: Live | None = None
         self._told: set[str] = set()
 
@@ -124,6 +126,12 @@ class Screen:
             )
         self.console.print()
         self.console.print(table)
+
+    def picture(self, ways: dict[str, Race]) -> None:
+        """Memory over time, a panel for each way."""
+        self.console.print()
+        for line in sketch.draw(ways, self.capacity, self.console.width):
+            self.console.print(line, no_wrap=True, overflow="crop")
 
     def _bar(self, moment: Moment, snapshot: Snapshot | None) -> Text:
         share = moment.memory / self.capacity

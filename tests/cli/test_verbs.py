@@ -62,7 +62,7 @@ def test_every_mistake_is_answered_in_one_style(words: list[str]) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "utf-8"])
 def test_signs_that_an_encoding_lacks_are_replaced(encoding: str) -> None:
-    script = "import sys; from sublet import cli; cli._write_signs_as_ascii(); print('█▒…é→')"
+    script = "import sys; from sublet import cli; cli.write_signs_as_ascii(); print('█▒…é→')"
     environ = os.environ | {"PYTHONIOENCODING": encoding}
     answer = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True)
     said = {"ascii": "#=~?>", "iso8859-1": "#=~é>", "utf-8": "█▒…é→"}[encoding]

@@ -94,7 +94,7 @@ def test_memory_counts_grandchildren_and_ends_with_them(mark: Mark) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert len(mark.pids()) == 2
-        assert memory(mark.pids()) > 96 * MiB
+        assert sum(memory(mark.pids(), {}).values()) > 96 * MiB
         mark.end()
         assert mark.pids() == set()
 
@@ -116,17 +116,20 @@ def test_programs_run_under_sublet_and_nothing_is_left(
         assert report.lease == 32 * MiB
         assert report.peak is not None
         assert report.peak <= report.lease
-    assert 0 < finished.most <= 2 * GiB
+    # The nursery counts, though its environment has no mark: TensorFlow alone is more than this.
+    assert 100 * MiB < finished.most <= 2 * GiB
+    seen = {name for sample in finished.samples for name in sample.held}
+    assert {"", *reports} == seen
     assert 0 < landlord.most_charged <= 2 * GiB
     gone(mark.word)
 
 
 def test_what_the_processor_refuses_without_any_limit_is_not_held_against_sublet() -> None:
-    refused = Finish("bfloat16", -signal.SIGILL, 1.0, "", "")
-    killed = Finish("large", -signal.SIGKILL, 1.0, "", "")
+    refused = Finish("bfloat16", -signal.SIGILL, 1.0, 1.0, "", "")
+    killed = Finish("large", -signal.SIGKILL, 1.0, 1.0, "", "")
     by_hand = Race((refused, killed), 1.0, 0, 2)
-    assert cannot_run({"growth, all at once": by_hand}) == {"bfloat16"}
-    assert cannot_run({"a fixed fraction each": by_hand}) == set()
+    assert cannot_run({"growth": by_hand}) == {"bfloat16"}
+    assert cannot_run({"a fixed fraction": by_hand}) == set()
 
 
 def test_an_interrupted_demo_takes_everything_with_it(tmp_path: Path) -> None:

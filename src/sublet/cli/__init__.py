@@ -24,7 +24,7 @@ def main() -> int:
         # Until a verb is at work, Ctrl-C just ends the command.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     _occupy_closed_streams()
-    _write_signs_as_ascii()
+    write_signs_as_ascii()
     try:
         return _run(sys.argv[1:])
     except SubletError as error:
@@ -50,7 +50,7 @@ _COMPLETE = ("utf-8", "utf8")
 """Encodings that have every sign."""
 
 
-def _write_signs_as_ascii() -> None:
+def write_signs_as_ascii() -> None:
     """Never fail over a character that the encoding of stdout or stderr lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in _COMPLETE:
