@@ -99,12 +99,12 @@ class TimedOut(WorldError, TimeoutError):
 class ServingError(SubletError):
     """A request to a served model was not answered; `code` is a `sublet.Code`."""
 
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, code: int, hint: str = "") -> None:
+        super().__init__(message, hint)
         self.code = code
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.message, self.code)
+        return type(self), (self.message, self.code, self.hint)
 
 
 class InternalError(SubletError):

@@ -69,3 +69,11 @@ def test_a_job_is_called_after_what_it_runs_unless_it_was_named(work: Path) -> N
     assert job_spec(["python3", "-c", "print(1)"]).name == "-c"
     assert job_spec(["sh", "-c", "exit"]).name == "sh"
     assert job_spec(["train.py"], name="mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("0", "gpu0"), ("0, 2", "gpu0,gpu2"), ("cpu", "cpu"), ("GPU-1a", "GPU-1a")],
+)
+def test_a_number_is_the_name_of_a_gpu(written: str, meant: str) -> None:
+    assert job_request.job(("true",), device=written)["device"] == meant

@@ -46,6 +46,32 @@ def _job(directory: Path, *rows: Row) -> JobLogs:
 
 
 @pytest.mark.parametrize(
+    ("times", "ago", "expected"),
+    [
+        ("1000 4\n1100 10\n", 50, b"second\nthird\n"),  # Its first byte came after 1000.
+        ("1000 4\n1100 10\n", 0, b"second\nthird\n"),  # From the start of a line.
+        ("1000 4\n1090 11\n1200 17\n", 0, b"third\n"),
+        ("1000 4\n", 200, b"one\nsecond\nthird\n"),
+        ("1000 4\n1100 99\n", 0, b""),  # More than there is.
+        ("1000 4\n900 8\n1100 11\n", 0, b"third\n"),
+        ("1000 4\n1200 8\n1050 17\n", 0, b"second\nthird\n"),  # A clock that was set back.
+        ("nonsense\n", 0, b"one\nsecond\nthird\n"),
+        (None, 0, b"one\nsecond\nthird\n"),
+    ],
+)
+def test_output_since_a_time_is_never_less_than_that(
+    tmp_path: Path, times: str | None, ago: int, expected: bytes
+) -> None:
+    path = tmp_path / "7.1.log"
+    path.write_bytes(b"one\nsecond\nthird\n")
+    if times is not None:
+        (tmp_path / "7.1.log.times").write_text(times)
+    logs = _job(tmp_path, Row("finished", "7.1"))
+    assert _text(logs.read(since=1100 - ago)) == expected
+    assert _text(logs.read(tail=1, since=1100 - ago)) == expected[-6:]
+
+
+@pytest.mark.parametrize(
     ("text", "count", "expected"),
     [
         (b"a\nb\nc\n", 2, b"b\nc\n"),

@@ -537,7 +537,7 @@ def _complete(sandbox: Sandbox, line: str, environ: dict[str, str] | None = None
         (["submit", "--after-ok", "FAILED", "true"], "would wait for ever"),
         (["submit", "--memory", "64GiB", "true"], "it has 4.0 GiB"),
         (["submit", "--memory", "100%", "true"], "will never fit on cpu"),
-        (["submit", "--array", "9-1", "true"], "--array '9-1' cannot be read"),
+        (["submit", "--array", "9-1", "true"], "--array '9-1' ends before it starts"),
         (["submit", "--time", "0s", "true"], "A time limit must be more than 0"),
         (["submit", "--time", "soon", "true"], "--time"),
         (["submit", "--retries", "-1", "true"], "--retries"),

@@ -253,3 +253,32 @@ def test_removing_everything_while_a_job_writes_does_not_hurt_it(launcher: Launc
     (launcher.work / "go").touch()
     assert launched.ended()["status"] == 0
     wait_for(lambda: not launched.members(), "it has gone")
+
+
+def test_the_keeper_notes_how_long_a_file_was_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "7.1.log"
+    path.write_bytes(b"")
+    clock = [1000.0]
+    monkeypatch.setattr("sublet.keeper.output_files.time.time", lambda: clock[0])
+    bound = output_files.SizeLimit([str(path)])
+
+    def after(seconds: float, written: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(written)
+        clock[0] += seconds
+        bound.tick(clock[0])
+
+    after(0, b"one\n")
+    after(1, b"two\n")  # Too soon; not forgotten.
+    after(15, b"")
+    after(3600, b"")
+    after(1, b"three\n")
+    clock[0] += 1
+    path.write_bytes(path.read_bytes() + b"four\n")
+    bound.close()
+    times = (tmp_path / "7.1.log.times").read_text().split("\n")
+    assert times == ["1000 4", "1016 8", "4617 14", "4618 19", ""]
+    sizes = [output_files.size_at(str(path), when) for when in (999, 1000, 4000, 4617, 9999)]
+    assert sizes == [0, 4, 8, 14, 19]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sublet.cli import load_options
-from sublet.cli.completion import complete_files
+from sublet.cli.completion import complete_models
 from sublet.cli.terminal_text import print_json, say
 from sublet.errors import BadRequest
 from sublet.text import plain
@@ -21,7 +21,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("bench", short_help="Measure how fast a model answers.")
-@click.argument("model", shell_complete=complete_files)
+@click.argument("model", shell_complete=complete_models)
 @click.option(
     "-c",
     "--concurrency",

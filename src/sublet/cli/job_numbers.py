@@ -69,7 +69,7 @@ def read_indexes(text: str) -> tuple[tuple[int, ...], int]:
     """The indexes of an array and how many at once: `0-9`, `0-9:3`, `1,5,7`, `0-99%4`."""
     spans, _, most = text.partition("%")
     wrong = BadRequest(
-        f"--array {text!r} cannot be read.", "Write 0-9, 0-9:3 (every third), 1,5,7 or 0-99%4."
+        f"--array {text!r} is not a range.", "Write 0-9, 0-9:3 (every third), 1,5,7 or 0-99%4."
     )
     if most and not (_is_number(most) and int(most)):
         raise wrong
@@ -81,7 +81,9 @@ def read_indexes(text: str) -> tuple[tuple[int, ...], int]:
         if not all(map(_is_number, numbers)):
             raise wrong
         low, high, stride = int(first), int(last or first), int(step or 1)
-        if high < low or not stride:
+        if high < low:
+            raise BadRequest(f"--array {part!r} ends before it starts.", wrong.hint)
+        if not stride:
             raise wrong
         if (high - low) // stride >= _MOST:
             raise BadRequest(

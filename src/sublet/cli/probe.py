@@ -1,14 +1,19 @@
 """`sublet probe`: what a program would need, from a few steps with small batches."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from sublet.cli import program_options
+from sublet.cli import load_options, program_options
 from sublet.cli.terminal_text import print_json, say
+from sublet.client.api import Quiet
 from sublet.client.probe import keep, probe
 from sublet.policy.explanation import forecast_lines, gives
 from sublet.text import plain
+
+if TYPE_CHECKING:
+    from sublet.wire.messages import Granted
 
 
 @click.command(
@@ -51,7 +56,11 @@ def command(
     directory. Files that the program itself writes are written; a program can look for the
     variable SUBLET_PROBE to avoid that.
     """
-    spec, forecast = probe(words, memory, seconds, python)
+    progress = _Progress()
+    try:
+        spec, forecast = probe(words, memory, seconds, python, progress, progress.runs)
+    finally:
+        progress.clear()
     kept = None if forget else keep(spec, forecast)
     if as_json:
         print_json(forecast, indent=2)
@@ -63,3 +72,17 @@ def command(
     elif kept is not None:
         say(f"`auto` will give it {gives(kept)}")
     return 0
+
+
+class _Progress(Quiet, load_options.Progress):
+    """Says which short run is under way, and what it waits for."""
+
+    def runs(self, share: float) -> None:
+        self.title = f"running it with {share:.0%} of its batch"
+        self.show(f"{self.title} …")
+
+    def waits(self, reason: str) -> None:
+        self.show(f"{self.title}: waiting: {reason}")
+
+    def granted(self, message: "Granted") -> None:
+        self.show(f"{self.title} …")

@@ -40,8 +40,10 @@ memory = click.option(
 )
 device = click.option(
     "--device",
+    "--gpu",
+    "device",
     metavar="NAME",
-    help="cpu, gpu, gpu0, a UUID, or several with commas: any of these. Default: what "
+    help="cpu, gpu, gpu0 (or 0), a UUID, or any of several: 0,2. Default: what "
     "CUDA_VISIBLE_DEVICES says, else any GPU, else the CPU.",
 )
 gpus = click.option(

@@ -8,6 +8,7 @@ VALUES = {
     "--memory": "memory",
     "--mem": "memory",
     "--device": "device",
+    "--gpu": "device",
     "--gpus": "gpus",
     "--cpus": "cpus",
     "--on-oom": "on_oom",

@@ -1,6 +1,5 @@
 """`sublet replay`: a job trace under the admission policy and others, on a virtual clock."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,7 +110,6 @@ def command(
     if not 0 < factor < float("inf"):
         raise BadRequest("All jobs come at once: there is no load to set.", "Leave --load out.")
     jobs = traces.jobs(rows, size, factor, memory_seed)
-    began = time.monotonic()
     progress = load_options.Progress()
 
     def show(what: str, done: int) -> None:
@@ -141,7 +139,6 @@ def command(
     click.echo(title)
     click.echo(_rest(about) + "\n")
     click.echo(render(figures))
-    click.echo(f"\n({time.monotonic() - began:.0f} s)")
     return 0
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sublet.tools.loadtest.subject import LocalModel, Wanted
     from sublet.tools.loadtest.trials import TrialVerdict
 
-_WIDTH = 30
+_WIDTH = 28
 
 
 @click.command("tune", short_help="Find a model's best batching settings.")
@@ -171,9 +171,11 @@ class _Tuning:
             self._pause = load.pause = took if self._pause is None else self._pause
             sent = ", ".join(f"{name} {what}" for name, what in found.inputs.items())
             self._say(f"{plain(found.about)}\n{plain(f'{found.signature}: {sent}')}")
-            self._say(f"{self._concurrency} callers, who pause for {span(load.pause)} on average\n")
+            self._say(f"{self._concurrency} callers, who pause for {span(load.pause)} on average")
+            self._say("Each setting is measured in turns with the best so far (best then).\n")
             self._say(
-                f"{'batches':<{_WIDTH}}{'req/s':>9}{'p50':>9}{'p99':>9}{'batch':>8}  against best"
+                f"{'batches':<{_WIDTH}}{'req/s':>8}{'p50':>9}{'p99':>9}{'batch':>7}"
+                f"{'best then':>11}{'change':>8}"
             )
             search = Search(measure, self._goal, self._concurrency * self._rows, self._show)
             self._trials = search.trials
@@ -237,11 +239,12 @@ class _Tuning:
 
         one = trial.figures
         batch = "-" if one.batch is None else f"{one.batch:.1f}"
+        best = "" if trial.before is None else number(trial.before.rate)
         gain = "" if trial.gain is None else f"{trial.gain:+.1%}"
-        missed = "" if self._goal.met(one) else " missed"
+        missed = "" if self._goal.met(one) else "  missed"
         self._say(
-            f"{trial.setting!s:<{_WIDTH}}{number(one.rate):>9}{span(one.p50):>9}"
-            f"{span(one.p99):>9}{batch:>8}{gain:>8}{missed}"
+            f"{trial.setting!s:<{_WIDTH}}{number(one.rate):>8}{span(one.p50):>9}"
+            f"{span(one.p99):>9}{batch:>7}{best:>11}{gain:>8}{missed}"
         )
 
     def _say(self, text: str) -> None:

@@ -52,7 +52,7 @@ def job(
         "surroundings": surroundings(),
         "memory": asked,
         "client": this_process(),
-        "device": _printable(device) if device else None,
+        "device": _printable(_devices(device)) if device else None,
         "gpus": gpus,
         "cpus": cpus,
         "on_oom": choice("on_oom", on_oom),
@@ -130,6 +130,12 @@ def _name(kind: str, target: bytes) -> str:
 
 def _is_on(setting: str) -> bool:
     return setting.lower() in ("1", "on", "true", "yes")
+
+
+def _devices(names: str) -> str:
+    """Devices as they are called: a mere number is a GPU's."""
+    each = (name.strip() for name in names.split(","))
+    return ",".join(f"gpu{name}" if name.isdecimal() else name for name in each)
 
 
 def _printable(text: str) -> str:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Protocol
 
 from sublet.errors import BadRequest
-from sublet.keeper.output_files import Gap, cut
+from sublet.keeper.output_files import Gap, cut, size_at
 
 Piece = bytes | Gap
 Stream = Literal["both", "stdout", "stderr"]
@@ -77,6 +77,16 @@ class Log:
             wanted -= lines
             position = start
         self.position = first if count else end
+
+    def seek_time(self, moment: float) -> None:
+        """Go forward to the first line that may have been written since then."""
+        if cut(str(self.path)) is not None:
+            return  # Positions are not what they were.
+        end = os.fstat(self._descriptor).st_size
+        position = min(size_at(str(self.path), moment), end)
+        start = max(0, position - _CHUNK)
+        newline = os.pread(self._descriptor, position - start, start).rfind(b"\n")
+        self.position = max(self.position, start + newline + 1 if newline >= 0 else start)
 
     def _next(self) -> Piece | None:
         found = cut(str(self.path))
@@ -175,21 +185,29 @@ class JobLogs:
         self._find = find
 
     def read(
-        self, attempt: int | None = None, only: Stream | None = None, tail: int | None = None
+        self,
+        attempt: int | None = None,
+        only: Stream | None = None,
+        tail: int | None = None,
+        since: float | None = None,
     ) -> Iterator[Output]:
         """The output so far of one attempt; by default, of the last that has written anything."""
         run = self._choose(self._find(), attempt)
-        with contextlib.closing(_Attempt(self.directory, run, only, tail)) as current:
+        with contextlib.closing(_Attempt(self.directory, run, only, tail, since)) as current:
             yield from current.read()
 
     def follow(
-        self, attempt: int | None = None, only: Stream | None = None, tail: int | None = None
+        self,
+        attempt: int | None = None,
+        only: Stream | None = None,
+        tail: int | None = None,
+        since: float | None = None,
     ) -> Iterator[Output]:
         """The output so far and all that comes, until the job, or the named attempt, has ended."""
         row = self._find()
         run = row.attempt_id if attempt is None else f"{self.number}.{attempt}"
         while True:
-            with contextlib.closing(_Attempt(self.directory, run, only, tail)) as current:
+            with contextlib.closing(_Attempt(self.directory, run, only, tail, since)) as current:
                 looks = itertools.count(1)
                 # The state is asked for before reading: so nothing written up to the end is missed.
                 while row.state != FINISHED and row.attempt_id == run:
@@ -200,7 +218,7 @@ class JobLogs:
                 yield from current.read()
             if attempt is not None or row.attempt_id == run:
                 return
-            run, tail = row.attempt_id, None
+            run, tail, since = row.attempt_id, None, None
 
     def _choose(self, row: Row, attempt: int | None) -> str:
         if attempt is not None:
@@ -239,11 +257,20 @@ def files(directory: Path, run: str) -> dict[Stream, Path]:
 class _Attempt:
     """The files of one attempt, opened as they appear."""
 
-    def __init__(self, directory: Path, run: str, only: Stream | None, tail: int | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        run: str,
+        only: Stream | None,
+        tail: int | None,
+        since: float | None,
+    ) -> None:
         self._directory = directory
         self._run = run
         self._only = only
         self._tail = tail
+        self._since = since
+        """Seconds since the epoch."""
         self._open: dict[Stream, Log] = {}
 
     def read(self) -> Iterator[Output]:
@@ -259,6 +286,8 @@ class _Attempt:
                 log = Log.open(path)
                 if self._tail is not None:
                     log.seek_lines(self._tail)
+                if self._since is not None:
+                    log.seek_time(self._since)
                 self._open[stream] = log
         for stream, log in self._open.items():
             for piece in log.read():

@@ -4,7 +4,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,12 +43,14 @@ def probe(
     seconds: float = 30.0,
     python: str | None = None,
     listener: "Listener | None" = None,
+    on_pass: Callable[[float], None] = lambda share: None,
 ) -> tuple[JobSpec, Forecast]:
     """Run a program for a few steps with parts of its batch, and forecast what a full run needs.
 
     Call it from the main thread: the time limit is a signal. The program can see that it is probed
     by the variable SUBLET_PROBE. What Keras and TensorFlow save goes to a scratch directory; files
-    that the program writes itself are written.
+    that the program writes itself are written. `on_pass` is told the share of the batch that each
+    short run gets, before it begins.
     """
     tree = job_request.job(words, memory, device="cpu", python=python)
     spec = msgspec.convert(tree, JobSpec)
@@ -56,6 +58,7 @@ def probe(
     with tempfile.TemporaryDirectory(prefix="sublet-probe-") as directory:
         for share in (*SHARES, 1.0):
             began = time.monotonic()
+            on_pass(share)
             done = _pass(spec, share, seconds, Path(directory), listener or Quiet())
             passes.append(done)
             took = time.monotonic() - began

@@ -9,6 +9,9 @@ back to the file system as a hole. Programs only append, so no write is raced, a
 its offset. Where the file system cannot make holes, the file is cut back to its first part; that
 loses the latest part, and what is written in the same instant. How much is lost is then written to
 `<file>.cut`.
+
+Beside each file, `<file>.times` says how long it was when: a line with the time and the size each
+few seconds in which it grew.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ LIMIT = 64 << 20
 """Bytes that the files of one attempt hold on disk, unless the job says otherwise."""
 _BLOCK = 1 << 16
 _SOONEST, _LATEST = 0.01, 0.1
+STAMPED = 10.0
+"""Seconds between two lines of a file's times, at least."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
@@ -117,6 +122,7 @@ class SizeLimit:
                 speed = grown / max(1e-3, now - self._looked)
                 if speed > 0:
                     soonest = min(soonest, (self._each - file.held) / speed / 2)
+                file.stamp()  # Last: on a full disk it fails.
         self._looked = now
         self.due = now + max(_SOONEST, soonest)
 
@@ -124,6 +130,8 @@ class SizeLimit:
         """Look for the last time."""
         self.tick(time.monotonic())
         for file in self._files:
+            with contextlib.suppress(OSError):
+                file.stamp(last=True)
             os.close(file.descriptor)
         self._files.clear()
         self.due = float("inf")
@@ -136,6 +144,8 @@ class _File:
         self._path = path
         self._head = head
         self._size = 0
+        self._stamped = (0.0, 0)
+        """The time and the size that were written down last."""
         self._dropped_to = self._behind_hole(head)
         """The first byte behind the hole."""
         if self._dropped_to > head:
@@ -162,6 +172,20 @@ class _File:
         self.held = size if size < self._dropped_to else size - (self._dropped_to - self._head)
         return grown
 
+    def stamp(self, last: bool = False) -> None:
+        """Write down how long it is now, unless it has not grown or that was done just before."""
+        now, (then, size) = time.time(), self._stamped
+        if self._size == size or (not last and then <= now < then + STAMPED):
+            return
+        self._stamped = (now, self._size)
+        times = os.open(
+            f"{self._path}.times", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
+        try:
+            os.write(times, f"{now:.0f} {self._size}\n".encode())
+        finally:
+            os.close(times)
+
     def drop(self, size: int, hole: Callable[[int, int, int], bool]) -> None:
         """Drop so many bytes, rounded up, behind those that were dropped before."""
         size = -(-size // _BLOCK) * _BLOCK
@@ -181,6 +205,21 @@ class _File:
         with open(partial, "w", encoding="ascii") as file:
             json.dump({"start": self._head, "size": self._lost}, file)
         os.replace(partial, f"{self._path}.cut")
+
+
+def size_at(path: str, moment: float) -> int:
+    """At most so many bytes of the file were there at this time; 0 if nothing is known."""
+    size = 0
+    try:
+        with open(f"{path}.times", encoding="ascii") as lines:
+            for line in lines:
+                when, then = line.split()
+                if int(when) > moment:
+                    break
+                size = int(then)
+    except (OSError, ValueError):
+        return 0
+    return size
 
 
 def cut(path: str) -> Gap | None:

@@ -213,7 +213,7 @@ def find(
             f"No model {name!r} is served here, only: {', '.join(sorted(served))}.", Code.NOT_FOUND
         )
     raise ServingError(
-        f"Nothing is served here, so there is no model {name!r}. "
-        "Start a server: sublet serve MODELS.",
+        f"There is no model {name!r}: no server is running.",
         Code.UNAVAILABLE,
+        "Start one: sublet serve MODELS.",
     )
