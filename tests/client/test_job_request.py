@@ -9,6 +9,7 @@ import pytest
 
 from sublet.client import job_request
 from sublet.domain.job import JobSpec
+from sublet.errors import BadRequest
 from sublet.wire.pack import pack
 
 SPELLED = os.fsdecode(b"caf\xe9")
@@ -77,3 +78,14 @@ def test_a_job_is_called_after_what_it_runs_unless_it_was_named(work: Path) -> N
 )
 def test_a_number_is_the_name_of_a_gpu(written: str, meant: str) -> None:
     assert job_request.job(("true",), device=written)["device"] == meant
+
+
+def test_what_python_gets_wrong_is_answered_with_what_to_write() -> None:
+    with pytest.raises(BadRequest, match=r"one string. Write a list of words: \['t.py', '-v'\]"):
+        job_request.job("t.py -v")
+    with pytest.raises(BadRequest, match=r"memory=5 is not a string. Write a size such as"):
+        job_request.job(["true"], memory=5)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match=r"'5x' has no known unit: .x.. Write a size"):
+        job_request.job(["true"], memory="5x")
+    spec = job_request.job_without_client(["true"], time="2h", grace="1min")
+    assert (spec["time"], spec["grace"]) == (7200.0, 60.0)

@@ -253,7 +253,7 @@ def test_a_users_own_cuda_visible_devices_is_a_wish(four: Made) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--gpus", "0"], "--gpus 0: that is no number of GPUs. Ask for 1 GPU or more"),
+        (["--gpus", "0"], "gpus 0 is less than 1. To run without a GPU, name device cpu"),
         (["--gpus", "two"], "--gpus 'two' is not a whole number."),
         (["--gpus", "9"], "--gpus 9: there are 2 here. Available: gpu0, gpu1, gpu2.0, gpu2.1."),
         (["--gpus", "3"], "A program can have several whole GPUs, but one MIG instance only."),

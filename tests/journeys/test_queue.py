@@ -109,7 +109,7 @@ def test_cancel_ends_what_runs_and_what_waits(queue: Sandbox) -> None:
     reached(queue, running, "running")
     answer = queue.sublet("cancel", str(running), str(waiting), check=True)
     assert f"#{running} sh: stopping" in answer.stdout
-    assert f"#{waiting} sh: cancelled before it started" in answer.stdout
+    assert f"#{waiting} sh: cancelled before starting" in answer.stdout
     first, second = ended(queue, running, waiting)
     assert (first["cause"], second["cause"]) == ("cancelled", "cancelled")
     assert "cancelled" in queue.sublet("ps", str(running)).stdout

@@ -241,7 +241,7 @@ def test_an_interpreter_without_tensorflow_runs_and_is_told(sandbox: Sandbox) ->
     answer = sandbox.sublet("run", "--python", str(venv / "bin/python"), "train.py")
     assert answer.stdout == f"{venv} True\n"
     python = venv / "bin/python"
-    assert f"no TensorFlow there; `{python} -m pip install tensorflow` brings it" in answer.stderr
+    assert f"no TensorFlow there; install it: {python} -m pip install tensorflow" in answer.stderr
     assert "TensorFlow was not used" in answer.stderr
 
 

@@ -124,7 +124,7 @@ def test_elements_of_an_array_that_are_alike_share_a_line() -> None:
     ]
     running = row(id=12, name="a[12]", array=12, state="running", reason="", since=0.0, ceiling=1)
     lines = table(running, *array)
-    assert [line.split()[0] for line in lines[1:]] == ["#12", "#13-22"]
+    assert [line.split()[:2] for line in lines[1:]] == [["#12", "a[12]"], ["#13-22", "a[13-22]"]]
 
 
 def test_a_sentence_says_how_a_job_ended() -> None:

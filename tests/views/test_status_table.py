@@ -67,5 +67,5 @@ def test_of_many_who_wait_the_first_are_shown_and_the_others_counted() -> None:
 
 def test_the_elements_of_an_array_that_wait_alike_share_a_line() -> None:
     lines = picture(80, waits=100, waiting="x.py[{}]")
-    assert any(line.startswith("#1-100 x.py[1] has waited 59.0 s: no room") for line in lines)
+    assert any(line.startswith("#1-100 x.py[1-100] has waited 59.0 s: no room") for line in lines)
     assert not any("more are waiting" in line for line in lines)

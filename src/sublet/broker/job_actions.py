@@ -65,7 +65,7 @@ class JobActions:
             return "cancelled"
         if job.holds is None:
             self._control.withdraw(job, "`sublet cancel`", CANCELLED)
-            return "cancelled before it started"
+            return "cancelled before starting"
         self._control.stop(job, CANCELLED)
         return "stopping"
 

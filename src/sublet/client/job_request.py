@@ -43,8 +43,9 @@ def job(
     """The spec of a job that runs this command line, from here, and ends with this process."""
     asked = read_memory(memory)
     if gpus is not None and gpus < 1:
-        hint = "Ask for 1 GPU or more; `--device cpu` runs it without."
-        raise BadRequest(f"--gpus {gpus}: that is no number of GPUs.", hint)
+        raise BadRequest(f"gpus {gpus} is less than 1.", "To run without a GPU, name device cpu.")
+    if isinstance(words, str):
+        raise BadRequest(f"{words!r} is one string.", f"Write a list of words: {words.split()!r}.")
     program = read_command(list(words), python)
     spec: JobFields = {
         "name": shown(name) if name else _name(program["kind"], program["target"]),
@@ -75,8 +76,8 @@ def job_without_client(
     after_ok: "Iterable[int]" = (),
     priority: str = "normal",
     service: str = "guaranteed",
-    time: float | None = None,
-    grace: float | None = None,
+    time: float | str | None = None,
+    grace: float | str | None = None,
     retries: int = 0,
     requeue: bool = True,
     split: bool = False,
@@ -85,6 +86,7 @@ def job_without_client(
     """The spec of a job that waits and runs on its own, whatever becomes of this process."""
     options.setdefault("on_oom", "grow")
     tree = job(words, memory, **options)
+    time, grace = _seconds(time), _seconds(grace)
     if time is not None and not time > 0:
         raise BadRequest("A time limit must be more than 0.", "Such as 90s, 45min or 2h.")
     if grace is not None and not grace >= 0:
@@ -96,13 +98,22 @@ def job_without_client(
         "priority": choice("priority", priority),
         "service": choice("service", service),
         "time": time,
-        "grace": 10.0 if grace is None else float(grace),
+        "grace": 10.0 if grace is None else grace,
         "after": tuple(after),
         "after_ok": tuple(after_ok),
         "retries": retries,
         "requeue": requeue,
         "split": split,
     }
+
+
+def _seconds(span: float | str | None) -> float | None:
+    """A number is in seconds; a text has its unit, as on the command line."""
+    if not isinstance(span, str):
+        return None if span is None else float(span)
+    from sublet.units import parse_seconds
+
+    return parse_seconds(span)
 
 
 def choice(option: str, value: str) -> str:

@@ -84,8 +84,8 @@ def submit(
     """Put a program into the queue: `sublet.submit(["train.py", "--lr", "0.1"], memory="2GiB")`.
 
     The options are those of `sublet submit`: device, cpus, on_oom, name, python, cold,
-    leave_children, priority, service, time and grace (seconds), after and after_ok (jobs or their
-    numbers), retries, requeue, split.
+    leave_children, priority, service, time and grace (seconds, or "2h"), after and after_ok (jobs
+    or their numbers), retries, requeue, split.
     """
     return submit_array(words, (), memory, after=after, after_ok=after_ok, **options)[0]
 

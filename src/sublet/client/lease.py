@@ -123,10 +123,6 @@ def lease(
     options are those of `sublet run`. Called again for the same memory, it returns the same lease;
     in a program that Sublet has started, the lease of that program.
     """
-    if not isinstance(memory, str):
-        raise BadRequest(
-            f"memory={memory!r} is not a string.", 'Write memory="2GiB", "40%" or "auto".'
-        )
     if timeout is not None and not timeout >= 0:
         raise BadRequest(f"timeout={timeout!r}: it is 0 or more.", "Leave it out to wait.")
     asked: Tree = {"memory": read_memory(memory), "device": device}

@@ -20,12 +20,12 @@ class RunOptions(TypedDict, total=False):
 
 
 class QueueOptions(RunOptions, total=False):
-    """What a job in the queue can have besides. Times are in seconds."""
+    """What a job in the queue can have besides. Times are in seconds, or "2h"."""
 
     priority: Priority
     service: Service
-    time: float | None
-    grace: float | None
+    time: float | str | None
+    grace: float | str | None
     retries: int
     requeue: bool
     split: bool

@@ -13,6 +13,8 @@ _FORMS = (
 
 def read_memory(text: str) -> dict[str, str | int | float]:
     """Read what a person wrote after `--memory`: the fields of a `domain.memory.MemoryAsk`."""
+    if not isinstance(text, str):
+        raise BadRequest(f"memory={text!r} is not a string.", _FORMS)
     word = text.strip().lower()
     if word in ("auto", "grow"):
         return {"type": word}
@@ -32,7 +34,10 @@ def read_memory(text: str) -> dict[str, str | int | float]:
             return {"type": "exactly", "bytes": parse_bytes(text)}
         floor, ceiling = parse_bytes(least), parse_bytes(most)
     except BadRequest as error:
-        raise BadRequest(f"memory {text!r}: {error.message}", _FORMS) from None
+        quoted = f'"{text.strip()}"'
+        what = error.message.removeprefix(quoted) if text.strip() else f": {error.message}"
+        what = what if what != error.message else f": {what}"
+        raise BadRequest(f"memory {text!r}{what}", _FORMS) from None
     if floor > ceiling:
         raise BadRequest(
             f"memory {text!r} is upside down: the first size must be the smaller one.",

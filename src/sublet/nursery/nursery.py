@@ -33,7 +33,7 @@ from sublet.nursery.rehearsal import Rehearsal
 def _why_off(error: Exception) -> str:
     """Why nothing could be preloaded, and what helps."""
     if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
-        return f"no TensorFlow there; `{sys.executable} -m pip install tensorflow` brings it"
+        return f"no TensorFlow there; install it: {sys.executable} -m pip install tensorflow"
     return f"{type(error).__name__}: {error}"[:500]
 
 

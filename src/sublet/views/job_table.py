@@ -133,7 +133,7 @@ def _cells(group: Sequence[JobRow], now: float) -> list[str]:
     row = group[0]
     first, last = min(one.id for one in group), max(one.id for one in group)
     number = f"#{first}" if first == last else f"#{first}-{last}"
-    cells = [number, plain(row.name), state(row)]
+    cells = [number, plain(array_name(row.name, group[-1].name)), state(row)]
     if row.state == "waiting" or (row.state == "paused" and row.ceiling is None):
         return [*cells, plain(row.reason)]
     if len(group) > 1:
@@ -146,6 +146,13 @@ def _cells(group: Sequence[JobRow], now: float) -> list[str]:
         _exit(row),
         _note(row),
     ]
+
+
+def array_name(first: str, last: str) -> str:
+    """The name of all jobs of an array from the first to the last of them: train.py[2-9]."""
+    base, bracket, index = last.rpartition("[")
+    alike = bracket and first.startswith(f"{base}[") and first != last
+    return f"{first[:-1]}-{index}" if alike else first
 
 
 def _elapsed(row: JobRow, now: float) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds
+from sublet.views.job_table import array_name
 from sublet.views.table import Column, lay_out, to_html
 from sublet.wire.messages import Snapshot
 from sublet.wire.rows import DeviceRow, WaitingRow
@@ -78,7 +79,8 @@ def _notes(snapshot: Snapshot, now: float) -> Iterator[tuple[str, Tone]]:
         first, last = group[0], group[-1]
         numbers = f"#{first.job}" if first is last else f"#{first.job}-{last.job}"
         since = format_seconds(now - first.since)
-        yield plain(f"{numbers} {first.name} has waited {since}: {first.reason}"), ""
+        name = array_name(first.name, last.name)
+        yield plain(f"{numbers} {name} has waited {since}: {first.reason}"), ""
     if (more := snapshot.waits - sum(map(len, groups))) > 0:
         yield f"{more} more are waiting: sublet ps --all", ""
     if not snapshot.leases and not snapshot.waiting:
