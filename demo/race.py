@@ -18,7 +18,7 @@ _BETWEEN_SAMPLES = 0.25
 _COST_OF_SAMPLES = 0.2
 """Of a processor, at most: adding up is work for the kernel, and the programs need them."""
 _GRACE = 5.0
-TOO_LONG = 150.0
+TOO_LONG = 600.0
 """Seconds after which whatever still runs has hung."""
 
 

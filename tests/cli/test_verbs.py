@@ -1,6 +1,7 @@
 """What is said to somebody who has mistaken a word."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sublet.cli import complain
+from sublet.cli.terminal_text import print_json
 from sublet.cli.verbs import VERBS, cli, through_click
 from sublet.errors import BadRequest
 
@@ -85,3 +87,14 @@ def test_a_long_complaint_is_folded_for_people_and_whole_for_programs() -> None:
     first, *hint = programs.getvalue().splitlines()
     assert first == f"sublet: {error.message}"
     assert hint == ["        Ask for less.", "        Or wait."]
+
+
+def test_json_has_the_words_of_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json(
+        {"type": "x", "devices": [{"strangers": 1, "standing": 2}], "jobs": [{"run": "3.1"}]}
+    )
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": 1,
+        "devices": [{"others": 1, "nursery": 2}],
+        "jobs": [{"attempt_id": "3.1"}],
+    }

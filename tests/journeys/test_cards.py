@@ -294,7 +294,7 @@ def test_a_card_that_falls_off_the_bus_gets_nothing_new_until_it_is_back(
         "it waits for the card",
     )
     (row,) = [one for one in sandbox.status()["devices"] if one["device"]["id"] == "gpu1"]
-    assert (row["free"], row["strangers"]) == (0, 0)
+    assert (row["free"], row["others"]) == (0, 0)
     assert row["leased"] > 2 * GIB
     assert "gpu1 cannot be used: the GPU has fallen off the bus" in (
         sandbox.sublet("status", check=True).stdout

@@ -62,7 +62,7 @@ def test_leases_never_add_up_to_more_than_the_device(new_sandbox: NewSandbox) ->
     clients = [sandbox.start("run", "-q", "--memory", "400MiB", "brief.py") for _ in range(8)]
     while any(client.poll() is None for client in clients):
         (device,) = sandbox.status()["devices"]
-        assert device["leased"] + device["standing"] + device["strangers"] <= 2 << 30
+        assert device["leased"] + device["nursery"] + device["others"] <= 2 << 30
     for client in clients:
         client.communicate()
         assert client.returncode == 0

@@ -33,6 +33,13 @@ def tell(text: str) -> None:
 
 _SCHEMA = 1
 """Counts up when a field of the JSON that is printed changes its meaning or goes away."""
+_WORDS = {
+    "lodger": "in_process",
+    "run": "attempt_id",
+    "standing": "nursery",
+    "strangers": "others",
+}
+"""Fields that have another name on the wire than in tables and in Python."""
 
 
 def print_json(document: Any, indent: int | None = None) -> None:
@@ -42,8 +49,13 @@ def print_json(document: Any, indent: int | None = None) -> None:
     import msgspec
 
     # msgspec knows our records, and writes null for NaN and infinity.
-    fields = json.loads(msgspec.json.encode(document))
+    fields = json.loads(msgspec.json.encode(document), object_hook=_with_our_words)
+    fields.pop("type", None)
     click.echo(json.dumps({"schema": _SCHEMA, **fields}, indent=indent))
+
+
+def _with_our_words(fields: dict[str, Any]) -> dict[str, Any]:
+    return {_WORDS.get(name, name): value for name, value in fields.items()}
 
 
 def plain_lines(text: str) -> str:
