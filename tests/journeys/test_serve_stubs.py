@@ -1,5 +1,6 @@
 """A real server and the official stubs, unmodified: versions, labels, new configurations."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from support.sandbox import Sandbox, wait_for
-from support.servers import BAD, HALF, THREE, Server, place
+from sublet.serving.frontend.proto import message
+from support.sandbox import PATIENCE, Sandbox, wait_for
+from support.servers import BAD, HALF, THREE, Load, Server, place
 
 TOKEN = "only-for-the-shopkeeper"
 
@@ -106,6 +108,7 @@ class Shop:
             "--model_config_file_poll_wait_seconds=0.1",
             "--file_system_poll_wait_seconds=0.1",
             "--allow_version_labels_for_unavailable_models",
+            "--enable_profiler",
             f"--grpc_socket_path={root}/grpc.sock",
             *("--allow_reload", f"--reload_token_file={self._token(root / 'token')}"),
         )
@@ -280,3 +283,53 @@ def test_a_client_can_only_name_models_beside_those_of_the_beginning(
         assert code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
         assert "is not below a directory from which" in answer
     assert shop.client.predict("a", 1.0) == (3.5, 2)
+
+
+def test_tensorflows_own_client_profiles_the_models_and_saves_what_it_gets(
+    shop: Shop, tmp_path: Path
+) -> None:
+    from tensorflow.profiler.experimental import client
+
+    address = f"grpc://{shop.server.grpc}"
+    with Load(shop.server, "b", [2.5]):
+        client.trace(address, str(tmp_path / "logs"), 300, num_tracing_attempts=20)
+        seen = client.monitor(address, 500)
+    (profile,) = (tmp_path / "logs").glob("plugins/profile/*/*.xplane.pb")
+    # The names of the model's operations are in it; the server wrote nothing by itself.
+    assert b"Mul:Mul" in profile.read_bytes()
+    assert str(shop.server.sandbox.home).encode() not in profile.read_bytes()
+    assert [path.name for path in profile.parent.iterdir()] == [profile.name]
+    assert re.search(r"^b version 1: [0-9.]+ calls/s, 0 failed, ", seen, re.M)
+
+
+def test_a_profile_is_one_at_a_time_can_be_ended_and_is_bounded(shop: Shop) -> None:
+    def ask(method: str, answer: str, request: Any) -> Any:
+        call = channel.unary_unary(
+            f"/tensorflow.ProfilerService/{method}",
+            request_serializer=lambda one: one.SerializeToString(),
+            response_deserializer=message(f"tensorflow.{answer}").FromString,
+        )
+        return call.future(request, timeout=PATIENCE)
+
+    def profile(session: str, seconds: float) -> Any:
+        request = message("tensorflow.ProfileRequest")(session_id=session)
+        request.opts.duration_ms = int(seconds * 1000)
+        return ask("Profile", "ProfileResponse", request)
+
+    with grpc.insecure_channel(shop.server.grpc) as channel, Load(shop.server, "b", [2.5]):
+        assert profile("x", 61).exception().code() is grpc.StatusCode.INVALID_ARGUMENT
+        long = profile("long", 60)
+
+        def is_refused() -> bool:
+            wrong = profile("other", 0.01).exception()
+            return wrong is not None and wrong.code() is grpc.StatusCode.ALREADY_EXISTS
+
+        wait_for(is_refused, "the long profile runs")
+        end = message("tensorflow.TerminateRequest")
+        ask("Terminate", "TerminateResponse", end(session_id="another")).result()
+        assert is_refused()
+        ask("Terminate", "TerminateResponse", end(session_id="long")).result()
+        assert [one.name for one in long.result().tool_data] == ["xplane.pb"]
+        # Whoever gives up ends its profile: the next one is taken.
+        profile("forgotten", 60).cancel()
+        wait_for(lambda: profile("next", 0.05).exception() is None, "the next profile is taken")

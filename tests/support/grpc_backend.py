@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,6 +156,10 @@ class StandInBackend:
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         self.counted.append((model, api, entrypoint, code))
+
+    async def ask_engines(self, question: Mapping[str, Any]) -> list[Any]:
+        """As `ModelBackend.ask_engines`: there are none."""
+        return []
 
     async def statistics(self) -> dict[tuple[str, int], Inferences]:
         """As `ModelBackend.statistics`."""

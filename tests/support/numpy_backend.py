@@ -109,6 +109,10 @@ class NumpyBackend:
         """As `ModelBackend.count`."""
         self.counted.append((model, api, entrypoint, code))
 
+    async def ask_engines(self, question: Mapping[str, Any]) -> list[Any]:
+        """As `ModelBackend.ask_engines`: there are none."""
+        return []
+
     async def statistics(self) -> dict[tuple[str, int], Inferences]:
         """As `ModelBackend.statistics`."""
         return self.inferences

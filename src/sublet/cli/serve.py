@@ -26,6 +26,7 @@ _SWITCHES = {
     "--enable_per_model_batching_parameters": "Read batching_params.pbtxt of each version.",
     "--enable_model_warmup": "Replay a model's warm-up requests before it is served.",
     "--allow_version_labels_for_unavailable_models": "New labels may wait for their versions.",
+    "--enable_profiler": "Let clients profile the models (TensorBoard; ProfilerService).",
     "--follow_links": "Serve models with links that lead out of their directories, too.",
     "--allow_reload": "Let clients name other models (HandleReloadConfigRequest): those with the "
     "token of --reload_token_file, and the server's own user over --grpc_socket_path.",
@@ -36,7 +37,6 @@ _THREADS = "TensorFlow sizes its threads by the processors"
 _NOT_HERE = {
     # Switches of TensorFlow Serving that change nothing here: what happens anyway, and why.
     "--enable_grpc_healthcheck_service": ("true", "the health service is always there"),
-    "--enable_profiler": ("false", "there is no profiler service"),
     "--enable_serialization_as_tensor_content": ("false", "answers are written as lists of values"),
     "--enable_signature_method_name_check": ("false", "it is always checked as by default"),
     "--flush_filesystem_caches": ("true", "the system sees to it"),
@@ -295,6 +295,7 @@ def settings(**flags: Any) -> "Settings":
         rest_tls=_tls("--rest_api_ssl_config_file", given.rest_api_ssl_config_file),
         access=_access(
             bool(given.allow_reload),
+            bool(given.enable_profiler),
             given.auth_token_file,
             given.reload_token_file,
             given.reload_root,
@@ -339,6 +340,7 @@ def _tls(flag: str, path: str | None) -> "Tls | None":
 
 def _access(
     reload: bool,
+    profile: bool,
     call_file: str | None,
     reload_file: str | None,
     roots: tuple[str, ...],
@@ -361,6 +363,7 @@ def _access(
         digests(read_tokens(call_file, "--auth_token_file")) if call_file is not None else (),
         digests(read_tokens(reload_file, "--reload_token_file")) if reload_file is not None else (),
         reload,
+        profile,
     )
 
 

@@ -1,7 +1,7 @@
 """What an engine can be asked, beside running its models: JSON in, JSON out.
 
-Everybody may ask `hello`, `models` and `describe`. Only the owner may `add`, `load`, `unload`,
-`retire`, `forget`, `interrupt`, and ask for the `pulse`.
+Everybody may ask `hello`, `models` and `describe`, and have it `profile`. Only the owner may `add`,
+`load`, `unload`, `retire`, `forget`, `interrupt`, and ask for the `pulse`.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .model_entries import Loaded
 
 Question = dict[str, Any]
-_EVERYBODY = ("hello", "models", "describe")
+_EVERYBODY = ("hello", "models", "describe", "profile", "end profile")
 
 
 def answer(engine: "Engine", client: Client, call: int, body: bytes) -> None:
@@ -51,7 +51,7 @@ def answer(engine: "Engine", client: Client, call: int, body: bytes) -> None:
     elif verb not in _EVERYBODY and not client.owner:
         refusal = f"Only the engine's owner may {verb}."
         client.fail(call, ServingError(refusal, Code.PERMISSION_DENIED))
-    elif verb in ("unload", "forget") or (
+    elif verb in ("unload", "forget", "profile") or (
         # The loader may have much to do, and nothing to do with a model that is in memory.
         verb in ("load", "describe") and not _is_loaded(engine, question)
     ):
@@ -84,6 +84,15 @@ def _add(engine: "Engine", question: Question) -> None:
     )
 
 
+def _profile(engine: "Engine", question: Question) -> str:
+    return engine.profiler.run(
+        str(question["session"]),
+        float(question["seconds"]),
+        int(question["host_level"]),
+        int(question["device_level"]),
+    )
+
+
 def describe(engine: "Engine", question: Question) -> dict[str, Any]:
     """The signatures of a model, which is loaded for that if need be."""
     model = str(question["model"])
@@ -99,6 +108,8 @@ _VERBS: "dict[str, Callable[[Engine, Question], Any]]" = {
     "load": describe,
     "add": _add,
     "pulse": _pulse,
+    "profile": _profile,
+    "end profile": lambda engine, question: engine.profiler.end(str(question["session"])),
     "interrupt": lambda engine, question: engine.loader.interrupt(*_key(question)),
     "retire": lambda engine, question: engine.scheduler.retire(*_key(question)),
     "unload": lambda engine, question: engine.loader.unload(*_key(question)),

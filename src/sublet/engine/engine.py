@@ -43,6 +43,7 @@ from .failures import not_found
 from .fair_queue import RunningBatch
 from .loader_threads import Loader
 from .model_store import ModelStore
+from .profiling import Profiler
 from .scheduler import Make, Scheduler
 from .signatures import Unloaded
 
@@ -90,6 +91,7 @@ class Engine:
         self.scheduler: Scheduler = Scheduler(slots, make, self._tell_owner)
         self.runner = BatchRunner(self.scheduler, self.flush)
         self.loader: Loader = Loader(self.scheduler, self.runner, self._wake)
+        self.profiler: Profiler = Profiler(files_of(path))
         self._path = path
         self._slots = slots
         self._watching = threading.Lock()  # Held by the thread that watches the sockets.

@@ -2,6 +2,7 @@
 
     OPEN     anybody: whether the server lives, and is ready
     CALL     call models, see their states and the metrics: needs a token if there are tokens
+    PROFILE  see what TensorFlow does for all callers: off unless the server allows it; then as CALL
     RELOAD   name other models: off unless the server allows it; then it needs a token of its own
 
 The server's own user (and root), over a Unix socket, needs no token: it could do all of this
@@ -29,7 +30,8 @@ class Right(IntEnum):
 
     OPEN = 0
     CALL = 1
-    RELOAD = 2
+    PROFILE = 2
+    RELOAD = 3
 
 
 class Access(Struct, frozen=True):
@@ -40,10 +42,18 @@ class Access(Struct, frozen=True):
     reloaders: tuple[bytes, ...] = ()
     """Of those who may reload; they may call models, too."""
     reload: bool = False  # Whether clients may reload at all.
+    profile: bool = False  # Whether clients may profile.
 
     def refusal(self, right: Right, owner: bool, authorization: bytes) -> ServingError | None:
         """The error for a request without this right; None if it has it. `owner`: it comes from
         the server's own user, over a Unix socket. `authorization` is the header of this name."""
+        if right is Right.PROFILE:
+            if not self.profile:
+                return ServingError(
+                    "This server does not let clients profile it. Start it with --enable_profiler.",
+                    Code.PERMISSION_DENIED,
+                )
+            right = Right.CALL
         if right is Right.OPEN or (right is Right.CALL and not self.callers):
             return None
         if right is Right.RELOAD and not self.reload:

@@ -106,6 +106,15 @@ class Catalogue(Struct, frozen=True):
             raise ServingError(f"Could not find any versions of model {name}", Code.NOT_FOUND)
         return [versions[number] for number in sorted(versions, reverse=True)]
 
+    def engines(self) -> set[str]:
+        """The sockets of all engines that have a version."""
+        return {
+            engine
+            for model in self.models.values()
+            for version in model.versions.values()
+            for engine in version.engines
+        }
+
     def unready(self, silent: Collection[str]) -> str:
         """Why not all models can be called, empty if they can. Models that failed do not count:
         others are served without them. `silent` are the sockets of engines that do not answer."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -100,16 +100,16 @@ class EngineRouter:
         counts: Counts = (await self.link.ask(messages.AskStatistics())).inferences
         return counts
 
+    async def ask_engines(self, question: Mapping[str, Any]) -> list[Any]:
+        async def ask(path: str) -> Any:
+            return await (await self._client(path)).ask(question)
+
+        return await asyncio.gather(*map(ask, sorted(self.catalogue.engines())))
+
     async def update(self, catalogue: Catalogue) -> None:
         """Serve this from now on; returns when no call goes to what was before."""
         self.catalogue = catalogue
-        engines = {
-            engine
-            for model in catalogue.models.values()
-            for version in model.versions.values()
-            for engine in version.engines
-        }
-        for path in self._clients.keys() - engines:
+        for path in self._clients.keys() - catalogue.engines():
             self._retired.append(self._clients.pop(path))
         self.tidy()
         # Whoever found a version before this has sent its call two turns of the loop later.
@@ -209,21 +209,21 @@ class EngineRouter:
 
     async def _connected(self, version: Version) -> AsyncClient:
         """The client of a version's engine; connected if there is none that works."""
-        path = self._engine(version)
+        try:
+            return await self._client(self._engine(version))
+        except (OSError, ServingError) as error:
+            raise ServingError(
+                f"The engine of {version.model} has ended and is being started again. Try again.",
+                Code.UNAVAILABLE,
+            ) from error
+
+    async def _client(self, path: str) -> AsyncClient:
+        """The client of this engine; connected if there is none that works."""
         known = self._clients.get(path)
         if known is not None and not known.closed:
             if not known.stale:
                 return known
             self._retired.append(self._clients.pop(path))
-        away = ServingError(
-            f"The engine of {version.model} has ended and is being started again. Try again.",
-            Code.UNAVAILABLE,
-        )
-        if not path:
-            raise away
-        try:
-            # Connecting to a Unix socket takes no turn of the loop, so nobody else does it too.
-            client = self._clients[path] = await AsyncClient.open(path)
-        except (OSError, ServingError) as error:
-            raise away from error
+        # Connecting to a Unix socket takes no turn of the loop, so nobody else does it too.
+        client = self._clients[path] = await AsyncClient.open(path)
         return client

@@ -49,6 +49,9 @@ class ModelBackend(Protocol):
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """Count a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
 
+    async def ask_engines(self, question: Mapping[str, Any]) -> list[Any]:
+        """What each engine answers (`engine.control_requests`), in a fixed order."""
+
     async def statistics(self) -> Counts:
         """What became of the calls of each version, in all front ends."""
 

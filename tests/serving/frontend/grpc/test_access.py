@@ -95,6 +95,15 @@ def test_nobody_reloads_a_server_that_does_not_allow_it(tmp_path: Path) -> None:
         assert not closed.call(lambda: closed.backend.reloaded)
 
 
+def test_nobody_profiles_a_server_that_does_not_allow_it(server: Served, tmp_path: Path) -> None:
+    path, request = "/tensorflow.ProfilerService/Profile", message("tensorflow.ProfileRequest")()
+    assert ask(server.address, path, request, ADMIN) is StatusCode.PERMISSION_DENIED
+    allowing = Access(callers=ACCESS.callers, profile=True)
+    with served(tmp_path, access=allowing) as one:
+        assert ask(one.address, path, request) is StatusCode.UNAUTHENTICATED
+        assert ask(one.address, path, request, CALLER) is StatusCode.OK
+
+
 def test_who_has_no_token_is_refused_before_its_message_is_taken(server: Served) -> None:
     with Client(server.port) as client:
         client.headers(1)

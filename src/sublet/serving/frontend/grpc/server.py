@@ -6,6 +6,7 @@ from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE, Methods
 from sublet.serving.frontend.grpc.connection import BUFFER, Connection
 from sublet.serving.frontend.grpc.health import Health
 from sublet.serving.frontend.grpc.oip import InferenceService
+from sublet.serving.frontend.grpc.profiler import ProfilerService
 from sublet.serving.frontend.grpc.tfserving import ModelService, PredictionService
 from sublet.serving.frontend.limits import Limits, MemoryBudget
 from sublet.serving.frontend.model_backend import ModelBackend
@@ -35,6 +36,7 @@ class GrpcServer(ProtocolServer[Connection]):
             **self.health.methods(),
             **reflection.methods(),
             **InferenceService(backend, self.health).methods(),
+            **ProfilerService(backend).methods(),
         }
         self.streams = 0  # Calls under way, of all connections.
 

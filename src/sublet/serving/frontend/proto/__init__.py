@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from sublet.serving.frontend.proto import language
 
-FILES = ("google", "tensorflow", "serving", "health", "inference", "reflection")
+FILES = ("google", "tensorflow", "serving", "health", "inference", "reflection", "profiler")
 
 
 @cache
