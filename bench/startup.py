@@ -7,19 +7,22 @@ from bench.report import Bar, Result, Table
 from bench.ways import BY_KEY
 
 _WAYS = ("plain", "sublet-command", "sublet-call", "fork", "forkserver")
+_ROUNDS = 5
 
 
 def measure(quick: bool) -> Result:
-    """Each way alone, one program after another; medians."""
+    """Each way alone, one program after another; in rounds, so that a slow minute meets them all."""
     samples: dict[str, tuple[float, ...]] = {}
     failures = []
-    for key in _WAYS:
-        count = (1 if quick else 3) if key == "plain" else (5 if quick else 20)
-        try:
-            # The first is not counted: it may find files that are not in memory yet.
-            samples[key] = drive(key, "first_op", count + 1, width=1).first_ops[1:]
-        except Failed as trouble:
-            failures.append(f"{BY_KEY[key].title}: {trouble}")
+    for _ in range(1 if quick else _ROUNDS):
+        for key in _WAYS:
+            count = 1 if key == "plain" else 5
+            try:
+                # The first is not counted: it may find files that are not in memory yet.
+                first_ops = drive(key, "first_op", count + 1, width=1).first_ops[1:]
+                samples[key] = samples.get(key, ()) + first_ops
+            except Failed as trouble:
+                failures.append(f"{BY_KEY[key].title}: {trouble}")
     return result(samples, tuple(failures))
 
 
