@@ -4,7 +4,6 @@ A connection carries one request and the replies to it. The connection of a job 
 the job has ended, and takes `Signal` in between; closing it ends the job.
 """
 
-import functools
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,6 +13,7 @@ from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import JobSpec, Outcome
 from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
+from sublet.wire.decoders import made_once
 from sublet.wire.rows import DeviceRow, EventRow, JobRow, LeaseRow, NurseryRow, WaitingRow
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -354,12 +354,12 @@ def decode_reply(data: bytes) -> Reply:
     return _replies().decode(data)
 
 
-@functools.cache
+@made_once
 def _requests() -> msgspec.msgpack.Decoder[Request]:
     return msgspec.msgpack.Decoder(Request)
 
 
-@functools.cache
+@made_once
 def _replies() -> msgspec.msgpack.Decoder[Reply]:
     """Made when the first is there: it takes a while, and the broker needs none."""
     return msgspec.msgpack.Decoder(Reply)

@@ -17,6 +17,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.home import Home
 from sublet.serving.catalogue import Catalogue, State
+from sublet.wire.decoders import made_once
 
 _NAME = "*.notices"
 
@@ -86,7 +87,7 @@ def read() -> list[Notice]:
             if _left_behind(path):
                 path.unlink()
             else:
-                found += msgspec.json.decode(path.read_bytes(), type=list[Notice])
+                found += _decoder().decode(path.read_bytes())
     return found
 
 
@@ -97,6 +98,11 @@ def refusal(model: str, version: int | None) -> ServingError | None:
         return None
     last = max(notices, key=lambda one: one.version)
     return ServingError(last.error, last.code)
+
+
+@made_once
+def _decoder() -> msgspec.json.Decoder[list[Notice]]:
+    return msgspec.json.Decoder(list[Notice])
 
 
 def _left_behind(path: Path) -> bool:
