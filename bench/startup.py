@@ -11,7 +11,7 @@ _ROUNDS = 5
 
 
 def measure(quick: bool) -> Result:
-    """Each way alone, one program after another; in rounds, so that a slow minute meets them all."""
+    """Each way alone, one program after another; in rounds: a slow minute meets them all."""
     samples: dict[str, tuple[float, ...]] = {}
     failures = []
     for _ in range(1 if quick else _ROUNDS):
