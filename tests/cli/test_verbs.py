@@ -46,7 +46,7 @@ def test_a_wrong_word_gets_the_right_one(
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["version"], "sublet, version"), (["help", "ps"], "List jobs"), (["help"], "Commands:")],
+    [(["version"], "sublet, version"), (["help", "ps"], "List running"), (["help"], "Commands:")],
 )
 def test_help_and_version_are_commands_too(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]

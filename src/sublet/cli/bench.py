@@ -28,19 +28,19 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     default="1:32",
     show_default=True,
     metavar="STEPS",
-    help="Concurrency: 8, 1:32 (doubling), 1:32:4, or 1,5,20.",
+    help="Calls at once: 8, 1:32 (doubling), 1:32:4 (every fourth), or 1,5,20.",
 )
 @click.option(
     "--time", default="10s", show_default=True, metavar="SPAN", help="Time per step, at most."
 )
 @load_options.about_calls
-@click.option("--batching", type=_FILE, help="Batching parameters, for an engine of its own.")
+@click.option("--batching", type=_FILE, help="Batching parameters, if MODEL gets its own engine.")
 @click.option("--url", metavar="URL", help="Measure a server's REST API: http://localhost:8501.")
 @click.option("--grpc", metavar="HOST:PORT", help="Measure a server's gRPC API.")
 @click.option("--auth_token_file", metavar="FILE", help="File with the server's token.")
-@click.option("--csv", "sheet", type=_FILE, help="Write the figures.")
+@click.option("--csv", "sheet", type=_FILE, help="Write the figures to this CSV file.")
 @click.option("--plot", type=_FILE, help="Write a plot to this SVG file.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     model: str,
     concurrency: str,
@@ -61,10 +61,10 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> int:
-    """Call MODEL with more and more calls at once, and show throughput and latency.
+    """Measure MODEL's throughput and latency at rising concurrency.
 
-    MODEL is a SavedModel, a .keras file or a directory of versions, which gets an engine of its own
-    under a lease; or the name of a model that is served now. Each step ends when its figures are
+    MODEL is a SavedModel, a .keras file or a directory of versions, which gets its own engine
+    under a lease; or the name of a model that is being served. Each step ends when its figures are
     stable. Ctrl-C shows what was measured so far.
 
     \b

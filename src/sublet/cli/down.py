@@ -14,12 +14,12 @@ _WAITING = 10
 
 
 @click.command("down", short_help="Stop the broker; programs keep running.")
-@click.option("--stop", is_flag=True, help="Also stop the programs that it manages.")
+@click.option("--stop", is_flag=True, help="Stop the programs, too.")
 def command(stop: bool) -> int:
-    """Stop the broker and its nurseries. Programs keep running, unless --stop is given;
-    notebooks that hold a lease themselves go on in any case.
+    """Stop the broker. Programs keep running unless --stop is given; notebooks that hold a lease
+    themselves always do.
 
-    The next `sublet` command starts a new broker, which finds them again.
+    The next `sublet` command starts a new broker, which finds them.
     """
     home = Home.find()
     connection = connect(home)

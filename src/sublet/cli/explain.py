@@ -10,11 +10,11 @@ from sublet.text import plain
 from sublet.wire.messages import AskExplain, Explained
 
 
-@click.command("explain", short_help="How a job's lease was sized.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@click.command("explain", short_help="Show how a job's lease was sized.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("job", shell_complete=complete)
 def command(job: str, as_json: bool) -> int:
-    """Show how JOB's lease was sized: earlier runs, their peaks, the margin and why."""
+    """Show how JOB's lease was sized: earlier runs, their peaks, and the margin."""
     explanation = ask(AskExplain(read_number(job)), Explained).explanation
     if as_json:
         print_json(explanation, indent=2)

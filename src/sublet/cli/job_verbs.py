@@ -21,7 +21,11 @@ def _command(name: Verb, does: str) -> click.Command:
             say("\n".join(map(plain, said)))
         return 0
 
-    command = click.command(name, short_help=does, help=f"{does}\n\nJOBS: 13, or 13 14 20-25.")(run)
+    command = click.command(
+        name,
+        short_help=does,
+        help=f"{does}\n\nJOBS: numbers, ranges or names, such as 13 20-25 train.py.",
+    )(run)
     command.params = [
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
         click.Argument(

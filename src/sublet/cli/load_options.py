@@ -23,7 +23,7 @@ _MOST_AT_ONCE = 4096
 _LEAST = 512 * MiB
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = (
-    click.option("--rows", type=click.IntRange(1, 1 << 20), help="Rows of each call. Default: 1."),
+    click.option("--rows", type=click.IntRange(1, 1 << 20), help="Rows per call. Default: 1."),
     click.option(
         "--shape",
         multiple=True,
@@ -33,13 +33,20 @@ _OPTIONS = (
     click.option(
         "--pause",
         metavar="SPAN",
-        help="Mean time between an answer and the next call of its caller.",
+        help="Average pause of a caller between an answer and its next call.",
     ),
-    click.option("--data", type=_FILE, help="Real inputs: an .npz file, an array for each."),
+    click.option("--data", type=_FILE, help="Real inputs: an .npz file with one array per input."),
     click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one."),
     click.option("--version", type=click.IntRange(0), metavar="N", help="Default: the newest."),
-    click.option("-m", "--memory", metavar="SIZE", help="The lease of the engine, if it has one."),
-    click.option("--device", metavar="NAME", help="cpu, gpu, gpu0 or a UUID, for the same."),
+    click.option(
+        "-m",
+        "--memory",
+        metavar="SIZE",
+        help="Size of the engine's lease, if MODEL gets its own engine.",
+    ),
+    click.option(
+        "--device", metavar="NAME", help="Device of that engine: cpu, gpu, gpu0 or a UUID."
+    ),
 )
 
 

@@ -18,11 +18,26 @@ from sublet.units import format_bytes, parse_seconds
 @click.command("logs", short_help="Show the output of a job.")
 @click.argument("job", metavar="JOB", shell_complete=complete)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
-@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines.")
-@click.option("--since", metavar="SPAN", help="The last 90s, 10min, 2h, ...; up to 10 s more.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="K", help="Default: the latest.")
-@click.option("--stdout", "only", flag_value="stdout", help="Only this stream, with --split.")
-@click.option("--stderr", "only", flag_value="stderr", help="Only this stream, with --split.")
+@click.option(
+    "-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Show the last N lines."
+)
+@click.option(
+    "--since",
+    metavar="SPAN",
+    help="Show the last 90s, 10min, 2h, ... (may include up to 10 s more).",
+)
+@click.option(
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Show attempt K. Default: the latest.",
+)
+@click.option(
+    "--stdout", "only", flag_value="stdout", help="Show stdout only (jobs submitted with --split)."
+)
+@click.option(
+    "--stderr", "only", flag_value="stderr", help="Show stderr only (jobs submitted with --split)."
+)
 def command(
     job: str,
     follow: bool,

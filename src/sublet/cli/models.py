@@ -15,7 +15,7 @@ _NONE = "no models are being served; try: sublet serve models/"
 @click.command("models", short_help="List served models: memory, load time, requests, last use.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """Show the models that are served: memory, load time, requests, last use."""
+    """List the models being served: memory, load time, requests, last use."""
     from sublet.serving.client.engine_directory import list_models
 
     rows = list_models()

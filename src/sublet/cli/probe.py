@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "memory",
     default="auto",
     metavar="SIZE",
-    help="Lease for the probe itself; auto: a quarter of the device.",
+    help="Lease for the probe itself; auto is a quarter of the device.",
     show_default=True,
 )
 @click.option(
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     type=click.FloatRange(1, 3600),
     default=30.0,
     show_default=True,
-    help="End a program that still runs this long after TensorFlow has started.",
+    help="Stop the program this long after TensorFlow has started.",
 )
 @program_options.python
-@click.option("--forget", is_flag=True, help="Do not keep the result for later `auto` leases.")
+@click.option("--forget", is_flag=True, help="Do not use the result for later `auto` leases.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @program_options.words
 def command(
@@ -50,11 +50,11 @@ def command(
     as_json: bool,
     words: tuple[str, ...],
 ) -> int:
-    """Run PROGRAM for a few steps with parts of its batch, and forecast its peak.
+    """Run PROGRAM for a few steps on part of its batch, and estimate its peak memory.
 
-    Keras trains two epochs of three steps. What Keras and TensorFlow save goes to a scratch
-    directory. Files that the program itself writes are written; a program can look for the
-    variable SUBLET_PROBE to avoid that.
+    Keras trains for two epochs of three steps. What Keras and TensorFlow save goes to a scratch
+    directory. Files that the program writes itself are still written; it can check the variable
+    SUBLET_PROBE to avoid that.
     """
     progress = _Progress()
     try:

@@ -34,7 +34,7 @@ memory = click.option(
     "memory",
     default="auto",
     metavar="SIZE",
-    help="2GiB, 40% (of the device), 2GiB..6GiB, grow (starts small), or auto (learned from "
+    help="2GiB; 40% of the device; a range 2GiB..6GiB; grow (start small); or auto (learn from "
     "earlier runs). The last three grow while there is room.",
     show_default=True,
 )
@@ -43,31 +43,29 @@ device = click.option(
     "--gpu",
     "device",
     metavar="NAME",
-    help="cpu, gpu, gpu0 (or 0), a UUID, or any of several: 0,2. Default: what "
-    "CUDA_VISIBLE_DEVICES says, else any GPU, else the CPU.",
+    help="cpu, gpu, gpu0 (or just 0), a UUID, or a list to choose from: 0,2. Default: "
+    "CUDA_VISIBLE_DEVICES, else any GPU, else the CPU.",
 )
-gpus = click.option(
-    "--gpus", metavar="N", help="Run on N GPUs, with a lease of that memory on each."
-)
+gpus = click.option("--gpus", metavar="N", help="Run on N GPUs, with a lease of this size on each.")
 python = click.option(
     "--python",
     metavar="PATH",
     shell_complete=complete_files,
-    help="Python to use; default: the active environment's.",
+    help="Python interpreter. Default: the active environment's.",
 )
 cold = click.option(
-    "--cold", is_flag=True, help="Start a fresh interpreter instead of a warm fork."
+    "--cold", is_flag=True, help="Start a fresh interpreter instead of forking a warm one."
 )
 leave_children = click.option(
     "--leave-children",
     is_flag=True,
-    help="Keep processes that the program leaves behind.",
+    help="Do not stop processes that the program leaves behind.",
 )
 fence = click.option(
     "--fence/--no-fence",
     default=None,
-    help="Hold all of the program on a GPU to its lease, not TensorFlow's pool alone. Builds a "
-    "library with the C compiler at its first use. Default: SUBLET_FENCE, or off.",
+    help="On a GPU, hold the whole program to its lease, not just TensorFlow's pool. Needs a C "
+    "compiler once. Default: SUBLET_FENCE, or off.",
 )
 words = click.argument(
     "words",

@@ -16,18 +16,18 @@ _LIVE, _FINISHED = 20, 5
 _ALL = 10**9
 
 
-@click.command("ps", short_help="List jobs: running, waiting and why, ended.")
+@click.command("ps", short_help="List running, waiting and finished jobs.")
 @click.option(
     "-a",
     "--all",
     "everything",
     is_flag=True,
-    help="Show all waiting jobs and the last 1000 that ended.",
+    help="Show all live jobs and the last 1000 that finished.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("jobs", nargs=-1, metavar="[JOBS]...", shell_complete=complete)
 def command(everything: bool, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """List jobs: running, waiting and why, ended. With one JOB, all about that one."""
+    """List running, waiting and finished jobs. With one JOB, show everything about it."""
     numbers = read_numbers(jobs)
     live, finished = (_ALL, 1000) if everything else (_LIVE, _FINISHED)
     if as_json or everything or numbers:

@@ -9,10 +9,10 @@ from sublet.home import Home
 
 @click.command("recover", short_help="Repair a damaged job database.")
 def command() -> int:
-    """Repair a damaged job database; nothing is thrown away.
+    """Repair a damaged job database. Nothing is deleted.
 
-    The damaged file is kept under another name; a new one gets all that could be read, and the
-    programs that run at this moment keep their leases.
+    The damaged file is renamed, and a new one gets everything that could be read. Running programs
+    keep their leases.
     """
     home = Home.find()
     home.make()

@@ -35,8 +35,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
 @click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--cluster",
-    help="Virtual cluster of the trace, or `all`. Default: the largest that asks for at most twice "
-    "what the devices can do one at a time.",
+    help="Virtual cluster of the trace, or `all`. Default: the largest whose load is at most 2.",
 )
 @click.option("--devices", type=click.IntRange(1, 10_000), default=1, show_default=True)
 @click.option("--capacity", default="16GiB", show_default=True, help="Memory of each device.")
@@ -45,9 +44,9 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
     type=int,
     default=1,
     show_default=True,
-    help="For what the trace does not say: memory, and how busy a job keeps its device.",
+    help="Seed for what the trace does not say: memory, and how busy a job keeps its device.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Only this many jobs, the first ones.")
+@click.option("--limit", type=click.IntRange(1), help="Use only the first N jobs.")
 @click.option(
     "--compress",
     type=click.FloatRange(0, min_open=True),
@@ -56,7 +55,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
 @click.option(
     "--load",
     type=click.FloatRange(0, min_open=True),
-    help="Compress so that this is the load of each device if its jobs ran one at a time.",
+    help="Scale the times between submissions so that each device has this load.",
 )
 @click.option(
     "--policies",
@@ -71,7 +70,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot to this SVG file."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     trace: Path,
     cluster: str | None,
@@ -86,7 +85,7 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> int:
-    """Replay a job trace on a virtual clock, under the queue's own policy and under others.
+    """Simulate a job trace under Sublet's queue policy and under simpler ones.
 
     TRACE is a CSV file with the columns submit,duration,memory[,gpus,priority] (seconds, seconds,
     an amount such as 6GiB or a share such as 40%), or one of Philly's. Jobs for several GPUs are

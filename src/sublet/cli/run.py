@@ -24,9 +24,9 @@ from sublet.cli.foreground import run
     default="fail",
     metavar="fail|grow",
     show_default=True,
-    help="grow: when it runs out of memory, start it again with a larger lease.",
+    help="grow: if it runs out of memory, restart it with a larger lease.",
 )
-@click.option("-n", "--name", metavar="TEXT", help="Its name in `sublet ps` and `status`.")
+@click.option("-n", "--name", metavar="TEXT", help="Name in `sublet ps` and `sublet status`.")
 @program_options.python
 @program_options.cold
 @program_options.leave_children
@@ -35,12 +35,12 @@ from sublet.cli.foreground import run
     "--report",
     metavar="FILE",
     shell_complete=complete_files,
-    help="Write a report of the run to this file, as JSON.",
+    help="Write a JSON report of the run to this file.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless it fails.")
 @program_options.words
 def command(**options: Any) -> int:
-    """Run PROGRAM like `python PROGRAM ARGS...`, but leased, and started warm.
+    """Run PROGRAM like `python PROGRAM ARGS...`, but under a lease and started warm.
 
     \b
     sublet run train.py --epochs 3

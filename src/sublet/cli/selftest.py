@@ -19,21 +19,23 @@ _COLORS = {"pass": "green", "fail": "red", "not here": "yellow"}
 _NAME, _STATE = 14, 9
 
 
-@click.command("selftest", short_help="Check on this machine what only its hardware can prove.")
-@click.option("--device", metavar="NAME", help="Where memory is tried; default: the roomiest GPU.")
+@click.command("selftest", short_help="Check that Sublet works on this machine.")
+@click.option(
+    "--device", metavar="NAME", help="Device to test. Default: the GPU with most free memory."
+)
 @click.option(
     "--report",
     default="sublet-selftest.json",
     show_default=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="Where to write the report. It has no paths, user names or environment in it.",
+    help="File for the report. It contains no paths, user names or environment.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(device: str | None, report: str, as_json: bool) -> int:
     """Run small programs under leases for about a minute, and show what held and what did not.
 
-    Ends with 0 if nothing failed. What this machine does not have is "not here", and no failure.
+    Exits with 0 if nothing failed. What this machine does not have is reported as "not here".
     """
     began, checks = time.monotonic(), []
     progress = _Progress()

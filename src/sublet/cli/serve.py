@@ -111,85 +111,148 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 @click.command("serve", cls=_Serve, short_help="Serve models to TensorFlow Serving's clients.")
 @click.argument("path", required=False, shell_complete=complete_files)
-@click.option("--model_config_file", metavar="FILE", help="The models, as TensorFlow Serving's.")
-@click.option("--model_config_file_poll_wait_seconds", type=float, default=0, metavar="N")
-@click.option("--model_base_path", metavar="DIR", help="One model; it may come later.")
-@click.option("--model_name", metavar="NAME", help="Its name; without it, `default`.")
-@click.option("--port", default="8500", metavar="N", help="gRPC; 0 for none, auto for a free one.")
-@click.option("--rest_api_port", default="8501", metavar="N", help="REST, in the same way.")
+@click.option(
+    "--model_config_file", metavar="FILE", help="List of models, in TensorFlow Serving's format."
+)
+@click.option(
+    "--model_config_file_poll_wait_seconds",
+    type=float,
+    default=0,
+    metavar="N",
+    help="Reread that file every N seconds; 0: never.",
+)
+@click.option(
+    "--model_base_path", metavar="DIR", help="Directory of one model; it may appear later."
+)
+@click.option("--model_name", metavar="NAME", help="Name of that model. Default: default.")
+@click.option("--port", default="8500", metavar="N", help="gRPC port; 0: none, auto: any free one.")
+@click.option(
+    "--rest_api_port", default="8501", metavar="N", help="REST port; 0: none, auto: any free one."
+)
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="0.0.0.0 for other machines, too; see --auth_token_file.",
+    help="Address to listen on; 0.0.0.0 admits other machines (see --auth_token_file).",
 )
-@click.option("--grpc_socket_path", metavar="PATH", help="gRPC on a Unix socket, too.")
-@click.option("--unix", metavar="PATH", help="REST on a Unix socket, too.")
-@click.option("--rest_api_timeout_in_ms", type=click.IntRange(1), default=30000, metavar="N")
+@click.option(
+    "--grpc_socket_path", metavar="PATH", help="Also listen for gRPC on this Unix socket."
+)
+@click.option("--unix", metavar="PATH", help="Also listen for REST on this Unix socket.")
+@click.option(
+    "--rest_api_timeout_in_ms",
+    type=click.IntRange(1),
+    default=30000,
+    metavar="N",
+    help="Time limit of a REST call.",
+    show_default=True,
+)
 @click.option(
     "--max_request",
     metavar="SIZE",
-    help="The largest body or message; default: 128MiB for REST, 2GiB for gRPC.",
+    help="Largest request. Default: 128MiB for REST, 2GiB for gRPC.",
 )
-@click.option("--batching_parameters_file", metavar="FILE")
-@click.option("--max_num_load_retries", type=click.IntRange(0), default=5, metavar="N")
-@click.option("--load_retry_interval_micros", type=int, default=60_000_000, metavar="N")
+@click.option(
+    "--batching_parameters_file", metavar="FILE", help="Batching parameters for all models."
+)
+@click.option(
+    "--max_num_load_retries",
+    type=click.IntRange(0),
+    default=5,
+    metavar="N",
+    help="Retries if a model fails to load.",
+    show_default=True,
+)
+@click.option(
+    "--load_retry_interval_micros",
+    type=int,
+    default=60_000_000,
+    metavar="N",
+    help="Pause between these retries.",
+)
 @click.option(
     "--file_system_poll_wait_seconds",
     type=float,
     default=1,
     metavar="N",
-    help="Between two looks for new versions; 0 for one look.",
+    help="Look for new versions every N seconds; 0: only at the start.",
 )
-@click.option("--ssl_config_file", metavar="FILE", help="TLS for gRPC, as TensorFlow Serving's.")
-@click.option("--rest_api_ssl_config_file", metavar="FILE", help="The same for REST.")
-@click.option("--auth_token_file", metavar="FILE", help="Calls need one of the tokens in it.")
-@click.option("--reload_token_file", metavar="FILE", help="With --allow_reload: who may reload.")
+@click.option(
+    "--ssl_config_file",
+    metavar="FILE",
+    help="TLS settings for gRPC, in TensorFlow Serving's format.",
+)
+@click.option(
+    "--rest_api_ssl_config_file", metavar="FILE", help="TLS settings for REST, in the same format."
+)
+@click.option("--auth_token_file", metavar="FILE", help="File of tokens; each call must carry one.")
+@click.option(
+    "--reload_token_file", metavar="FILE", help="With --allow_reload: file of tokens for reloading."
+)
 @click.option(
     "--reload_root",
     multiple=True,
     metavar="DIR",
-    help="With --allow_reload: where models may be; default: where the first ones are.",
+    help="With --allow_reload: directory that models must be in. Default: that of the first ones.",
 )
-@click.option("--monitoring_config_file", metavar="FILE", help="Where, and whether, metrics are.")
+@click.option(
+    "--monitoring_config_file", metavar="FILE", help="Whether metrics are served, and where."
+)
 @click.option(
     "--load_library",
     multiple=True,
     metavar="FILE|PACKAGE",
-    help="Operations that models need: a library (.so), or a package such as tensorflow_text.",
+    help="Custom operations: a library (.so), or a package such as tensorflow_text.",
 )
-@click.option("--saved_model_tags", default="", metavar="TAGS")
+@click.option(
+    "--saved_model_tags",
+    default="",
+    metavar="TAGS",
+    help="Tags of the graph to load. Default: serve.",
+)
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
-@click.option("-m", "--memory", metavar="SIZE", help="Of the models on a device; see above.")
+@click.option(
+    "-m", "--memory", metavar="SIZE", help="Memory for the models on each device; see above."
+)
 @click.option(
     "--device",
     metavar="NAME,…",
-    help="cpu, gpu, gpu0 or a UUID; one engine on each. Default: all GPUs, or else the CPU.",
+    help="cpu, gpu, gpu0 or UUIDs; each gets an engine. Default: all GPUs, else the CPU.",
 )
-@click.option("--frontends", type=click.IntRange(1, 64), metavar="N", help="Processes for clients.")
-@click.option("--pin", multiple=True, metavar="MODEL", help="Keep it in memory.")
 @click.option(
-    "--isolate", multiple=True, metavar="MODEL[=SIZE]", help="Give it an engine of its own."
+    "--frontends",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Number of processes that talk to clients.",
 )
-@click.option("--idle", metavar="SPAN", help="Unload a model that was not called for so long.")
+@click.option("--pin", multiple=True, metavar="MODEL", help="Always keep this model loaded.")
 @click.option(
-    "--load_timeout", metavar="SPAN", help="Give a model up that is not loaded by then; 5min."
+    "--isolate", multiple=True, metavar="MODEL[=SIZE]", help="Give this model its own engine."
+)
+@click.option("--idle", metavar="SPAN", help="Unload a model after this long without a call.")
+@click.option(
+    "--load_timeout", metavar="SPAN", help="Give up loading a model after this long. Default: 5min."
 )
 @click.option(
     "--watchdog",
     default="30s",
     metavar="SPAN",
-    help="Replace an engine or a process for clients that gives no sign of life for so long; 0s: "
-    "never.",
+    help="Replace an engine or front end that gives no sign of life for this long; 0s: never.",
 )
 @click.option(
     "--run_timeout",
     default="10min",
     metavar="SPAN",
-    help="Interrupt a batch that takes longer and holds up others.",
+    help="Interrupt a batch that takes longer than this and holds up others.",
 )
-@click.option("--drain", default="30s", metavar="SPAN", help="For running requests at the end.")
-@click.option("--json", "as_json", is_flag=True, help="Say it as JSON when it is ready.")
+@click.option(
+    "--drain",
+    default="30s",
+    metavar="SPAN",
+    help="Time for running requests when it stops.",
+    show_default=True,
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON when it is ready.")
 @click.option("--version", is_flag=True, help="Show the version.")
 @_flags(
     {
@@ -206,11 +269,11 @@ def command(as_json: bool, version: bool, **flags: Any) -> int:
     sublet serve --model_config_file models.config --enable_batching
     curl localhost:8501/v1/models/NAME
 
-    The flags of TensorFlow Serving have its names and meanings. Without --memory there is room for
-    all models; with less, they are loaded when they are called, and unloaded when others need
-    the room. On several devices each model has its place on one of them.
+    Flags of TensorFlow Serving have the same names and meanings. Without --memory, all models fit
+    in memory. With less, they are loaded on demand and unloaded when others need the room. With
+    several devices, each model is placed on one of them.
 
-    SIGTERM lets running requests end; a second one ends it at once.
+    SIGTERM lets running requests finish; a second one stops at once.
     """
     if version:
         click.echo(f"sublet {__version__}")

@@ -12,10 +12,10 @@ from sublet.client.api import status
 _COLORS = {"warning": "yellow", "error": "red"}
 
 
-@click.command("status", short_help="Show devices, leases, and who waits and why.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.command("status", short_help="Show devices, leases and waiting jobs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """Show devices, leases, and who waits and why."""
+    """Show devices, leases and waiting jobs."""
     snapshot = status()
     if as_json:
         print_json(snapshot, indent=2)

@@ -18,14 +18,14 @@ from sublet.units import parse_seconds
     context_settings=program_options.CONTEXT,
     short_help="Queue a program.",
 )
-@click.option("-n", "--name", metavar="TEXT", help="Its name in `sublet ps` and `status`.")
+@click.option("-n", "--name", metavar="TEXT", help="Name in `sublet ps` and `sublet status`.")
 @program_options.memory
 @program_options.device
 @click.option(
     "--gpus",
     type=click.IntRange(1),
     metavar="N",
-    help="Run on N GPUs, with a lease of that memory on each.",
+    help="Run on N GPUs, with a lease of this size on each.",
 )
 @click.option("--cpus", type=click.IntRange(1), metavar="N", help="Use at most N cores.")
 @click.option(
@@ -33,14 +33,14 @@ from sublet.units import parse_seconds
     multiple=True,
     metavar="JOBS",
     shell_complete=complete,
-    help="Start when these jobs have ended, however they end.",
+    help="Start once these jobs have ended, even if they failed.",
 )
 @click.option(
     "--after-ok",
     multiple=True,
     metavar="JOBS",
     shell_complete=complete,
-    help="Start when these jobs have succeeded; never if one fails.",
+    help="Start once these jobs have succeeded; cancelled if one fails.",
 )
 @click.option(
     "-p",
@@ -52,15 +52,15 @@ from sublet.units import parse_seconds
 @click.option(
     "--opportunistic",
     is_flag=True,
-    help="Use idle capacity; stopped and requeued when others need it.",
+    help="Run only on spare capacity; stop and requeue it when others need the room.",
 )
-@click.option("-t", "--time", metavar="SPAN", help="Stop it after 90s, 45min, 2h, ...")
+@click.option("-t", "--time", metavar="SPAN", help="Time limit, such as 90s, 45min or 2h.")
 @click.option(
     "--grace",
     metavar="SPAN",
     default="10s",
     show_default=True,
-    help="Time to save its work, between SIGTERM and SIGKILL.",
+    help="Time between SIGTERM and SIGKILL, to save its work.",
 )
 @click.option(
     "--retries",
@@ -79,10 +79,12 @@ from sublet.units import parse_seconds
     type=click.Choice(["fail", "grow"]),
     default="grow",
     show_default=True,
-    help="grow: when it runs out of memory, start it again with a larger lease.",
+    help="grow: if it runs out of memory, restart it with a larger lease.",
 )
 @click.option(
-    "--array", metavar="RANGE", help="One job each for 0-9, 0-9:3, 1,5,7; 0-99%4: four at a time."
+    "--array",
+    metavar="RANGE",
+    help="One job per index: 0-9, 0-9:3 or 1,5,7; 0-99%4 runs four at a time.",
 )
 @click.option("--split", is_flag=True, help="Log stdout and stderr to separate files.")
 @program_options.python
@@ -104,7 +106,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Queue PROGRAM. It runs as with `sublet run`, but without this terminal.
+    """Queue PROGRAM. It runs like `sublet run PROGRAM`, but without a terminal.
 
     \b
     sublet submit --name cnn --time 2h train.py --lr 0.1

@@ -28,7 +28,7 @@ _WIDTH = 28
 @click.option(
     "--target",
     metavar="SPAN",
-    help="The p99 that has to be met, such as 20ms. Default: the most requests per second.",
+    help="Keep p99 latency below this, such as 20ms. Default: only maximize throughput.",
 )
 @click.option(
     "-c",
@@ -37,7 +37,7 @@ _WIDTH = 28
     default=32,
     show_default=True,
     metavar="N",
-    help="Concurrency: the load to tune for.",
+    help="How many calls at once to tune for.",
 )
 @click.option(
     "--time", default="4s", show_default=True, metavar="SPAN", help="Time per trial, at most."
@@ -47,10 +47,10 @@ _WIDTH = 28
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Where the result goes. Default: batching_params.pbtxt beside the model.",
+    help="File for the result. Default: batching_params.pbtxt beside the model.",
 )
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     model: str,
     target: str | None,
@@ -68,9 +68,9 @@ def command(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Measure MODEL with different batches, and write the best to a file that servers read.
+    """Find the fastest batching settings for MODEL, and write them to a file for `sublet serve`.
 
-    MODEL is a SavedModel, a .keras file or a directory of versions; it gets an engine of its own.
+    MODEL is a SavedModel, a .keras file or a directory of versions; it gets its own engine.
     The best setting is compared with the defaults in alternating rounds. If the difference is
     within noise, nothing is suggested and nothing is written.
 

@@ -97,15 +97,15 @@ def cli() -> None:
     """Run many TensorFlow programs on one device, each under a memory lease.
 
     \b
-    sublet run train.py --epochs 3     like `python train.py`, leased, started warm
+    sublet run train.py --epochs 3     like `python train.py`, but leased and warm
     sublet submit train.py             the same, in the queue
-    sublet ps                          jobs: what runs, what waits and why
+    sublet ps                          running, waiting and finished jobs
     sublet logs -f 13                  the output of a job
-    sublet probe train.py              what it would need, from a few steps
+    sublet probe train.py              how much memory it would need
     sublet explain 13                  how a job's lease was sized
-    sublet serve models/               models for TensorFlow Serving's clients
-    sublet status                      devices, leases, who waits and why
-    sublet selftest                    does all of this hold on this machine?
+    sublet serve models/               serve models to TensorFlow Serving clients
+    sublet status                      devices, leases, waiting jobs
+    sublet selftest                    check that it works on this machine
     sublet down                        stop the broker; programs keep running
     """
 

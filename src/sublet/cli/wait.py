@@ -13,11 +13,15 @@ from sublet.wire.rows import JobRow
 
 
 @click.command("wait", short_help="Wait for jobs to finish.")
-@click.option("--timeout", metavar="SPAN", help="Give up after 90s, 45min, 2h, ...; exit code 124.")
-@click.option("--json", "as_json", is_flag=True, help="Print how they ended as JSON.")
+@click.option(
+    "--timeout",
+    metavar="SPAN",
+    help="Give up after this time (90s, 45min, 2h, ...) and exit with 124.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOBS...", shell_complete=complete)
 def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Wait until JOBS have finished. The exit code is the first one that is not 0."""
+    """Wait until JOBS have finished. Exits with the first exit code that is not 0."""
     numbers = read_numbers(jobs)
     seconds = None if timeout is None else parse_seconds(timeout)
 
