@@ -43,8 +43,10 @@ def colour(name: str) -> str:
 
 
 def stack(race: Race) -> list[str]:
-    """The names from the bottom to the top: first what is no program's."""
-    return ["", *(finish.name for finish in race.finishes)]
+    """The names from the bottom to the top: first what is no program's, last who is not counted."""
+    counted = ["", *(finish.name for finish in race.finishes)]
+    seen = dict.fromkeys(name for sample in race.samples for name in sample.held)
+    return [*counted, *(name for name in seen if name not in counted)]
 
 
 def facts(race: Race) -> str:

@@ -60,6 +60,13 @@ def test_the_svg_is_one_picture_with_a_panel_for_each_way() -> None:
     assert highest[0] < float(limit) < highest[1]
 
 
+def test_a_program_that_is_not_counted_is_drawn_all_the_same() -> None:
+    left = made(GiB, DONE, DIED).without({"cnn"})
+    assert picture.stack(left) == ["", "lstm", "cnn"]
+    drawn = [line.plain for line in sketch.draw({verdict.SUBLET: left}, 2 * GiB, 80)]
+    assert any("bbb" in line for line in drawn)
+
+
 def test_the_verdict_is_one_sentence_that_says_what_happened() -> None:
     said = verdict.sentence(WAYS, GiB, 2 * GiB)
     assert said == (
