@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from sublet.broker.device_usage import SETTLING, Strangers, UsageSample, capacities, in_use
 from sublet.domain.device import Device, DeviceFacts, Holder
 from sublet.domain.job import Job, Process, Starting, Tenant
+from sublet.domain.nursery import Nursery
 from sublet.policy.capacity import Capacity, Holding
 from sublet.units import GiB, MiB
 from support.jobs import device, facts, job, lease, running
@@ -26,7 +27,8 @@ def room_of(
     samples: dict[str, UsageSample] | None = None,
     standing: int = 0,
 ) -> Capacity:
-    (only,) = capacities({fact.device.id: fact}, holding or [], samples or {}, standing)
+    warm = (Nursery(7, standing),) if standing else ()
+    (only,) = capacities({fact.device.id: fact}, holding or [], samples or {}, warm)
     return only
 
 
@@ -72,13 +74,13 @@ def test_what_our_own_hold_is_not_taken_for_strangers_memory() -> None:
     left = 2 * GiB - 640 * MiB - 200 * MiB
     capacity = room_of(facts(CPU, available=left), [holder(1)], samples, 200 * MiB)
     assert capacity == Capacity(
-        CPU, left, 200 * MiB, 0, (Holding(1, 640 * MiB, "train.py", since=7.0),)
+        CPU, left, (Nursery(7, 200 * MiB),), 0, (Holding(1, 640 * MiB, "train.py", since=7.0),)
     )
 
 
 def test_nurseries_are_charged_to_the_cpu_and_not_to_a_gpu() -> None:
     both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
-    gpu, cpu = capacities(both, [], {}, 300 * MiB)
+    gpu, cpu = capacities(both, [], {}, (Nursery(7, 300 * MiB),))
     assert (gpu.standing, gpu.free) == (0, 8 * GiB)
     assert (cpu.standing, cpu.free) == (300 * MiB, 2 * GiB - 300 * MiB)
 
@@ -126,7 +128,7 @@ def test_what_a_gpu_uses_without_showing_our_process_is_not_ours() -> None:
 
 def test_a_lease_on_one_device_takes_nothing_from_another() -> None:
     both = {"gpu0": facts(GPU), "cpu": facts(CPU)}
-    gpu, cpu = capacities(both, [holder(1, "gpu0")], {}, 0)
+    gpu, cpu = capacities(both, [holder(1, "gpu0")], {}, ())
     assert (gpu.free, cpu.free) == (8 * GiB - 640 * MiB, 2 * GiB)
     assert cpu.tenants == ()
 
@@ -210,16 +212,16 @@ def test_strangers_that_let_go_for_a_moment_give_no_room_away() -> None:
     memory = Strangers()
     busy = {"gpu0": facts(GPU, used=6 * GiB)}
     idle = {"gpu0": facts(GPU)}
-    assert capacities(busy, [], {}, 0, memory, 0.0)[0].free == 2 * GiB
-    assert capacities(idle, [], {}, 0, memory, 1.0)[0].free == 2 * GiB
-    assert capacities(idle, [], {}, 0, memory, 2 + SETTLING)[0].free == 8 * GiB
+    assert capacities(busy, [], {}, (), memory, 0.0)[0].free == 2 * GiB
+    assert capacities(idle, [], {}, (), memory, 1.0)[0].free == 2 * GiB
+    assert capacities(idle, [], {}, (), memory, 2 + SETTLING)[0].free == 8 * GiB
 
 
 def test_a_job_with_leases_on_several_devices_counts_on_each() -> None:
     other = device("gpu1", 8 * GiB)
     both = replace(lease("gpu0", GiB), also=(lease("gpu1", 2 * GiB),))
     found = capacities(
-        {one.id: facts(one) for one in (GPU, other, CPU)}, [job(1, running(both))], {}, 0
+        {one.id: facts(one) for one in (GPU, other, CPU)}, [job(1, running(both))], {}, ()
     )
     charged = {one.device.id: sum(held.charge for held in one.holdings) for one in found}
     assert charged == {"gpu0": GiB + 128 * MiB, "gpu1": 2 * GiB + 128 * MiB, "cpu": 0}

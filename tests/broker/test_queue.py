@@ -57,7 +57,7 @@ class QueueHarness:
         return self._queue(Dependencies(self.work))
 
     def _queue(self, dependencies: Dependencies) -> Queue:
-        self.estimator = SizeEstimator(self.work.ledger, {"cpu": CPU})
+        self.estimator = SizeEstimator(self.work.ledger, {"cpu": CPU}, lambda job: None)
         return Queue(self.state, self.estimator, dependencies, lambda one: "", lambda: self.now)
 
     def capacities(self) -> tuple[Capacity, ...]:

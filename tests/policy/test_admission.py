@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sublet.domain.nursery import Nursery
 from sublet.policy.admission import Plan, Preemption, Rules, plan
 from sublet.policy.capacity import Capacity, Holding
 from sublet.policy.wait_queue import AGEING, Priority, WaitQueue
@@ -19,7 +20,7 @@ def capacity(
     name: str = "gpu0", capacity: int = 100, strangers: int = 0, holdings: tuple[Holding, ...] = ()
 ) -> Capacity:
     free = (capacity - strangers) * MiB - sum(one.charge for one in holdings)
-    return Capacity(device(name, capacity * MiB), free, 0, strangers * MiB, holdings)
+    return Capacity(device(name, capacity * MiB), free, (), strangers * MiB, holdings)
 
 
 def held(job: int, size: int, end: float | None = None) -> Holding:
@@ -311,3 +312,69 @@ def test_a_stream_of_higher_classes_never_keeps_a_lower_one_out_for_ever(
         world.end(start)
     ranks = {"normal": 1, "low": 2}
     assert before == ranks[priority] * AGEING / 1800.0
+
+
+def warm(capacity: Capacity, *nurseries: Nursery) -> Capacity:
+    """The same device with nurseries on it."""
+    free = capacity.free - sum(one.holds for one in nurseries)
+    return replace(capacity, nurseries=nurseries, free=free)
+
+
+OLD = Nursery(1, 20 * MiB, used=1.0, idle=True)
+NEW = Nursery(2, 30 * MiB, used=2.0, idle=True)
+BUSY = Nursery(3, 20 * MiB, used=0.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "ended"), [(30, ()), (31, (1,)), (50, (1,)), (51, (1, 2)), (80, (1, 2)), (81, ())]
+)
+def test_idle_nurseries_end_for_a_job_that_fits_then_the_least_recently_used_first(
+    size: int, ended: tuple[int, ...]
+) -> None:
+    here = warm(capacity(), NEW, BUSY, OLD)
+    made = plan((here,), WaitQueue([candidate(5, offer(size))]), 0.0)
+    assert made.nurseries == ended
+    assert granted(made) == [5] * (size <= 30)
+    assert made.promised == ({5: "gpu0"} if ended else {})
+    # Until they have gone, nobody else is ended for it, and nobody else gets the room.
+    left = [replace(one, leaving=one.pid in ended) for one in (NEW, BUSY, OLD)]
+    queue = WaitQueue([candidate(5, offer(size)), candidate(6, offer(30))])
+    queue.promised = dict(made.promised)
+    again = plan((warm(capacity(), *left),), queue, 1.0)
+    if ended:
+        assert (again.grants, again.nurseries) == ((), () if size > 50 else (2,))
+
+
+def test_a_job_does_not_end_the_nursery_from_which_it_comes() -> None:
+    here = warm(capacity(), OLD, NEW)
+    own = replace(candidate(5, offer(75)), nursery=OLD.pid)
+    assert plan((here,), WaitQueue([own]), 0.0).nurseries == (NEW.pid,)
+    assert plan((here,), WaitQueue([replace(own, offers=(offer(81),))]), 0.0).nurseries == ()
+
+
+def test_nurseries_end_before_programs_are_stopped() -> None:
+    here = warm(capacity(holdings=(filler(8, 40),)), OLD)
+    made = plan((here,), WaitQueue([candidate(5, offer(60))]), 0.0)
+    assert (made.nurseries, made.preempt) == ((OLD.pid,), ())
+    made = plan((here,), WaitQueue([candidate(5, offer(70))]), 0.0)
+    assert (made.nurseries, made.preempt) == ((), (Preemption(8, "gpu0", 5),))
+    made = plan((here,), WaitQueue([candidate(5, offer(90))]), 0.0)
+    assert (made.nurseries, made.preempt) == ((OLD.pid,), (Preemption(8, "gpu0", 5),))
+
+
+def test_an_opportunistic_job_ends_nurseries_but_no_programs() -> None:
+    here = warm(capacity(holdings=(filler(8, 40),)), OLD)
+    made = plan((here,), WaitQueue([candidate(5, offer(60), service="opportunistic")]), 0.0)
+    assert (made.nurseries, made.preempt, made.promised) == ((OLD.pid,), (), {})
+    made = plan((here,), WaitQueue([candidate(5, offer(61), service="opportunistic")]), 0.0)
+    assert (made.nurseries, made.preempt) == ((), ())
+
+
+def test_a_job_reserves_room_that_nurseries_hold() -> None:
+    here = warm(capacity(holdings=(held(8, 60),)), OLD, BUSY)
+    queue = WaitQueue([candidate(5, offer(95))])
+    queue.led = {5: 0.0}
+    assert plan((here,), queue, 1e6).reserved == {"gpu0": 5}
+    queue = WaitQueue([replace(candidate(5, offer(95)), nursery=BUSY.pid)])
+    queue.led = {5: 0.0}
+    assert plan((here,), queue, 1e6).reserved == {}

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sublet.domain.nursery import Nursery
 from sublet.policy.capacity import Capacity, Holding
 from sublet.policy.growth import LEAST_STEP, Ask, GrowthPlan, Raise, plan
 from sublet.policy.wait_queue import WaitQueue
@@ -143,3 +144,28 @@ def test_the_order_of_the_asks_decides_nothing(these: list[Ask], free: int) -> N
     one = plan([capacity(free)], WaitQueue(), these)
     other = plan([capacity(free)], WaitQueue(), these[::-1])
     assert one == other
+
+
+def test_idle_nurseries_end_for_an_allocation_before_programs_are_stopped() -> None:
+    idle = tuple(Nursery(pid, 100 * MiB, used=pid, idle=True) for pid in (2, 1))
+    filler = Holding(7, GiB, service="opportunistic")
+    here = replace(capacity(100, filler), nurseries=idle)
+    made = plan([here], WaitQueue(), [ask(ceiling=16)])
+    assert (raised(made), made.nurseries, made.preempt) == ({1: 116}, (1,), ())
+    made = plan([here], WaitQueue(), [ask(ceiling=1200)])
+    assert (made.nurseries, [one.job for one in made.preempt]) == ((1, 2), [])
+    made = plan([here], WaitQueue(), [ask(ceiling=1204)])
+    assert (made.nurseries, [one.job for one in made.preempt]) == ((), [7])
+
+
+def test_what_is_coming_free_of_nurseries_is_waited_for() -> None:
+    leaving = Nursery(1, 100 * MiB, idle=True, leaving=True)
+    here = replace(capacity(100), nurseries=(leaving, Nursery(2, GiB, idle=True)))
+    assert plan([here], WaitQueue(), [ask(ceiling=16)]).nurseries == ()
+
+
+def test_an_exact_need_that_nurseries_cannot_meet_ends_none() -> None:
+    here = replace(capacity(0), nurseries=(Nursery(1, 100 * MiB, idle=True),))
+    assert plan([here], WaitQueue(), [ask(need=101 * MiB)]).nurseries == ()
+    assert plan([here], WaitQueue(), [ask(need=100 * MiB)]).nurseries == (1,)
+    assert plan([here], WaitQueue(), [ask(ceiling=1024)]).nurseries == (1,)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublet.domain.memory import Auto, Between, Exactly, Grow, MemoryAsk, Share
+from sublet.domain.nursery import Nursery
 from sublet.policy.capacity import Capacity, eligible, most_ever
 from sublet.policy.offers import never, offers
 from sublet.policy.sizing import SMALLEST
@@ -15,11 +16,16 @@ from support.jobs import asks, device
 OVERHEAD = {"cpu": 128 * MiB, "gpu0": 256 * MiB, "gpu1": 256 * MiB}
 
 
-def capacity(name: str, free: int = 2 * GiB, standing: int = 0) -> Capacity:
-    return Capacity(device(name, 2 * GiB), free, standing)
+def capacity(name: str, *nurseries: Nursery) -> Capacity:
+    return Capacity(device(name, 2 * GiB), 2 * GiB, nurseries)
 
 
-ROOMS = (capacity("gpu0"), capacity("gpu1"), capacity("cpu", standing=200 * MiB))
+OWN = 7
+ROOMS = (
+    capacity("gpu0"),
+    capacity("gpu1"),
+    capacity("cpu", Nursery(OWN, 200 * MiB), Nursery(OWN + 1, 300 * MiB)),
+)
 
 
 def test_devices_that_give_the_same_share_an_offer() -> None:
@@ -43,9 +49,9 @@ def test_a_lease_may_be_raised_unless_the_user_has_said_how_large_it_is() -> Non
         (Exactly(GiB), GiB, 0),
         (Share(0.5), GiB, 0),
     ):
-        (one,) = offers(ask, "cpu", ROOMS, OVERHEAD, {})
+        (one,) = offers(ask, "cpu", ROOMS, OVERHEAD, {}, nursery=OWN)
         assert (one.ceiling, one.most) == (floor, most)
-    (one,) = offers(Grow(), "cpu", ROOMS, OVERHEAD, {}, least=GiB)
+    (one,) = offers(Grow(), "cpu", ROOMS, OVERHEAD, {}, least=GiB, nursery=OWN)
     assert (one.ceiling, one.most) == (GiB, ever)
 
 
@@ -54,7 +60,7 @@ def test_an_offer_always_fits_the_empty_device_and_hangs_on_nobody_there(
     ask: MemoryAsk, on: str | None, least: int
 ) -> None:
     found = offers(ask, on, ROOMS, OVERHEAD, {}, least)
-    full = tuple(Capacity(one.device, -GiB, one.standing, GiB) for one in ROOMS)
+    full = tuple(Capacity(one.device, -GiB, one.nurseries, GiB) for one in ROOMS)
     assert offers(ask, on, full, OVERHEAD, {}, least) == found
     by_name = {one.device.id: one for one in ROOMS}
     for one in found:
@@ -75,8 +81,19 @@ def test_an_offer_always_fits_the_empty_device_and_hangs_on_nobody_there(
 def test_what_can_never_fit_has_no_offer_and_says_what_the_device_can_give(
     ask: MemoryAsk, least: int, said: str
 ) -> None:
-    assert offers(ask, "cpu", ROOMS, OVERHEAD, {}, least) == ()
-    assert never(ask, "cpu", ROOMS, OVERHEAD, least).startswith(said)
+    assert offers(ask, "cpu", ROOMS, OVERHEAD, {}, least, nursery=OWN) == ()
+    assert never(ask, "cpu", ROOMS, OVERHEAD, least, nursery=OWN).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("nursery", "most"), [(None, 2048), (OWN, 1848), (OWN + 1, 1748), (0, 1748), (99, 1748)]
+)
+def test_of_all_nurseries_only_the_one_that_a_job_needs_counts_against_it(
+    nursery: int | None, most: int
+) -> None:
+    """One that is not warm yet will be as large as others are."""
+    (one,) = offers(Grow(), "cpu", ROOMS, OVERHEAD, {}, nursery=nursery)
+    assert one.most == (most - 128) * MiB
 
 
 def test_a_device_that_has_gone_is_named() -> None:
@@ -91,7 +108,3 @@ def test_a_device_is_found_by_its_name_its_kind_and_its_uuid() -> None:
     assert eligible(None, ROOMS) == ["gpu0", "gpu1"]
     assert eligible(None, ROOMS[2:]) == ["cpu"]
     assert eligible("gpu7", ROOMS) == []
-
-
-def test_the_most_a_device_could_ever_give_leaves_out_what_stands_and_the_process() -> None:
-    assert most_ever(ROOMS[2], 128 * MiB) == 2 * GiB - 328 * MiB

@@ -15,7 +15,7 @@ from support.world import RULES, candidate, offer
 
 def capacity(*holdings: Holding, name: str = "gpu0", strangers: int = 0) -> Capacity:
     free = (100 - strangers) * MiB - sum(one.charge for one in holdings)
-    return Capacity(device(name, 100 * MiB), free, 0, strangers * MiB, holdings)
+    return Capacity(device(name, 100 * MiB), free, (), strangers * MiB, holdings)
 
 
 def held(job: int, size: int, end: float | None = None, since: float | None = None) -> Holding:
@@ -48,7 +48,7 @@ def test_a_reason_says_what_is_needed_what_is_free_who_is_ahead_and_how_long() -
 
 def test_a_reason_within_a_lease_names_that_lease_and_its_program() -> None:
     lent = Capacity(
-        device("the lease of #8", 100 * MiB), 30 * MiB, 0, 20 * MiB, (held(9, 50),), within=8
+        device("the lease of #8", 100 * MiB), 30 * MiB, (), 20 * MiB, (held(9, 50),), within=8
     )
     queue = WaitQueue([candidate(10, offer(60, "the lease of #8", beside=5))])
     assert Reasons([lent], queue, 0.0).why(10) == (

@@ -6,6 +6,7 @@ from sublet.backends.backend import Ending, LaunchFailed, Reports
 from sublet.devices import Probe
 from sublet.domain.device import Device, DeviceFacts
 from sublet.domain.job import Job, Process
+from sublet.domain.nursery import Nursery
 from sublet.wire.rows import NurseryRow
 from support.jobs import facts
 
@@ -151,8 +152,14 @@ class PuppetBackend:
     def nurseries(self) -> tuple[NurseryRow, ...]:
         return ()
 
-    def standing(self) -> int:
-        return 0
+    def standing_nurseries(self) -> tuple[Nursery, ...]:
+        return ()
+
+    def nursery_of(self, job: Job) -> int | None:
+        return None
+
+    def end_nursery(self, pid: int) -> None:
+        raise AssertionError("there is none")
 
     def close(self) -> None:
         """Attempts go on."""

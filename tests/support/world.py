@@ -51,7 +51,7 @@ class World:
         held = tuple(holding for where, holding in self.holdings.values() if where == name)
         taken = sum(one.charge for one in held) + self.strangers[name]
         one = self.devices[name]
-        return Capacity(one, one.capacity - taken, 0, self.strangers[name], held)
+        return Capacity(one, one.capacity - taken, (), self.strangers[name], held)
 
     def submit(self, one: Candidate) -> None:
         self.known[one.job] = one

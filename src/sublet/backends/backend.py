@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from sublet.domain.device import Device
 from sublet.domain.job import Job, Process
+from sublet.domain.nursery import Nursery
 from sublet.wire.rows import NurseryRow
 
 ENDING_SIGNALS = (SIGINT, SIGTERM, SIGHUP, SIGQUIT)
@@ -135,8 +136,15 @@ class Backend(Protocol):
     def nurseries(self) -> tuple[NurseryRow, ...]:
         """The warm processes, and those that could not be made."""
 
-    def standing(self) -> int:
-        """The bytes that the warm processes hold in main memory."""
+    def standing_nurseries(self) -> tuple[Nursery, ...]:
+        """The warm processes that hold main memory."""
+
+    def nursery_of(self, job: Job) -> int | None:
+        """The nursery from which this job comes, by its process; 0 if it is not there yet, None if
+        the job needs none."""
+
+    def end_nursery(self, pid: int) -> None:
+        """End an idle nursery; it holds its memory until it was seen to have gone."""
 
     def close(self) -> None:
         """End the warm processes; workers go on."""

@@ -29,6 +29,7 @@ from sublet.devices import Probe
 from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Job, Paused, Running
 from sublet.domain.lease import Lease
+from sublet.domain.nursery import Nursery
 from sublet.policy.capacity import Capacity, Holding
 
 SETTLING = 5.0
@@ -83,7 +84,7 @@ def capacities(
     facts: dict[str, DeviceFacts],
     holding: list[Job],
     samples: dict[str, UsageSample],
-    standing: int,
+    nurseries: tuple[Nursery, ...],
     strangers: Strangers | None = None,
     now: float = 0.0,
     ends: Mapping[int, float] | None = None,
@@ -93,7 +94,7 @@ def capacities(
     """A capacity for each device, and for each lease within which others may be: `lenders` says of
     whose leases, and what TensorFlow has taken of them for the program itself.
 
-    `standing` is what the nurseries hold, on the CPU device.
+    The nurseries are on the CPU device.
 
     A worker's sample leaves out the pages it shares with its nursery, so nothing counts twice.
     Without a memory of strangers, what they hold at this moment counts. `ends` says when jobs are
@@ -101,7 +102,7 @@ def capacities(
     """
     tenants = _Tenants(holding, samples, ends or {}, processes or {})
     devices = [
-        _capacity(fact, tenants, standing if fact.device.kind == "cpu" else 0, strangers, now)
+        _capacity(fact, tenants, nurseries if fact.device.kind == "cpu" else (), strangers, now)
         for fact in facts.values()
     ]
     leases = [
@@ -195,7 +196,7 @@ class DeviceUsage:
             self.facts(),
             self._state.holding(),
             self.samples,
-            self._backend.standing(),
+            self._backend.standing_nurseries(),
             self._strangers,
             self._clock.now(),
             self.expected_ends,
@@ -280,7 +281,11 @@ class _Tenants:
 
 
 def _capacity(
-    facts: DeviceFacts, tenants: _Tenants, standing: int, strangers: Strangers | None, now: float
+    facts: DeviceFacts,
+    tenants: _Tenants,
+    nurseries: tuple[Nursery, ...],
+    strangers: Strangers | None,
+    now: float,
 ) -> Capacity:
     device = facts.device
     here = [job for job in tenants.everyone if job.lease_on(device.id) is not None]
@@ -294,13 +299,14 @@ def _capacity(
     if facts.fault is not None:
         # Its leases stay until exits are seen, and nothing would be free if they ended.
         held = sum(one.charge for one in holdings)
-        return Capacity(device, -held, 0, 0, holdings, fault=facts.fault)
+        return Capacity(device, -held, (), 0, holdings, fault=facts.fault)
+    standing = sum(one.holds for one in nurseries)
     shown = max(0, used - standing - seen)
     if strangers is not None:
         unseen = max(0, sum(one.charge for one in holdings) - seen)
         shown = strangers.settled(device.id, shown, unseen, now)
     free = device.capacity - sum(one.charge for one in holdings) - standing - shown
-    return Capacity(device, free, standing, shown, holdings)
+    return Capacity(device, free, nurseries, shown, holdings)
 
 
 def _lease_capacity(facts: DeviceFacts, tenants: _Tenants, outer: Job, taken: int) -> Capacity:
@@ -314,7 +320,7 @@ def _lease_capacity(facts: DeviceFacts, tenants: _Tenants, outer: Job, taken: in
         facts.device, id=f"the lease of #{outer.id}", capacity=ceiling, source="a lease"
     )
     free = ceiling - own - sum(one.charge for one in inner)
-    return Capacity(device, free, 0, own, inner, outer.id)
+    return Capacity(device, free, (), own, inner, outer.id)
 
 
 def _on_gpu(job: Job, facts: DeviceFacts, tenants: _Tenants) -> int:

@@ -187,6 +187,7 @@ class ElasticLeases:
             self._raise(self._work.state[grant.job], grant.ceiling)
         for preemption in plan.preempt:
             self._control.stop(self._work.state[preemption.job], "preempted")
+        self._control.end_nurseries(plan.nurseries)
         for number, why in plan.waits.items():
             self._tell(number, why)
 

@@ -1,7 +1,7 @@
 """What is done to single jobs (stop, pause, withdraw, close), and the end of the broker."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,6 +54,11 @@ class JobControl:
         """Ask a job's tree to end; its lease ends when the exit is seen."""
         self._work.happened(StopAsked(job.id, why))
         self._backend.stop(job.attempt_id, why, job.spec.grace)
+
+    def end_nurseries(self, pids: Iterable[int]) -> None:
+        """End idle nurseries: a job needs the memory that they hold."""
+        for pid in pids:
+            self._backend.end_nursery(pid)
 
     def pause(self, job: Job) -> None:
         """Let a job stand still: its tree, or its place in the queue."""

@@ -64,6 +64,7 @@ class Planner:
             self._grant(self._work.state[number], grants)
         for preemption in plan.preempt:
             self._control.stop(self._work.state[preemption.job], "preempted")
+        self._control.end_nurseries(plan.nurseries)
         queue.follow(plan, now)
         # The other jobs' reasons are made when somebody asks.
         present = [job for job in self._clients.jobs() if job in queue]

@@ -37,20 +37,27 @@ class _Known(NamedTuple):
     otherwise: str
     """Why there are no offers; empty if there are."""
     expected: float | None
+    nursery: int | None
 
 
 class SizeEstimator:
     """Sizes jobs by what the ledger knows of their programs; keeps what it has worked out."""
 
     def __init__(
-        self, ledger: Ledger, devices: dict[str, Device], left_out: Mapping[str, str] | None = None
+        self,
+        ledger: Ledger,
+        devices: dict[str, Device],
+        nursery: Callable[[Job], int | None],
+        left_out: Mapping[str, str] | None = None,
     ) -> None:
-        """`left_out` says which GPUs cannot be used, and why."""
+        """`nursery` says from which nursery a job comes; `left_out` which GPUs cannot be used, and
+        why."""
         self._measurements = ledger.measurements
         self.devices = devices
         self.left_out = {} if left_out is None else left_out
         self._offers: dict[int, _Known] = {}
-        self._stands: tuple[tuple[str, int], ...] = ()
+        self._nursery = nursery
+        self._stands: tuple[tuple[int, int], ...] = ()
         self._usual: dict[str, int] = {}
 
     def candidate(
@@ -61,7 +68,12 @@ class SizeEstimator:
         if known is None or known.least != job.least:
             possible, otherwise = self._appraise(job, capacities)
             known = _Known(
-                self._measurements.program(job), job.least, possible, otherwise, self.expected(job)
+                self._measurements.program(job),
+                job.least,
+                possible,
+                otherwise,
+                self.expected(job),
+                self._nursery(job),
             )
             self._offers[job.id] = known
         several = (job.spec.gpus or 1) if known.offers else 1
@@ -77,6 +89,7 @@ class SizeEstimator:
             held=held or known.otherwise,
             spread=job.spec.spread,
             parts=parts,
+            nursery=known.nursery,
         )
 
     def expected(self, job: Job) -> float | None:
@@ -98,12 +111,13 @@ class SizeEstimator:
         self._offers.pop(number, None)
 
     def outdated(self, capacities: tuple[Capacity, ...]) -> bool:
-        """Whether all offers are to be worked out again: what stands on a device has changed, or
-        what a process usually costs, by so much that it matters."""
+        """Whether all offers are to be worked out again: the nurseries have changed, or what a
+        process usually costs, by so much that it matters."""
         stands = tuple(
-            (capacity.device.id, capacity.standing)
+            (nursery.pid, nursery.holds)
             for capacity in capacities
-            if capacity.within is None
+            for nursery in capacity.nurseries
+            if not nursery.leaving
         )
         usual = {
             start: self._measurements.usual_outside("cpu", start) or 0 for start in _USUAL_OUTSIDE
@@ -128,7 +142,7 @@ class SizeEstimator:
             kind: self._measurements.evidence(job, kind) for kind in kinds
         }
         ask = (job.spec.memory, job.spec.device, capacities, overhead)
-        rest = (job.least, job.spec.within, job.spec.gpus)
+        rest = (job.least, job.spec.within, job.spec.gpus, self._nursery(job))
         possible = offers(*ask, evidence, *rest)
         return possible, "" if possible else never(*ask, *rest)
 
@@ -177,7 +191,7 @@ class SizeEstimator:
             ask=str(job.spec.memory),
             device=capacity.device.id,
             capacity=capacity.device.capacity,
-            ever=most_ever(capacity, self.overhead(job, device)),
+            ever=most_ever(capacity, self.overhead(job, device), self._nursery(job)),
             history=self._measurements.history(job, device.kind, before, _model(device)),
             lease=lease,
             least=job.least,
@@ -206,12 +220,13 @@ class SizeEstimator:
                 f"--cpus {spec.cpus}: this command may use {most}.", f"Ask for 1 to {most}."
             )
         job = Job(0, "", spec, 0.0, Waiting(0.0))
+        nursery = self._nursery(job)
         refusals: list[BadRequest] = []
         fitting = 0
         for capacity in capacities:
             if capacity.device.id not in names:
                 continue
-            ever = most_ever(capacity, self.overhead(job, capacity.device))
+            ever = most_ever(capacity, self.overhead(job, capacity.device), nursery)
             try:
                 sizing.check(spec.memory, capacity.device, ever)
             except TooLarge as refusal:
@@ -262,14 +277,15 @@ class SizeEstimator:
             return None
         capacity = here[0]
         # The same on each of several devices: what the smallest can give.
-        most = min(most_ever(one, self.overhead(job, one.device)) for one in here) // MiB * MiB
+        nursery = self._nursery(job)
+        most = min(most_ever(one, self.overhead(job, one.device), nursery) for one in here)
         wanted = sizing.after_failure(lease.ceiling, outcome.peak or 0, outcome.asked)
         # What other runs held is known, too.
         known = self._measurements.evidence(job, capacity.device.kind)
         wanted = max(wanted, sizing.with_margin(max(known.peak or 0, known.at_least)))
         if job.least:  # It was made larger before, and not enough: each try costs a start.
             wanted = max(wanted, 2 * lease.ceiling)
-        chosen = min(wanted, most)
+        chosen = min(wanted, most // MiB * MiB)
         return chosen if chosen > lease.ceiling else None
 
 

@@ -5,17 +5,19 @@ The rules, in the order in which they win:
 1. Never more than is free. A lease counts from its grant on; memory that somebody was asked to give
    back counts once it is back.
 2. Room for which others were stopped belongs to the job they were stopped for.
-3. Guaranteed jobs before opportunistic ones; these only get what no guaranteed job can use now, and
+3. Idle nurseries are ended for a job that fits then, before any program is: the least recently
+   used first, and never the one from which the job itself comes.
+4. Guaranteed jobs before opportunistic ones; these only get what no guaranteed job can use now, and
    are stopped again for one that could use it: as few as will do, then as little as will do.
-4. The order of the queue (`sublet.policy.wait_queue`), on the device that is left with the least
+5. The order of the queue (`sublet.policy.wait_queue`), on the device that is left with the least
    room; one that is to be spread, on the device with the fewest others, and of these with the
    most room.
-5. Whoever does not fit may be passed by whoever does. The first of those who wait for the same
+6. Whoever does not fit may be passed by whoever does. The first of those who wait for the same
    devices is passed freely for `patience` seconds; then, until `limit`, only by jobs that leave its
    start as it is, as far as anybody can tell; then by nobody. The room is reserved on the device
    where it lacks least. A job that would not fit even if every lease ended reserves nothing: it
    waits for strangers, and nobody else should.
-6. A group is granted whole, each of its leases on any of its devices, or not at all. Room for
+7. A group is granted whole, each of its leases on any of its devices, or not at all. Room for
    which others were stopped is kept for it from those behind it. When it is first and has waited
    for long, room is reserved on every device that it would take if all leases ended.
 
@@ -31,6 +33,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from sublet.domain.nursery import Nursery, least_recent
 from sublet.policy.capacity import Capacity, Holding, Service
 from sublet.policy.groups import place
 from sublet.policy.sizing import Size
@@ -93,6 +96,8 @@ class Plan(Struct, frozen=True):
     """Those who are first and cannot start."""
     reserved: dict[str, int]
     """The devices on which room is reserved, and for which job."""
+    nurseries: tuple[int, ...] = ()
+    """Idle nurseries that are to end."""
 
 
 def plan(
@@ -141,7 +146,8 @@ class _PlanBuilder:
         self.rules = rules
         self.free = {name: capacity.free for name, capacity in self.capacities.items()}
         self.reachable = {name: capacity.reachable for name, capacity in self.capacities.items()}
-        self.coming = dict.fromkeys(self.capacities, 0)
+        self.coming = {name: capacity.coming for name, capacity in self.capacities.items()}
+        self.idle = {name: capacity.idle for name, capacity in self.capacities.items()}
         self.company = {
             name: len(capacity.holdings) + (capacity.strangers > 0)
             for name, capacity in self.capacities.items()
@@ -149,16 +155,15 @@ class _PlanBuilder:
         self.victims: dict[str, list[Holding]] = {}
         for name, capacity in self.capacities.items():
             for one in capacity.holdings:
-                if one.stopping:
-                    self.coming[name] += one.charge
-                elif one.service == "opportunistic":
+                if one.service == "opportunistic" and not one.stopping:
                     self.victims.setdefault(name, []).append(one)
         for held in self.victims.values():
             held.sort(key=lambda one: (one.charge, one.job))
-        self.yielding = bool(self.victims) or any(self.coming.values())
+        self.yielding = bool(self.victims) or any(self.coming.values()) or any(self.idle.values())
         self.reserved: dict[str, _Reservation] = {}
         self.grants: list[Grant] = []
         self.preempt: list[Preemption] = []
+        self.ended: list[int] = []
         self.promised: dict[int, str] = {}
         self.heads: list[int] = []
 
@@ -169,6 +174,7 @@ class _PlanBuilder:
             promised=self.promised,
             heads=tuple(self.heads),
             reserved={name: reserved.job for name, reserved in self.reserved.items()},
+            nurseries=tuple(self.ended),
         )
 
     def keep_promises(self) -> None:
@@ -188,7 +194,8 @@ class _PlanBuilder:
             if offer.charge <= self.free[name]:
                 self._grant(one, offer, name)
             elif offer.charge <= self.free[name] + self.coming[name]:
-                aside.append((one, name, *self._promise(one, offer, name, [])))
+                self.promised[one.job] = name
+                aside.append((one, name, *self._set_aside(one, offer, name, [])))
         for one, name, free, coming in aside:
             if self._fit(one):
                 del self.promised[one.job]
@@ -235,6 +242,7 @@ class _PlanBuilder:
         within = 0.0
         for name in names:
             most = self._could_be_free(name) if yielding else self.free[name]
+            most += sum(one.holds for one in self.idle[name])
             reserved = self.reserved.get(name)
             if reserved is None:
                 anybody = max(anybody, most)
@@ -254,9 +262,11 @@ class _PlanBuilder:
         """Grant it, or make room for it; False if neither can be done."""
         if self._fit(one):
             return True
-        if one.service != "guaranteed" or not self.yielding:
+        if not self.yielding:
             return False
-        return self._make_room_for_group(one) if one.parts else self._make_room(one)
+        if one.parts:
+            return one.service == "guaranteed" and self._make_room_for_group(one)
+        return self._make_room(one)
 
     def _fit(self, one: Candidate) -> bool:
         """Grant it where it leaves the least, or has the least company, if it fits anywhere."""
@@ -299,22 +309,37 @@ class _PlanBuilder:
         return reserved.lets(one, offer.charge, self.now)
 
     def _make_room(self, one: Candidate) -> bool:
-        """Promise it the device where the fewest, then the smallest, have to end for it."""
-        best: tuple[int, int, str, Offer, list[Holding]] | None = None
+        """Promise it the device where the fewest, then the smallest, have to end for it. For an
+        opportunistic job nurseries are ended, and nothing is promised."""
+        guaranteed = one.service == "guaranteed"
+        best: tuple[int, int, str, Offer, list[Holding], list[Nursery]] | None = None
         for offer in one.offers:
             for name in offer.devices:
                 if name not in self.free or not self._open(one, offer, name):
                     continue
                 lacking = offer.charge - self.free[name] - self.coming[name]
-                ended = fewest(self.victims.get(name, []), lacking)
+                idle = [nursery for nursery in self.idle[name] if nursery.pid != one.nursery]
+                victims = self.victims.get(name, []) if guaranteed else []
+                ended = fewest(victims, lacking - sum(nursery.holds for nursery in idle))
                 if ended is None:
                     continue
-                cost = (len(ended), sum(holding.charge for holding in ended), name)
+                yielded = sum(holding.charge for holding in ended)
+                nurseries = least_recent(idle, lacking - yielded)
+                if not guaranteed and not nurseries:
+                    continue
+                cost = (len(ended), yielded, name)
                 if best is None or cost < best[:3]:
-                    best = (*cost, offer, ended)
+                    best = (*cost, offer, ended, nurseries)
         if best is None:
             return False
-        self._promise(one, best[3], best[2], best[4])
+        _, _, name, offer, ended, nurseries = best
+        for nursery in nurseries:
+            self.idle[name].remove(nursery)
+            self.coming[name] += nursery.holds
+            self.ended.append(nursery.pid)
+        if guaranteed:
+            self.promised[one.job] = name
+        self._set_aside(one, offer, name, ended)
         return True
 
     def _make_room_for_group(self, group: Candidate) -> bool:
@@ -340,7 +365,8 @@ class _PlanBuilder:
             (offer.charge - self.free[name] - self.coming[name], name, offer)
             for offer in one.offers
             for name in offer.devices
-            if name in self.free and offer.charge <= self.reachable[name]
+            if name in self.free
+            and offer.charge <= self.reachable[name] - self.capacities[name].needed_for(one.nursery)
         ]
         if not lacking:
             return False
@@ -410,13 +436,6 @@ class _PlanBuilder:
                 offer.charge,
             )
         )
-
-    def _promise(
-        self, one: Candidate, offer: Offer, name: str, ended: list[Holding]
-    ) -> tuple[int, int]:
-        """Set room aside for a job on this device, until it is there."""
-        self.promised[one.job] = name
-        return self._set_aside(one, offer, name, ended)
 
     def _set_aside(
         self, one: Candidate, offer: Offer, name: str, ended: list[Holding]

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sublet.domain.device import Device
 from sublet.domain.job import Tenant
+from sublet.domain.nursery import Nursery
 
 Service = Literal["guaranteed", "opportunistic"]
 
@@ -36,7 +37,7 @@ class Capacity(Struct, frozen=True):
     device: Device
     free: int
     """May be negative: strangers can take what was free."""
-    standing: int = 0
+    nurseries: tuple[Nursery, ...] = ()
     strangers: int = 0
     holdings: tuple[Holding, ...] = ()
     within: int | None = None
@@ -50,14 +51,39 @@ class Capacity(Struct, frozen=True):
         return tuple(Tenant(one.name, one.charge, one.job) for one in self.holdings)
 
     @property
+    def standing(self) -> int:
+        """What the nurseries hold."""
+        return sum(one.holds for one in self.nurseries)
+
+    @property
+    def idle(self) -> list[Nursery]:
+        """The nurseries that may be ended for what they hold."""
+        return [one for one in self.nurseries if one.idle and not one.leaving]
+
+    @property
+    def coming(self) -> int:
+        """What is coming free: of leases and nurseries that were asked to end."""
+        leases = sum(one.charge for one in self.holdings if one.stopping)
+        return leases + sum(one.holds for one in self.nurseries if one.leaving)
+
+    @property
     def reachable(self) -> int:
-        """What would be free if every lease here ended; strangers stay."""
-        return self.free + sum(one.charge for one in self.holdings)
+        """What would be free if every lease and every nursery here ended; strangers stay."""
+        return self.free + self.standing + sum(one.charge for one in self.holdings)
+
+    def needed_for(self, nursery: int | None) -> int:
+        """What the nursery holds from which a job comes; None if it needs none. One that is not
+        warm yet will hold as much as the largest of the others."""
+        if nursery is None:
+            return 0
+        known = {one.pid: one.holds for one in self.nurseries if one.holds}
+        return known.get(nursery) or max(known.values(), default=0)
 
 
-def most_ever(capacity: Capacity, overhead: int) -> int:
-    """The largest ceiling this device could give with no other program on it."""
-    return capacity.device.capacity - capacity.standing - overhead
+def most_ever(capacity: Capacity, overhead: int, nursery: int | None = None) -> int:
+    """The largest ceiling this device could give with no other program on it, and no nursery but
+    the one from which the job comes."""
+    return capacity.device.capacity - capacity.needed_for(nursery) - overhead
 
 
 def eligible(

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from sublet.domain.nursery import least_recent
 from sublet.policy.admission import Preemption, fewest
 from sublet.policy.capacity import Capacity, Holding, Service
 from sublet.policy.wait_queue import WaitQueue
@@ -81,6 +82,8 @@ class GrowthPlan(Struct, frozen=True):
 
     raises: tuple[Raise, ...] = ()
     preempt: tuple[Preemption, ...] = ()
+    nurseries: tuple[int, ...] = ()
+    """Idle nurseries that are to end."""
     waits: dict[int, str] = {}
 
 
@@ -89,6 +92,7 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
     at = {capacity.device.id: capacity for capacity in capacities}
     spare = {name: _spare(capacity, queue) for name, capacity in at.items()}
     stopped: set[int] = set()
+    ended: set[int] = set()
     raises, preempt, waits = [], [], {}
     order = sorted(asks, key=lambda ask: (ask.service != "guaranteed", ask.since, ask.job))
     for index, ask in enumerate(order):
@@ -106,15 +110,23 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
         if amount > 0:
             spare[ask.where] -= amount
             raises.append(Raise(ask.job, ask.ceiling + amount))
-        if amount < ask.step and ask.service == "guaranteed":
+        if amount < ask.step:
+            idle = [one for one in capacity.idle if one.pid not in ended]
+            lacking = ask.step - amount - capacity.coming
             victims = [one for one in _opportunistic(capacity, ask.job) if one.job not in stopped]
-            coming = sum(one.charge for one in capacity.holdings if one.stopping)
-            chosen = fewest(victims, ask.step - amount - coming) or []
+            if ask.service != "guaranteed":
+                victims = []
+            chosen = fewest(victims, lacking - sum(one.holds for one in idle))
+            if chosen is None:
+                # What cannot be had whole may do in part, but nobody is stopped for that.
+                chosen, idle = [], [] if ask.need else idle
             stopped |= {one.job for one in chosen}
             preempt += [Preemption(one.job, ask.where, ask.job) for one in chosen]
+            given = sum(one.charge for one in chosen)
+            ended |= {one.pid for one in least_recent(idle, lacking - given)}
         if not amount:
             waits[ask.job] = _reason(ask, capacity, room)
-    return GrowthPlan(tuple(raises), tuple(preempt), waits)
+    return GrowthPlan(tuple(raises), tuple(preempt), tuple(sorted(ended)), waits)
 
 
 def _spare(capacity: Capacity, queue: WaitQueue) -> int:

@@ -20,13 +20,14 @@ def offers(
     least: int = 0,
     within: int | None = None,
     gpus: int | None = None,
+    nursery: int | None = None,
 ) -> tuple[Offer, ...]:
     """One offer for each size; none where the empty device could not give it, and none at all
     where fewer devices could than the job wants `gpus`.
 
     `overhead` is what one more process costs, by device; `evidence` what is known of the program,
-    by kind of device. Who is on the devices does not matter, so an offer holds until the evidence
-    or what stands on a device changes.
+    by kind of device; `nursery` is the one from which the job comes. Who else is on the devices
+    does not matter, so an offer holds until the evidence or the nurseries change.
     """
     names = set(eligible(device, capacities, within, gpus))
     several = gpus is not None and gpus > 1
@@ -35,7 +36,7 @@ def offers(
         name = capacity.device.id
         if name not in names:
             continue
-        ever = most_ever(capacity, overhead[name])
+        ever = most_ever(capacity, overhead[name], nursery)
         known = evidence.get(capacity.device.kind, _NOTHING_KNOWN)
         chosen = size(ask, capacity.device, ever, ever, known, least, fixed=several)
         if chosen is not None:
@@ -68,6 +69,7 @@ def never(
     least: int = 0,
     within: int | None = None,
     gpus: int | None = None,
+    nursery: int | None = None,
 ) -> str:
     """Why `offers` has found none, in words."""
     names = eligible(device, capacities, within, gpus)
@@ -76,7 +78,7 @@ def never(
     if not names:
         return f"there is no device {device!r} any more"
     most = {
-        capacity.device.id: max(0, most_ever(capacity, overhead[capacity.device.id]))
+        capacity.device.id: max(0, most_ever(capacity, overhead[capacity.device.id], nursery))
         for capacity in capacities
         if capacity.device.id in names
     }

@@ -58,8 +58,8 @@ class _Device:
 
     def __init__(self, capacity: Capacity, now: float, usual: float | None) -> None:
         self.at = now
-        self.free = capacity.free
-        self.reachable = capacity.reachable
+        self.free = capacity.free + sum(one.holds for one in capacity.idle)
+        self.reachable = self.free + sum(one.charge for one in capacity.holdings)
         self.ends = [(_end(one, now, usual), one.charge) for one in capacity.holdings]
         heapq.heapify(self.ends)
 

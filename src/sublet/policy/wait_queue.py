@@ -81,6 +81,8 @@ class Candidate(Struct, frozen=True):
     parts: tuple[Part, ...] = ()
     """The leases of a group, of which `job` is one; empty for a single job. `offers` are then those
     of its largest part."""
+    nursery: int | None = None
+    """The nursery from which it comes, and which is not ended for it; None if it needs none."""
 
     @classmethod
     def of_group(cls, parts: tuple[Part, ...], order: int, since: float) -> "Candidate":

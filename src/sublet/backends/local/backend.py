@@ -22,6 +22,7 @@ from sublet.backends.local.worker_specs import (
 )
 from sublet.domain.device import Device
 from sublet.domain.job import Job, Running
+from sublet.domain.nursery import Nursery
 from sublet.formats import packets
 from sublet.home import Home
 from sublet.keeper import output_files
@@ -47,7 +48,7 @@ class LocalBackend:
         """A job that can start warm waits for its nursery, which also settles what that one
         holds."""
         key = self._nursery_key(job)
-        if key is None or job.spec.cold:
+        if key is None:
             return ""
         try:
             nursery = self._launcher.nurseries.find(key)
@@ -139,8 +140,15 @@ class LocalBackend:
     def nurseries(self) -> tuple[NurseryRow, ...]:
         return self._launcher.nurseries.rows()
 
-    def standing(self) -> int:
+    def standing_nurseries(self) -> tuple[Nursery, ...]:
         return self._launcher.nurseries.standing()
+
+    def nursery_of(self, job: Job) -> int | None:
+        key = self._nursery_key(job)
+        return None if key is None else self._launcher.nurseries.pid(key)
+
+    def end_nursery(self, pid: int) -> None:
+        self._launcher.nurseries.end(pid)
 
     def reap(self) -> None:
         """Collect children that have ended; call it on SIGCHLD."""
@@ -151,8 +159,9 @@ class LocalBackend:
         self._in_process.close()
 
     def _nursery_key(self, job: Job) -> NurseryKey | None:
-        """The nursery this job could come from; None for a program that is not Python."""
+        """The nursery this job could come from; None for a program that is not Python, or is
+        started cold."""
         python = job.spec.program.python
-        if not python:
+        if not python or job.spec.cold or job.spec.in_process is not None:
             return None
         return self._launcher.nurseries.key(os.fsdecode(python), text_environment(job))

@@ -214,7 +214,7 @@ class Launcher:
     def _order(self, key: NurseryKey, attempt: _Attempt, streams: list[int]) -> bool:
         ours, theirs = packets.pair()
         order = {"start": attempt.directory}
-        sent = self.nurseries.order(key, order, [theirs.fileno(), *streams])
+        sent = self.nurseries.order(key, attempt.attempt_id, order, [theirs.fileno(), *streams])
         theirs.close()
         if sent:
             attempt.nursery = key
@@ -480,6 +480,7 @@ class Launcher:
         if attempt.orphan is not None:
             attempt.orphan.close()
         del self._attempts[attempt.attempt_id]
+        self.nurseries.ended(attempt.attempt_id)
 
     def _watch_orphan(self, attempt: _Attempt) -> None:
         """The keeper is gone: see to the rest of its tree ourselves."""
@@ -533,7 +534,8 @@ class Launcher:
         self._ended(attempt, replace(found, status=status, stopped=stopped))
 
     def _reaped(self, pid: int, status: int) -> None:
-        """Note the status of a worker that fell to us."""
+        """Note the status of a worker that fell to us, or that a nursery has gone."""
+        self.nurseries.reaped(pid)
         for attempt in self._attempts.values():
             if attempt.worker is not None and attempt.worker.pid == pid:
                 self._statuses[pid] = status

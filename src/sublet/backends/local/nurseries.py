@@ -4,6 +4,7 @@ are read when TensorFlow is loaded.
 
 import functools
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from sublet.domain import nursery as domain
 from sublet.formats import import_variables, packets
 from sublet.inside.warm_start import import_reads, proctitle, program
 from sublet.keeper import process_tree
@@ -101,11 +103,15 @@ class Nursery:
         self.useful = False
         """A worker has come from it."""
         self.used = time.monotonic()
+        self.attempts: set[str] = set()
+        """Those that were ordered here and have not ended."""
         self.packages: dict[str, int] = {}
         """The ages of what it imports from and of files that imports read, as it found them."""
         self.failed_births = 0
         """In a row: workers that have ended before they began."""
         self.off_since = 0.0
+        self.gone = False
+        """Its process was seen to have ended."""
         self._looked = 0.0
 
     def outdated(self) -> bool:
@@ -144,6 +150,9 @@ class Nurseries:
         """What is known of the packages of each interpreter."""
         self._useless: dict[NurseryKey, int] = {}
         """How many in a row have ended before a worker came from them."""
+        self._leaving: dict[int, Nursery] = {}
+        """Those that were let go and hold memory, by pid: they have not gone yet, or programs that
+        came from them go on with their pages."""
 
     def key(self, python: str, environ: Mapping[str, str]) -> NurseryKey:
         """The nursery that a program in this environment needs."""
@@ -161,14 +170,50 @@ class Nurseries:
                 state=f"off: {nursery.why}" if nursery.state == "off" else nursery.state,
                 pid=None if nursery.state == "off" else nursery.pid,
                 tensorflow=nursery.tensorflow,
-                holds=nursery.holds,
+                holds=0 if nursery.state == "off" else nursery.holds,
             )
             for nursery in self._all.values()
         )
 
-    def standing(self) -> int:
-        """The bytes that all of them hold."""
-        return sum(nursery.holds for nursery in self._all.values() if nursery.state != "off")
+    def standing(self) -> tuple[domain.Nursery, ...]:
+        """Those that hold memory."""
+        return tuple(
+            domain.Nursery(
+                nursery.pid,
+                nursery.holds,
+                nursery.used,
+                idle=nursery.warm and not nursery.attempts,
+                leaving=nursery.pid in self._leaving and not nursery.gone,
+            )
+            for nursery in (*self._living(), *self._leaving.values())
+            if nursery.holds
+        )
+
+    def pid(self, key: NurseryKey) -> int:
+        """The process of the nursery of this key; 0 if there is none."""
+        nursery = self._all.get(key)
+        return 0 if nursery is None or nursery.state == "off" else nursery.pid
+
+    def end(self, pid: int) -> None:
+        """End an idle nursery for the memory that it holds."""
+        for nursery in self._living():
+            if nursery.pid == pid and nursery.warm and not nursery.attempts:
+                self._drop(nursery)
+                self._changed()
+
+    def reaped(self, pid: int) -> None:
+        """This child of ours has gone."""
+        for nursery in (*self._living(), *self._leaving.values()):
+            if nursery.pid == pid:
+                nursery.gone = True
+                self._settle(nursery)
+
+    def ended(self, attempt_id: str) -> None:
+        """An attempt is over, wherever it came from."""
+        for nursery in (*self._all.values(), *self._leaving.values()):
+            if attempt_id in nursery.attempts:
+                nursery.attempts.remove(attempt_id)
+                self._settle(nursery)
 
     def find(self, key: NurseryKey) -> Nursery | None:
         """The nursery of this key; it is started if there is none, or none that is up to date. None
@@ -188,13 +233,18 @@ class Nurseries:
             return "other environments are being loaded" if crowded else "its nursery has gone"
         return "" if nursery.warm else nursery.why or "its nursery is not warm"
 
-    def order(self, key: NurseryKey, order: dict[str, Any], descriptors: list[int]) -> bool:
-        """Hand an order to a warm nursery; False if it has gone."""
+    def order(
+        self, key: NurseryKey, attempt_id: str, order: dict[str, Any], descriptors: list[int]
+    ) -> bool:
+        """Hand the order for an attempt to a warm nursery; False if it has gone."""
         nursery = self._all.get(key)
         if nursery is None or not nursery.warm:
             return False
         nursery.used = time.monotonic()
-        return packets.send(nursery.link, order, descriptors)
+        if not packets.send(nursery.link, order, descriptors):
+            return False
+        nursery.attempts.add(attempt_id)
+        return True
 
     def is_stopped(self, key: NurseryKey) -> bool:
         """Whether somebody has stopped this nursery with a signal."""
@@ -254,7 +304,7 @@ class Nurseries:
             idle = [one for one in living if one.useful or (one.warm and one.used < long_ago)]
             if not idle:
                 return None
-            self._drop(min(idle, key=lambda nursery: nursery.used))
+            self._drop(min(idle, key=lambda nursery: (bool(nursery.attempts), nursery.used)))
         ours, theirs = packets.pair()
         with self._log.open("ab") as log:
             process = subprocess.Popen(
@@ -318,7 +368,7 @@ class Nurseries:
     def _off(self, nursery: Nursery, why: str) -> None:
         """It lives and must not fork: keep the reason, not the process."""
         self._drop(nursery)
-        nursery.state, nursery.why, nursery.holds = "off", why, 0
+        nursery.state, nursery.why = "off", why
         nursery.off_since = time.monotonic()
         self._all[nursery.key] = nursery
         self._changed()
@@ -336,6 +386,21 @@ class Nurseries:
         if nursery.state == "warming up":
             nursery.process.kill()
         nursery.process.returncode = 0  # The launcher reaps; Popen is not to wait or warn.
+        if nursery.holds:
+            self._leaving[nursery.pid] = nursery
+            self._settle(nursery)
+            self._reactor.call_later(_GOODBYE, lambda: self._kill(nursery))
+
+    def _kill(self, nursery: Nursery) -> None:
+        """It was let go long ago: nobody may keep its memory by stopping it."""
+        if nursery.pid in self._leaving and not nursery.gone:
+            os.kill(nursery.pid, signal.SIGKILL)
+
+    def _settle(self, nursery: Nursery) -> None:
+        """What a nursery held that was let go is free when it has gone; or when the last but one of
+        its programs has: what only one of them has left counts as that one's own."""
+        if nursery.gone and len(nursery.attempts) < 2 and self._leaving.pop(nursery.pid, None):
+            self._changed()
 
 
 def _environment(key: NurseryKey) -> dict[str, str]:
