@@ -71,13 +71,14 @@ def main() -> int:
     """Squeeze the corpus; 1 if a program failed for want of memory and was told something else."""
     parser = argparse.ArgumentParser(prog="python -m bench.squeeze", description=__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="git directories, owner+name")
+    parser.add_argument("--list", type=Path, default=LIST, help="the programs; default: ours")
     parser.add_argument("--only", default="", help="a regular expression in the name")
     parser.add_argument("--longest", type=float, default=180, help="seconds that a run may take")
     asked = parser.parse_args()
     processes.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     data.trust(Path(sysconfig.get_path("purelib")))
-    chosen = [one for one in programs(LIST) if re.search(asked.only, one.name)]
+    chosen = [one for one in programs(asked.list) if re.search(asked.only, one.name)]
     print(f"== squeeze == {machine.line(machine.facts())}\n", flush=True)
     found: list[Squeezed] = []
     with sandbox() as store, sandbox() as home:

@@ -90,11 +90,19 @@ class Lanes:
             lane = Sandbox(directory)
             lane.env["SUBLET_HOME"] = home.env["SUBLET_HOME"]
             self._benches.append(Bench(lane, made, corpus, frozenset(), longest))
+        self._made = made
+        # What is made warm is the nursery of the programs.
+        home.env |= self._benches[0].env | {"HOME": str(min(made.values()))}
+
+    def _run(self, bench: Bench, program: Program, words: Sequence[str | Path], path: Path) -> Run:
+        """Run it in the same home as all: a nursery is for programs of one home."""
+        bench.env["HOME"] = str(self._made[program.full])
+        return bench.run(program, words, path)
 
     def alone(self, program: Program) -> Need | None:
         """What a program needs that has the device for itself; None if it does not end well."""
         bench = self._benches[0]
-        run = bench.run(program, [SUBLET, "run", "--quiet"], bench.bring(program))
+        run = self._run(bench, program, [SUBLET, "run", "--quiet"], bench.bring(program))
         peak = run.report.get("peak") or 0
         if run.code != 0:
             print(f"  {program.name}: {run.code} alone", file=sys.stderr, flush=True)
@@ -107,7 +115,7 @@ class Lanes:
 
         def one(bench: Bench, program: Program, script: Path, asked: str) -> None:
             words = (SUBLET, "run", "--quiet", "--memory", asked)
-            found[program.name] = bench.run(program, words, script)
+            found[program.name] = self._run(bench, program, words, script)
 
         threads = [
             threading.Thread(target=one, args=(bench, program, bench.bring(program), asked))
@@ -151,13 +159,13 @@ def measure(
     for share in shares:
         with sandbox() as store, sandbox() as home:
             made = templates(store.directory, {program.full for program in group})
+            lanes = Lanes(home, made, asked.corpus, asked.longest)
             home.warm_up()
             standing = sum(nursery["holds"] for nursery in home.status()["nurseries"])
             home.sublet("down")
             room = standing + int(share * sum(need.whole for need in needs.values()))
             home.env["SUBLET_CPU_MEMORY"] = f"{room // _MiB + 1}MiB"
             home.warm_up()
-            lanes = Lanes(home, made, asked.corpus, asked.longest)
             auto = dict.fromkeys(needs, "auto")
             batches.append(lanes.batch("first", share, auto))
             batches.append(lanes.batch("second", share, auto))

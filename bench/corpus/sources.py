@@ -1,8 +1,10 @@
 """Files of public repositories at one commit, from a local copy or from GitHub.
 
-Only text is taken: pictures and archives are large, and the data are ours.
+Only text is taken: pictures and archives are large, and the data are ours. A program without a
+commit is one of ours.
 """
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from bench.corpus.notebooks import script
 
 _SUFFIXES = (".py", ".ipynb", ".txt", ".csv", ".json")
 _MOST = 2 << 20
+_OURS = Path(__file__).parents[1] / "programs"
 
 
 class Missing(Exception):
@@ -22,6 +25,8 @@ def bring(program: Program, copies: Path, into: Path) -> Path:
 
     `copies` has git directories named owner+name; what it lacks is fetched into it.
     """
+    if not program.commit:
+        return Path(shutil.copy(_OURS / program.repository.split("/")[1] / program.path, into))
     git = ["git", f"--git-dir={_repository(program, copies)}"]
     folder, _, name = program.path.rpartition("/")
     listed = _output([*git, "ls-tree", "-r", "-l", program.commit, "--", f"{folder or '.'}/"])

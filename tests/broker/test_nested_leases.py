@@ -47,7 +47,7 @@ def rooms_of(
     others are within."""
     samples = {f"{n}.1": UsageSample(mib * MiB, 0, ()) for n, mib in (used or {}).items()}
     lenders = {n: mib * MiB for n, mib in (taken or {}).items()}
-    made = capacities({"cpu": facts(CPU)}, holding, samples, 0, lenders=lenders)
+    made = capacities({"cpu": facts(CPU)}, holding, samples, (), lenders=lenders)
     return {capacity.device.id: capacity for capacity in made}
 
 
@@ -98,7 +98,7 @@ def test_a_gpu_that_does_not_show_bytes_counts_nothing_twice() -> None:
     holding = [holder(1, 4096, on="gpu0"), holder(2, 1024, within=1, on="gpu0")]
     seen = (Holder(1001, "a", None), Holder(1002, "b", None))
     fact = facts(GPU, used=5 * GiB, holders=seen)
-    made = capacities({"gpu0": fact}, holding, {}, 0, lenders={1: 0})[0]
+    made = capacities({"gpu0": fact}, holding, {}, (), lenders={1: 0})[0]
     assert made.strangers == 5 * GiB - (4 * GiB + BESIDE)
 
 

@@ -61,7 +61,7 @@ class QueueHarness:
         return Queue(self.state, self.estimator, dependencies, lambda one: "", lambda: self.now)
 
     def capacities(self) -> tuple[Capacity, ...]:
-        return capacities({"cpu": facts(CPU)}, self.state.holding(), {}, 0)
+        return capacities({"cpu": facts(CPU)}, self.state.holding(), {}, ())
 
     def submit(
         self,

@@ -394,7 +394,7 @@ class Nurseries:
     def _kill(self, nursery: Nursery) -> None:
         """It was let go long ago: nobody may keep its memory by stopping it."""
         if nursery.pid in self._leaving and not nursery.gone:
-            os.kill(nursery.pid, signal.SIGKILL)
+            process_tree.send([nursery.pid], signal.SIGKILL)
 
     def _settle(self, nursery: Nursery) -> None:
         """What a nursery held that was let go is free when it has gone; or when the last but one of
