@@ -399,7 +399,8 @@ class Nurseries:
     def _settle(self, nursery: Nursery) -> None:
         """What a nursery held that was let go is free when it has gone; or when the last but one of
         its programs has: what only one of them has left counts as that one's own."""
-        if nursery.gone and len(nursery.attempts) < 2 and self._leaving.pop(nursery.pid, None):
+        if nursery.gone and len(nursery.attempts) < 2 and nursery.pid in self._leaving:
+            del self._leaving[nursery.pid]
             self._changed()
 
 
