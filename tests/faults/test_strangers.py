@@ -92,8 +92,8 @@ def test_a_stranger_cannot_have_its_own_model_run_nor_take_others_away(
     first, second, load_, unload, rest, read, half = as_stranger(attack)
     assert first[0] == second[0] == Code.PERMISSION_DENIED
     assert "--allow_reload" in first[1]
-    assert load_[0] == unload[0] == Code.UNIMPLEMENTED
-    assert rest[0] == 501
+    assert load_[0] == unload[0] == Code.PERMISSION_DENIED
+    assert rest[0] == 403
     assert read[0] == 404
     assert half == (200, {"predictions": [2.5]})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from sublet.serving.frontend.proto import message
 from support.sandbox import PATIENCE, Sandbox, wait_for
@@ -257,6 +258,37 @@ def test_the_unix_socket_serves_the_same_and_its_owner_reloads_without_a_token(s
         assert client.predict("b", 2.0) == (3.0, 1)
         assert client.reload(shop.config("b")) == (0, "")
         assert shop.client.predict("b", 2.0) == (3.0, 1)
+    finally:
+        client.close()
+
+
+def test_tritons_client_unloads_models_and_loads_them_by_their_names(
+    shop: Shop, tmp_path: Path
+) -> None:
+    from tritonclient.http import InferenceServerClient
+
+    allowed = {"Authorization": f"Bearer {TOKEN}"}
+    client = InferenceServerClient(shop.server.facts["rest"].removeprefix("http://"))
+    try:
+        client.unload_model("b", allowed)
+        assert not client.is_model_ready("b")
+        assert shop.client.predict("a", 1.0) == (3.5, 2)
+        client.load_model("b", allowed)
+        assert shop.client.predict("b", 2.0) == (3.0, 1)
+        # One that was never served, and lies beside those that were.
+        place(THREE, shop.root, "c", 1)
+        client.load_model("c", allowed)
+        assert shop.client.predict("c", 1.0) == (3.5, 1)
+        place(HALF, tmp_path, "elsewhere", 1)
+        (shop.root / "odd").symlink_to(tmp_path / "elsewhere")
+        for name in ("nothing", "..", ".", "odd", "a/1", str(tmp_path / "elsewhere")):
+            with pytest.raises(InferenceServerException, match=r"There is no model|Nothing is"):
+                client.load_model(name, allowed)
+        with pytest.raises(InferenceServerException, match="There is no model nothing"):
+            client.unload_model("nothing", allowed)
+        with pytest.raises(InferenceServerException, match="--reload_token_file"):
+            client.unload_model("a")
+        assert shop.client.predict("a", 1.0) == (3.5, 2)
     finally:
         client.close()
 

@@ -95,6 +95,7 @@ class StandInBackend:
             }
         )
         self.inferences: dict[tuple[str, int], Inferences] = {}
+        self.changed: list[tuple[str, bool]] = []
         self.counted: list[tuple[str, str, str, int]] = []
         self.deadlines: list[float | None] = []
         self.priorities: list[int] = []
@@ -156,6 +157,10 @@ class StandInBackend:
 
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         self.counted.append((model, api, entrypoint, code))
+
+    async def change_model(self, name: str, load: bool) -> None:
+        """As `ModelBackend.change_model`."""
+        self.changed.append((name, load))
 
     async def ask_engines(self, question: Mapping[str, Any]) -> list[Any]:
         """As `ModelBackend.ask_engines`: there are none."""

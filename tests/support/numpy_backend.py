@@ -42,6 +42,7 @@ class NumpyBackend:
         self.catalogue = Catalogue()
         self.functions: dict[tuple[str, str], Function] = {}
         self.inferences: dict[tuple[str, int], Inferences] = {}
+        self.changed: list[tuple[str, bool]] = []
         self.counted: list[tuple[str, str, str, int]] = []
         self.held: list[asyncio.Future[Answer]] = []
         self.holding = False
@@ -108,6 +109,10 @@ class NumpyBackend:
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """As `ModelBackend.count`."""
         self.counted.append((model, api, entrypoint, code))
+
+    async def change_model(self, name: str, load: bool) -> None:
+        """As `ModelBackend.change_model`."""
+        self.changed.append((name, load))
 
     async def ask_engines(self, question: Mapping[str, Any]) -> list[Any]:
         """As `ModelBackend.ask_engines`: there are none."""

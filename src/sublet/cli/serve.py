@@ -28,8 +28,8 @@ _SWITCHES = {
     "--allow_version_labels_for_unavailable_models": "New labels may wait for their versions.",
     "--enable_profiler": "Let clients profile the models (TensorBoard; ProfilerService).",
     "--follow_links": "Serve models with links that lead out of their directories, too.",
-    "--allow_reload": "Let clients name other models (HandleReloadConfigRequest): those with the "
-    "token of --reload_token_file, and the server's own user over --grpc_socket_path.",
+    "--allow_reload": "Let clients name other models (HandleReloadConfigRequest, /v2/repository): "
+    "those with the token of --reload_token_file, and the server's own user over Unix sockets.",
     "--prefer_tflite_model": "Serve model.tflite of a version, where there is one.",
     "--rest_api_enable_cors_support": "Let web pages of any site call the REST API.",
 }
@@ -362,7 +362,7 @@ def settings(**flags: Any) -> "Settings":
             given.auth_token_file,
             given.reload_token_file,
             given.reload_root,
-            bool(given.grpc_socket_path),
+            bool(given.grpc_socket_path or given.unix),
         ),
         reload_roots=given.reload_root,
         drain=parse_seconds(given.drain),
@@ -417,7 +417,7 @@ def _access(
     if reload and reload_file is None and not socket:
         raise BadRequest(
             "--allow_reload alone allows it to nobody.",
-            "Add --reload_token_file, or --grpc_socket_path for programs of your own user.",
+            "Add --reload_token_file, or, for your own programs, --grpc_socket_path or --unix.",
         )
     for root in roots:
         if not os.path.isdir(root):

@@ -83,8 +83,16 @@ class Reload(Struct, frozen=True, tag="reload"):
     config: bytes
 
 
+class ChangeModel(Struct, frozen=True, tag="change model"):
+    """To the server: a client wants one model to be served, or not any more. Answered by
+    `Reloaded`."""
+
+    name: str
+    load: bool
+
+
 class Reloaded(Struct, frozen=True, tag="reloaded"):
-    """How the reload went."""
+    """How a reload, or the change of a model, went."""
 
     code: int = 0
     error: str = ""
@@ -120,6 +128,7 @@ Message = (
     | Drain
     | Counted
     | Reload
+    | ChangeModel
     | Reloaded
     | AskExposition
     | Exposition

@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from sublet.errors import BadRequest
+from sublet.channel.codes import Code
+from sublet.errors import BadRequest, ServingError
 from sublet.serving.access import Access
 from sublet.serving.control import model_directories
 from sublet.serving.control.config_files import (
@@ -114,6 +115,19 @@ def decoded(settings: Settings, data: bytes, roots: Sequence[str]) -> tuple[Mode
                 "Check the path and its permissions.",
             )
     return found
+
+
+def named(settings: Settings, name: str, roots: Sequence[str]) -> ModelConfig:
+    """The model that a client knows by its name alone: the directory of this name in one of these.
+    Raises ServingError if there is none."""
+    for root in roots if name and not {os.sep, "\0"} & set(name) else ():
+        path = os.path.join(root, name)
+        # Not a link to elsewhere, nor the parent.
+        if os.path.exists(path) and model_directories.is_below(path, [path]):
+            return marked(settings, (ModelConfig(name, path),))[0]
+    raise ServingError(
+        f"There is no model {name} where this server takes models from clients.", Code.NOT_FOUND
+    )
 
 
 def reload_roots(settings: Settings, found: Sequence[ModelConfig]) -> tuple[str, ...]:

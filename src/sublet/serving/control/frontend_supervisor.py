@@ -30,7 +30,7 @@ _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 """Large blocks go back to the kernel when they are free. Otherwise the C library keeps them
 after the first few, and a client could have hundreds of MiB held for ever."""
 
-Reload = Callable[[bytes], Awaitable[tuple[int, str]]]
+Reload = Callable[[messages.Reload | messages.ChangeModel], Awaitable[tuple[int, str]]]
 Exposition = Callable[[], Awaitable[str]]
 
 
@@ -161,8 +161,8 @@ class FrontEnds:
     async def _answer(self, question: messages.Message) -> messages.Message:
         """Answer what a client of a front end wants of the server."""
         match question:
-            case messages.Reload(config):
-                return messages.Reloaded(*await self._reload(config))
+            case messages.Reload() | messages.ChangeModel():
+                return messages.Reloaded(*await self._reload(question))
             case messages.AskExposition():
                 return messages.Exposition(await self._exposition())
             case _:

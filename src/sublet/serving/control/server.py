@@ -61,6 +61,7 @@ class Server:
         self._engines.reconciler = self.reconciler
         self._ready = False
         self._reloading = asyncio.Lock()
+        self._known: dict[str, ModelConfig] = {}  # All that was ever served.
         self._roots: tuple[str, ...] = ()  # Directories below which clients may have models loaded.
         self._reloaded = False
         """Whether a client has said what is served: then a directory does not any more."""
@@ -143,6 +144,7 @@ class Server:
 
     async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
         configs = config.models(self.settings)
+        self._known = {one.name: one for one in configs}
         self._roots = config.reload_roots(self.settings, configs)
         for flag, name in config.strangers(self.settings, configs):
             self._tell(f"{flag} {name}: there is no model of this name yet.")
@@ -195,11 +197,12 @@ class Server:
                 self._tell(wrong)
             last_error = wrong
 
-    async def _reload(self, data: bytes) -> tuple[int, str]:
-        """What a client's HandleReloadConfigRequest asks for; its answer."""
+    async def _reload(self, asked: messages.Reload | messages.ChangeModel) -> tuple[int, str]:
+        """What a client that may name models asks for; its answer."""
         try:
-            configs = await asyncio.to_thread(config.decoded, self.settings, data, self._roots)
+            configs = await asyncio.to_thread(self._asked, asked)
             await self._replace(configs)
+            self._known |= {one.name: one for one in configs}
             self._reloaded = True
             await self.reconciler.settled()
         except ServingError as error:
@@ -219,6 +222,19 @@ class Server:
         if failed:
             return Code.UNKNOWN, f"Some models did not become available: {{{', '.join(failed)}}}"
         return Code.OK, ""
+
+    def _asked(self, asked: messages.Reload | messages.ChangeModel) -> tuple[ModelConfig, ...]:
+        """What is to be served then. Raises what is wrong with it. Reads the disk."""
+        if isinstance(asked, messages.Reload):
+            return config.decoded(self.settings, asked.config, self._roots)
+        served = self.reconciler.configs
+        rest = tuple(one for name, one in served.items() if name != asked.name)
+        if asked.load:
+            known = served.get(asked.name) or self._known.get(asked.name)
+            return (*rest, known or config.named(self.settings, asked.name, self._roots))
+        if asked.name not in served:
+            raise ServingError(f"There is no model {asked.name}.", Code.NOT_FOUND)
+        return rest
 
     async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
         """Serve these from now on. Raises what is wrong with their labels or devices before any

@@ -84,7 +84,13 @@ class EngineRouter:
             raise self._refusals.refusal(full.message) from None
 
     async def reload(self, config: bytes) -> None:
-        reply = await self.link.ask(messages.Reload(config))
+        await self._ask_server(messages.Reload(config))
+
+    async def change_model(self, name: str, load: bool) -> None:
+        await self._ask_server(messages.ChangeModel(name, load))
+
+    async def _ask_server(self, question: messages.Reload | messages.ChangeModel) -> None:
+        reply = await self.link.ask(question)
         if reply.code:
             raise ServingError(reply.error, reply.code)
 

@@ -46,6 +46,9 @@ class ModelBackend(Protocol):
     async def reload(self, config: bytes) -> None:
         """Replace what is served by a ModelServerConfig (a serialized message)."""
 
+    async def change_model(self, name: str, load: bool) -> None:
+        """Serve a model, or serve it no more; returns when that is done."""
+
     def count(self, model: str, api: str, entrypoint: str, code: int, seconds: float) -> None:
         """Count a finished request: api is Predict, Classify …, entrypoint REST or gRPC."""
 

@@ -146,14 +146,13 @@ def repository_index(catalogue: Catalogue, ready: bool) -> list[dict[str, str]]:
     ]
 
 
-def no_changes() -> ServingError:
-    """The error for a client that wants a model to be loaded or unloaded."""
-    return ServingError(
-        "Clients do not load and unload models here: each is loaded when it is called. To serve "
-        "others, change the directory or the file that the server was started with, or, where it "
-        "has --allow_reload, use tensorflow.serving.ModelService/HandleReloadConfigRequest.",
-        Code.UNIMPLEMENTED,
-    )
+def check_change(parameters: Iterable[str]) -> None:
+    """Refuse what a client that loads a model asks for beside that."""
+    if any(name == "config" or name.startswith("file:") for name in parameters):
+        raise ServingError(
+            "A model is loaded as it lies on the server's disk: send no config and no files.",
+            Code.UNIMPLEMENTED,
+        )
 
 
 def model_statistics(

@@ -23,6 +23,8 @@ ACCESS = Access(
     reload=True,
 )
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
+LOAD = "/inference.GRPCInferenceService/RepositoryModelLoad"
+UNLOAD = "/inference.GRPCInferenceService/RepositoryModelUnload"
 OPEN = (
     ("/grpc.health.v1.Health/Check", message("grpc.health.v1.HealthCheckRequest")()),
     ("/inference.GRPCInferenceService/ServerLive", inference("ServerLiveRequest")()),
@@ -83,7 +85,9 @@ def test_calls_need_the_token_and_health_does_not(server: Served) -> None:
 def test_reloading_needs_a_token_of_its_own(server: Served) -> None:
     assert ask(server.address, RELOAD, reload()) is StatusCode.UNAUTHENTICATED
     assert ask(server.address, RELOAD, reload(), CALLER) is StatusCode.UNAUTHENTICATED
-    assert not server.call(lambda: server.backend.reloaded)
+    assert ask(server.address, LOAD, status(), CALLER) is StatusCode.UNAUTHENTICATED
+    assert ask(server.address, UNLOAD, status(), CALLER) is StatusCode.UNAUTHENTICATED
+    assert not server.call(lambda: server.backend.reloaded or server.backend.changed)
     assert ask(server.address, RELOAD, reload(), ADMIN) is StatusCode.OK
     assert server.call(lambda: server.backend.reloaded) == ["a"]
 

@@ -79,11 +79,17 @@ def test_statistics_tell_what_became_of_calls(server: Served, client: Any) -> No
         client.get_inference_statistics("half", "9")
 
 
-def test_clients_neither_load_nor_unload(client: Any) -> None:
+def test_clients_load_and_unload_models_if_they_may(server: Served, client: Any) -> None:
     for change in (client.load_model, client.unload_model):
-        with pytest.raises(InferenceServerException, match="loaded when it is called") as wrong:
+        with pytest.raises(InferenceServerException) as wrong:
             change("half")
-        assert wrong.value.status() == "StatusCode.UNIMPLEMENTED"
+        assert wrong.value.status() == "StatusCode.UNAUTHENTICATED"
+    with triton.InferenceServerClient(f"unix:{server.path}") as own:
+        own.unload_model("half")
+        own.load_model("half")
+        with pytest.raises(InferenceServerException, match="send no config and no files"):
+            own.load_model("half", config="{}")
+    assert server.call(lambda: server.backend.changed) == [("half", False), ("half", True)]
 
 
 def test_the_index_lists_every_version_with_its_state(client: Any) -> None:

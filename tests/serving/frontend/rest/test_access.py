@@ -128,3 +128,24 @@ def test_a_client_that_never_begins_tls_is_cut_off(tmp_path: Path) -> None:
     tls = Tls(*make_pair(tmp_path, "server"))
     with rest_server(Limits(slow=0.1, sweep=0.05), tls=tls) as served, served.client() as client:
         assert client.ended()
+
+
+def test_loading_and_unloading_need_a_token_of_their_own() -> None:
+    admin = "admin-0123456789"
+    access = Access(reloaders=(sha256(admin.encode()).digest(),), reload=True)
+    path = "/v2/repository/models/floats/"
+    with rest_server(access=access) as served:
+        # Calls are open to all here, and changes are not.
+        for word in ("load", "unload", "unload/", "load?x=y"):
+            for more in ((), (BEARER,)):
+                with served.client() as client:
+                    assert client.ask("POST", path + word, b"{}", *more).status == 401
+        with served.client() as client:
+            assert client.ask("POST", PREDICT, ASKED).status == 200
+            assert not served.do(lambda: served.backend.changed)
+            allowed = f"Authorization: Bearer {admin}"
+            assert client.ask("POST", path + "unload", b"{}", allowed).status == 200
+            assert client.ask("POST", path + "load", b"", allowed).status == 200
+            files = b'{"parameters": {"file:1/model": "AA=="}}'
+            assert client.ask("POST", path + "load", files, allowed).status == 501
+        assert served.do(lambda: served.backend.changed) == [("floats", False), ("floats", True)]

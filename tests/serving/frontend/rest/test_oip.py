@@ -59,11 +59,11 @@ def test_statistics_tell_what_became_of_calls(served: RestServer, connected: Any
         connected.get_inference_statistics("seven", "9")
 
 
-def test_clients_neither_load_nor_unload(connected: Any) -> None:
+def test_clients_neither_load_nor_unload_if_nobody_allows_it(connected: Any) -> None:
     for change in (connected.load_model, connected.unload_model):
-        with pytest.raises(InferenceServerException, match="loaded when it is called") as wrong:
-            change("seven")
-        assert wrong.value.status() == "501"
+        with pytest.raises(InferenceServerException, match="--allow_reload") as wrong:
+            change("floats")
+        assert wrong.value.status() == "403"
 
 
 @pytest.mark.parametrize("binary_in", [True, False])

@@ -47,8 +47,8 @@ class InferenceService:
             path + b"ModelConfig": Method(self.model_config),
             path + b"ModelStatistics": Method(self.model_statistics),
             path + b"RepositoryIndex": Method(self.repository_index),
-            path + b"RepositoryModelLoad": Method(self.repository_change),
-            path + b"RepositoryModelUnload": Method(self.repository_change),
+            path + b"RepositoryModelLoad": Method(self.load_model, right=Right.RELOAD),
+            path + b"RepositoryModelUnload": Method(self.unload_model, right=Right.RELOAD),
             path + b"ModelInfer": Method(self.model_infer, memory=place),
             path + b"ModelStreamInfer": Method(None, self.model_stream_infer, place),
         }
@@ -102,8 +102,16 @@ class InferenceService:
         models = oip_codec.repository_index(self._backend.catalogue, request.ready)
         return serialized(inference("RepositoryIndexResponse")(models=models))
 
-    async def repository_change(self, data: Data, deadline: float | None) -> bytes:
-        raise oip_codec.no_changes()
+    async def load_model(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("RepositoryModelLoadRequest"), data)
+        oip_codec.check_change(request.parameters)
+        await self._backend.change_model(request.model_name, load=True)
+        return serialized(inference("RepositoryModelLoadResponse")())
+
+    async def unload_model(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("RepositoryModelUnloadRequest"), data)
+        await self._backend.change_model(request.model_name, load=False)
+        return serialized(inference("RepositoryModelUnloadResponse")())
 
     async def model_infer(self, data: Data, deadline: float | None) -> bytes:
         """Tensors in, tensors out, in the form in which they came."""

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
+from sublet.channel.codes import Code
 from sublet.serving.frontend.limits import Pace
 from sublet.serving.frontend.protocol_server import ClientConnection
 from sublet.serving.frontend.rest import messages
@@ -22,6 +23,7 @@ from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
 from sublet.serving.frontend.rest.heads import check_beginning
 from sublet.serving.frontend.rest.messages import Body, Head, Refused, Reply, Request
+from sublet.serving.frontend.rest.oip import CHANGES
 
 if TYPE_CHECKING:
     from sublet.serving.frontend.rest.server import Server
@@ -122,7 +124,8 @@ class Connection(ClientConnection, asyncio.Protocol):
             raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
         self._begun = False
         head = self._context.heads.read(data[:end])
-        if self._context.access.callers and not self._owner:
+        asks = self._context.access.callers and not self._owner
+        if asks or head.path.startswith(CHANGES):
             self._check(head)
         length = head.length
         if length > self._limits.body:
@@ -153,7 +156,8 @@ class Connection(ClientConnection, asyncio.Protocol):
         right = self._context.router.right(head)
         refused = self._context.access.refusal(right, self._owner, head.authorization)
         if refused is not None:
-            raise Refused(401, refused.message)
+            denied = refused.code == Code.PERMISSION_DENIED
+            raise Refused(403 if denied else 401, refused.message)
 
     def _wait_for_head(self, data: bytes) -> None:
         if len(data) > self._limits.head:

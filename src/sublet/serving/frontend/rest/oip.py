@@ -19,7 +19,9 @@ from sublet.serving.frontend.rest.messages import Reply, Request
 
 _Target = tuple[str, int | None, None]  # A model, a version, and no label.
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
-_CHANGE = re.compile(r"/v2/repository/models/[^/]+/(?:load|unload)", re.A)
+CHANGES = "/v2/repository/models/"
+"""How the paths begin that change what is served: `Right.RELOAD` is asked for them."""
+_CHANGE = re.compile(CHANGES + r"([^/]+)/(load|unload)", re.A)
 _SHARED_MEMORY = re.compile(r"/v2/(?:system|cuda)sharedmemory/")
 _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
 
@@ -54,8 +56,9 @@ class OipApi:
             return _PLAIN[path]
         elif path == "/v2/repository/index" and method == "POST":
             return self._index
-        elif _CHANGE.fullmatch(path) and method == "POST":
-            raise oip_codec.no_changes()
+        elif (change := _CHANGE.fullmatch(path)) and method == "POST":
+            name = unquote_to_bytes(change[1]).decode("utf-8", "replace")
+            return partial(self._change, name, change[2] == "load")
         elif _SHARED_MEMORY.match(path):
             raise oip_codec.no_shared_memory()
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
@@ -88,6 +91,16 @@ class OipApi:
         ready = asked.get("ready") is True
         index = oip_codec.repository_index(self._backend.catalogue, ready)
         return Reply(200, writing.encode(index))
+
+    def _change(self, name: str, load: bool, request: Request) -> Pending:
+        asked = documents.parse(request.body) if request.body.strip() else {}
+        if load:
+            oip_codec.check_change(oip_tensors.one_object(asked, "parameters"))
+        return background(self._changed(name, load))
+
+    async def _changed(self, name: str, load: bool) -> Reply:
+        await self._backend.change_model(name, load)
+        return Reply(200, b"")
 
     def _statistics(self, target: _Target, request: Request) -> Pending:
         return background(self._count(*target[:2]))

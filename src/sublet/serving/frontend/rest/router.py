@@ -8,7 +8,7 @@ from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Head, Reply, Request
-from sublet.serving.frontend.rest.oip import OipApi
+from sublet.serving.frontend.rest.oip import CHANGES, OipApi
 from sublet.serving.frontend.rest.tfserving import TfServingApi
 
 METRICS = "/monitoring/prometheus/metrics"
@@ -53,6 +53,8 @@ class Router:
     def right(self, head: Head) -> Right:
         """What a request with this head needs."""
         looks = head.method in ("GET", "HEAD")
+        if head.path.startswith(CHANGES):
+            return Right.RELOAD
         return Right.OPEN if looks and head.path in _OPEN else Right.CALL
 
     def _find(self, method: str, path: str) -> Answerer:
