@@ -15,6 +15,7 @@ from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
 from sublet.serving.frontend.grpc.connection import Connection
 from sublet.serving.frontend.grpc.server import GrpcServer
 from sublet.serving.frontend.limits import Limits
+from sublet.serving.frontend.shared_memory import Regions
 from sublet.serving.tls import Tls, context
 from support.grpc_backend import StandInBackend
 from support.sandbox import PATIENCE
@@ -27,6 +28,7 @@ class Served:
 
     backend: StandInBackend
     server: GrpcServer
+    regions: Regions | None = None
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Served:
         self._stop = asyncio.Event()
         self.backend = StandInBackend()
         self.server = GrpcServer(
-            self.backend, self._largest, self._budget, self._limits, self._access
+            self.backend, self._largest, self._budget, self._limits, self._access, self.regions
         )
         await self.server.listen([self._tcp, self._unix], self._secure)
         self._ready.set()
@@ -106,11 +108,13 @@ def served(
     tls: Tls | None = None,
     limits: Limits | None = None,
     access: Access | None = None,
+    regions: Regions | None = None,
 ) -> Iterator[Served]:
     """A front end for the time of a test. Unless it is said otherwise, its own user may reload over
     the Unix socket."""
     rules = access or Access(reload=True)
     server = Served(folder / "grpc.sock", largest, budget, tls, limits or Limits(), rules)
+    server.regions = regions
     server.start()
     try:
         yield server

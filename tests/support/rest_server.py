@@ -14,6 +14,7 @@ import uvloop
 
 from sublet.serving.access import Access
 from sublet.serving.frontend.rest import Limits, Server
+from sublet.serving.frontend.shared_memory import Regions
 from sublet.serving.tls import REST, Tls, context
 from support.numpy_backend import NumpyBackend, numpy_backend
 
@@ -127,6 +128,7 @@ class RestServer:
         self.backend: NumpyBackend
         self.server: Server
         self.where = ("", 0)
+        self.regions: Regions | None = None
         self._limits = limits
         self._cors = cors
         self._access = access
@@ -142,7 +144,9 @@ class RestServer:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.backend = numpy_backend()
-        self.server = Server(self.backend, self._limits, cors=self._cors, access=self._access)
+        self.server = Server(
+            self.backend, self._limits, cors=self._cors, access=self._access, regions=self.regions
+        )
         listeners = [socket.socket()]
         listeners[0].bind(("127.0.0.1", 0))
         self.where = listeners[0].getsockname()
@@ -196,9 +200,11 @@ def rest_server(
     access: Access | None = None,
     tls: Tls | None = None,
     path: str = "",
+    regions: Regions | None = None,
 ) -> Iterator[RestServer]:
     """A front end on a free port of this machine."""
     made = RestServer(limits or Limits(), run, cors, access or Access(), tls, path)
+    made.regions = regions
     made.start()
     try:
         yield made

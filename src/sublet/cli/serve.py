@@ -30,6 +30,8 @@ _SWITCHES = {
     "--follow_links": "Serve models with links that lead out of their directories, too.",
     "--allow_reload": "Let clients name other models (HandleReloadConfigRequest, /v2/repository): "
     "those with the token of --reload_token_file, and the server's own user over Unix sockets.",
+    "--allow_shared_memory": "Let programs on this machine leave tensors in shared memory, as "
+    "Triton's clients do: each user in memory of its own.",
     "--prefer_tflite_model": "Serve model.tflite of a version, where there is one.",
     "--rest_api_enable_cors_support": "Let web pages of any site call the REST API.",
 }
@@ -329,7 +331,7 @@ def settings(**flags: Any) -> "Settings":
         rest_socket_path=given.unix,
         rest_timeout=given.rest_api_timeout_in_ms / 1000,
         max_request=None if given.max_request is None else _request(given.max_request),
-        frontends=given.frontends or _frontends(),
+        frontends=_frontends(given.frontends, bool(given.allow_shared_memory)),
         memory=f"{fraction:.2%}" if fraction and given.memory is None else given.memory,
         device=given.device,
         batching=batching,
@@ -364,6 +366,7 @@ def settings(**flags: Any) -> "Settings":
             given.reload_root,
             bool(given.grpc_socket_path or given.unix),
         ),
+        shared_memory=bool(given.allow_shared_memory),
         reload_roots=given.reload_root,
         drain=parse_seconds(given.drain),
         patience=Patience(_patience(given.watchdog), _span("--run_timeout", given.run_timeout)),
@@ -457,6 +460,14 @@ def _request(text: str) -> int:
     return size
 
 
-def _frontends() -> int:
-    """One process speaks with clients for every four processors; the others are for models."""
-    return max(1, min(4, len(os.sched_getaffinity(0)) // 4))
+def _frontends(asked: int | None, shared_memory: bool) -> int:
+    """One process speaks with clients for every four processors; the others are for models. Regions
+    of shared memory are known to one process alone."""
+    if shared_memory:
+        if asked not in (None, 1):
+            raise BadRequest(
+                f"--allow_shared_memory does not go with --frontends {asked}.",
+                "Leave --frontends out.",
+            )
+        return 1
+    return asked or max(1, min(4, len(os.sched_getaffinity(0)) // 4))

@@ -39,6 +39,7 @@ class Opening(Struct, frozen=True, tag="opening"):
     tls: Tls | None = None  # For gRPC.
     rest_tls: Tls | None = None
     access: Access = Access()
+    shared_memory: bool = False
 
 
 class Opened(Struct, frozen=True, tag="opened"):

@@ -11,6 +11,7 @@ from sublet.serving.frontend.grpc.connection import Connection
 from sublet.serving.frontend.grpc.frames import Setting
 from sublet.serving.frontend.grpc.server import GrpcServer
 from sublet.serving.frontend.limits import Limits
+from sublet.serving.frontend.peer import Peer
 from sublet.serving.frontend.proto import serving, tensors
 from support.grpc_backend import StandInBackend
 from support.h2client import POST
@@ -68,7 +69,7 @@ def target() -> Target:
 
     async def feed(data: bytes) -> None:
         pipe = Pipe()
-        connection = Connection(server)
+        connection = Connection(server, Peer())
         connection.connection_made(cast(Any, pipe))
         for piece in pieces(data):
             while piece:

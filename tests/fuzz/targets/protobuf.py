@@ -9,6 +9,7 @@ from sublet.errors import ServingError
 from sublet.serving.frontend.grpc import oip_tensors
 from sublet.serving.frontend.grpc.requests import parse
 from sublet.serving.frontend.proto import inference, serving, tensors, wire
+from sublet.serving.frontend.shared_memory import ClientMemory, Regions
 
 _PREDICT, _INFER = serving("PredictRequest"), inference("ModelInferRequest")
 _LARGE = 16
@@ -72,8 +73,13 @@ def _lifted(data: bytes) -> dict[str, Any]:
 def _inferred(data: bytes) -> object:
     rest, raw = wire.lift_raw(memoryview(data))
     request = parse(_INFER, rest)
-    oip_tensors.wanted(request)
-    return oip_tensors.inputs(request, raw or request.raw_input_contents)
+    shared = ClientMemory(Regions(), 0)
+    oip_tensors.wanted(request, shared)
+    return oip_tensors.inputs(request, raw or request.raw_input_contents, shared, _room)
+
+
+def _room(size: int) -> memoryview:
+    return memoryview(bytearray(size))
 
 
 def _try(read: Any, data: bytes) -> Any:

@@ -8,6 +8,7 @@ import httptools
 
 from fuzz.driver import Random, Target
 from fuzz.pipes import Pipe, Stage, pieces, settle
+from sublet.serving.frontend.peer import Peer
 from sublet.serving.frontend.rest import Limits, Server
 from sublet.serving.frontend.rest.connection import Connection
 from support.numpy_backend import numpy_backend
@@ -45,7 +46,7 @@ def target() -> Target:
 
     async def feed(data: bytes) -> None:
         pipe = Pipe()
-        connection = Connection(server)
+        connection = Connection(server, Peer())
         connection.connection_made(cast(Any, pipe))
         for piece in pieces(data):
             connection.data_received(piece)

@@ -74,6 +74,7 @@ class Settings(Struct, frozen=True):
     tls: Tls | None = None  # Of the gRPC port.
     rest_tls: Tls | None = None  # Of the REST port.
     access: Access = Access()
+    shared_memory: bool = False  # Whether clients may name regions of it.
     reload_roots: tuple[str, ...] = ()
     """Where clients may have models loaded from; none for beside those of the beginning."""
     drain: float = 30.0

@@ -131,6 +131,7 @@ class Server:
                 settings.tls,
                 settings.rest_tls,
                 settings.access,
+                settings.shared_memory,
             )
             for index in range(settings.frontends)
         ]

@@ -52,23 +52,19 @@ def raw_contents(array: Array) -> bytes:
     return b"".join(part for item in items for part in (len(item).to_bytes(4, "little"), item))
 
 
+def extensions(usual: Iterable[str], shared_memory: bool) -> list[str]:
+    """What the server can do beside the protocol itself."""
+    return [*usual, *["system_shared_memory"] * shared_memory]
+
+
 def check_parameters(given: Mapping[str, Any]) -> None:
-    """Refuse what a request, an input or an output asks for that is not done here. It would get
-    an answer that is not what it asked for."""
-    if "shared_memory_region" in given:
-        raise no_shared_memory()
+    """Refuse what a request asks for that is not done here. It would get an answer that is not
+    what it asked for."""
     if given.get("sequence_id"):
         raise ServingError(
             "Sequences are not kept: each call stands for itself. Leave sequence_id out.",
             Code.UNIMPLEMENTED,
         )
-
-
-def no_shared_memory() -> ServingError:
-    return ServingError(
-        "Shared memory regions are not taken. Send the tensor, or use sublet.connect.",
-        Code.UNIMPLEMENTED,
-    )
 
 
 def best_classes(name: str, array: Array, most: Any) -> Array:

@@ -18,6 +18,7 @@ from sublet.serving import tls
 from sublet.serving.frontend.engine_router import EngineRouter
 from sublet.serving.frontend.limits import CallBudget, Limits, places, share
 from sublet.serving.frontend.protocol_server import ProtocolServer
+from sublet.serving.frontend.shared_memory import Regions
 from sublet.text import plain
 
 
@@ -53,12 +54,13 @@ class FrontEnd:
 
     async def _open(self, opening: messages.Opening) -> messages.Opened:
         self._router.budget = CallBudget(share(opening.frontends))
+        regions = Regions() if opening.shared_memory else None
         limits = _limits(opening)
         try:
             if opening.rest:
-                self._servers.append(await _rest(self._router, opening, limits))
+                self._servers.append(await _rest(self._router, opening, limits, regions))
             if opening.grpc:
-                self._servers.append(await _grpc(self._router, opening, limits))
+                self._servers.append(await _grpc(self._router, opening, limits, regions))
         except Exception as error:
             return messages.Opened(f"{type(error).__name__}: {error}")
         self._announce_readiness()
@@ -85,24 +87,24 @@ def _limits(opening: messages.Opening) -> Limits:
 
 
 async def _rest(
-    router: EngineRouter, opening: messages.Opening, limits: Limits
+    router: EngineRouter, opening: messages.Opening, limits: Limits, regions: Regions | None
 ) -> ProtocolServer[Any]:
     from sublet.serving.frontend.rest.server import Server
 
-    server = Server(router, limits, opening.metrics_path, opening.cors, opening.access)
+    server = Server(router, limits, opening.metrics_path, opening.cors, opening.access, regions)
     secure = None if opening.rest_tls is None else tls.context(opening.rest_tls, tls.REST)
     await server.listen(map(_socket, opening.rest), secure)
     return server
 
 
 async def _grpc(
-    router: EngineRouter, opening: messages.Opening, limits: Limits
+    router: EngineRouter, opening: messages.Opening, limits: Limits, regions: Regions | None
 ) -> ProtocolServer[Any]:
     from sublet.serving.frontend.grpc.calls import LARGEST_MESSAGE
     from sublet.serving.frontend.grpc.server import GrpcServer
 
     largest = min(opening.max_request or LARGEST_MESSAGE, LARGEST_MESSAGE)
-    server = GrpcServer(router, largest, share(opening.frontends), limits, opening.access)
+    server = GrpcServer(router, largest, share(opening.frontends), limits, opening.access, regions)
     secure = None if opening.tls is None else tls.context(opening.tls)
     await server.listen(map(_socket, opening.grpc), secure)
     return server

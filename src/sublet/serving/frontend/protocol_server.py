@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from sublet.channel import peers
 from sublet.channel.peers import SHORT, Spare
 from sublet.serving.access import Access
 from sublet.serving.frontend.limits import Limits
+from sublet.serving.frontend.peer import Peer
 
 _BACKLOG = 1024
 _REFUSED = 32
@@ -82,8 +82,8 @@ class ProtocolServer(Generic[C]):
         self._spare = Spare()
         self._timer: asyncio.TimerHandle | None = None
 
-    def connect(self, owner: bool) -> asyncio.BaseProtocol:
-        """A new client's connection; `owner`: the client is the server's own user."""
+    def connect(self, peer: Peer) -> asyncio.BaseProtocol:
+        """A new client's connection."""
         raise NotImplementedError
 
     def change(self, ready: bool) -> None:
@@ -167,18 +167,16 @@ class ProtocolServer(Generic[C]):
             task.add_done_callback(self._entering.discard)
 
     async def _enter(self, sock: socket.socket, secure: ssl.SSLContext | None) -> None:
-        owner = False
         more = {} if secure is None else {"ssl_handshake_timeout": self.limits.slow}
         # Whatever goes wrong here is the client's affair: it has gone, or speaks no TLS.
         with contextlib.suppress(OSError):
             try:
-                if sock.family == socket.AF_UNIX:
-                    owner = peers.is_ours(sock)
-                else:
+                peer = Peer.of(sock)
+                if sock.family != socket.AF_UNIX:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setblocking(False)
                 await self._loop.connect_accepted_socket(
-                    lambda: self.connect(owner), sock, ssl=secure, **more
+                    lambda: self.connect(peer), sock, ssl=secure, **more
                 )
             except BaseException:
                 sock.close()

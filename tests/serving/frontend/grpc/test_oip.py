@@ -241,14 +241,6 @@ def test_lengths_that_lie_are_refused(client: Any) -> None:
     assert "a string is cut off" in _refusal(client, "half", [given])[1]
 
 
-def test_shared_memory_is_refused_with_another_way(client: Any) -> None:
-    given = triton.InferInput("x", [1, 1], "FP32")
-    given.set_shared_memory("region", 4)
-    code, reply = _refusal(client, "half", [given])
-    assert code == "StatusCode.UNIMPLEMENTED"
-    assert "sublet.connect" in reply
-
-
 def test_the_best_classes_can_be_asked_for(client: Any) -> None:
     x = _input("x", np.array([[3.0, 1.0, 2.0]], np.float32), "FP32")
     wanted = triton.InferRequestedOutput("y", class_count=2)

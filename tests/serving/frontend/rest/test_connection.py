@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from sublet.channel.client_protocol import Answer
+from sublet.serving.frontend.peer import Peer
 from sublet.serving.frontend.rest import Limits, Server
 from sublet.serving.frontend.rest.connection import Connection
 from support.numpy_backend import half_plus_two, numpy_backend
@@ -478,7 +479,7 @@ class _Pipe:
 @pytest.mark.parametrize("last", [False, True])
 def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off(last: bool) -> None:
     pipe = _Pipe()
-    connection = Connection(Server(numpy_backend(), Limits(slow=10)))
+    connection = Connection(Server(numpy_backend(), Limits(slow=10)), Peer())
     connection.connection_made(cast(asyncio.Transport, pipe))
     if last:
         connection.data_received(request("GET", "/", b"", "Connection: close"))

@@ -112,14 +112,10 @@ def test_the_best_classes_can_be_asked_for(connected: Any) -> None:
 
 def test_what_is_not_done_is_refused_and_not_passed_over(connected: Any) -> None:
     given = _input("x", np.ones(1, np.float32), "FP32", True)
-    output = triton.InferRequestedOutput("y")
-    output.set_shared_memory("region", 4)
-    with pytest.raises(InferenceServerException, match="Shared memory regions are not taken"):
-        connected.infer("half_plus_two", [given], outputs=[output])
     with pytest.raises(InferenceServerException, match="Sequences are not kept"):
         connected.infer("half_plus_two", [given], sequence_id=7)
-    with pytest.raises(InferenceServerException, match="Shared memory regions are not taken"):
-        connected.register_system_shared_memory("region", "/region", 4)
+    with pytest.raises(InferenceServerException, match="Nothing is served"):
+        connected.get_cuda_shared_memory_status()
 
 
 def test_a_mistake_is_told_to_tritons_client(connected: Any) -> None:

@@ -6,6 +6,7 @@ Pure: bytes in, bytes out. Connections carry it.
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.access import Right
 from sublet.serving.frontend.grpc import hpack
+from sublet.serving.frontend.peer import Peer
 
 PREFIX = 5
 """Bytes before each message: whether it is compressed, and its size."""
@@ -29,6 +31,10 @@ Unary = Callable[[Data, float | None], Awaitable[Data]]
 Streaming = Callable[["Call"], Awaitable[None]]
 Memory = Callable[[int, Data], memoryview]
 """Gives writable memory for a message, by its size and its first bytes."""
+
+
+caller: ContextVar[Peer] = ContextVar("caller")
+"""Whose call a task answers."""
 
 
 class Call(Protocol):

@@ -12,6 +12,7 @@ from sublet.serving.frontend.grpc.conversation import Conversation
 from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault
 from sublet.serving.frontend.grpc.incoming import LARGE
 from sublet.serving.frontend.grpc.reading import NotHttp2, Reader
+from sublet.serving.frontend.peer import Peer
 from sublet.serving.frontend.protocol_server import ClientConnection
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ _TOO_MANY = frames.goaway(
 
 
 class Connection(ClientConnection, asyncio.BufferedProtocol):
-    """Made by the server for each client; `owner` says whether that is the server's own user."""
+    """Made by the server for each client."""
 
-    def __init__(self, context: "GrpcServer", owner: bool = False) -> None:
+    def __init__(self, context: "GrpcServer", peer: Peer) -> None:
         super().__init__()
         self._context = context
-        self._owner = owner
+        self._peer = peer
         self._buffer = context.buffer
         self._loop = asyncio.get_running_loop()
         self._direct = False
@@ -54,7 +55,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A uvloop transport is one in all but its class.
         self._transport = cast(asyncio.Transport, transport)
-        self._conversation = Conversation(self._transport, self._loop, self._context, self._owner)
+        self._conversation = Conversation(self._transport, self._loop, self._context, self._peer)
         self._reader = Reader(
             self._conversation.greet, self._conversation.frame, self._conversation.data
         )

@@ -15,6 +15,7 @@ from sublet.serving.frontend.grpc.frames import ConnectionFault, Fault, Setting,
 from sublet.serving.frontend.grpc.reading import LARGEST_FRAME, Block, Blocks, Data
 from sublet.serving.frontend.grpc.sending import Sender
 from sublet.serving.frontend.grpc.streams import Stream
+from sublet.serving.frontend.peer import Peer
 
 if TYPE_CHECKING:
     from sublet.serving.frontend.grpc.server import GrpcServer
@@ -35,7 +36,7 @@ class Conversation:
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
         context: "GrpcServer",
-        owner: bool,
+        peer: Peer,
     ) -> None:
         self.sender = Sender(transport, loop, self._answered)
         self.settled = False  # Whether the client has sent its settings.
@@ -45,7 +46,7 @@ class Conversation:
         self._transport = transport
         self._loop = loop
         self._context = context
-        self._owner = owner
+        self._peer = peer
         self._streams: dict[int, Stream] = {}
         self._blocks = Blocks()
         self._last = 0
@@ -254,7 +255,7 @@ class Conversation:
             path = head.path.decode("utf-8", "replace")
             self._fail(number, Code.UNIMPLEMENTED, f"There is no method {path}.", ended)
             return
-        refused = context.access.refusal(method.right, self._owner, head.authorization)
+        refused = context.access.refusal(method.right, self._peer.owner, head.authorization)
         if refused is None and context.streams >= context.limits.streams:
             refused = _too_many()
         if refused is not None:
@@ -265,7 +266,7 @@ class Conversation:
             return
         deadline = None if head.timeout is None else time.monotonic() + head.timeout
         stream = Stream(
-            number, head, method, self.sender, context.budget, deadline, context.largest
+            number, head, method, self.sender, context.budget, deadline, context.largest, self._peer
         )
         self._streams[number] = stream
         context.streams += 1

@@ -17,12 +17,13 @@ from sublet.serving.access import Right
 from sublet.serving.catalogue import Version
 from sublet.serving.frontend import checks, oip_codec
 from sublet.serving.frontend.grpc import oip_tensors
-from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods
+from sublet.serving.frontend.grpc.calls import Call, Data, Method, Methods, caller
 from sublet.serving.frontend.grpc.health import Health
 from sublet.serving.frontend.grpc.requests import Counted, memory, parse, serialized
 from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.proto import inference
 from sublet.serving.frontend.proto.wire import INFER, LARGE, lift_raw, piece
+from sublet.serving.frontend.shared_memory import ClientMemory, Regions
 
 _REQUEST = inference("ModelInferRequest")
 _EXTENSIONS = ("classification", "model_configuration", "statistics")
@@ -31,9 +32,12 @@ _EXTENSIONS = ("classification", "model_configuration", "statistics")
 class InferenceService:
     """inference.GRPCInferenceService."""
 
-    def __init__(self, backend: ModelBackend, health: Health) -> None:
+    def __init__(
+        self, backend: ModelBackend, health: Health, regions: Regions | None = None
+    ) -> None:
         self._backend = backend
         self._health = health
+        self._regions = regions
 
     def methods(self) -> Methods:
         path = b"/inference.GRPCInferenceService/"
@@ -49,6 +53,9 @@ class InferenceService:
             path + b"RepositoryIndex": Method(self.repository_index),
             path + b"RepositoryModelLoad": Method(self.load_model, right=Right.RELOAD),
             path + b"RepositoryModelUnload": Method(self.unload_model, right=Right.RELOAD),
+            path + b"SystemSharedMemoryStatus": Method(self.shared_memory_status),
+            path + b"SystemSharedMemoryRegister": Method(self.register_shared_memory),
+            path + b"SystemSharedMemoryUnregister": Method(self.unregister_shared_memory),
             path + b"ModelInfer": Method(self.model_infer, memory=place),
             path + b"ModelStreamInfer": Method(None, self.model_stream_infer, place),
         }
@@ -71,7 +78,9 @@ class InferenceService:
 
     async def server_metadata(self, data: Data, deadline: float | None) -> bytes:
         response = inference("ServerMetadataResponse")(
-            name="sublet", version=sublet.__version__, extensions=_EXTENSIONS
+            name="sublet",
+            version=sublet.__version__,
+            extensions=oip_codec.extensions(_EXTENSIONS, self._regions is not None),
         )
         return serialized(response)
 
@@ -123,9 +132,10 @@ class InferenceService:
             parameters = oip_tensors.parameters(request)
             oip_codec.check_parameters(parameters)
             name, signature = _signature(signatures, str(parameters.get("signature_name", "")))
-            inputs = oip_tensors.inputs(request, raw)
+            shared = self._shared_memory()
+            inputs = oip_tensors.inputs(request, raw, shared, self._backend.memory)
             checks.check_inputs(signature, inputs)
-            wanted = oip_tensors.wanted(request)
+            wanted = oip_tensors.wanted(request, shared)
             outputs = checks.check_outputs(signature, list(wanted))
             answer = await self._backend.infer(
                 version,
@@ -138,7 +148,8 @@ class InferenceService:
             response = inference("ModelInferResponse")(
                 model_name=version.model, model_version=str(version.number), id=request.id
             )
-            oip_tensors.fill(response, answer.outputs, wanted, bool(raw) or not request.inputs)
+            typed = any(given.HasField("contents") for given in request.inputs)
+            oip_tensors.fill(response, answer.outputs, wanted, raw=not typed)
             return serialized(response)
 
     async def model_stream_infer(self, call: Call) -> None:
@@ -149,6 +160,33 @@ class InferenceService:
             except ServingError as wrong:
                 answer = piece(1, wrong.message.encode())
             await call.write(answer)
+
+    async def shared_memory_status(self, data: Data, deadline: float | None) -> bytes:
+        request = parse(inference("SystemSharedMemoryStatusRequest"), data)
+        regions, user = self._shared_memory().regions()
+        response = inference("SystemSharedMemoryStatusResponse")()
+        for one in regions.registered(user, request.name):
+            for field, value in one.items():
+                setattr(response.regions[one["name"]], field, value)
+        return serialized(response)
+
+    async def register_shared_memory(self, data: Data, deadline: float | None) -> bytes:
+        given = parse(inference("SystemSharedMemoryRegisterRequest"), data)
+        regions, user = self._shared_memory().regions()
+        regions.register(user, given.name, given.key, given.offset, given.byte_size)
+        return serialized(inference("SystemSharedMemoryRegisterResponse")())
+
+    async def unregister_shared_memory(self, data: Data, deadline: float | None) -> bytes:
+        """Forget one region, or all of this client's user."""
+        request = parse(inference("SystemSharedMemoryUnregisterRequest"), data)
+        regions, user = self._shared_memory().regions()
+        regions.unregister(user, request.name)
+        return serialized(inference("SystemSharedMemoryUnregisterResponse")())
+
+    def _shared_memory(self) -> ClientMemory:
+        # Who a client is costs a look into a table: only if it matters.
+        user = None if self._regions is None else caller.get().user()
+        return ClientMemory(self._regions, user)
 
     def _find(self, name: str, version: str) -> Version:
         return self._backend.catalogue.find(name, _number(version))

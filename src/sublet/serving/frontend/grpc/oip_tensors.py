@@ -1,18 +1,13 @@
 """The tensors of the Open Inference Protocol: raw contents, and typed ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.serving.dtypes import BY_NUMPY, BY_OIP_NAME, STRING, DataType
-from sublet.serving.frontend.oip_codec import (
-    best_classes,
-    check_parameters,
-    raw_contents,
-    raw_tensor,
-)
+from sublet.serving.frontend.oip_codec import best_classes, raw_contents, raw_tensor
 from sublet.serving.frontend.proto.tensors import (
     Data,
     Unreadable,
@@ -21,6 +16,7 @@ from sublet.serving.frontend.proto.tensors import (
     joined,
     shaped,
 )
+from sublet.serving.frontend.shared_memory import ClientMemory, Place
 
 _CONTENTS = {
     1: "fp32_contents",
@@ -39,21 +35,30 @@ _CONTENTS = {
 _PACKED = (1, 2)
 
 
-def inputs(request: Any, raw: Sequence[Data]) -> dict[str, Array]:
-    """The inputs of a ModelInferRequest; `raw` are its raw contents."""
-    if raw and len(raw) != len(request.inputs):
-        raise invalid_argument(
-            f"There are {len(request.inputs)} inputs, but {len(raw)} raw contents."
-        )
+def inputs(
+    request: Any,
+    raw: Sequence[Data],
+    shared: ClientMemory,
+    memory: Callable[[int], memoryview],
+) -> dict[str, Array]:
+    """The inputs of a ModelInferRequest; `raw` are the raw contents of those that lie in no region
+    of shared memory. `memory` gives room for those."""
     arrays: dict[str, Array] = {}
-    for index, given in enumerate(request.inputs):
+    rest = iter(raw)
+    for given in request.inputs:
         if given.name in arrays:
             raise invalid_argument(f"Input {given.name} is given twice.")
-        check_parameters(parameters(given))
+        contents: Data | None = shared.read(parameters(given), memory)
+        if contents is None and raw:
+            contents = next(rest, None)
+            if contents is None:
+                raise invalid_argument(f"Input {given.name} has no raw contents, but others have.")
         try:
-            arrays[given.name] = _read(given, raw[index] if raw else None)
+            arrays[given.name] = _read(given, contents)
         except (Unreadable, OverflowError) as wrong:
             raise invalid_argument(f"Input {given.name} cannot be read: {wrong}.") from None
+    if next(rest, None) is not None:
+        raise invalid_argument(f"There are {len(raw)} raw contents, more than inputs for them.")
     return arrays
 
 
@@ -92,22 +97,31 @@ def parameters(given: Any) -> dict[str, Any]:
     }
 
 
-def wanted(request: Any) -> dict[str, Any]:
-    """The outputs that a ModelInferRequest asks for, all if none, and of how many classes each."""
+class Wanted(NamedTuple):
+    """How an output is to be given."""
+
+    classes: Any = None  # Of how many classes, if not all.
+    place: Place | None = None  # In a region of shared memory, if not in the answer.
+
+
+def wanted(request: Any, shared: ClientMemory) -> dict[str, Wanted]:
+    """The outputs that a ModelInferRequest asks for, all if none."""
     found = {}
     for output in request.outputs:
         asked = parameters(output)
-        check_parameters(asked)
-        found[output.name] = asked.get("classification")
+        found[output.name] = Wanted(asked.get("classification"), shared.place(asked))
     return found
 
 
 def fill(
-    response: Any, outputs: Mapping[str, Array], classes: Mapping[str, Any], raw: bool
+    response: Any, outputs: Mapping[str, Array], asked: Mapping[str, Wanted], raw: bool
 ) -> None:
-    """Add outputs to a response, as raw contents or typed ones; of some only the best classes."""
+    """Add outputs to a response, as raw contents or typed ones; of some only the best classes, and
+    of some only where they are."""
     outputs = {
-        name: best_classes(name, array, most) if (most := classes.get(name)) else array
+        name: best_classes(name, array, most)
+        if (most := asked.get(name, Wanted()).classes)
+        else array
         for name, array in outputs.items()
     }
     raw = raw or any(BY_NUMPY[array.dtype].number not in _CONTENTS for array in outputs.values())
@@ -119,7 +133,14 @@ def fill(
                 "Ask for other outputs, or use Predict."
             )
         filled = response.outputs.add(name=name, datatype=kind.oip_name, shape=array.shape)
-        if raw:
+        place = asked.get(name, Wanted()).place
+        if place is not None:
+            for key, value in place.write(name, raw_contents(array)).parameters().items():
+                kind_of = "string_param" if isinstance(value, str) else "int64_param"
+                setattr(filled.parameters[key], kind_of, value)
+            if raw:
+                response.raw_output_contents.append(b"")  # Clients count them.
+        elif raw:
             response.raw_output_contents.append(raw_contents(array))
         else:
             values = [array.tobytes()] if kind.number in _PACKED else array.reshape(-1).tolist()

@@ -10,7 +10,9 @@ from sublet.serving.frontend.grpc.profiler import ProfilerService
 from sublet.serving.frontend.grpc.tfserving import ModelService, PredictionService
 from sublet.serving.frontend.limits import Limits, MemoryBudget
 from sublet.serving.frontend.model_backend import ModelBackend
+from sublet.serving.frontend.peer import Peer
 from sublet.serving.frontend.protocol_server import ProtocolServer
+from sublet.serving.frontend.shared_memory import Regions
 
 
 class GrpcServer(ProtocolServer[Connection]):
@@ -23,6 +25,7 @@ class GrpcServer(ProtocolServer[Connection]):
         budget: int | None = None,
         limits: Limits | None = None,
         access: Access | None = None,
+        regions: Regions | None = None,
     ) -> None:
         super().__init__(limits, access)
         self.health = Health()
@@ -35,13 +38,13 @@ class GrpcServer(ProtocolServer[Connection]):
             **ModelService(backend).methods(),
             **self.health.methods(),
             **reflection.methods(),
-            **InferenceService(backend, self.health).methods(),
+            **InferenceService(backend, self.health, regions).methods(),
             **ProfilerService(backend).methods(),
         }
         self.streams = 0  # Calls under way, of all connections.
 
-    def connect(self, owner: bool) -> Connection:
-        return Connection(self, owner)
+    def connect(self, peer: Peer) -> Connection:
+        return Connection(self, peer)
 
     async def drain(self, seconds: float) -> bool:
         self.health.change(False)

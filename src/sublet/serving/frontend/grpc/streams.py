@@ -7,11 +7,12 @@ from sublet.channel.codes import Code
 from sublet.errors import ServingError
 from sublet.serving.frontend.backpressure import DelayedRefusal
 from sublet.serving.frontend.grpc import calls, frames
-from sublet.serving.frontend.grpc.calls import Data, Head, Method
+from sublet.serving.frontend.grpc.calls import Data, Head, Method, caller
 from sublet.serving.frontend.grpc.frames import Fault, StreamFault
 from sublet.serving.frontend.grpc.incoming import Incoming
 from sublet.serving.frontend.grpc.sending import Outgoing, Sender
 from sublet.serving.frontend.limits import Limits, MemoryBudget, Pace, exhausted
+from sublet.serving.frontend.peer import Peer
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""
@@ -32,11 +33,13 @@ class Stream:
         budget: MemoryBudget,
         deadline: float | None,
         limit: int,
+        peer: Peer,
     ) -> None:
         self.head = head
         self.method = method
         self.out = Outgoing(number, sender.initial)
         self.deadline = deadline
+        self.peer = peer
         self.ended = False  # Whether the client has sent its last.
         self.dropped = False
         self._sender = sender
@@ -174,6 +177,7 @@ class Stream:
     async def _unary(self, message: Data) -> None:
         assert self.method.unary is not None
         try:
+            caller.set(self.peer)  # For this task.
             answer = await self.method.unary(message, self.deadline)
         except DelayedRefusal as refused:
             await refused.due
@@ -190,6 +194,7 @@ class Stream:
     async def _stream(self) -> None:
         assert self.method.streaming is not None
         try:
+            caller.set(self.peer)  # For this task.
             await self.method.streaming(self)
         except ServingError as wrong:
             self.end(wrong.code, wrong.message)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from sublet.channel.codes import Code
 from sublet.serving.frontend.limits import Pace
+from sublet.serving.frontend.peer import Peer
 from sublet.serving.frontend.protocol_server import ClientConnection
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
@@ -36,10 +37,10 @@ _BARE_LINE_END = re.compile(rb"(?<!\r)\n")
 class Connection(ClientConnection, asyncio.Protocol):
     """Owned by the server; ends itself when the client goes, or is closed by a sweep."""
 
-    def __init__(self, context: "Server", owner: bool = False) -> None:
+    def __init__(self, context: "Server", peer: Peer) -> None:
         super().__init__()
         self._context = context
-        self._owner = owner  # Whether the client is the server's own user.
+        self._peer = peer
         self._limits = context.limits
         self._exchanges: deque[Exchange] = deque()
         self._head: Head | None = None  # Of the request whose body is being read.
@@ -124,7 +125,7 @@ class Connection(ClientConnection, asyncio.Protocol):
             raise Refused(431, f"The headers are larger than {self._limits.head} bytes.")
         self._begun = False
         head = self._context.heads.read(data[:end])
-        asks = self._context.access.callers and not self._owner
+        asks = self._context.access.callers and not self._peer.owner
         if asks or head.path.startswith(CHANGES):
             self._check(head)
         length = head.length
@@ -154,7 +155,7 @@ class Connection(ClientConnection, asyncio.Protocol):
         if head.method == "OPTIONS" and self._context.lines:
             return  # A browser asks this before it is told the token.
         right = self._context.router.right(head)
-        refused = self._context.access.refusal(right, self._owner, head.authorization)
+        refused = self._context.access.refusal(right, self._peer.owner, head.authorization)
         if refused is not None:
             denied = refused.code == Code.PERMISSION_DENIED
             raise Refused(403 if denied else 401, refused.message)
@@ -216,7 +217,7 @@ class Connection(ClientConnection, asyncio.Protocol):
                 # What a browser asks before it sends JSON: the lines are the answer.
                 reply: Reply | Pending = Reply(200, b"")
             else:
-                reply = self._context.router.handle(Request(head, body, now))
+                reply = self._context.router.handle(Request(head, body, now, self._peer))
         except Exception as failed:
             reply = server_error(failed)
         if isinstance(reply, Pending):

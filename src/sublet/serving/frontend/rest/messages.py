@@ -10,6 +10,7 @@ import orjson
 
 from sublet.channel.codes import Code
 from sublet.errors import ServingError
+from sublet.serving.frontend.peer import Peer
 
 Body = bytes | bytearray
 JSON = b"application/json"
@@ -58,6 +59,7 @@ class Request(NamedTuple):
     head: Head
     body: Body
     received: float  # By time.monotonic.
+    peer: Peer = Peer()
 
 
 class Reply(NamedTuple):

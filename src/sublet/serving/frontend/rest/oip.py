@@ -4,7 +4,7 @@ The signature is `serving_default`, or the one that the request's parameter `sig
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import unquote_to_bytes
 
@@ -16,20 +16,26 @@ from sublet.serving.frontend.model_backend import ModelBackend
 from sublet.serving.frontend.rest import documents, oip_tensors, writing
 from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending, background
 from sublet.serving.frontend.rest.messages import Reply, Request
+from sublet.serving.frontend.shared_memory import ClientMemory, Regions
 
 _Target = tuple[str, int | None, None]  # A model, a version, and no label.
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?(?:/(ready|infer|config|stats))?", re.A)
 CHANGES = "/v2/repository/models/"
 """How the paths begin that change what is served: `Right.RELOAD` is asked for them."""
 _CHANGE = re.compile(CHANGES + r"([^/]+)/(load|unload)", re.A)
-_SHARED_MEMORY = re.compile(r"/v2/(?:system|cuda)sharedmemory/")
+_REGIONS = re.compile(
+    r"/v2/systemsharedmemory(?:/region/([^/]+))?/(status|register|unregister)", re.A
+)
 _EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics"]
 
 
 class OipApi:
-    def __init__(self, backend: ModelBackend, calls: ModelCalls) -> None:
+    def __init__(
+        self, backend: ModelBackend, calls: ModelCalls, regions: Regions | None = None
+    ) -> None:
         self._backend = backend
         self._calls = calls
+        self._regions = regions
 
     def find(self, method: str, path: str) -> Answerer:
         """What answers requests of this method and path. Raises ServingError."""
@@ -52,15 +58,23 @@ class OipApi:
                 return partial(looks[match[3]], target)
         elif reads and path == "/v2/health/ready":
             return self._ready
-        elif reads and path in _PLAIN:
-            return _PLAIN[path]
+        elif reads and path == "/v2":
+            return self._server
+        elif reads and path == "/v2/health/live":
+            return _healthy
         elif path == "/v2/repository/index" and method == "POST":
             return self._index
         elif (change := _CHANGE.fullmatch(path)) and method == "POST":
             name = unquote_to_bytes(change[1]).decode("utf-8", "replace")
             return partial(self._change, name, change[2] == "load")
-        elif _SHARED_MEMORY.match(path):
-            raise oip_codec.no_shared_memory()
+        elif region := _REGIONS.fullmatch(path):
+            name = unquote_to_bytes(region[1] or "").decode("utf-8", "replace")
+            if region[2] == "status" and reads:
+                return partial(self._region_status, name)
+            if region[2] == "register" and name and method == "POST":
+                return partial(self._register, name)
+            if region[2] == "unregister" and method == "POST":
+                return partial(self._unregister, name)
         raise ServingError(f"Nothing is served at {method} {path[:200]}.", Code.NOT_FOUND)
 
     def _ready(self, request: Request) -> Reply:
@@ -125,14 +139,14 @@ class OipApi:
         if type(chosen) is not str:
             raise invalid_argument("The parameter signature_name is a string.")
         name, signature = checks.check_signature(version.described(), chosen, rest=True)
-        inputs = oip_tensors.inputs(document, raw)
+        shared = self._shared_memory(request)
+        inputs = oip_tensors.inputs(document, raw, shared, self._backend.memory)
         checks.check_inputs(signature, inputs)
         wanted = {
             oip_tensors.text(each, "name", "an output"): oip_tensors.one_object(each, "parameters")
             for each in oip_tensors.objects(document, "outputs")
         }
-        for asked in wanted.values():
-            oip_codec.check_parameters(asked)
+        places = {name: shared.place(asked) for name, asked in wanted.items()}
         checks.check_outputs(signature, tuple(wanted))
         identity = document.get("id")
         write = partial(
@@ -140,9 +154,38 @@ class OipApi:
             version,
             identity if type(identity) is str else None,
             wanted,
+            places,
             parameters.get("binary_data_output") is True,
         )
         return self._calls.start(version, name, inputs, request, write, outputs=tuple(wanted))
+
+    def _region_status(self, name: str, request: Request) -> Reply:
+        regions, user = self._shared_memory(request).regions()
+        return Reply(200, writing.encode(regions.registered(user, name)))
+
+    def _register(self, name: str, request: Request) -> Reply:
+        given = documents.parse(request.body)
+        key, offset, size = given.get("key"), given.get("offset", 0), given.get("byte_size")
+        if type(key) is not str or type(offset) is not int or type(size) is not int:
+            raise invalid_argument("A region has a key, an offset and a byte_size.")
+        regions, user = self._shared_memory(request).regions()
+        regions.register(user, name, key, offset, size)
+        return Reply(200, b"")
+
+    def _unregister(self, name: str, request: Request) -> Reply:
+        regions, user = self._shared_memory(request).regions()
+        regions.unregister(user, name)
+        return Reply(200, b"")
+
+    def _shared_memory(self, request: Request) -> ClientMemory:
+        # Who a client is costs a look into a table: only if it matters.
+        user = None if self._regions is None else request.peer.user()
+        return ClientMemory(self._regions, user)
+
+    def _server(self, request: Request) -> Reply:
+        can = oip_codec.extensions(_EXTENSIONS, self._regions is not None)
+        document = {"name": "sublet", "version": sublet.__version__, "extensions": can}
+        return Reply(200, writing.encode(document))
 
 
 def _number(digits: str) -> int:
@@ -151,13 +194,5 @@ def _number(digits: str) -> int:
     return int(digits or "0") if len(digits) < 19 else 2**63
 
 
-def _server(request: Request) -> Reply:
-    document = {"name": "sublet", "version": sublet.__version__, "extensions": _EXTENSIONS}
-    return Reply(200, writing.encode(document))
-
-
 def _healthy(request: Request) -> Reply:
     return Reply(200, b"")
-
-
-_PLAIN: Mapping[str, Answerer] = {"/v2": _server, "/v2/health/live": _healthy}

@@ -1,6 +1,6 @@
 """The inputs and outputs of the Open Inference Protocol: as JSON, or as raw bytes behind it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -9,21 +9,23 @@ from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.serving.catalogue import Version
 from sublet.serving.dtypes import BFLOAT16, BY_NUMPY, BY_OIP_NAME, DATA_TYPES, HALF, STRING
-from sublet.serving.frontend.oip_codec import (
-    best_classes,
-    check_parameters,
-    raw_contents,
-    raw_tensor,
-)
+from sublet.serving.frontend.oip_codec import best_classes, raw_contents, raw_tensor
 from sublet.serving.frontend.proto.tensors import Unreadable
 from sublet.serving.frontend.rest import values, writing
 from sublet.serving.frontend.rest.messages import Reply
+from sublet.serving.frontend.shared_memory import ClientMemory, Place
 
 _RAW = b"application/octet-stream"
 
 
-def inputs(document: dict[str, Any], raw: memoryview) -> dict[str, Array]:
-    """The tensors of a request; `raw` is what follows its JSON."""
+def inputs(
+    document: dict[str, Any],
+    raw: memoryview,
+    shared: ClientMemory,
+    memory: Callable[[int], memoryview],
+) -> dict[str, Array]:
+    """The tensors of a request; `raw` is what follows its JSON. `memory` gives room for those that
+    lie in shared memory."""
     found: dict[str, Array] = {}
     at = 0
     for given in objects(document, "inputs"):
@@ -41,22 +43,26 @@ def inputs(document: dict[str, Any], raw: memoryview) -> dict[str, Array]:
         if len(shape) > 32:
             raise invalid_argument(f'Input "{name}" has more than 32 dimensions.')
         parameters = one_object(given, "parameters")
-        check_parameters(parameters)
-        size = parameters.get("binary_data_size")
         if name in found:
             raise invalid_argument(f'Input "{name}" is given twice.')
-        if size is None:
-            found[name] = _shaped(name, given.get("data"), kind.number, shape)
-            continue
-        if type(size) is not int or not 0 <= size <= len(raw) - at:
-            raise invalid_argument(f'Input "{name}" has fewer bytes in the request than it says.')
+        contents = shared.read(parameters, memory)
+        if contents is None:
+            size = parameters.get("binary_data_size")
+            if size is None:
+                found[name] = _shaped(name, given.get("data"), kind.number, shape)
+                continue
+            if type(size) is not int or not 0 <= size <= len(raw) - at:
+                raise invalid_argument(
+                    f'Input "{name}" has fewer bytes in the request than it says.'
+                )
+            contents = raw[at : at + size]
+            at += size
         try:
-            array = raw_tensor(kind, raw[at : at + size], tuple(shape))
+            array = raw_tensor(kind, contents, tuple(shape))
         except Unreadable as wrong:
             raise invalid_argument(f'Input "{name}" cannot be read: {wrong}.') from None
         # In the middle of a body it may lie crooked in memory; a copy does not.
         found[name] = array if array.flags.aligned else array.copy()
-        at += size
     if at != len(raw):
         raise invalid_argument(f"{len(raw) - at} bytes of the request belong to no input.")
     return found
@@ -105,10 +111,12 @@ def outcome(
     version: Version,
     identity: str | None,
     wanted: Mapping[str, Mapping[str, Any]],
+    places: Mapping[str, Place | None],
     all_raw: bool,
     answer: Answer,
 ) -> Reply:
-    """The reply with the outputs; `wanted` has the parameters of those that were named."""
+    """The reply with the outputs; `wanted` has the parameters of those that were named, and
+    `places` where in shared memory some of them go."""
     outputs: list[dict[str, Any]] = []
     parts: list[bytes] = []
     for name, array in answer.outputs.items():
@@ -125,7 +133,9 @@ def outcome(
             "datatype": kind.oip_name,
             "shape": list(array.shape),
         }
-        if asked.get("binary_data", all_raw) is True:
+        if (place := places.get(name)) is not None:
+            output["parameters"] = place.write(name, raw_contents(array)).parameters()
+        elif asked.get("binary_data", all_raw) is True:
             parts.append(raw_contents(array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:

@@ -10,6 +10,7 @@ from sublet.serving.frontend.rest.exchange import Answerer, ModelCalls, Pending,
 from sublet.serving.frontend.rest.messages import Head, Reply, Request
 from sublet.serving.frontend.rest.oip import CHANGES, OipApi
 from sublet.serving.frontend.rest.tfserving import TfServingApi
+from sublet.serving.frontend.shared_memory import Regions
 
 METRICS = "/monitoring/prometheus/metrics"
 _METRICS_KIND = b"text/plain; version=0.0.4; charset=utf-8"
@@ -24,13 +25,17 @@ class Router:
     """All that is served over HTTP."""
 
     def __init__(
-        self, backend: ModelBackend, limits: Limits, metrics: str | None = METRICS
+        self,
+        backend: ModelBackend,
+        limits: Limits,
+        metrics: str | None = METRICS,
+        regions: Regions | None = None,
     ) -> None:
         self._backend = backend
         self._metrics_path = metrics
         self._calls = ModelCalls(backend, limits)
         self._tfserving = TfServingApi(backend, self._calls)
-        self._oip = OipApi(backend, self._calls)
+        self._oip = OipApi(backend, self._calls, regions)
         self._routes: dict[tuple[str, str], Answerer] = {}
 
     def handle(self, request: Request) -> Reply | Pending:
