@@ -76,5 +76,5 @@ class Reactor:
         return now is not None and now.data[0] is key.data[0]
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all sources, and close."""
         self._selector.close()

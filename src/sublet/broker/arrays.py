@@ -21,7 +21,7 @@ class _Array:
         """Those who wait and may start."""
 
     def move(self, number: int, holds: bool, waits: bool) -> set[int]:
-        """Take in how a job stands now; those for whom that has changed something."""
+        """Note a job's new state; returns the jobs that are held or freed by it."""
         (self.holding.add if holds else self.holding.discard)(number)
         at = bisect_left(self.waiting, number)
         there = at < len(self.waiting) and self.waiting[at] == number
@@ -37,7 +37,7 @@ class _Array:
 
 
 class Arrays:
-    """All arrays that have such a bound."""
+    """All arrays that limit how many of their jobs run at a time."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, _Array] = {}

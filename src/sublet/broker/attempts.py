@@ -34,7 +34,7 @@ _LOOP = f"a crash loop: it ended {retry.LOOP} times in the same way, soon after 
 
 @dataclass(eq=False)
 class Attempts:
-    """Implements `backends.backend.Reports`."""
+    """What the broker does with reports about attempts; implements `backends.backend.Reports`."""
 
     _work: UnitOfWork
     _backend: Backend
@@ -169,7 +169,7 @@ class Attempts:
         return max(outcome.outside or 0, beside) or None
 
     def _job(self, attempt_id: str) -> Job | None:
-        """The live job whose current attempt this is; None for an attempt that is over."""
+        """The live job of a current attempt; None if the attempt is over."""
         job = self._work.state.get(int(attempt_id.partition(".")[0]))
         return job if job is not None and job.attempt_id == attempt_id else None
 

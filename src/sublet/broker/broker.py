@@ -248,7 +248,7 @@ class Broker:
                 self.work.changed = True
 
     def _schedule_chores(self) -> None:
-        """See that what is due later is done."""
+        """Set timers for what is due later."""
         if self.queue.behind and not self.control.closing:
             self.reactor.call_once(0.0, self._revise)
         if self.state.waits or self.elastic_leases.waits:
@@ -277,7 +277,7 @@ class Broker:
             self.work.ledger.checkpoint()
 
     def _refuse(self, undone: list[Undo], error: sqlite3.Error) -> None:
-        """Tell those whose jobs could not be committed that they were not accepted."""
+        """Tell clients whose jobs could not be committed that these were not accepted."""
         refusal = WorldError(
             f"The ledger cannot be written: {error}.",
             f"Free some space for {self.home.path}; nothing was started.",

@@ -66,7 +66,7 @@ class ClientConnection:
                 log.note_fault("a client that left was not seen off")
 
     def _read(self) -> None:
-        """Whatever a client sends, it ends this connection at most."""
+        """Read what a client sends. Nonsense ends this connection and nothing else."""
         if not self.open:
             return
         alive = False
@@ -142,7 +142,7 @@ class Listener:
         self._reactor.watch(self._sock, self._accept)
 
     def check(self) -> None:
-        """Somebody may have removed the socket's file: make another. Only for who has the lock."""
+        """Make the socket's file again if it was removed. Only for the holder of the lock."""
         if not self._is_there():
             with contextlib.suppress(OSError):
                 self._reactor.unwatch(self._sock)

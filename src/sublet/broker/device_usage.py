@@ -228,7 +228,7 @@ class DeviceUsage:
 
 
 class _Tenants:
-    """Who holds leases at this moment, and within whose leases."""
+    """Who holds leases now, and out of which other leases."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ class Notify(Struct, frozen=True):
 
 
 class ConfirmQueued(Struct, frozen=True):
-    """Tell whoever submitted these jobs that they are in the queue."""
+    """Tell the client that submitted these jobs that they are in the queue."""
 
     jobs: Queued
 
@@ -66,7 +66,7 @@ Effect = (
 
 
 class Confirmation(Struct, frozen=True):
-    """An answer for somebody who waits for the commit, and who is told if it fails."""
+    """An answer that waits for the commit; if that fails, the client is told so."""
 
     connection: ClientConnection
     done: Done

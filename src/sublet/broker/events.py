@@ -86,7 +86,7 @@ class Held(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """It may go on after a pause."""
+    """A paused job may go on."""
 
     job: int
     at: float

@@ -48,7 +48,7 @@ class JobClients:
         self._submitters[job] = connection
 
     def take_submitter(self, job: int) -> ClientConnection | None:
-        """Whoever waits to hear that this job was accepted; it is answered now."""
+        """Remove and return the client that waits to hear that this job was accepted."""
         return self._submitters.pop(job, None)
 
     def speaks_for(self, connection: ClientConnection) -> int | None:

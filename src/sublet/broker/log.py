@@ -14,5 +14,5 @@ def note(text: str) -> None:
 
 
 def note_fault(what: str) -> None:
-    """Write down the exception that is being handled: a bug of ours."""
+    """Log the exception being handled, which is a bug in Sublet."""
     note(f"{what}\n{traceback.format_exc()}")

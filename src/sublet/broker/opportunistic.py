@@ -25,7 +25,7 @@ class OpportunisticJobs:
         self._shares: dict[str, float] = {}
 
     def hold(self, holding: list[Job], samples: Mapping[str, UsageSample]) -> None:
-        """Confine those anew for whom something has changed."""
+        """Set the processors again of programs for which something has changed."""
         running = [job for job in holding if isinstance(job.holds, Running)]
         if not any(job.spec.service == "opportunistic" for job in running):
             return

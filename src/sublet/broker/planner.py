@@ -38,7 +38,7 @@ class Planner:
 
     @property
     def due(self) -> bool:
-        """Whether anybody waits for whom a plan could do something."""
+        """Whether a new plan could start a waiting job."""
         return bool(self._work.state.waits or self._queue.wait_queue or self._queue.behind)
 
     def plan(self) -> Plan:

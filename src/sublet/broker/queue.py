@@ -131,7 +131,7 @@ class Queue:
             self.touch(other)
 
     def _held(self, job: Job) -> str:
-        """Why a job could not start now, whatever is free; empty if it could."""
+        """Why a job could not start even if all memory were free; empty if it could."""
         if unmet := self._dependencies.unmet(job):
             named = ", ".join(f"#{number}" for number in unmet[:_NAMED])
             more = len(unmet) - _NAMED

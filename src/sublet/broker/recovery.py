@@ -115,7 +115,7 @@ def _readable_copy(path: Path, directory: Path) -> Path:
 
 
 def _jobs(path: Path) -> Iterator[Job]:
-    """All jobs of which enough can be read. One that has lost its surroundings has ended."""
+    """All jobs that can be read well enough. One without its surroundings counts as ended."""
     around = {row[0]: row[1] for row in _rows(path, "surroundings", _AROUND)}
     rows = list(_rows(path, "jobs", "record, surroundings"))
     for record, digest in rows or _rows(path, "jobs", "record, NULL"):

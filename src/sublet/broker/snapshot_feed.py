@@ -64,7 +64,7 @@ class SnapshotFeed:
         self._reactor.call_once(_PERIOD, self._look_again)
 
     def leave(self, connection: ClientConnection) -> None:
-        """This connection is closed."""
+        """Forget this connection, which is closed."""
         self._behind.pop(connection, None)
 
     def note(self, changed: Iterable[int]) -> None:

@@ -46,7 +46,7 @@ class RecentlyEnded:
         self._work = work
 
     def note(self, job: Job) -> None:
-        """This job has finished."""
+        """Note that this job has finished."""
         if not job.spec.is_pools:
             self._numbers.append(job.id)
 
@@ -283,7 +283,7 @@ class Snapshots:
         )
 
     def _first_waiting(self, count: int) -> list[Job]:
-        """Those who wait, as the last plan saw them; who has left since is left out."""
+        """The jobs that waited at the last plan and still do."""
         candidates = itertools.islice(self._queue.wait_queue, count)
         found = (self._state.get(candidate.job) for candidate in candidates)
         return [job for job in found if job is not None]
@@ -307,7 +307,7 @@ def _cards(
 
 
 def state_name(job: Job) -> str:
-    """The state in one word."""
+    """A job's state in one word."""
     if isinstance(job.state, Starting | Running) and job.state.stopping:
         return "stopping"
     return type(job.state).__name__.lower()

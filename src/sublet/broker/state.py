@@ -80,7 +80,7 @@ class State:
         return [self._paused[number] for number in sorted(self._paused)]
 
     def within(self, number: int) -> list[Job]:
-        """The live jobs whose leases come, or are to come, out of this job's."""
+        """The live jobs whose leases are, or will be, part of this job's lease."""
         return list(self._inner.get(number, {}).values())
 
     def outer(self) -> list[Job]:
@@ -194,7 +194,7 @@ class State:
 
 
 def _before(was: Starting) -> Waiting:
-    """As it waited before the grant."""
+    """The job as it waited before its lease was granted."""
     return Waiting(was.since - was.waited, was.tick - was.waited)
 
 

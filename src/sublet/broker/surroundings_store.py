@@ -95,7 +95,7 @@ class SurroundingsStore:
         return digest
 
     def _replace(self, digest: bytes, around: Surroundings) -> None:
-        """Whoever has the surroundings with this digest has these instead."""
+        """Give jobs that have the surroundings with this digest these instead."""
         self._db.execute(
             "UPDATE jobs SET surroundings = ? WHERE surroundings = ?", (self._write(around), digest)
         )
@@ -122,7 +122,7 @@ class SurroundingsStore:
         self._written.clear()
 
     def prune(self) -> None:
-        """Drop the surroundings of which no job is left."""
+        """Drop surroundings that no job has any more."""
         self._begin()
         self._db.execute(
             "DELETE FROM surroundings WHERE digest NOT IN "

@@ -44,7 +44,7 @@ class CommitFailed(NamedTuple):
 
 
 class UnitOfWork:
-    """The broker's state in memory and what of it is still to be committed."""
+    """The broker's state in memory, and the changes that are not committed yet."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -90,7 +90,7 @@ class UnitOfWork:
         return self._apply(event).after
 
     def decided(self, before: Job | None, event: Event, *effects: Effect) -> None:
-        """Apply a decision of ours, to be followed by these effects once it is on disk."""
+        """Apply a decision of the broker's; its effects follow once it is on disk."""
         after = self._apply(event).after
         self._decisions.append(Undo(before, after))
         self._effects += effects

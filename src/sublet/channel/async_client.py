@@ -52,8 +52,7 @@ class AsyncClient:
 
     @property
     def stale(self) -> bool:
-        """Whether models were called in so many ways that a new connection should take its
-        place."""
+        """Whether so many kinds of calls were made that a new connection should replace it."""
         return self._protocol.routes > MOST_ROUTES // 2
 
     def call(
@@ -84,7 +83,7 @@ class AsyncClient:
         return future
 
     def ask(self, question: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
-        """Ask the engine itself."""
+        """Ask the engine a question about itself, not about a model."""
         future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         if self.closed:
             future.set_exception(gone())

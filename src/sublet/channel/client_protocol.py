@@ -195,7 +195,7 @@ class ClientProtocol:
         return number
 
     def _put_back(self, used: Iterable[segments.Segment | Array]) -> None:
-        """What a call lived in can be used again; whoever calls this has the lock."""
+        """Make a call's memory free for reuse. The caller holds the lock."""
         for one in used:
             if isinstance(one, segments.Segment):
                 self.segments.put_back(one)

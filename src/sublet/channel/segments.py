@@ -25,7 +25,7 @@ _MOST_IDLE = 256 << 20  # Bytes that a sender keeps for later.
 
 
 def create(size: int) -> int:
-    """A sealed memfd of so many bytes."""
+    """Make a sealed memfd of this size."""
     memory = os.memfd_create("sublet", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(memory, size)
@@ -95,7 +95,7 @@ class Segments:
         return len(self._lent)
 
     def take(self, nbytes: int) -> Segment:
-        """A segment of at least so many bytes."""
+        """A free segment of at least this size."""
         size = max(_SMALLEST, 1 << (nbytes - 1).bit_length())
         idle = self._idle.get(size)
         if idle:

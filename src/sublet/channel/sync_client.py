@@ -221,7 +221,7 @@ class SyncClient:
             self._blocked.pop(waiter, None)
 
     def _wake_one(self) -> None:
-        """Whoever stops reading has another go on, if one waits."""
+        """The thread that stops reading wakes another one to read on, if one waits."""
         for waiter in list(self._blocked):
             if not waiter.done and waiter.wake is not None:
                 waiter.wake.set()

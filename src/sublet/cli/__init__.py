@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _occupy_closed_streams() -> None:
-    """Open closed streams on /dev/null, so that no socket of ours gets the number of one."""
+    """Open closed streams on /dev/null, so that none of our sockets gets their numbers."""
     global closed
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

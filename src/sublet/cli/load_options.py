@@ -101,7 +101,7 @@ def writable(*files: Path | None) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a result."""
+    """Write a result to a file; WorldError if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -153,7 +153,7 @@ class Progress:
         self.title = ""
 
     def window(self, figures: "Figures") -> None:
-        """A part of a step is measured."""
+        """Show the figures of a part of a step."""
         from sublet.tools.loadtest.tables import number, span
 
         self.show(f"{self.title}: {number(figures.rate)} req/s, p95 {span(figures.p95)}")

@@ -1,4 +1,4 @@
-"""`sublet ps`: the queue."""
+"""`sublet ps`: lists jobs, or shows all about one."""
 
 import sys
 import time

@@ -20,7 +20,7 @@ def say(text: str, err: bool = False) -> None:
 
 
 def show(text: str) -> None:
-    """Print lines of ours, in which what others wrote is plain already; colours on a terminal."""
+    """Print lines in which foreign text is already plain; in colour on a terminal."""
     colorless = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     print(click.unstyle(text) if colorless or not sys.stdout.isatty() else text, flush=True)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
             """The job has a lease."""
 
         def started(self, message: Started) -> None:
-            """The program runs."""
+            """The program was started."""
 
         def lacks_memory(self, reason: str) -> None:
             """An allocation of the program waits for memory, and there is none."""

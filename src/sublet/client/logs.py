@@ -38,7 +38,7 @@ class Log:
 
     @classmethod
     def open(cls, path: Path) -> "Log":
-        """Open it; raises FileNotFoundError."""
+        """Open a file of output; raises FileNotFoundError if there is none."""
         return cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def __enter__(self) -> "Log":

@@ -55,7 +55,7 @@ class Forecast(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """All that is known of a program when a job of it is to be sized."""
+    """All that is known about a program when its next job is sized."""
 
     runs: tuple[Run, ...] = ()
     """Newest first."""

@@ -25,7 +25,7 @@ class Share(Struct, frozen=True, tag="share"):
 
 
 class Between(Struct, frozen=True, tag="between"):
-    """At least so many bytes, and up to so many while there is room."""
+    """A floor that is granted, and a ceiling that it may grow to while there is room."""
 
     floor: int
     most: int

@@ -57,7 +57,7 @@ def scatter(outputs: list[Array], batch: Batch, size: int) -> list[list[Array]]:
 
 
 def even(outputs: list[Array], size: int) -> bool:
-    """Whether all outputs have so many rows."""
+    """Whether all outputs have this many rows."""
     return all(output.shape[:1] == (size,) for output in outputs)
 
 

@@ -108,7 +108,7 @@ class Engine:
         """What each thread runs; the owner reads it when this process has ended."""
 
     def serve_forever(self) -> None:
-        """Listen, and never return."""
+        """Listen for clients; never returns."""
         self._epoll.register(self._bell, select.EPOLLIN)
         self._listener.setblocking(False)
         # Nobody finds it before it listens.
@@ -124,14 +124,14 @@ class Engine:
         self._work(self._slots)
 
     def flush(self, clients: Iterable[Client]) -> None:
-        """Send what waits for these; whoever does not read now is sent the rest later."""
+        """Send clients what waits for them; one that does not read gets the rest later."""
         for client in clients:
             if not client.flush():
                 with contextlib.suppress(OSError, ValueError):  # It was closed meanwhile.
                     self._epoll.modify(client.fileno(), _IN | select.EPOLLOUT)
 
     def _work(self, number: int) -> None:
-        """What each thread does: run what is due; watch, while nothing is."""
+        """The loop of each thread: run batches that are due, else wait for requests."""
         slot = min(number, flight_recorder.SLOTS - 1)
         while True:
             try:
@@ -217,7 +217,7 @@ class Engine:
         self.flush([self._owner])
 
     def _accept(self) -> None:
-        """Take in clients: of this user only, whatever the permissions of the socket are."""
+        """Accept clients, of this user only, whatever the socket's permissions say."""
         try:
             while True:
                 sock, _ = self._listener.accept()

@@ -57,7 +57,7 @@ def not_found(model: str, version: int | None) -> ServingError:
 
 
 def interrupted() -> ServingError:
-    """The answer to a call that ran for so long that it was ended."""
+    """The answer to a call that was interrupted because it ran too long."""
     return ServingError(
         "The call took too long while others waited, and was interrupted. Send less at a time, or "
         "start the server with a longer --run_timeout.",
@@ -66,7 +66,7 @@ def interrupted() -> ServingError:
 
 
 def unsent(error: BaseException) -> ServingError:
-    """The answer to a call whose outputs are no tensors, or too much to send."""
+    """The answer to a call whose outputs are not tensors, or too large to send."""
     return ServingError(f"What the model gave cannot be sent: {_text(error)}", Code.INTERNAL)
 
 

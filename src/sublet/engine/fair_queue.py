@@ -27,17 +27,17 @@ class FairShares:
         self._tags: dict[str, float] = {}
 
     def choose(self, waiting: Iterable[tuple[str, float]]) -> str:
-        """The model whose turn it is; each has the time since when its batch is due."""
+        """The model whose turn it is, given since when each model's batch is due."""
         return min(waiting, key=lambda one: (max(self._now, self._tags.get(one[0], 0.0)), one[1]))[
             0
         ]
 
     def ahead(self, model: str, other: str, seconds: float) -> bool:
-        """Whether a model has had more than the other, whose last batch counts for so long."""
+        """Whether a model has had more time than the other, less these seconds of the other's."""
         return self._tags.get(model, 0.0) > self._tags.get(other, 0.0) - seconds
 
     def begin(self, model: str, seconds: float, weight: float) -> Share:
-        """Its batch begins, and will take about so long; give the result to `end`."""
+        """Note that its batch begins and about how long it will take; pass the result to `end`."""
         start = max(self._now, self._tags.get(model, 0.0))
         self._now = start
         self._tags[model] = start + seconds / weight
@@ -64,7 +64,7 @@ _LATELY = 1.0
 
 
 class RunningBatch(NamedTuple):
-    """A batch that runs."""
+    """A batch that is running now, its share and when it began."""
 
     batch: Batch
     share: Share

@@ -94,7 +94,7 @@ class Need:
         return size >= 2 * self._seen[0] and size > 0
 
     def note(self, size: int, taken: int, available: int) -> None:
-        """A call of this size took so much of the memory that was available."""
+        """Note how much of the available memory a call of this size took."""
         self._before, self._seen = self._seen, (size, taken)
         fewer, less = self._before
         self._fits = self._most = math.inf

@@ -58,11 +58,11 @@ class LoadAttempt:
         threading.Thread(target=self._run, name=f"load {path}", daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended within so many seconds."""
+        """Wait for its end; whether it came within this many seconds."""
         return self._done.wait(max(0.0, seconds))
 
     def stop(self) -> bool:
-        """Give up a load whose time is up; whether its thread has ended."""
+        """Give up a load that took too long; returns whether its thread has ended."""
         # TensorFlow waits for what it cancels, and that may have no end.
         threading.Thread(target=self._opening.cancel, name="cancel", daemon=True).start()
         self.wait(_GRACE)

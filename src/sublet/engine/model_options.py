@@ -80,7 +80,7 @@ class Options:
         )
 
     def padded(self, rows: int) -> int:
-        """The size that a batch of so many rows is filled up to."""
+        """The size that a batch of this many rows is padded to."""
         return next((size for size in self.sizes if size >= rows), rows)
 
 

@@ -213,7 +213,7 @@ class ModelQueue:
         )
 
     def give_up(self, request: Request) -> bool:
-        """Drop what of it waits; False if all of it is in batches, or was answered."""
+        """Drop the parts of a request that still wait; False if there are none."""
         if request.done or request.taken >= (request.rows or 1):
             return False
         request.done = True

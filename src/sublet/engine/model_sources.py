@@ -68,7 +68,7 @@ def estimate(path: str) -> int:
 
 
 def _size(path: str) -> int:
-    """0 for what is not there: whoever loads it will say so."""
+    """The size of a file; 0 if it is missing, which its loader will report."""
     try:
         return os.path.getsize(path)
     except OSError:

@@ -100,7 +100,7 @@ def plan(
     now: float,
     waited: float = 0.0,
 ) -> Plan:
-    """How to get `need` bytes of `limit`, of which `reserve` are for what models compute.
+    """How to free `need` bytes of `limit`, with `reserve` kept free for computing.
 
     `waited` are the seconds that the newcomer has waited. A busy model goes only after a while,
     and only for one that has waited as long: so models that are all in demand and do not fit

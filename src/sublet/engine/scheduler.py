@@ -105,7 +105,7 @@ class Scheduler:
             return None if queue.present else queue
 
     def take(self) -> tuple[RunningBatch | None, list[Request]]:
-        """What is to be run now, and requests whose time has passed."""
+        """The next batch to run, and requests whose deadline has passed."""
         with self._lock:
             return self._queue.take(time.monotonic())
 

@@ -68,7 +68,7 @@ class LeaseTerms:
 
     @property
     def devices(self) -> str:
-        """Their names, for messages."""
+        """The names of its devices, for messages."""
         return ", ".join(card.device for card in self.cards)
 
     @property

@@ -24,7 +24,7 @@ MOST_WAITING = 64
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends."""
+    """Two sockets that are connected with each other."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 

@@ -34,7 +34,7 @@ class ProcessSpec(TypedDict):
 
 
 class LogSpec(TypedDict):
-    """Files of output to keep within so many bytes."""
+    """The output files, and the size that they are kept within."""
 
     paths: list[str]
     limit: NotRequired[int]

@@ -88,7 +88,7 @@ def is_one_piece(lease: LeaseTerms) -> bool:
 
 
 def _allocate_once(size: int) -> None:
-    """Allocate so many MiB and free them: the pool keeps the region."""
+    """Allocate this many MiB and free them, so that the pool keeps the region."""
     library = framework_library()
     tensor = library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(size * MIB), 1, size * MIB)
     library.TF_DeleteTensor(tensor)
@@ -210,7 +210,7 @@ def handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:
 
 
 def _cards_of(lease: LeaseTerms, count: int) -> list[int]:
-    """On which card of the lease each of so many logical devices is."""
+    """Which card of the lease each logical device is on."""
     if not lease.more:
         return [0] * count
     from tensorflow.python.eager import context as eager

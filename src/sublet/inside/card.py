@@ -51,13 +51,13 @@ class Card:
         return cls(library, handle)
 
     def free(self) -> int | None:
-        """Bytes that nobody holds."""
+        """The card's bytes that no process holds."""
         memory = _Memory()
         failed = self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(memory))
         return None if failed else int(memory.free)
 
     def held(self) -> dict[int, int]:
-        """What processes hold, by their numbers; without those of which the driver does not say."""
+        """What each process holds, by its number, as far as the driver says."""
         try:
             listed = self._library.nvmlDeviceGetComputeRunningProcesses_v3
         except AttributeError:  # A driver of before 2022.

@@ -78,7 +78,7 @@ class Ceiling:
         return None if self._pool is None else (self._pool.pool, self._pool.limit)
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until something has happened to the ceiling."""
+        """Wait for this long, or until the ceiling may have changed."""
         if self._soon:
             seconds = _SOON
         if self._watch is None or not self._watch.is_open:
@@ -93,7 +93,7 @@ class Ceiling:
             self._watch.changes()
 
     def follow(self) -> bool:
-        """Bring the limit to what it is to be now; whether it may have changed."""
+        """Set the limit to the current ceiling; returns whether it may have changed."""
         if self._pool is None:
             return False
         self._raised |= self._pool.take_raises() > 0

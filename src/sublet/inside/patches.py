@@ -307,7 +307,7 @@ which no other thread may ask for memory."""
 
 
 def _forked() -> None:
-    """Give a forked child a lock of its own, whoever held it in the parent."""
+    """Give a forked child a new lock, which nobody holds."""
     global _starting
     _starting = threading.RLock()
 

@@ -145,7 +145,7 @@ class Bells:
         return self._made.pop() if self._made else None
 
     def ring(self) -> None:
-        """Free one of them."""
+        """Free one bell, which wakes allocations that wait."""
         if (bell := self.take()) is not None:
             self._delete()(bell)
 
@@ -270,7 +270,7 @@ class PoolLimit:
         return any(shot.in_flight for shot in self._shots)
 
     def arm(self, directory: str, shots: int = SHOTS) -> None:
-        """Offer so many FIFOs in this directory through which others can raise the limit."""
+        """Offer FIFOs in this directory through which other processes can raise the limit."""
         if self.limit - self._in_use.value > MIB:
             self._bells.keep(shots)
         while len(self._shots) < shots and (bell := self._bells.take()):

@@ -66,7 +66,7 @@ class Cgroup:
         return self._write("cgroup.freeze", "1" if on else "0")
 
     def limit_pids(self, most: int) -> bool:
-        """Allow so many processes and threads; False without the controller."""
+        """Limit processes and threads to this many; False without the controller."""
         return self._write("pids.max", str(most))
 
     def release(self) -> None:
@@ -124,7 +124,7 @@ def _mount() -> str | None:
 
 
 def all_groups() -> list[Cgroup]:
-    """Those below our own group, whoever has made them."""
+    """All groups below our own, whoever made them."""
     base = _own()
     if base is None:
         return []

@@ -127,7 +127,7 @@ class SizeLimit:
         self.due = now + max(_SOONEST, soonest)
 
     def close(self) -> None:
-        """Look for the last time."""
+        """Bound the files and note their sizes for the last time."""
         self.tick(time.monotonic())
         for file in self._files:
             with contextlib.suppress(OSError):
@@ -187,7 +187,7 @@ class _File:
             os.close(times)
 
     def drop(self, size: int, hole: Callable[[int, int, int], bool]) -> None:
-        """Drop so many bytes, rounded up, behind those that were dropped before."""
+        """Drop this many bytes more, rounded up, after those that were dropped before."""
         size = -(-size // _BLOCK) * _BLOCK
         end = min(self._dropped_to + size, self._size // _BLOCK * _BLOCK)
         if end <= self._dropped_to:

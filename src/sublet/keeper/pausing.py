@@ -51,7 +51,7 @@ class Pause:
             self.due = time.monotonic()
 
     def tick(self, now: float) -> None:
-        """Stop or release the tree, as is due."""
+        """Stop or release the processes that should be."""
         if self.paused:
             # Checked for as long as it lasts: somebody else may send SIGCONT.
             self.due = now + (_LOOK_LATER if self._stop_all() else _LOOK_SOON)
@@ -65,7 +65,7 @@ class Pause:
             self.due = now + PERIOD * (1.0 - self.share)
 
     def let_go(self) -> None:
-        """Release the tree for good: it is to end, and has to run for that."""
+        """Release the tree for good, because it has to run to end."""
         self.paused, self.share = False, 1.0
         self._release()
         self.due = float("inf")
@@ -101,7 +101,7 @@ class Pause:
 
 
 def release(pids: list[int], group: Cgroup | None) -> None:
-    """Let a tree go on that has lost its keeper, whoever had stopped its processes."""
+    """Let a tree without a keeper go on, whoever stopped its processes."""
     if group is not None:
         group.freeze(False)
     process_tree.send(pids, signal.SIGCONT)

@@ -133,7 +133,7 @@ class Supervisor:
         }
 
     def _wait(self, wake: int, client: int | None) -> None:
-        """Handle what comes until something is due."""
+        """Handle messages and exits until a periodic task is due."""
         until = min(
             self._escalate_at,
             *(part.due for part in self._periodic),

@@ -70,7 +70,7 @@ class Rules(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """This job gets this much, there."""
+    """A job gets a lease of this size on this device."""
 
     job: int
     device: str
@@ -121,7 +121,7 @@ class _Reservation(Struct):
     """What will be left beside it then."""
 
     def lets(self, one: Candidate, charge: int, now: float) -> bool:
-        """Whether this job may pass: it is gone by then, or fits beside."""
+        """Whether this job may pass the leader: it ends before, or fits beside it."""
         return self.until is not None and (self.before(one, now) or charge <= self.spare)
 
     def before(self, one: Candidate, now: float) -> bool:

@@ -52,7 +52,7 @@ class Ask(Struct, frozen=True):
 
     @property
     def step(self) -> int:
-        """What it is to get, if there is so much: in whole MiB."""
+        """The raise that it gets if there is room for it, in whole MiB."""
         left = self.most - self.ceiling
         if self.need:
             return min(-(-self.need // MiB) * MiB, left) if self.need <= left else 0
@@ -67,7 +67,7 @@ class Raise(Struct, frozen=True):
 
 
 def part(held: int, free: int, steps: int) -> int:
-    """What whoever holds so much is to get of what is free, after so many steps."""
+    """The raise of a lease that holds this much, after this many steps; at most what is free."""
     return min(max(LEAST_STEP, held // STEP) << min(steps, 20), free)
 
 

@@ -51,7 +51,7 @@ def again(job: Job, outcome: Outcome, larger: int | None) -> Again | None:
 
 
 def pause_after_false_start(job: Job) -> float:
-    """Seconds before a job is started anew of whose current attempt no line has run."""
+    """Seconds before a job is restarted whose attempt ended before its first line."""
     too_many = job.false_starts - FALSE_STARTS
     return 0.0 if too_many < 0 else min(_LONGEST_PAUSE, 2.0 ** min(too_many, 10))
 

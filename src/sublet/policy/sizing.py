@@ -166,7 +166,7 @@ def _words(evidence: Evidence) -> str:
 
 
 def learned_ceiling(evidence: Evidence, capacity: int) -> int:
-    """What `auto` asks for on a device of this capacity, whatever that can give."""
+    """What `auto` asks for on a device of this capacity, free or not."""
     share = int(capacity * DEFAULT_SHARE)
     seen = with_margin(evidence.at_least) if evidence.at_least else 0
     if evidence.peak is None:

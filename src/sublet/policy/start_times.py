@@ -64,7 +64,7 @@ class _Device:
         heapq.heapify(self.ends)
 
     def advance(self, charge: int) -> None:
-        """Go on until there is so much room."""
+        """Let time pass until this much room is free."""
         while self.free < charge and self.ends:
             end, freed = heapq.heappop(self.ends)
             self.at = max(self.at, end)

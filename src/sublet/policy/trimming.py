@@ -22,7 +22,7 @@ _SLACK = 0.02
 
 
 class Sample(Struct, frozen=True):
-    """What the allocator held at one moment, and at most until then."""
+    """What the allocator held at one moment, and its peak until then."""
 
     at: float
     current: int

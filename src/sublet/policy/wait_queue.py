@@ -193,7 +193,7 @@ class Lane:
             self._stale = True
 
     def find(self, start: int, reach: Reach) -> int | None:
-        """The first place from `start` on whose job may find room within this reach."""
+        """The first place from `start` on with a job that may fit within this reach."""
         if self._stale:
             self._build()
         sizes, runs, leaves = self._sizes, self._runs, self._leaves
@@ -309,7 +309,7 @@ class WaitQueue:
         self.promised.pop(job, None)
 
     def keep(self, waiting: Iterable[Candidate]) -> None:
-        """Make the queue be of exactly these."""
+        """Make the queue hold exactly these jobs."""
         these = {one.job: one for one in waiting}
         for job in [job for job in self._waiting if job not in these]:
             self.take(job)

@@ -131,7 +131,7 @@ def failure(call: Call, report: dict[str, Any], ended: "Ended | None" = None) ->
 
 
 def death(name: str, ended: "Ended") -> WorkerDied:
-    """The error of a call whose worker has ended without an answer."""
+    """The error of a call whose worker ended before it answered."""
     outcome = ended.outcome
     if outcome.cause in ("lease exceeded", "device full"):
         return _exceeded(name, ended, outcome.message)

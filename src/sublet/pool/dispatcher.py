@@ -143,7 +143,7 @@ class Dispatcher:
                     worker.close()
 
     def _own_worker(self, call: Call) -> WorkerHandle | None:
-        """A worker of ours, unless the call asks for memory of its own."""
+        """This dispatcher's worker, unless the call asks for its own memory."""
         if call.memory is not None:
             return None
         return next((worker for worker in self._workers if not worker.leaving), None)

@@ -116,7 +116,7 @@ class ResultIterator(Generic[T]):
         return outcome(future)
 
     def add(self, future: Future[T]) -> None:
-        """Add a future."""
+        """Add the future of one more call."""
         with self._changed:
             self._added += 1
             if self._ordered:

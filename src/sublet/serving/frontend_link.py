@@ -58,7 +58,7 @@ class CatalogueUpdate(Struct, frozen=True, tag="catalogue"):
 
 
 class Done(Struct, frozen=True, tag="done"):
-    """It was done."""
+    """The answer to an order that was carried out."""
 
 
 class AskTally(Struct, frozen=True, tag="ask tally"):

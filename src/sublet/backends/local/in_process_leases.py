@@ -99,7 +99,7 @@ class InProcessLeases:
             self._reports.never_ran(attempt_id, "it did not take its lease")
 
     def close(self) -> None:
-        """Watch nobody any more; they go on."""
+        """Stop watching; the processes go on."""
         for lease in list(self._leases.values()):
             self._forget(lease)
 

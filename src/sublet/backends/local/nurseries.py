@@ -266,7 +266,7 @@ class Nurseries:
             self._off(nursery, f"it did not answer; see {self._log}")
 
     def born(self, key: NurseryKey) -> None:
-        """A worker from there has begun."""
+        """Note that a worker of this nursery has begun."""
         if (nursery := self._all.get(key)) is not None:
             nursery.failed_births, nursery.useful = 0, True
             self._useless.pop(key, None)

@@ -108,7 +108,7 @@ class Orphan:
             self._group.close()
 
     def _look_after(self) -> None:
-        """Do what is due, again and again."""
+        """Do the periodic tasks, and set a timer for the next time."""
         if self._closed or self._pidfd is None:
             return
         if self._runtime.left() <= 0:
@@ -180,7 +180,7 @@ class Orphan:
 
 
 def _read_spec(directory: str) -> dict[str, Any]:
-    """What of spec.json concerns us; defaults where it is not as the broker wrote it."""
+    """The fields of spec.json that are needed here, with defaults for what makes no sense."""
     spec = attempt_files.read(directory, "spec.json") or {}
     logs = spec["logs"] if isinstance(spec.get("logs"), dict) else {}
     paths = logs["paths"] if isinstance(logs.get("paths"), list) else []

@@ -32,7 +32,7 @@ class Caller(Protocol):
         """Prepare for so many calls at once."""
 
     def call(self) -> "asyncio.Future[Answer]":
-        """Begin a call."""
+        """Begin a call; its future has the answer."""
 
 
 class Load:

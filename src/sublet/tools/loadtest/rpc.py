@@ -63,7 +63,7 @@ class GrpcTransport:
         self._requests = itertools.cycle([self._request(name, one) for one in inputs])
 
     async def ready(self, concurrency: int) -> None:
-        """Nothing is needed."""
+        """Nothing has to be opened before calls."""
 
     def call(self) -> "asyncio.Future[Answer]":
         return asyncio.ensure_future(self._call(next(self._requests)))

@@ -63,7 +63,7 @@ class ChannelTransport:
         self._signature, self._inputs, self.rows = name, itertools.cycle(inputs), rows
 
     async def ready(self, concurrency: int) -> None:
-        """Nothing is needed."""
+        """Nothing has to be opened before calls."""
 
     def call(self) -> "asyncio.Future[Answer]":
         return self._client.call(self._model, self._version, self._signature, next(self._inputs))

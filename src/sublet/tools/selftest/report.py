@@ -42,7 +42,7 @@ class SelftestReport(Struct, frozen=True):
 
     @property
     def good(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no check has failed."""
         return all(check.state != "fail" for check in self.checks)
 
 
