@@ -98,3 +98,22 @@ def test_json_has_the_words_of_the_tables(capsys: pytest.CaptureFixture[str]) ->
         "devices": [{"others": 1, "nursery": 2}],
         "jobs": [{"attempt_id": "3.1"}],
     }
+
+
+def test_the_list_of_commands_is_shown_without_loading_them() -> None:
+    script = (
+        "import sys; from sublet.cli.verbs import through_click; through_click(['--help']); "
+        "print([name for name in sys.modules if name.startswith('sublet.cli.')])"
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    *listed, loaded = answer.stdout.splitlines()
+    assert loaded == "['sublet.cli.verbs']"
+    assert all(any(line.split()[:1] == [verb] for line in listed) for verb in VERBS)
+
+
+def test_every_command_can_be_loaded_and_explains_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for verb in VERBS:
+        assert through_click([verb, "--help"]) == 0
+        assert f"sublet {verb}" in capsys.readouterr().out

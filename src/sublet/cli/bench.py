@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("bench", short_help="Measure how fast a model answers.")
+@click.command("bench")
 @click.argument("model", shell_complete=complete_models)
 @click.option(
     "-c",

@@ -13,7 +13,7 @@ _WAITING = 10
 """The most waiting jobs that are named."""
 
 
-@click.command("down", short_help="Stop the broker; programs keep running.")
+@click.command("down")
 @click.option("--stop", is_flag=True, help="Stop the programs, too.")
 def command(stop: bool) -> int:
     """Stop the broker. Programs keep running unless --stop is given; notebooks that hold a lease

@@ -10,7 +10,7 @@ from sublet.text import plain
 from sublet.wire.messages import AskExplain, Explained
 
 
-@click.command("explain", short_help="Show how a job's lease was sized.")
+@click.command("explain")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("job", shell_complete=complete)
 def command(job: str, as_json: bool) -> int:

@@ -4,6 +4,7 @@ import click
 
 from sublet.cli.job_numbers import complete, read_numbers
 from sublet.cli.terminal_text import print_json, say
+from sublet.cli.verbs import VERBS
 from sublet.client.jobs import act
 from sublet.text import plain
 from sublet.wire.messages import Verb
@@ -23,7 +24,6 @@ def _command(name: Verb, does: str) -> click.Command:
 
     command = click.command(
         name,
-        short_help=does,
         help=f"{does}\n\nJOBS: numbers, ranges or names, such as 13 20-25 train.py.",
     )(run)
     command.params = [
@@ -35,10 +35,5 @@ def _command(name: Verb, does: str) -> click.Command:
     return command
 
 
-_VERBS: dict[Verb, str] = {
-    "cancel": "Stop jobs, or remove them from the queue.",
-    "pause": "Pause jobs; they keep their leases.",
-    "resume": "Resume paused jobs.",
-    "retry": "Rerun finished jobs, with this shell's environment.",
-}
-COMMANDS = {str(name): _command(name, does) for name, does in _VERBS.items()}
+_VERBS: tuple[Verb, ...] = ("cancel", "pause", "resume", "retry")
+COMMANDS = {str(name): _command(name, VERBS[name]) for name in _VERBS}

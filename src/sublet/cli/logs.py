@@ -15,7 +15,7 @@ from sublet.keeper.output_files import Gap
 from sublet.units import format_bytes, parse_seconds
 
 
-@click.command("logs", short_help="Show the output of a job.")
+@click.command("logs")
 @click.argument("job", metavar="JOB", shell_complete=complete)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
 @click.option(

@@ -12,7 +12,7 @@ from sublet.units import format_bytes, format_seconds, shorten
 _NONE = "no models are being served; try: sublet serve models/"
 
 
-@click.command("models", short_help="List served models: memory, load time, requests, last use.")
+@click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
     """List the models being served: memory, load time, requests, last use."""

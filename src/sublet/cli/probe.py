@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     "probe",
     cls=program_options.ProgramCommand,
     context_settings=program_options.CONTEXT,
-    short_help="Estimate a program's memory from a few small steps.",
 )
 @click.option(
     "--memory",

@@ -16,7 +16,7 @@ _LIVE, _FINISHED = 20, 5
 _ALL = 10**9
 
 
-@click.command("ps", short_help="List running, waiting and finished jobs.")
+@click.command("ps")
 @click.option(
     "-a",
     "--all",

@@ -7,7 +7,7 @@ from sublet.broker.recovery import recover
 from sublet.home import Home
 
 
-@click.command("recover", short_help="Repair a damaged job database.")
+@click.command("recover")
 def command() -> int:
     """Repair a damaged job database. Nothing is deleted.
 

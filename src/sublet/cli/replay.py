@@ -31,7 +31,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
     return read
 
 
-@click.command("replay", short_help="Simulate the queue on a job trace.")
+@click.command("replay")
 @click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--cluster",

@@ -13,7 +13,6 @@ from sublet.cli.foreground import run
     "run",
     cls=program_options.ProgramCommand,
     context_settings=program_options.CONTEXT,
-    short_help="Run a program under a lease, in the foreground.",
 )
 @program_options.memory
 @program_options.device

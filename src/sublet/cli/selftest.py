@@ -19,7 +19,7 @@ _COLORS = {"pass": "green", "fail": "red", "not here": "yellow"}
 _NAME, _STATE = 14, 9
 
 
-@click.command("selftest", short_help="Check that Sublet works on this machine.")
+@click.command("selftest")
 @click.option(
     "--device", metavar="NAME", help="Device to test. Default: the GPU with most free memory."
 )

@@ -111,7 +111,7 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return apply
 
 
-@click.command("serve", cls=_Serve, short_help="Serve models to TensorFlow Serving's clients.")
+@click.command("serve", cls=_Serve)
 @click.argument("path", required=False, shell_complete=complete_files)
 @click.option(
     "--model_config_file", metavar="FILE", help="List of models, in TensorFlow Serving's format."

@@ -12,7 +12,7 @@ from sublet.client.api import status
 _COLORS = {"warning": "yellow", "error": "red"}
 
 
-@click.command("status", short_help="Show devices, leases and waiting jobs.")
+@click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
     """Show devices, leases and waiting jobs."""

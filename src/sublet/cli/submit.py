@@ -16,7 +16,6 @@ from sublet.units import parse_seconds
     "submit",
     cls=program_options.ProgramCommand,
     context_settings=program_options.CONTEXT,
-    short_help="Queue a program.",
 )
 @click.option("-n", "--name", metavar="TEXT", help="Name in `sublet ps` and `sublet status`.")
 @program_options.memory

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WIDTH = 28
 
 
-@click.command("tune", short_help="Find a model's best batching settings.")
+@click.command("tune")
 @click.argument("model", shell_complete=complete_files)
 @click.option(
     "--target",

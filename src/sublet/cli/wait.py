@@ -12,7 +12,7 @@ from sublet.views.job_table import sentence
 from sublet.wire.rows import JobRow
 
 
-@click.command("wait", short_help="Wait for jobs to finish.")
+@click.command("wait")
 @click.option(
     "--timeout",
     metavar="SPAN",
