@@ -62,7 +62,7 @@ def said(sandbox: Sandbox, number: int, *options: str) -> str:
 
 def stands(sandbox: Sandbox, row: dict[str, Any]) -> bool:
     """Whether a job's program does not run: stopped by signals, or frozen as a group."""
-    kept = attempt_files.read(str(sandbox.home / "runs" / row["run"]), "worker.json") or {}
+    kept = attempt_files.read(str(sandbox.home / "runs" / row["attempt_id"]), "worker.json") or {}
     if process_tree.stands(row["pid"]):
         return True
     return bool(kept.get("group")) and (
