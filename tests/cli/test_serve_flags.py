@@ -1,5 +1,6 @@
 """The flags of `sublet serve`: those of TensorFlow Serving, as people write them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +242,12 @@ def test_the_watchdog_can_be_set_and_switched_off_and_is_not_too_short() -> None
     for words in (("--watchdog", "10ms"), ("--run_timeout", "0s")):
         with pytest.raises(BadRequest, match=words[0]):
             settings("m", *words)
+
+
+def test_the_page_on_serving_names_every_flag() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`--([a-z_]+)", page))
+    theirs = {one.partition("=")[0] for one in (*BOOLEANS, *VALUES)}
+    options = {max(one.opts, key=len)[2:] for one in command.params if one.opts[0].startswith("-")}
+    assert theirs <= options
+    assert options - named == {"help"} & options

@@ -108,6 +108,8 @@ def test_versions_are_replaced_under_load_without_a_failed_request(
         wait_for(lambda: server.states("often").get(6) == "END", "the last but one is gone")
     assert not load.wrong
     assert server.predict("often", [1.0]) == (200, {"predictions": [3.5]})
+    for said in ("often version 7 is served now.", "often version 6 is not served any more."):
+        wait_for(lambda said=said: f"sublet: {said}\n" in server.errors, said)  # type: ignore[misc]
 
 
 def test_a_model_that_comes_into_the_directory_is_served_and_one_that_goes_is_not(

@@ -83,6 +83,7 @@ def test_a_second_signal_ends_it_at_once(sandbox: Sandbox, slow: list[str]) -> N
     wait_for(waiting, "the request waits for others")
     server.signal(signal.SIGTERM)
     wait_for(lambda: not listens(server), "it takes no more connections")
+    wait_for(lambda: "ending: what has come" in "".join(server.errors), "it says what it waits for")
     assert call.is_alive()
     server.signal(signal.SIGINT)
     assert server.close() == 128 + signal.SIGINT

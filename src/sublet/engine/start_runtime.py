@@ -1,11 +1,13 @@
 """Starts TensorFlow's runtime without what it says each time on a machine without a card.
 
 Those lines look like errors and are none. TensorFlow reads how much it may say when it is loaded,
-which was before the fork, so they are taken out of what it writes while it starts.
+which was before the fork, as a rule, and does not keep to it: so they are taken out of what it
+writes while it is loaded and starts.
 """
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 
@@ -14,21 +16,24 @@ _USUAL = (
     b"failed call to cuInit",
     b"MLIR V1 optimization pass is not enabled",
     b"All log messages before absl::InitializeLog() is called",
+    b"To enable the following instructions",
 )
+_INFO = re.compile(rb"I\d{4} |\d{4}-\d\d-\d\d [\d:.]+: I ")
+"""How lines begin that tell of no trouble."""
 
 
 def start_runtime() -> None:
     """Start the runtime by running something; the usual lines are left out of what TensorFlow
     writes. With a card nothing is: its driver may end the process in a way that only these lines
     explain."""
-    import tensorflow as tf
+    with contextlib.nullcontext() if os.path.exists(_CARD) else _filtered():
+        import tensorflow as tf
 
-    graph = tf.Graph()
-    with graph.as_default():
-        nothing = tf.no_op()
-    quiet = contextlib.nullcontext() if os.path.exists(_CARD) else _filtered()
-    with quiet, tf.compat.v1.Session(graph=graph) as session:
-        session.run(nothing)
+        graph = tf.Graph()
+        with graph.as_default():
+            nothing = tf.no_op()
+        with tf.compat.v1.Session(graph=graph) as session:
+            session.run(nothing)
 
 
 @contextlib.contextmanager
@@ -45,7 +50,7 @@ def _filtered() -> Iterator[None]:
         os.dup2(real, 2)
         written = os.pread(held, os.fstat(held).st_size, 0)
         for line in written.splitlines(keepends=True):
-            if not any(usual in line for usual in _USUAL):
+            if not (_INFO.match(line) or any(usual in line for usual in _USUAL)):
                 os.write(2, line)
         os.close(held)
         os.close(real)

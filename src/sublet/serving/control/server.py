@@ -20,7 +20,7 @@ from sublet.serving import frontend_link as messages
 from sublet.serving import metrics, redaction
 from sublet.serving.catalogue import Catalogue, State
 from sublet.serving.client.notices import Notices
-from sublet.serving.control import config, versions
+from sublet.serving.control import config, news, versions
 from sublet.serving.control.config import Settings
 from sublet.serving.control.config_files import ModelConfig
 from sublet.serving.control.engines import Engines
@@ -28,9 +28,12 @@ from sublet.serving.control.frontend_supervisor import FrontEnds
 from sublet.serving.control.listeners import Listeners
 from sublet.serving.control.load_failures import Retries
 from sublet.serving.control.reconciler import Reconciler
+from sublet.units import format_seconds
 
 _LAST = 30.0
 """Seconds for the end itself, after all requests: engines are ended by force before that."""
+_BRIEF = 0.5
+"""Seconds for the last answers that nobody needs to hear about."""
 _LOOK = 1.0
 """Seconds between two looks at versions that are to be tried again."""
 
@@ -60,6 +63,7 @@ class Server:
         )
         self._engines.reconciler = self.reconciler
         self._ready = False
+        self._published = Catalogue()
         self._reloading = asyncio.Lock()
         self._known: dict[str, ModelConfig] = {}  # All that was ever served.
         self._roots: tuple[str, ...] = ()  # Directories below which clients may have models loaded.
@@ -94,6 +98,10 @@ class Server:
 
     def publish(self, catalogue: Catalogue) -> int:
         """As a `Publisher`: to front ends, and to programs that call engines directly."""
+        if self._ready:
+            for line in news.changes(self._published, catalogue):
+                self._tell(line)
+        self._published = catalogue
         self._notices.tell(catalogue)
         names = {one.base_path: name for name, one in self.reconciler.configs.items()}
         names[self._home] = redaction.HIDDEN
@@ -263,11 +271,19 @@ class Server:
         drain = asyncio.create_task(self._frontends.drain(self.settings.drain))
         again = asyncio.create_task(self._signalled.wait())
         try:
-            await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
+            either = {drain, again}
+            done, _ = await asyncio.wait(either, timeout=_BRIEF, return_when="FIRST_COMPLETED")
+            if not done:
+                self._tell(
+                    "ending: what has come is answered first, for "
+                    f"{format_seconds(self.settings.drain)} at most; a second signal ends it now"
+                )
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if again.done():
                 return 128 + self._signals[-1]
             if not drain.result():
-                self._tell(f"requests were still running after {self.settings.drain:g} s")
+                span = format_seconds(self.settings.drain)
+                self._tell(f"requests were still running after {span}")
                 return 128 + first
             return 0
         finally:

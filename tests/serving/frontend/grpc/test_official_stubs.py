@@ -4,6 +4,7 @@ The one module here that imports TensorFlow: the stubs do.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -134,6 +135,41 @@ NOT_OFFICIAL = {
     "ErrorResponse",
 }
 """Ours, or in no package of Python that is tested with."""
+
+
+NOT_SERVED = {
+    # Methods of the official services that are not here, and how the page on serving says it.
+    "tensorflow.serving.SessionService/SessionRun": "`SessionService`",
+    "inference.GRPCInferenceService/CudaSharedMemoryStatus": "CUDA shared memory",
+    "inference.GRPCInferenceService/CudaSharedMemoryRegister": "CUDA shared memory",
+    "inference.GRPCInferenceService/CudaSharedMemoryUnregister": "CUDA shared memory",
+    "inference.GRPCInferenceService/TraceSetting": "trace and\nlog settings",
+    "inference.GRPCInferenceService/LogSettings": "trace and\nlog settings",
+}
+SERVICES = [
+    "tensorflow_serving.apis.prediction_service_pb2",
+    "tensorflow_serving.apis.model_service_pb2",
+    "tensorflow_serving.apis.session_service_pb2",
+    "tritonclient.grpc.service_pb2",
+]
+
+
+def test_every_method_of_the_official_services_is_here_or_said_not_to_be(
+    tf: Any, server: Served
+) -> None:
+    official = {
+        f"{service.full_name}/{method.name}"
+        for name in SERVICES
+        for service in pytest.importorskip(
+            name, exc_type=ImportError
+        ).DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    here = {path.decode().removeprefix("/") for path in server.server.methods}
+    assert official - here == set(NOT_SERVED)
+    page = Path(__file__).parents[4] / "docs" / "serving.md"
+    text = page.read_text(encoding="utf-8")
+    assert [words for words in NOT_SERVED.values() if words not in text] == []
 
 
 def test_predict_through_the_official_stub(tf: Any, stub: Any) -> None:
