@@ -1,6 +1,5 @@
 """Promises, held against what happened. Pure: each check gets the facts and names what broke."""
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -12,7 +11,7 @@ from sublet.domain.job import Finished, Job, Outcome, Past
 from sublet.policy import retry
 
 _LONGEST = 300.0
-"""Seconds for which no program or client of the load lives, once it has begun."""
+"""Seconds that no program of the load lives for, once it has begun. A server may."""
 _ENDING = 2.0
 """Seconds between a program's last line and the record of its end."""
 _LATER = 30.0
@@ -283,10 +282,10 @@ class Codes:
     def _kills_during(self, one: Asked) -> bool:
         return any(one.began <= kill.at <= one.ended for kill in self._kills)
 
-    def _was_killed(self, pid: int, since: float, until: float = math.inf) -> bool:
-        """Whether the process of this number was killed in that time; later the number may be
-        another process's."""
-        until = min(until, since + _LONGEST)
+    def _was_killed(self, pid: int, since: float, until: float | None = None) -> bool:
+        """Whether the process of this number was killed while it lived. Where its end is not known:
+        within _LONGEST; later the number may be another process's."""
+        until = since + _LONGEST if until is None else until
         return any(kill.pid == pid and since <= kill.at <= until for kill in self._kills)
 
     def _worst(self, one: Asked) -> int:

@@ -192,6 +192,12 @@ def test_a_kill_excuses_nobody_who_had_the_same_number_before() -> None:
     assert len(codes.of_commands([asked(code=-9), asked(code=137)])) == 2
 
 
+def test_a_server_that_was_killed_after_a_long_life_may_say_so() -> None:
+    served = asked("serve", code=-9, ended=900.0)
+    assert checker.Codes([], [kill(5, "server", 899.0)], {}).of_commands([served]) == []
+    assert checker.Codes([], [kill(6, "server", 899.0)], {}).of_commands([served])
+
+
 def test_an_end_of_another_process_by_the_same_number_is_no_overlap() -> None:
     killed, again = start(0.0, pid=100), start(2.0, attempt=2, pid=101)
     assert checker.attempts_overlap([killed, again, end(9.0, name="b")]) == []
