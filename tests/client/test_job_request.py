@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from sublet.client import job_request
+from sublet.client.lease import Lease
 from sublet.domain.job import JobSpec
 from sublet.errors import BadRequest
 from sublet.wire.pack import pack
@@ -83,9 +84,17 @@ def test_a_number_is_the_name_of_a_gpu(written: str, meant: str) -> None:
 def test_what_python_gets_wrong_is_answered_with_what_to_write() -> None:
     with pytest.raises(BadRequest, match=r"one string. Write a list of words: \['t.py', '-v'\]"):
         job_request.job("t.py -v")
-    with pytest.raises(BadRequest, match=r"memory=5 is not a string. Write a size such as"):
+    with pytest.raises(BadRequest, match=r'memory=5 is not a string. Write memory="2GiB"'):
         job_request.job(["true"], memory=5)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match=r"'5x' has no known unit: .x.. Write a size"):
         job_request.job(["true"], memory="5x")
     spec = job_request.job_without_client(["true"], time="2h", grace="1min")
     assert (spec["time"], spec["grace"]) == (7200.0, 60.0)
+
+
+def test_a_lease_is_a_table_in_a_notebook() -> None:
+    html = Lease(memory=2 << 30, device="gpu0", job=12, name="<b>.ipynb")._repr_html_()
+    assert "<td" in html
+    assert "2.0 GiB" in html
+    assert "#12 &lt;b&gt;.ipynb" in html
+    assert "held" in html

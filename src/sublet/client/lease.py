@@ -55,6 +55,13 @@ class Lease(Struct, frozen=True):
         size = format_bytes(self.memory)
         return f"<sublet.Lease {size} on {self.device}, #{self.job} {self.name}{state}>"
 
+    def _repr_html_(self) -> str:
+        from sublet.views.table import Column, to_html
+
+        state = "given back" if self.job in _given_back else "held"
+        row = [format_bytes(self.memory), self.device, f"#{self.job} {self.name}", state]
+        return to_html([Column(title) for title in ("lease", "on", "job", "state")], [row])
+
     def __enter__(self) -> NoReturn:
         with contextlib.suppress(BadRequest):
             self.release()

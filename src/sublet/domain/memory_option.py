@@ -14,7 +14,8 @@ _FORMS = (
 def read_memory(text: str) -> dict[str, str | int | float]:
     """Read what a person wrote after `--memory`: the fields of a `domain.memory.MemoryAsk`."""
     if not isinstance(text, str):
-        raise BadRequest(f"memory={text!r} is not a string.", _FORMS)
+        hint = 'Write memory="2GiB", "40%" or "auto".'
+        raise BadRequest(f"memory={text!r} is not a string.", hint)
     word = text.strip().lower()
     if word in ("auto", "grow"):
         return {"type": word}
