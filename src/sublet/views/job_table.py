@@ -7,7 +7,7 @@ from itertools import groupby
 
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds
-from sublet.views.table import Column, lay_out, to_html
+from sublet.views.table import Column, array_name, lay_out, to_html
 from sublet.wire.messages import Jobs
 from sublet.wire.rows import JobRow
 
@@ -146,13 +146,6 @@ def _cells(group: Sequence[JobRow], now: float) -> list[str]:
         _exit(row),
         _note(row),
     ]
-
-
-def array_name(first: str, last: str) -> str:
-    """The name of all jobs of an array from the first to the last of them: train.py[2-9]."""
-    base, bracket, index = last.rpartition("[")
-    alike = bracket and first.startswith(f"{base}[") and first != last
-    return f"{first[:-1]}-{index}" if alike else first
 
 
 def _elapsed(row: JobRow, now: float) -> str:

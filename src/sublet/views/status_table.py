@@ -8,8 +8,7 @@ from typing import Literal
 
 from sublet.text import plain
 from sublet.units import format_bytes, format_seconds
-from sublet.views.job_table import array_name
-from sublet.views.table import Column, lay_out, to_html
+from sublet.views.table import Column, array_name, lay_out, to_html
 from sublet.wire.messages import Snapshot
 from sublet.wire.rows import DeviceRow, WaitingRow
 

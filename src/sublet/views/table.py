@@ -35,6 +35,13 @@ def width_of(stream: TextIO) -> int:
     return max(20, shutil.get_terminal_size().columns)
 
 
+def array_name(first: str, last: str) -> str:
+    """The name of all jobs of an array from the first to the last of them: train.py[2-9]."""
+    base, bracket, index = last.rpartition("[")
+    alike = bracket and first.startswith(f"{base}[") and first != last
+    return f"{first[:-1]}-{index}" if alike else first
+
+
 def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The lines of the table, titles first. A column in which all is empty is left out.
 
