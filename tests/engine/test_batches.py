@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sublet.channel.tensors import Array
 from sublet.engine import batches
 from sublet.engine.model_options import Options, powers
-from sublet.engine.model_queue import Batch, BatchKind, ModelQueue, Part, Request
+from sublet.engine.model_queue import ModelQueue
+from sublet.engine.requests import Batch, BatchKind, Part, Request
 from sublet.errors import ServingError
 from support.numpy_engine import floats
 

@@ -5,7 +5,7 @@ import socket
 from sublet.channel.tensors import Array
 from sublet.engine.answers import Answers
 from sublet.engine.client_channels import Client, Route
-from sublet.engine.model_queue import BatchKind, Request
+from sublet.engine.requests import BatchKind, Request
 from support.numpy_engine import floats
 
 GiB = 1 << 30

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sublet.engine.fair_queue import FairQueue, FairShares, RunningBatch
 from sublet.engine.model_options import Options
-from sublet.engine.model_queue import BatchKind, Request
+from sublet.engine.requests import BatchKind, Request
 
 KIND = BatchKind("rows")
 

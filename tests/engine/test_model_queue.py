@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from sublet.channel.codes import Code
 from sublet.engine.model_options import Options
-from sublet.engine.model_queue import Batch, BatchKind, ModelQueue, Request
+from sublet.engine.model_queue import ModelQueue
+from sublet.engine.requests import Batch, BatchKind, Request
 
 ROWS = BatchKind("rows")
 

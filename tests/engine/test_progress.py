@@ -9,7 +9,7 @@ import pytest
 
 from sublet.engine.fair_queue import BatchProgress, FairQueue, RunningBatch
 from sublet.engine.model_options import Options
-from sublet.engine.model_queue import BatchKind, Request
+from sublet.engine.requests import BatchKind, Request
 from support.numpy_engine import NumpyEngine, floats, numpy_engine
 from support.sandbox import wait_for
 

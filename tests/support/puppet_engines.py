@@ -8,7 +8,7 @@ from sublet.channel.codes import Code
 from sublet.engine.savedmodel_proto import Signature
 from sublet.errors import ServingError
 from sublet.serving.catalogue import Catalogue
-from sublet.serving.control.replicas import EngineLost
+from sublet.serving.control.supervised_engine import EngineLost
 
 Key = tuple[str, int]
 

@@ -15,7 +15,7 @@ from sublet.errors import ServingError
 
 from . import failures
 from .client_channels import Client, Route, pack
-from .model_queue import Request
+from .requests import Request
 
 _MICRO = 1e6
 _MOST = (1 << 32) - 1

@@ -13,7 +13,7 @@ from .client_channels import Client
 from .fair_queue import RunningBatch
 from .memory import PIECES
 from .model_entries import Loaded
-from .model_queue import Batch, Part, Request
+from .requests import Batch, Part, Request
 from .scheduler import Scheduler
 from .signatures import Unloaded
 

@@ -13,7 +13,7 @@ from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
 from sublet.errors import ServingError
 
-from .model_queue import Batch, BatchKind, Part
+from .requests import Batch, BatchKind, Part
 from .savedmodel_proto import ANY
 from .signatures import BY_EXAMPLE
 

@@ -21,7 +21,8 @@ from sublet.channel.records import Malformed, Record
 from sublet.channel.tensors import BESIDE, INLINE, REF, Array, Tensor
 from sublet.errors import ServingError
 
-from .model_queue import BatchKind, ModelQueue, Request
+from .model_queue import ModelQueue
+from .requests import BatchKind, Request
 
 _MOST_SEGMENTS = 1024
 _MOST_UNREAD = 1 << 30

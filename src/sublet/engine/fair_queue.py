@@ -14,7 +14,8 @@ from typing import NamedTuple
 from sublet.errors import ServingError
 
 from .model_options import Options
-from .model_queue import Batch, ModelQueue, Request
+from .model_queue import ModelQueue
+from .requests import Batch, Request
 
 Share = tuple[str, float]
 

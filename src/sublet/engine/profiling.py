@@ -19,6 +19,8 @@ LONGEST = 60.0
 """Seconds of a profile."""
 _LARGEST = 256 << 20
 """Bytes that an engine may grow by while it is profiled: events are kept in memory."""
+_KEPT = 3
+"""Profiles that stay on the disk."""
 _LOOK = 0.05
 _LEVELS = range(4)
 
@@ -31,10 +33,11 @@ class Profiler:
         self._running = threading.Lock()
         self._session = ""
         self._ended = threading.Event()
+        self._count = 0
 
     def run(self, session: str, seconds: float, host_level: int, device_level: int) -> str:
         """Profile for so long, or until `end`; the file, empty if nothing happened. The file stays
-        until the next profile. Raises ServingError. Blocks."""
+        until others have been profiled. Raises ServingError. Blocks."""
         if not 0 < seconds <= LONGEST:
             raise invalid_argument(f"A profile takes more than 0 and at most {LONGEST:g} seconds.")
         if host_level not in _LEVELS or device_level not in _LEVELS:
@@ -57,10 +60,13 @@ class Profiler:
     def _profile(self, until: float, host_level: int, device_level: int) -> str:
         import tensorflow as tf
 
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.makedirs(self._folder)
+        self._count += 1
+        # Who asked for the last ones may still be reading them.
+        shutil.rmtree(f"{self._folder}/{self._count - _KEPT}", ignore_errors=True)
+        place = f"{self._folder}/{self._count}"
+        os.makedirs(place)
         # A profile names where it was written: to its readers this says nothing.
-        folder = os.open(self._folder, os.O_PATH | os.O_CLOEXEC)
+        folder = os.open(place, os.O_PATH | os.O_CLOEXEC)
         # Python's calls are not traced: they name the server's files, and cost it much.
         options = tf.profiler.experimental.ProfilerOptions(host_level, 0, device_level)
         try:
@@ -76,7 +82,7 @@ class Profiler:
             raise ServingError(f"TensorFlow's profiler failed: {wrong}", Code.INTERNAL) from wrong
         finally:
             os.close(folder)
-        found = glob.glob(f"{glob.escape(self._folder)}/**/*.xplane.pb", recursive=True)
+        found = glob.glob(f"{glob.escape(place)}/**/*.xplane.pb", recursive=True)
         return found[0] if found and _has_events(found[0]) else ""
 
 

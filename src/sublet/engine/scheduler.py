@@ -19,8 +19,9 @@ from .failures import not_found
 from .fair_queue import BatchProgress, FairQueue, RunningBatch
 from .model_entries import Loaded
 from .model_options import Options
-from .model_queue import BatchKind, ModelQueue, Part, Request
+from .model_queue import ModelQueue
 from .model_store import ModelStore
+from .requests import BatchKind, Part, Request
 
 OnEvent = Callable[[str, str, int, dict[str, Any]], None]
 Make = Callable[[Callable[[str, int], bool], OnEvent], ModelStore]

@@ -17,7 +17,7 @@ from sublet.errors import BadRequest, ServingError, SubletError, TooLarge
 from sublet.serving.client.engine import EngineProcess
 from sublet.serving.control.engine_life import EngineLife, Heartbeat
 from sublet.serving.control.reconciler import Reconciler
-from sublet.serving.control.replicas import EngineLost
+from sublet.serving.control.supervised_engine import EngineLost
 from sublet.serving.control.watchdog import Patience
 from sublet.serving.metrics import Row
 from sublet.serving.output_relay import OutputRelay

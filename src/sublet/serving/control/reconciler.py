@@ -17,7 +17,8 @@ from sublet.serving.control.blame import Key
 from sublet.serving.control.config_files import ModelConfig
 from sublet.serving.control.load_failures import Failures, Retries
 from sublet.serving.control.model_directories import ModelDirectory, look
-from sublet.serving.control.replicas import Publisher, Replicas, SupervisedEngine
+from sublet.serving.control.replicas import Publisher, Replicas
+from sublet.serving.control.supervised_engine import SupervisedEngine
 
 
 class Reconciler(Replicas):

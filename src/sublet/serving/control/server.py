@@ -65,7 +65,7 @@ class Server:
         self._ready = False
         self._published = Catalogue()
         self._reloading = asyncio.Lock()
-        self._known: dict[str, ModelConfig] = {}  # All that was ever served.
+        self._known: dict[str, ModelConfig] = {}  # What was served before a client changed it.
         self._roots: tuple[str, ...] = ()  # Directories below which clients may have models loaded.
         self._reloaded = False
         """Whether a client has said what is served: then a directory does not any more."""
@@ -153,7 +153,6 @@ class Server:
 
     async def _serve(self, ready: Callable[[list[metrics.Row]], None]) -> None:
         configs = config.models(self.settings)
-        self._known = {one.name: one for one in configs}
         self._roots = config.reload_roots(self.settings, configs)
         for flag, name in config.strangers(self.settings, configs):
             self._tell(f"{flag} {name}: there is no model of this name yet.")
@@ -210,8 +209,8 @@ class Server:
         """What a client that may name models asks for; its answer."""
         try:
             configs = await asyncio.to_thread(self._asked, asked)
+            self._known |= self.reconciler.configs
             await self._replace(configs)
-            self._known |= {one.name: one for one in configs}
             self._reloaded = True
             await self.reconciler.settled()
         except ServingError as error:

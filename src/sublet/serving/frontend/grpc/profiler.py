@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sublet.channel.codes import invalid_argument
+from sublet.channel.codes import Code, invalid_argument
+from sublet.errors import ServingError
 from sublet.serving.access import Right
 from sublet.serving.frontend.grpc.calls import Data, Method, Methods
 from sublet.serving.frontend.grpc.requests import parse, serialized
@@ -64,7 +65,13 @@ class ProfilerService:
         for number, path in enumerate(filter(None, answers)):
             # Of several engines each is a host of its own to TensorBoard.
             name = f"engine{number + 1}.{_FILE}" if len(answers) > 1 else _FILE
-            contents = await asyncio.to_thread(Path(path).read_bytes)
+            try:
+                contents = await asyncio.to_thread(Path(path).read_bytes)
+            except OSError:
+                raise ServingError(
+                    "The profile is gone: an engine has ended, or others were faster. Try again.",
+                    Code.UNAVAILABLE,
+                ) from None
             response.tool_data.add(name=name, data=contents)
         response.empty_trace = not response.tool_data
         return serialized(response)
