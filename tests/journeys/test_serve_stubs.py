@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +264,15 @@ def test_the_unix_socket_serves_the_same_and_its_owner_reloads_without_a_token(s
         client.close()
 
 
+def unload(server: Server, name: str) -> int:
+    connection = server.connection()
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    connection.request("POST", f"/v2/repository/models/{name}/unload", "{}", headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
 def test_tritons_client_unloads_models_and_loads_them_by_their_names(
     shop: Shop, tmp_path: Path
 ) -> None:
@@ -279,6 +290,11 @@ def test_tritons_client_unloads_models_and_loads_them_by_their_names(
         place(THREE, shop.root, "c", 1)
         client.load_model("c", allowed)
         assert shop.client.predict("c", 1.0) == (3.5, 1)
+        # Two at the same time: neither undoes the other.
+        with ThreadPoolExecutor(2) as both:
+            assert list(both.map(partial(unload, shop.server), ("b", "c"))) == [200, 200]
+        assert not client.is_model_ready("b")
+        assert not client.is_model_ready("c")
         place(HALF, tmp_path, "elsewhere", 1)
         (shop.root / "odd").symlink_to(tmp_path / "elsewhere")
         for name in ("nothing", "..", ".", "odd", "a/1", str(tmp_path / "elsewhere")):

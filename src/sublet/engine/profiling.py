@@ -64,9 +64,14 @@ class Profiler:
         # Who asked for the last ones may still be reading them.
         shutil.rmtree(f"{self._folder}/{self._count - _KEPT}", ignore_errors=True)
         place = f"{self._folder}/{self._count}"
-        os.makedirs(place)
-        # A profile names where it was written: to its readers this says nothing.
-        folder = os.open(place, os.O_PATH | os.O_CLOEXEC)
+        try:
+            os.makedirs(place)
+            # A profile names where it was written: to its readers this says nothing.
+            folder = os.open(place, os.O_PATH | os.O_CLOEXEC)
+        except OSError as wrong:
+            raise ServingError(
+                f"There is no place for a profile: {wrong.strerror}.", Code.RESOURCE_EXHAUSTED
+            ) from None
         # Python's calls are not traced: they name the server's files, and cost it much.
         options = tf.profiler.experimental.ProfilerOptions(host_level, 0, device_level)
         try:

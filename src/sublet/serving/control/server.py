@@ -197,7 +197,8 @@ class Server:
             try:
                 configs = await asyncio.to_thread(config.models, self.settings)
                 if configs != last:
-                    await self._replace(configs)
+                    async with self._reloading:
+                        await self._replace(configs)
                     last = configs
             except SubletError as error:
                 wrong = str(error)
@@ -208,10 +209,11 @@ class Server:
     async def _reload(self, asked: messages.Reload | messages.ChangeModel) -> tuple[int, str]:
         """What a client that may name models asks for; its answer."""
         try:
-            configs = await asyncio.to_thread(self._asked, asked)
-            self._known |= self.reconciler.configs
-            await self._replace(configs)
-            self._reloaded = True
+            async with self._reloading:
+                configs = await asyncio.to_thread(self._asked, asked)
+                self._known |= self.reconciler.configs
+                await self._replace(configs)
+                self._reloaded = True
             await self.reconciler.settled()
         except ServingError as error:
             return error.code, str(error)
@@ -246,14 +248,13 @@ class Server:
 
     async def _replace(self, configs: tuple[ModelConfig, ...]) -> None:
         """Serve these from now on. Raises what is wrong with their labels or devices before any
-        change."""
-        async with self._reloading:
-            for one in configs:
-                versions.check_labels(
-                    self.reconciler.catalogue, one.name, one.labels, self.settings.labels_may_wait
-                )
-            await self._engines.place(configs)
-            await self.reconciler.replace(configs)
+        change. The caller has `_reloading`."""
+        for one in configs:
+            versions.check_labels(
+                self.reconciler.catalogue, one.name, one.labels, self.settings.labels_may_wait
+            )
+        await self._engines.place(configs)
+        await self.reconciler.replace(configs)
 
     async def _exposition(self) -> str:
         tally, rows = await asyncio.gather(self._frontends.tally(), self._engines.rows())

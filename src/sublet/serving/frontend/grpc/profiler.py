@@ -62,7 +62,9 @@ class ProfilerService:
             await self._backend.ask_engines({"ask": "end profile", "session": session})
             raise
         response = message("tensorflow.ProfileResponse")()
-        for number, path in enumerate(filter(None, answers)):
+        for number, path in enumerate(answers):
+            if not path:
+                continue  # Nothing happened there.
             # Of several engines each is a host of its own to TensorBoard.
             name = f"engine{number + 1}.{_FILE}" if len(answers) > 1 else _FILE
             try:
