@@ -1,5 +1,6 @@
 """A real server and the official stubs, unmodified: versions, labels, new configurations."""
 
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
@@ -111,7 +113,7 @@ class Shop:
             "--model_config_file_poll_wait_seconds=0.1",
             "--file_system_poll_wait_seconds=0.1",
             "--allow_version_labels_for_unavailable_models",
-            "--enable_profiler",
+            *("--enable_profiler", "--allow_shared_memory"),
             f"--grpc_socket_path={root}/grpc.sock",
             *("--allow_reload", f"--reload_token_file={self._token(root / 'token')}"),
         )
@@ -262,6 +264,28 @@ def test_the_unix_socket_serves_the_same_and_its_owner_reloads_without_a_token(s
         assert shop.client.predict("b", 2.0) == (3.0, 1)
     finally:
         client.close()
+
+
+def test_tritons_client_leaves_tensors_in_shared_memory(shop: Shop) -> None:
+    from tritonclient import http
+    from tritonclient.utils import shared_memory
+
+    x = np.arange(1 << 18, dtype=np.float32)
+    memory = shared_memory.create_shared_memory_region("r", f"sublet-{os.getpid()}", 2 * x.nbytes)
+    client = http.InferenceServerClient(shop.server.facts["rest"].removeprefix("http://"))
+    try:
+        shared_memory.set_shared_memory_region(memory, [x])
+        client.register_system_shared_memory("r", f"sublet-{os.getpid()}", 2 * x.nbytes)
+        given, wanted = http.InferInput("x", x.shape, "FP32"), http.InferRequestedOutput("y")
+        given.set_shared_memory("r", x.nbytes)
+        wanted.set_shared_memory("r", x.nbytes, offset=x.nbytes)
+        client.infer("b", [given], outputs=[wanted])
+        y = shared_memory.get_contents_as_numpy(memory, np.float32, x.shape, x.nbytes)
+        assert (y == x / 2 + 2).all()
+        client.unregister_system_shared_memory()
+    finally:
+        client.close()
+        shared_memory.destroy_shared_memory_region(memory)
 
 
 def unload(server: Server, name: str) -> int:
