@@ -23,3 +23,19 @@ def test_a_large_piece_of_a_lease_leaves_room_for_what_comes_next(
     sandbox.write("train.py", ONE)
     ran = sandbox.sublet("run", "--memory", f"{lease}MiB", "train.py", str(piece), check=True)
     assert ran.stdout == "10.0 95\n"
+
+
+LARGER = """
+import tensorflow as tf
+for size in range(100, 1001, 100):
+    total = tf.reduce_sum(tf.ones([size << 18]))
+print(int(total) >> 18)
+"""
+
+
+@pytest.mark.parametrize("memory", ["1200MiB", "64MiB..1200MiB"])
+def test_what_smaller_tensors_had_can_be_had_by_larger_ones(sandbox: Sandbox, memory: str) -> None:
+    """TensorFlow takes memory in regions, and would keep those that are too small for the next."""
+    sandbox.write("larger.py", LARGER)
+    ran = sandbox.sublet("run", "--memory", memory, "larger.py")
+    assert (ran.returncode, ran.stdout) == (0, "1000\n"), ran.stderr

@@ -5,7 +5,7 @@ import tensorflow as tf
 table = tf.Variable(tf.random.normal([1_000_000, 64]))
 slots = [tf.Variable(tf.zeros_like(table)) for _ in range(2)]
 for step in range(3):
-    rows = tf.random.uniform([4096], 0, len(table), tf.int32)
+    rows = tf.random.uniform([4096], 0, table.shape[0], tf.int32)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.gather(table, rows) ** 2)
     gradient = tf.convert_to_tensor(tape.gradient(loss, table))

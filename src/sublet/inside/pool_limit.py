@@ -45,6 +45,8 @@ _FIRST = 16
 """The limit is among so many words at the beginning of the allocator; its statistics come later."""
 _NEAR = 36
 """The size of the next region is among so many words before the statistics."""
+_GARBAGE_COLLECTION = 2
+"""Among the options of the allocator, which are bytes: may grow, tries again, collects garbage."""
 _BELLS = 32
 _UINT8 = 4
 _SIGEV_THREAD = 2
@@ -242,6 +244,7 @@ class PoolLimit:
         regions = [at for at in near if region and words[at] in (region, 2 * region)]
         bells = GpuBells(handle) if lease.on_gpu else Bells()
         region_at = regions[0] if len(regions) == 1 else None
+        _collect_garbage(address, words, near)
         return cls(bells, address, limits[0], statistics[0], region_at)
 
     @property
@@ -250,7 +253,8 @@ class PoolLimit:
 
     @property
     def pool(self) -> int:
-        """What the pool has taken of the limit; it gives nothing back."""
+        """What the pool has taken of the limit. It gives back regions in which nothing is, when an
+        allocation would fail without; and nothing else."""
         return int(self._pool.value)
 
     @property
@@ -316,6 +320,24 @@ def _whole(amount: int) -> int:
 def _identity(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
+
+
+def _collect_garbage(address: int, words: tuple[int, ...], near: range) -> None:
+    """Have the pool give back regions in which nothing is, and take one that is large enough,
+    before an allocation fails. So it is on a GPU; on the CPU TensorFlow has no setting for it, and
+    a program whose tensors become larger and larger fails with half of its limit in use."""
+    # Two words of options, the second a fraction that is 0; then the size of the next region.
+    found = [
+        at
+        for at in near
+        if words[at] & 0xFFFFFF == 0x000101
+        and words[at + 1] == 0
+        and words[at + 2].bit_count() == 1
+        and words[at + 2] >= MIB
+    ]
+    if len(found) == 1:
+        where = address + 8 * found[0] + _GARBAGE_COLLECTION
+        ctypes.c_uint8.from_address(where).value = 1
 
 
 def _gpu_allocator() -> int:
