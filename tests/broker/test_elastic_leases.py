@@ -641,6 +641,24 @@ def test_settled_programs_give_back_what_they_do_not_need_if_somebody_waits(
     assert harness.lease(number).size_text.startswith("3.0 GiB, of which it kept ")
 
 
+def test_a_program_is_not_asked_for_what_earlier_runs_of_it_needed(harness: Harness) -> None:
+    """It may be reading its data, and others would have the room when it begins."""
+    large = Between(3 * GiB, CAPACITY - 512 * MiB)
+    first = harness.start(large)
+    usage(harness.workers[first], harness.lease(first), 2 * GiB)
+    harness.backend.end(harness.job(first).attempt_id)  # Its files are still there.
+    harness.turn()
+    harness.workers.pop(first).close()
+    number = harness.start(large)
+    worker = harness.workers[number]
+    usage(worker, harness.lease(number), 200 * MiB)
+    harness.start(Exactly(2 * GiB))
+    pass_time(harness, 90)
+    asked = attempt_files.read_ceiling(worker.directory)
+    assert asked is not None
+    assert 2 * GiB < asked < 3 * GiB
+
+
 def test_a_lease_on_a_gpu_is_not_trimmed(tmp_path: Path) -> None:
     """XLA tunes kernels with memory that it does not wait for, so it could not grow in time."""
     harness = Harness(tmp_path, "gpu0")

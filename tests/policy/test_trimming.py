@@ -30,7 +30,16 @@ def test_a_program_that_was_hardly_watched_is_left_alone() -> None:
 
 
 def test_a_program_that_has_not_begun_is_left_alone() -> None:
-    assert trimmed(life(*[0] * 9, seconds=3600), 4 * GiB) is None
+    """It reads its data, perhaps on a machine under load, and has a few constants."""
+    for peak in (0, 57 << 10):
+        assert trimmed(life(*[peak] * 9, seconds=3600), 4 * GiB) is None
+
+
+def test_a_program_keeps_what_it_needed_before() -> None:
+    settled = life(*[200 * MiB] * 9)
+    assert trimmed(settled, 4 * GiB, needed=GiB) == GiB
+    assert trimmed(settled, 4 * GiB, needed=100 * MiB) == trimmed(settled, 4 * GiB)
+    assert trimmed(settled, 1100 * MiB, needed=GiB) is None
 
 
 def test_little_room_is_not_worth_it() -> None:

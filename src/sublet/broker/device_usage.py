@@ -210,6 +210,11 @@ class DeviceUsage:
         if expected is not None:
             self.expected_ends[job.id] = since + expected
 
+    def needed(self, job: Job) -> int:
+        """The ceiling that earlier runs of this job's program show it to need; 0 if nothing is
+        known."""
+        return self._estimator.needed(job)
+
     def lease_ended(self, lease: Lease, now: float) -> None:
         """The driver may go on showing this lease's memory for a moment."""
         for one in lease.all:

@@ -228,7 +228,8 @@ class ElasticLeases:
                 continue  # Each process has a pool of its own: there is not one peak.
             sample = Sample(self._clock.now(), usages[0].current, usages[0].peak)
             one.samples = thinned([*one.samples, sample])
-            kept = trimmed(one.samples, job.lease.ceiling) if waits else None
+            needed = self._usage.needed(job) if waits else 0
+            kept = trimmed(one.samples, job.lease.ceiling, needed) if waits else None
             if kept is not None:
                 kept = max(kept, self._fenced(one, job.lease))
                 if kept >= job.lease.ceiling:

@@ -98,6 +98,14 @@ class SizeEstimator:
         known, limit = self._measurements.expected(job), job.spec.time
         return limit if known is None else known if limit is None else min(known, limit)
 
+    def needed(self, job: Job) -> int:
+        """The ceiling that earlier runs of a running job's program show it to need; 0 if nothing is
+        known."""
+        assert job.lease is not None
+        known = self._measurements.evidence(job, self.devices[job.lease.device].kind)
+        peak = max(known.peak or 0, known.at_least)
+        return sizing.with_margin(peak, sizing.doubt(known.runs)) if peak else 0
+
     def measured(self, job: Job) -> list[int]:
         """Something new is known of this job's program: the jobs to look at again."""
         program = self._measurements.program(job)

@@ -1,7 +1,8 @@
 """When a program that was given all there was has settled, and what it may keep.
 
 Pure: from a history of samples to a ceiling, or to none. A lease is only ever trimmed here; it is
-never made so small that what was seen would not fit, with the margin of a first run.
+never made so small that what was seen would not fit, with the margin of a first run, nor smaller
+than what earlier runs of the program needed.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ WATCHED = 30.0
 """Seconds that a program is watched before it can count as settled."""
 STILL = 0.5
 """The share of its life in which its peak must not have grown."""
+BEGUN = MiB
+"""A program that never held so much has not begun: it may be reading its data."""
 WORTHWHILE = 64 * MiB
 """Less room than this is not worth the trouble."""
 _SLACK = 0.02
@@ -29,13 +32,13 @@ class Sample(Struct, frozen=True):
     peak: int
 
 
-def trimmed(samples: Sequence[Sample], ceiling: int) -> int | None:
+def trimmed(samples: Sequence[Sample], ceiling: int, needed: int = 0) -> int | None:
     """The ceiling for a program that has settled; None if it has not, or if it would not help.
 
-    Samples are in the order of time, the first from when its runtime had started. A program that
-    holds nothing has not begun: it may be reading its data.
+    Samples are in the order of time, the first from when its runtime had started. `needed` is what
+    earlier runs of the program show that it needs.
     """
-    if not samples or samples[-1].peak <= 0:
+    if not samples or samples[-1].peak < BEGUN:
         return None
     began, now = samples[0].at, samples[-1].at
     if now - began < WATCHED:
@@ -44,7 +47,7 @@ def trimmed(samples: Sequence[Sample], ceiling: int) -> int | None:
     before = max((s.peak for s in samples if s.at <= quiet_since), default=0)
     if samples[-1].peak > before * (1 + _SLACK):
         return None
-    kept = max(with_margin(samples[-1].peak, doubt(1)), SMALLEST)
+    kept = max(with_margin(samples[-1].peak, doubt(1)), needed, SMALLEST)
     worth = max(WORTHWHILE, ceiling // 10)
     return kept if ceiling - kept >= worth else None
 
