@@ -196,7 +196,7 @@ def result(needs: Mapping[str, Need], batches: Sequence[Batch]) -> report.Result
         )
     peaks = sum(need.peak for need in needs.values()) // _MiB
     table = report.Table(
-        f"{len(needs)} public programs, eight at a time; peaks of {peaks} MiB together",
+        f"{len(needs)} programs, eight at a time; peaks of {peaks} MiB together",
         ("the device's share of the peaks, and run", "programs", "failed", "grew", "makespan"),
         tuple(rows),
     )
