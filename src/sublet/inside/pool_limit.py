@@ -244,7 +244,8 @@ class PoolLimit:
         regions = [at for at in near if region and words[at] in (region, 2 * region)]
         bells = GpuBells(handle) if lease.on_gpu else Bells()
         region_at = regions[0] if len(regions) == 1 else None
-        _collect_garbage(address, words, near)
+        if not lease.on_gpu:  # There it is the user's to switch off.
+            _collect_garbage(address, words, near)
         return cls(bells, address, limits[0], statistics[0], region_at)
 
     @property
