@@ -70,9 +70,59 @@ def shared_sandbox(
 @pytest.fixture
 def sandbox(shared_sandbox: Sandbox, tmp_path: Path) -> Sandbox:
     """The shared home with a working directory of the test's own."""
-    mine = Sandbox(shared_sandbox.home, tmp_path / "work")
-    mine.environ = dict(shared_sandbox.environ)
-    return mine
+    return shared_sandbox.with_work(tmp_path / "work")
+
+
+@pytest.fixture(scope="session", params=["cpu", "gpu"])
+def shared_home(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sandbox]:
+    """One warm home on the CPU, and one on a stand-in card of the same size: for promises about
+    memory, which hold on both. On the card the driver may refuse nothing."""
+    if request.param == "cpu":
+        yield request.getfixturevalue("shared_sandbox")
+        return
+    request.getfixturevalue("real_processes")
+    root = tmp_path_factory.mktemp("card")
+    machine = small_card(root / "machine", 4 << 30)
+    with _home() as home, closing(Sandbox(home, root / "work", **machine.environ)) as sandbox:
+        sandbox.device = "gpu0"
+        sandbox.warm()
+        yield sandbox
+    assert machine.refusals() == []
+
+
+@pytest.fixture
+def either_sandbox(shared_home: Sandbox, tmp_path: Path) -> Sandbox:
+    """The shared home on either device with a working directory of the test's own."""
+    return shared_home.with_work(tmp_path / "work")
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def new_either_sandbox(
+    request: pytest.FixtureRequest, new_sandbox: Callable[..., Sandbox], tmp_path: Path
+) -> Iterator[Callable[[int, int], Sandbox]]:
+    """Homes of the test's own on either device, which has so many MiB: more on a card, on which
+    each process is charged with 1050 MiB at first. There the driver may refuse nothing."""
+    machines: list[Machine] = []
+
+    def make(cpu: int, gpu: int) -> Sandbox:
+        if request.param == "cpu":
+            return new_sandbox(SUBLET_CPU_MEMORY=f"{cpu}MiB")
+        machines.append(small_card(tmp_path / f"card{len(machines)}", gpu << 20))
+        sandbox = new_sandbox(**machines[-1].environ)
+        sandbox.device = "gpu0"
+        return sandbox
+
+    yield make
+    for machine in machines:
+        assert machine.refusals() == []
+
+
+def small_card(directory: Path, total: int) -> Machine:
+    """A machine with one card on which kernels do nothing. For one of its kind TensorFlow's table
+    says that a process costs 1050 MiB."""
+    return Machine(directory, Gpu(uuid="GPU-a", total=total, compute=(7, 0)), computes=False)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ class Sandbox:
     def __init__(self, home: Path, work: Path, **environ: str) -> None:
         self.home = home
         self.work = work
+        self.device = "cpu"
+        """The device on which its programs get their leases."""
         work.mkdir(exist_ok=True)
         clean = {
             name: value
@@ -32,6 +34,12 @@ class Sandbox:
             if not name.startswith(("SUBLET", "PYTHON", "PYTEST", "VIRTUAL_ENV"))
         }
         self.environ = {**clean, "SUBLET_HOME": str(home), **environ}
+
+    def with_work(self, work: Path) -> "Sandbox":
+        """The same home with another working directory."""
+        other = Sandbox(self.home, work)
+        other.environ, other.device = dict(self.environ), self.device
+        return other
 
     def write(self, name: str, text: str) -> Path:
         """A file in the working directory."""
@@ -65,6 +73,11 @@ class Sandbox:
         """The document of `sublet status --json`."""
         answer = self.sublet("status", "--json", check=True)
         return json.loads(answer.stdout)  # type: ignore[no-any-return]
+
+    def device_row(self) -> dict[str, Any]:
+        """What `sublet status --json` says of the device."""
+        (row,) = [one for one in self.status()["devices"] if one["device"]["id"] == self.device]
+        return row  # type: ignore[no-any-return]
 
     def warm(self) -> None:
         """Have a warm nursery before the test begins."""

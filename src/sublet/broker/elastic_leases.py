@@ -46,6 +46,10 @@ _UNWATCHED = 0.25
 """Seconds between looks at the directories where the system has no more watchers to give."""
 _LOCKED = 0.02
 """Seconds until the shares are looked at again that somebody else was changing."""
+_STOPPED = 1.5
+"""Seconds after which a process that waits, and has had the lock of the shares all that time, is
+taken to stand still: its allocation holds Python's lock, which the thread that changes the shares
+needs to go on."""
 _HURRY = 3.0
 """Seconds after which a process that waits gets its share of all that its lease has free."""
 _GIVE_BACK = 1.0
@@ -87,6 +91,9 @@ class _Attempt:
     """The process for which more was asked of the device last."""
     waits: dict[int, _Wait] = field(default_factory=dict)
     """The processes in which an allocation waits, or has waited, by pid."""
+    locked_since: float = 0.0
+    locked_at: float = 0.0
+    """When the shares were first and last found locked, of looks of which none found them open."""
     used: set[str] = field(default_factory=set)
     """The FIFOs that were written to."""
     answered: set[str] = field(default_factory=set)
@@ -315,8 +322,13 @@ class ElasticLeases:
         """Give those who wait what the lease has left. Returns the processes that have got nothing
         and could be reached."""
         lacking: list[int] = []
+        now = self._clock.now()
+        if now - one.locked_at > _STOPPED / 2:
+            one.locked_since = now  # Nobody has looked for a while.
+        stopped = one.waiting if now - one.locked_since > _STOPPED else ()
         try:
-            with shares.locked(one.directory) as table:
+            with shares.locked(one.directory, stopped=stopped) as table:
+                one.locked_at = now if table.borrowed else 0.0
                 for pid in one.waiting:
                     if one.waits[pid].need:
                         lacking.append(pid)
@@ -344,6 +356,7 @@ class ElasticLeases:
                     wait.waits, wait.steps = False, wait.steps + 1
                     wait.granted = share.limit + more
         except OSError:
+            one.locked_at = now
             self._reactor.call_once(_LOCKED, self._touch)
         if lacking:
             self._reactor.call_once(_SIBLINGS, self._touch)

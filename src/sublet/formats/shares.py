@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from . import attempt_files
@@ -30,6 +31,8 @@ _LOCK = "shares.lock"
 _MOST = 10_000
 """More shares than this make no sense."""
 _PAUSE = 0.001
+_FLOCK = struct.Struct("hhqqi4x")
+"""`struct flock`: kind, whence, start, length, process."""
 
 
 class Share(NamedTuple):
@@ -46,8 +49,10 @@ class Share(NamedTuple):
 class Shares:
     """The shares of the processes that live. To be had from `locked`."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, borrowed: bool = False) -> None:
         self._directory = directory
+        self.borrowed = borrowed
+        """Whether the lock is that of a process that stands still."""
         self._by_pid = {share.pid: share for share in read(directory)}
 
     def __len__(self) -> int:
@@ -107,16 +112,26 @@ def read(directory: str) -> list[Share]:
 
 
 @contextlib.contextmanager
-def locked(directory: str, patience: float = 0.0) -> Iterator[Shares]:
+def locked(
+    directory: str, patience: float = 0.0, stopped: Collection[int] = ()
+) -> Iterator[Shares]:
     """The shares, which nobody else changes meanwhile. Raises OSError if somebody else has the lock
-    for longer than so many seconds, or if the directory is gone."""
+    for longer than so many seconds, or if the directory is gone. If it is one of the `stopped`
+    processes that has the lock, nobody else can have it either: then it is done without. When such
+    a process goes on, it changes its own share only, to what its pool is held to."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     with _one_thread:
         descriptor = os.open(os.path.join(directory, _LOCK), flags, 0o600)
         try:
             # A lock of this process, which a child does not inherit with the descriptor.
-            _lock(descriptor, time.monotonic() + patience)
-            yield Shares(directory)
+            borrowed = False
+            try:
+                _lock(descriptor, time.monotonic() + patience)
+            except (BlockingIOError, PermissionError):
+                borrowed = _holder(descriptor) in stopped
+                if not borrowed:
+                    raise
+            yield Shares(directory, borrowed)
         finally:
             os.close(descriptor)
 
@@ -152,6 +167,13 @@ def _lock(descriptor: int, until: float) -> None:
             if time.monotonic() >= until:
                 raise
         time.sleep(_PAUSE)
+
+
+def _holder(descriptor: int) -> int:
+    """The process that has the lock; 0 if none has it."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return 0 if kind == fcntl.F_UNLCK else int(pid)
 
 
 def _is_share(value: object) -> bool:

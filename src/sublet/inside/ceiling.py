@@ -9,6 +9,7 @@ memory; alone, it has all of the ceiling. Its share is in the record `formats.sh
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
@@ -34,6 +35,8 @@ _WATCHERS = 8
 """So many processes of a program take one: the system gives each user 128."""
 _PATIENCE = 1.0
 """Seconds to wait for the shares while others change them."""
+_SEEN = 0.5
+"""Seconds in which the broker has seen a file, also where the system has no watchers left."""
 _REGION = 32 * MIB
 """What a pool takes at a time while there are other processes: to them it is lost."""
 _LACKS = 10.0
@@ -54,6 +57,8 @@ class Ceiling:
         """What the user has set, if that is less than the share."""
         self._seen: tuple[tuple[int, int] | None, ...] | None = None
         self._raised = self._soon = False
+        self._satisfied_at = 0.0
+        """When an allocation that had waited was last seen to have what it needs."""
         self._watch: inotify.DirectoryWatch | None = None
         self._pool = PoolLimit.find(lease, self.limit, region)
         self._taken = 0 if self._pool is None else self._pool.pool
@@ -96,6 +101,7 @@ class Ceiling:
         """Set the limit to the current ceiling; returns whether it may have changed."""
         if self._pool is None:
             return False
+        self._tidy()
         self._raised |= self._pool.take_raises() > 0
         stamps = tuple(self._stamp(name) for name in (attempt_files.CEILING, shares.FILE))
         if not (self._raised or self._soon or self.siblings) and stamps == self._seen:
@@ -108,17 +114,15 @@ class Ceiling:
             with shares.locked(self._lease.dir, _PATIENCE) as table:
                 self._soon = self._pool.take_raises() > 0 or self._pool.in_flight
                 if self._soon:
-                    self._raised = True
+                    # For an allocation that has waited since: it has taken nothing of this one.
+                    self._raised, self._taken = True, self._pool.pool
                     return False
                 self._agree(table, satisfied)
         except OSError:
             self._soon = True
             return False
         if satisfied:
-            # What has succeeded in the end is not to look like a failure.
-            for path in self._dumps((os.getpid(),)):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            self._satisfied_at = time.time()
         self._raised, self._seen = False, stamps
         self._taken, self.limit = self._pool.pool, self._pool.limit
         return True
@@ -128,10 +132,19 @@ class Ceiling:
         if self._pool is not None:
             self._pool.move(0)
 
+    def _tidy(self) -> None:
+        """Remove what is left of allocations that have succeeded in the end: it is not to look like
+        a failure. But not before the broker has seen it: the next one may wait already."""
+        if self._satisfied_at and time.time() - self._satisfied_at > _SEEN:
+            for path in self._dumps((os.getpid(),), until=self._satisfied_at):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            self._satisfied_at = 0.0
+
     def _agree(self, table: shares.Shares, satisfied: bool) -> None:
         """Find the limit that this process is to have, and change limit and share together."""
         assert self._pool is not None
-        pid = os.getpid()
+        pid, before = os.getpid(), self._pool.limit
         others, mine = table.others(pid), table.get(pid)
         total = shares.total(self._lease)
         limit = self._pool.limit if mine is None else mine.limit
@@ -145,6 +158,9 @@ class Ceiling:
         limit = min(limit, total - shares.given(others), self._wish or limit)
         limit = max(limit // MIB * MIB, -(-self._pool.pool // MIB) * MIB)
         start = shares.start_time(pid) or 0
+        if self._pool.limit != before:
+            # Raised meanwhile: an allocation had Python's lock, and this thread stood still.
+            limit = self._pool.limit
         if limit > self._pool.limit:
             table.put(Share(pid, start, limit))
             self._pool.move(limit)
@@ -195,9 +211,10 @@ class Ceiling:
         assert self._pool is not None
         until = time.monotonic() + _TAKES
         wakes = time.monotonic() + _WAKES
-        while self._pool.pool <= self._taken and self._dumps((os.getpid(),)):
+        while self._pool.pool <= self._taken:
             if time.monotonic() > until:
-                return False  # It goes on waiting, and may get more.
+                # It goes on waiting, and may get more; or it had what others have freed.
+                return not self._dumps((os.getpid(),))
             if time.monotonic() > wakes:
                 self._pool.ring()
                 wakes += _WAKES
@@ -207,13 +224,15 @@ class Ceiling:
             self._arm()
         return True
 
-    def _dumps(self, pids: tuple[int, ...], since: float = 0.0) -> list[str]:
-        """What is left of allocations of these processes that did not fit."""
+    def _dumps(
+        self, pids: tuple[int, ...], since: float = 0.0, until: float = math.inf
+    ) -> list[str]:
+        """What is left of allocations of these processes that did not fit, of that time."""
         return [
             os.path.join(self._lease.dir, name)
             for name in os.listdir(self._lease.dir)
             if attempt_files.dumped_by(name) in pids
-            and (attempt_files.dump_time(name) or 0.0) >= since
+            and since <= (attempt_files.dump_time(name) or 0.0) <= until
         ]
 
     def _stamp(self, name: str) -> tuple[int, int] | None:
