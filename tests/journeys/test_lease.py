@@ -27,6 +27,18 @@ def own_sandbox(new_sandbox: NewSandbox) -> Sandbox:
 
 
 @pytest.fixture
+def either_own(new_either_sandbox: Callable[[int, int], Sandbox]) -> Sandbox:
+    """The same on the CPU and on a card."""
+    return new_either_sandbox(2048, 2500)
+
+
+@pytest.fixture
+def either_resident(either_own: Sandbox) -> Iterator[MakeResident]:
+    with residents(either_own) as make:
+        yield make
+
+
+@pytest.fixture
 def resident(own_sandbox: Sandbox) -> Iterator[MakeResident]:
     """Makes processes that can ask for leases in this sandbox."""
     with residents(own_sandbox) as make:
@@ -46,13 +58,14 @@ def kill_broker(sandbox: Sandbox) -> int:
 
 @pytest.mark.every_python
 def test_tensorflow_is_held_to_the_lease_of_its_process(
-    own_sandbox: Sandbox, resident: MakeResident
+    either_own: Sandbox, either_resident: MakeResident
 ) -> None:
     """Though it was imported before: what fits runs, what does not is refused by its allocator."""
-    one = resident()
+    own_sandbox = either_own
+    one = either_resident()
     one.do("import tensorflow as tf; import sublet")
     assert one.do("print(repr(sublet.lease('256MiB', name='mine')))") == (
-        "<sublet.Lease 256 MiB on cpu, #1 mine>"
+        f"<sublet.Lease 256 MiB on {own_sandbox.device}, #1 mine>"
     )
     one.do("x = tf.zeros([16, 1024, 1024])")
     (lease,) = wait_for(
@@ -198,9 +211,10 @@ def test_a_lease_that_has_ended_is_no_outer_lease(
 
 
 def test_one_that_waits_is_granted_when_there_is_room(
-    own_sandbox: Sandbox, resident: MakeResident
+    either_own: Sandbox, either_resident: MakeResident
 ) -> None:
-    first, second = resident(), resident()
+    own_sandbox = either_own
+    first, second = either_resident(), either_resident()
     first.do(LEASE.format("'1GiB'"))
     second.begin(LEASE.format("'1GiB'"))
     (waiting,) = wait_for(

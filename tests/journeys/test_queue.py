@@ -397,8 +397,10 @@ def test_an_opportunistic_job_leaves_processors_to_a_guaranteed_one_while_that_o
     assert ended(sandbox, polite)[0]["code"] == 0
 
 
-def test_an_opportunistic_job_makes_room_and_comes_back(new_sandbox: NewSandbox) -> None:
-    sandbox = new_sandbox(SUBLET_CPU_MEMORY="1GiB")
+def test_an_opportunistic_job_makes_room_and_comes_back(
+    new_either_sandbox: Callable[[int, int], Sandbox],
+) -> None:
+    sandbox = new_either_sandbox(1024, 2048)
     polite = shell(
         sandbox, f"echo x >> ran; {HOLD.format('go')}", "--opportunistic", memory="600MiB"
     )

@@ -139,8 +139,9 @@ def test_down_with_stop_ends_those_who_wait_too(new_sandbox: NewSandbox) -> None
     wait_for(lambda: not sandbox.processes(), "all has ended")
 
 
-def test_memory_is_asked_in_five_ways(sandbox: Sandbox) -> None:
+def test_memory_is_asked_in_five_ways(either_sandbox: Sandbox) -> None:
     """A size, a share, a range, as little as it needs, and what was learned."""
+    sandbox = either_sandbox
     sandbox.write("use.py", "import tensorflow as tf; x = tf.zeros([1024, 1024, 16])")
     total = 4 << 30
 
@@ -158,8 +159,9 @@ def test_memory_is_asked_in_five_ways(sandbox: Sandbox) -> None:
     assert 64 << 20 <= learned["peak"] <= learned["lease"] <= 192 << 20
 
 
-def test_a_program_never_seen_gets_the_stated_default(sandbox: Sandbox) -> None:
+def test_a_program_never_seen_gets_the_stated_default(either_sandbox: Sandbox) -> None:
     """A quarter of the device, and the next run what it needed."""
+    sandbox = either_sandbox
     sandbox.write("new.py", "import tensorflow as tf; x = tf.zeros([1024, 1024])")
     first = sandbox.sublet("run", "new.py", check=True)
     assert "lease 1.0 GiB" in first.stderr

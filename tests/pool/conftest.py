@@ -18,9 +18,21 @@ def tracker() -> None:
 @pytest.fixture
 def home(shared_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sandbox:
     """The shared home, for pools that are made in this process."""
+    return _entered(shared_sandbox, monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def either_home(shared_home: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sandbox:
+    """The same on the CPU and on a card: workers find that by the environment of this process."""
+    return _entered(shared_home, monkeypatch, tmp_path)
+
+
+def _entered(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, directory: Path) -> Sandbox:
     for name in list(os.environ):
         if name.startswith("SUBLET"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("SUBLET_HOME", str(shared_sandbox.home))
-    monkeypatch.chdir(tmp_path)
-    return shared_sandbox
+    for name in ("SUBLET_HOME", "STANDIN", "LD_LIBRARY_PATH", "PATH"):
+        if name in sandbox.environ:
+            monkeypatch.setenv(name, sandbox.environ[name])
+    monkeypatch.chdir(directory)
+    return sandbox

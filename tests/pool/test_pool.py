@@ -302,7 +302,7 @@ def test_trainings_in_workers_give_what_they_give_alone(home: Sandbox) -> None:
     assert once[0] == once[2] != once[1]
 
 
-def test_out_of_memory_is_reported_with_a_size_worth_trying(home: Sandbox) -> None:
+def test_out_of_memory_is_reported_with_a_size_worth_trying(either_home: Sandbox) -> None:
     with sublet.Pool(1, memory="32MiB") as pool:
         with pytest.raises(sublet.LeaseExceeded, match="make_tensor") as raised:
             pool.submit(functions.make_tensor, 64).result()
@@ -312,7 +312,7 @@ def test_out_of_memory_is_reported_with_a_size_worth_trying(home: Sandbox) -> No
         assert pool.submit(functions.make_tensor, 1, memory=raised.value.suggest).result() == 2**18
 
 
-def test_a_call_is_tried_again_with_more_memory_when_asked(home: Sandbox) -> None:
+def test_a_call_is_tried_again_with_more_memory_when_asked(either_home: Sandbox) -> None:
     """Side by side, as TensorFlow waits for ten seconds before it says that there is no memory."""
     with (
         sublet.Pool(1, memory="32MiB", on_oom="grow") as clean,

@@ -108,10 +108,11 @@ def print_bytes() -> None:
 
 
 def make_tensor(megabytes: int) -> float:
-    """TensorFlow holds so much for a moment."""
+    """TensorFlow holds so much for a moment. How many numbers that are, on a card as well on which
+    kernels do nothing."""
     import tensorflow as tf
 
-    return float(tf.reduce_sum(tf.ones((megabytes, 1 << 18))))
+    return float(tf.size(tf.ones((megabytes, 1 << 18))))
 
 
 def lease() -> dict[str, Any]:
