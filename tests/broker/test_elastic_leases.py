@@ -18,7 +18,7 @@ from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
 from sublet.domain.job import Job, JobSpec, Running, Waiting
 from sublet.domain.lease import Lease
-from sublet.domain.memory import Between, Exactly, MemoryAsk
+from sublet.domain.memory import Auto, Between, Exactly, MemoryAsk
 from sublet.formats import attempt_files, fence_file, shares
 from sublet.formats.lease import LeaseTerms
 from sublet.formats.shares import Share
@@ -27,7 +27,7 @@ from sublet.inside import first_share
 from sublet.inside.measure import UsageWriter
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
-from sublet.units import GiB, MiB
+from sublet.units import GiB, MiB, format_bytes
 from sublet.wire import messages
 from support.fakes import FakeClock, FakeProbe, PuppetBackend
 from support.jobs import device, job
@@ -605,6 +605,18 @@ def usage(worker: Worker, lease: Lease, peak: int) -> None:
     written.note(runtime_started_ns=1, limit=lease.ceiling, current=peak, peak=peak)
 
 
+def grown(harness: Harness, least: int) -> int:
+    """A job whose lease has grown to 2.5 GiB at least, for a need that has passed."""
+    number = harness.start(Between(least, CAPACITY - 512 * MiB))
+    worker = harness.workers[number]
+    worker.allocate(5 * GiB // 2)
+    while worker.waits:
+        harness.turn()
+        assert worker.hear()
+    worker.pool = 0
+    return number
+
+
 def pass_time(harness: Harness, seconds: int) -> None:
     for _ in range(0, seconds, 2):
         harness.clock.tick += 2.0
@@ -617,15 +629,16 @@ def test_settled_programs_give_back_what_they_do_not_need_if_somebody_waits(
     harness: Harness, fenced: int
 ) -> None:
     """What they hold beside TensorFlow's pool is needed, too."""
-    number = harness.start(Between(3 * GiB, CAPACITY - 512 * MiB))
+    number = harness.start(Auto())
     worker = harness.workers[number]
+    given = harness.lease(number).ceiling
     if fenced:
         Fence(worker, harness.lease(number)).hold(fenced + beside(harness.lease(number)))
     usage(worker, harness.lease(number), 200 * MiB)
     pass_time(harness, 60)
-    assert attempt_files.read_ceiling(worker.directory) in (None, 3 * GiB)
+    assert attempt_files.read_ceiling(worker.directory) in (None, given)
 
-    waiting = harness.start(Exactly(2 * GiB))
+    waiting = harness.start(Exactly(CAPACITY - given))
     assert isinstance(harness.job(waiting).state, Waiting)
     pass_time(harness, 4)
     asked = attempt_files.read_ceiling(worker.directory)
@@ -638,25 +651,38 @@ def test_settled_programs_give_back_what_they_do_not_need_if_somebody_waits(
     harness.turn()
     harness.begin()
     assert isinstance(harness.job(waiting).state, Running)
-    assert harness.lease(number).size_text.startswith("3.0 GiB, of which it kept ")
+    assert harness.lease(number).size_text.startswith(f"{format_bytes(given)}, of which it kept ")
 
 
-def test_a_program_is_not_asked_for_what_earlier_runs_of_it_needed(harness: Harness) -> None:
-    """It may be reading its data, and others would have the room when it begins."""
-    large = Between(3 * GiB, CAPACITY - 512 * MiB)
-    first = harness.start(large)
-    usage(harness.workers[first], harness.lease(first), 2 * GiB)
-    harness.backend.end(harness.job(first).attempt_id)  # Its files are still there.
-    harness.turn()
-    harness.workers.pop(first).close()
-    number = harness.start(large)
+@pytest.mark.parametrize("least", [64 * MiB, GiB])
+def test_a_program_gives_back_what_it_grew_by_and_keeps_the_least_that_its_user_named(
+    harness: Harness, least: int
+) -> None:
+    number = grown(harness, least)
     worker = harness.workers[number]
     usage(worker, harness.lease(number), 200 * MiB)
     harness.start(Exactly(2 * GiB))
     pass_time(harness, 90)
     asked = attempt_files.read_ceiling(worker.directory)
     assert asked is not None
-    assert 2 * GiB < asked < 3 * GiB
+    assert asked == GiB if least == GiB else 200 * MiB < asked < 400 * MiB
+
+
+def test_a_program_is_not_asked_for_what_earlier_runs_of_it_needed(harness: Harness) -> None:
+    """It may be reading its data, and others would have the room when it begins."""
+    first = grown(harness, 64 * MiB)
+    usage(harness.workers[first], harness.lease(first), GiB)
+    harness.backend.end(harness.job(first).attempt_id)  # Its files are still there.
+    harness.turn()
+    harness.workers.pop(first).close()
+    number = grown(harness, 64 * MiB)
+    worker = harness.workers[number]
+    usage(worker, harness.lease(number), 200 * MiB)
+    harness.start(Exactly(2 * GiB))
+    pass_time(harness, 90)
+    asked = attempt_files.read_ceiling(worker.directory)
+    assert asked is not None
+    assert GiB < asked < 5 * GiB // 2
 
 
 def test_a_lease_on_a_gpu_is_not_trimmed(tmp_path: Path) -> None:

@@ -211,8 +211,7 @@ class DeviceUsage:
             self.expected_ends[job.id] = since + expected
 
     def needed(self, job: Job) -> int:
-        """The ceiling that earlier runs of this job's program show it to need; 0 if nothing is
-        known."""
+        """The ceiling below which this job is not trimmed."""
         return self._estimator.needed(job)
 
     def lease_ended(self, lease: Lease, now: float) -> None:

@@ -12,6 +12,7 @@ from sublet.domain.device import Device, no_such_device, split_names
 from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Outcome, Running, Starting, Waiting
 from sublet.domain.lease import Lease
+from sublet.domain.memory import Between
 from sublet.errors import BadRequest, TooLarge
 from sublet.policy import sizing
 from sublet.policy.capacity import Capacity, eligible, most_ever
@@ -99,12 +100,14 @@ class SizeEstimator:
         return limit if known is None else known if limit is None else min(known, limit)
 
     def needed(self, job: Job) -> int:
-        """The ceiling that earlier runs of a running job's program show it to need; 0 if nothing is
-        known."""
+        """The ceiling below which a running job is not trimmed: the least that its user named, or
+        what earlier runs of its program needed; 0 if nothing is known."""
         assert job.lease is not None
+        asked = job.spec.memory
+        least = asked.floor if isinstance(asked, Between) else 0
         known = self._measurements.evidence(job, self.devices[job.lease.device].kind)
         peak = max(known.peak or 0, known.at_least)
-        return sizing.with_margin(peak, sizing.doubt(known.runs)) if peak else 0
+        return max(least, sizing.with_margin(peak, sizing.doubt(known.runs)) if peak else 0)
 
     def measured(self, job: Job) -> list[int]:
         """Something new is known of this job's program: the jobs to look at again."""
