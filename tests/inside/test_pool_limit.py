@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,18 @@ def share(directory: Path, pid: int, below: int) -> shares.Share | None:
 
 
 def raise_when_it_waits(directory: Path, limit: int) -> None:
-    """Be the broker: wait for the allocator's file, and raise the limit through the FIFO."""
+    """Be the broker: wait for the allocator's file, and raise the limit through the FIFO. The
+    program lives on, and removes the file."""
     names = wait_for(lambda: dumps(directory), "an allocation that waits")
-    pid = attempt_files.dumped_by(names[0])
+    raise_for(directory, names[0], limit)
+    wait_for(lambda: names[0] not in dumps(directory), "an allocation that has what it needs")
+
+
+def raise_for(directory: Path, name: str, limit: int) -> None:
+    """Raise the limit of the process that has left this file."""
+    pid = attempt_files.dumped_by(name)
     assert pid is not None
-    with shares.locked(str(directory), 10.0) as table:
+    with shares.locked(str(directory), 10.0, stopped=(pid,)) as table:
         fifos = attempt_files.raise_fifos(str(directory), pid)
         mine = table.get(pid)
         assert fifos
@@ -75,7 +83,6 @@ def raise_when_it_waits(directory: Path, limit: int) -> None:
         table.put(mine._replace(limit=limit))
         attempt_files.write_ceiling(str(directory), limit)
         attempt_files.send_limit(fifos[0], limit)
-    wait_for(lambda: names[0] not in dumps(directory), "an allocation that has what it needs")
 
 
 @pytest.mark.parametrize(
@@ -102,10 +109,13 @@ def test_an_allocation_that_waits_succeeds_when_the_limit_is_raised(
         say(int(np.sum(np.asarray(found))))
     """
     process = start(tmp_path, program)
-    raise_when_it_waits(tmp_path, 900 * MIB)
+    answered: set[str] = set()
     while process.poll() is None:  # It may give back, and need it again.
-        if dumps(tmp_path):
-            raise_when_it_waits(tmp_path, 900 * MIB)
+        for name in {*dumps(tmp_path)} - answered:
+            answered.add(name)
+            raise_for(tmp_path, name, 900 * MIB)
+        time.sleep(0.01)
+    assert answered
     assert ended(process) == [str(100 << 18)]
 
 
@@ -198,7 +208,8 @@ def test_a_program_that_closes_all_descriptors_can_still_grow_once_per_fifo(
         say(all(os.read(reader, 100) == b"mine mine mine" for reader, writer in pipes))
     """
     process = start(tmp_path, program)
-    raise_when_it_waits(tmp_path, 900 * MIB)
+    names = wait_for(lambda: dumps(tmp_path), "an allocation that waits")
+    raise_for(tmp_path, names[0], 900 * MIB)
     assert ended(process) == [str(100 << 18), "True"]
 
 

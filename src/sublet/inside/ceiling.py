@@ -57,6 +57,8 @@ class Ceiling:
         """What the user has set, if that is less than the share."""
         self._seen: tuple[tuple[int, int] | None, ...] | None = None
         self._raised = self._soon = False
+        self._raised_at = 0.0
+        """When a raise was last noticed."""
         self._satisfied_at = 0.0
         """When an allocation that had waited was last seen to have what it needs."""
         self._watch: inotify.DirectoryWatch | None = None
@@ -102,7 +104,7 @@ class Ceiling:
         if self._pool is None:
             return False
         self._tidy()
-        self._raised |= self._pool.take_raises() > 0
+        self._take_raises()
         stamps = tuple(self._stamp(name) for name in (attempt_files.CEILING, shares.FILE))
         if not (self._raised or self._soon or self.siblings) and stamps == self._seen:
             self._taken = self._pool.pool
@@ -112,7 +114,7 @@ class Ceiling:
         satisfied = self._raised and self._has_taken()
         try:
             with shares.locked(self._lease.dir, _PATIENCE) as table:
-                self._soon = self._pool.take_raises() > 0 or self._pool.in_flight
+                self._soon = self._take_raises() or self._pool.in_flight
                 if self._soon:
                     # For an allocation that has waited since: it has taken nothing of this one.
                     self._raised, self._taken = True, self._pool.pool
@@ -131,6 +133,14 @@ class Ceiling:
         """In a forked child, which has a copy of its parent's pool: let it take no more."""
         if self._pool is not None:
             self._pool.move(0)
+
+    def _take_raises(self) -> bool:
+        """Whether the limit was raised since this was last asked."""
+        assert self._pool is not None
+        raised = self._pool.take_raises() > 0
+        if raised:
+            self._raised, self._raised_at = True, time.time()
+        return raised
 
     def _tidy(self) -> None:
         """Remove what is left of allocations that have succeeded in the end: it is not to look like
@@ -213,13 +223,14 @@ class Ceiling:
         wakes = time.monotonic() + _WAKES
         while self._pool.pool <= self._taken:
             if time.monotonic() > until:
-                # It goes on waiting, and may get more; or it had what others have freed.
-                return not self._dumps((os.getpid(),))
+                # What goes on waiting has tried again since, and left a file. Else it had what it
+                # needs before this thread looked, or got what others have freed.
+                return not self._dumps((os.getpid(),), since=self._raised_at)
             if time.monotonic() > wakes:
                 self._pool.ring()
                 wakes += _WAKES
             time.sleep(0.005)
-            if self._pool.take_raises():
+            if self._take_raises():
                 until = time.monotonic() + _TAKES
             self._arm()
         return True
