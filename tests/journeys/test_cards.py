@@ -281,7 +281,7 @@ def test_several_gpus_where_there_is_none_are_refused(sandbox: Sandbox) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.xfail(
-    reason="a known fault: after a new broker the job that waits for the card is not always started",
+    reason="a known fault: after a new broker a job that waits for the card may not be started",
     strict=False,
 )
 def test_a_card_that_falls_off_the_bus_gets_nothing_new_until_it_is_back(
