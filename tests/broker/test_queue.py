@@ -46,6 +46,7 @@ class QueueHarness:
 
     def __init__(self, path: Path) -> None:
         self.now = 1000.0
+        self.devices = {"cpu": CPU}
         self.work = UnitOfWork(Ledger.open(path))
         self.state = self.work.state
         self.dependencies = Dependencies(self.work)
@@ -57,11 +58,12 @@ class QueueHarness:
         return self._queue(Dependencies(self.work))
 
     def _queue(self, dependencies: Dependencies) -> Queue:
-        self.estimator = SizeEstimator(self.work.ledger, {"cpu": CPU}, lambda job: None)
+        self.estimator = SizeEstimator(self.work.ledger, self.devices, lambda job: None)
         return Queue(self.state, self.estimator, dependencies, lambda one: "", lambda: self.now)
 
     def capacities(self) -> tuple[Capacity, ...]:
-        return capacities({"cpu": facts(CPU)}, self.state.holding(), {}, ())
+        known = {name: facts(one) for name, one in self.devices.items()}
+        return capacities(known, self.state.holding(), {}, ())
 
     def submit(
         self,
@@ -69,6 +71,7 @@ class QueueHarness:
         at_once: int = 0,
         after: tuple[int, ...] = (),
         after_ok: tuple[int, ...] = (),
+        on: str = "cpu",
     ) -> list[Job]:
         made = []
         for index in range(count):
@@ -78,6 +81,7 @@ class QueueHarness:
                 one.spec,
                 memory=Exactly(64 * MiB),
                 cold="a test",
+                device=on,
                 client=None,
                 after=after,
                 after_ok=after_ok,
@@ -274,6 +278,17 @@ def test_what_is_learned_of_a_program_reaches_all_who_wait_a_slice_at_a_time(
     fresh.update(harness.capacities())
     assert by_job(harness.queue) == by_job(fresh)
     assert all(one != before[one.job] for one in harness.queue.wait_queue)
+
+
+def test_who_waits_for_a_device_that_is_away_may_start_when_it_is_back(
+    harness: QueueHarness,
+) -> None:
+    """A broker that is started meanwhile does not know the device, and nothing else changes."""
+    harness.submit(on="gpu1")
+    assert harness.held() == {1: "there is no device 'gpu1' any more"}
+    harness.devices["gpu1"] = device("gpu1", 8 * GiB)
+    harness.queue.update(harness.capacities())
+    assert harness.ready() == {1}
 
 
 @pytest.mark.parametrize("number", [2, 7, 0, -1])

@@ -279,11 +279,6 @@ def test_several_gpus_where_there_is_none_are_refused(sandbox: Sandbox) -> None:
     assert "There is no GPU here. Available: cpu." in " ".join(refused.stderr.split())
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.xfail(
-    reason="a known fault: after a new broker a job that waits for the card may not be started",
-    strict=False,
-)
 def test_a_card_that_falls_off_the_bus_gets_nothing_new_until_it_is_back(
     four: Made, start: Start
 ) -> None:

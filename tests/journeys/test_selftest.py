@@ -59,7 +59,7 @@ def test_what_holds_and_what_does_not_is_told(
     ("text", "left"),
     [
         ("/home/ada/.venv/bin/python: no tensorflow", "…/python: no tensorflow"),
-        ("cannot open '/root/x'", "cannot open '…/x'"),
+        ("cannot open '/some/x'", "cannot open '…/x'"),
         ("CUDA_VISIBLE_DEVICES=GPU-12ab-34 or MIG-a1", "CUDA_VISIBLE_DEVICES=GPU-… or MIG-…"),
         ("on CPU:0, 3.5 GiB/s, 1/2", "on CPU:0, 3.5 GiB/s, 1/2"),
     ],

@@ -58,7 +58,8 @@ class SizeEstimator:
         self.left_out = {} if left_out is None else left_out
         self._offers: dict[int, _Known] = {}
         self._nursery = nursery
-        self._stands: tuple[tuple[int, int], ...] = ()
+        self._stands: dict[str, dict[int, int]] = {}
+        """What each nursery held on each device, when the offers were worked out."""
         self._usual: dict[str, int] = {}
 
     def candidate(
@@ -122,14 +123,12 @@ class SizeEstimator:
         self._offers.pop(number, None)
 
     def outdated(self, capacities: tuple[Capacity, ...]) -> bool:
-        """Whether all offers are to be worked out again: the nurseries have changed, or what a
-        process usually costs, by so much that it matters."""
-        stands = tuple(
-            (nursery.pid, nursery.holds)
-            for capacity in capacities
-            for nursery in capacity.nurseries
-            if not nursery.leaving
-        )
+        """Whether all offers are to be worked out again: the devices or their nurseries have
+        changed, or what a process usually costs, by so much that it matters."""
+        stands = {
+            one.device.id: {warm.pid: warm.holds for warm in one.nurseries if not warm.leaving}
+            for one in capacities
+        }
         usual = {
             start: self._measurements.usual_outside("cpu", start) or 0 for start in _USUAL_OUTSIDE
         }
