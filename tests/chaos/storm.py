@@ -282,7 +282,7 @@ def _sample(status: dict[str, Any]) -> Sample:
         "status",
         {row["device"]["id"]: row["device"]["capacity"] for row in status["devices"]},
         tuple(
-            Holder(row["job"], row["charge"], row["ceiling"], row["device"], row["within"])
+            Holder(row["job"], row["charge"], row["lease"], row["device"], row["within"])
             for row in status["leases"]
         ),
     )

@@ -116,7 +116,7 @@ def test_a_pair_that_was_killed_while_it_waited_costs_no_program(
             assert len(ran.stderr.splitlines()) == 1
         else:
             (row,) = ended(sandbox, submit(sandbox, "train.py"))
-            assert (row["cause"], row["code"]) == ("exited", 0)
+            assert (row["cause"], row["exit"]) == ("exited", 0)
 
 
 @pytest.mark.parametrize("victim", ["keeper", "worker"])

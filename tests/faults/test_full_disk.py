@@ -96,9 +96,9 @@ def test_every_verb_answers_on_a_full_disk_and_says_what_to_do(new_sandbox: NewS
     write_nothing(pid, False)
     sandbox.write("go", "")
     wait_for(lambda: sandbox.sublet("resume", str(waiting)).returncode == 0, "it is written again")
-    assert [one["code"] for one in ended(sandbox, other, waiting, running)] == [4, 5, 0]
+    assert [one["exit"] for one in ended(sandbox, other, waiting, running)] == [4, 5, 0]
     sandbox.sublet("down", check=True)
-    assert [row(sandbox, number)["code"] for number in (other, waiting)] == [4, 5]
+    assert [row(sandbox, number)["exit"] for number in (other, waiting)] == [4, 5]
     assert "Traceback" not in log(sandbox)
 
 
@@ -119,7 +119,7 @@ def test_a_broker_cannot_start_on_a_full_disk_and_says_so_in_one_line(
     assert "Traceback" not in answer.stderr + log(sandbox)
     free(sandbox)
     sandbox.write("go", "")
-    assert ended(sandbox, running)[0]["code"] == 4
+    assert ended(sandbox, running)[0]["exit"] == 4
 
 
 def test_a_first_broker_cannot_start_without_inodes_and_says_so_in_one_line(
@@ -148,7 +148,7 @@ def test_the_broker_lives_without_inodes_and_jobs_wait_for_them(small_sandbox: S
     assert sandbox.status()["pid"] == pid
     free(sandbox)
     sandbox.write("go", "")
-    assert [one["code"] for one in ended(sandbox, first, second)] == [0, 0]
+    assert [one["exit"] for one in ended(sandbox, first, second)] == [0, 0]
     assert said(sandbox, second) == "second\n"
     assert "Traceback" not in log(sandbox)
     assert os.path.exists(f"/proc/{pid}")
@@ -168,4 +168,4 @@ def test_a_broker_that_can_write_nothing_says_so_in_one_line(new_sandbox: NewSan
     assert "Free some space" in answer.stderr
     assert len(answer.stderr.splitlines()) <= 2
     sandbox.write("go", "")
-    assert ended(sandbox, running)[0]["code"] == 4
+    assert ended(sandbox, running)[0]["exit"] == 4

@@ -51,7 +51,7 @@ def test_what_a_killed_keeper_leaves_gives_back_what_it_had_grown_to(
 
     def grown() -> int:
         rows = sandbox.status()["leases"]
-        large = rows and rows[0]["ceiling"] > 400 << 20
+        large = rows and rows[0]["lease"] > 400 << 20
         return rows[0]["pid"] if large else 0
 
     worker = wait_for(grown, "it has grown")

@@ -131,9 +131,9 @@ def test_a_stopped_keeper_hangs_nobody_else(
             jobs.act("pause", [number])
             jobs.act("resume", [number])
         later = shell(sandbox, "exit 5")
-        assert ended(sandbox, later)[0]["code"] == 5
+        assert ended(sandbox, later)[0]["exit"] == 5
     sandbox.write("go", "")
-    assert ended(sandbox, number)[0]["code"] == 4
+    assert ended(sandbox, number)[0]["exit"] == 4
 
 
 def test_who_asks_a_stopped_broker_is_told_so(

@@ -65,7 +65,7 @@ def test_a_program_outlives_its_broker(new_sandbox: NewSandbox, option: list[str
     _kill(sandbox.status()["pid"])
     after = _running(sandbox)
     assert (after["job"], after["pid"], after["attempt"]) == (before["job"], before["pid"], 1)
-    assert after["ceiling"] == before["ceiling"]
+    assert after["lease"] == before["lease"]
     code, said = _go(sandbox, client)
     assert code == 7
     assert "lease 64.0 MiB" in said

@@ -40,7 +40,7 @@ def test_a_queue_waits_for_a_directory_that_is_away_and_then_all_of_it_runs(
     os.rename(sandbox.home / "away", sandbox.home / directory)
     rows = ended(sandbox, *range(1, last + 1))
     # It has cost them nothing: all are in their first attempt.
-    assert {(one["code"], one["attempt"]) for one in rows} == {(0, 1)}
+    assert {(one["exit"], one["attempt"]) for one in rows} == {(0, 1)}
     assert said(sandbox, last) == "ran\n"
 
 
@@ -79,7 +79,7 @@ def test_a_keeper_that_had_no_room_for_its_socket_listens_as_soon_as_it_can(
     pid = sandbox.status()["pid"]
     os.kill(pid, signal.SIGKILL)
     sandbox.write("go", "")
-    assert ended(sandbox, number)[0]["code"] == 4
+    assert ended(sandbox, number)[0]["exit"] == 4
 
 
 def test_a_job_whose_interpreter_has_gone_ends_and_the_broker_lives(
@@ -94,7 +94,7 @@ def test_a_job_whose_interpreter_has_gone_ends_and_the_broker_lives(
     gone = submit(sandbox, "--after", str(holder), "--python", str(python), "program.py")
     shutil.move(python, sandbox.work / "elsewhere")
     sandbox.write("go", "")
-    assert ended(sandbox, gone)[0]["code"] == 127
+    assert ended(sandbox, gone)[0]["exit"] == 127
     assert sandbox.status()["pid"] == pid
 
 

@@ -65,7 +65,7 @@ def test_a_broker_that_is_killed_again_and_again_loses_no_job_and_runs_none_twic
     numbers = [json.loads(out)["id"] for out, _ in outputs if out.startswith("{")]
     assert len(set(numbers)) == 12
     kill_broker(sandbox)
-    assert [one["code"] for one in ended(sandbox, *numbers)] == [0] * 12
+    assert [one["exit"] for one in ended(sandbox, *numbers)] == [0] * 12
     assert [count(sandbox, f"began-{number}") for number in range(12)] == [1] * 12
     assert [count(sandbox, f"ended-{number}") for number in range(12)] == [1] * 12
     assert len(_all(sandbox)) == 12
@@ -153,7 +153,7 @@ def test_a_reboot_requeues_what_ran_and_keeps_what_waited_or_was_paused(
     assert row(sandbox, waited)["reason"] == f"after #{ran}"
     sandbox.sublet("resume", str(paused), check=True)
     sandbox.write("go", "")
-    assert [one["code"] for one in ended(sandbox, ran, paused, waited)] == [0, 0, 0]
+    assert [one["exit"] for one in ended(sandbox, ran, paused, waited)] == [0, 0, 0]
     assert count(sandbox, "ran") == 4
 
 
@@ -214,7 +214,7 @@ def test_a_broker_that_a_program_without_a_keeper_had_to_start_outlives_it(
     ended(sandbox, first)
     assert brokers(sandbox) == now
     sandbox.write("done", "")
-    assert ended(sandbox, second)[0]["code"] == 6
+    assert ended(sandbox, second)[0]["exit"] == 6
 
 
 def test_a_paused_job_is_still_paused_for_the_next_broker(new_sandbox: NewSandbox) -> None:
@@ -232,9 +232,9 @@ def test_a_paused_job_is_still_paused_for_the_next_broker(new_sandbox: NewSandbo
     assert row(sandbox, waiting)["state"] == "paused"
     sandbox.write("go", "")
     sandbox.sublet("resume", str(running), check=True)
-    assert ended(sandbox, running)[0]["code"] == 4
+    assert ended(sandbox, running)[0]["exit"] == 4
     sandbox.sublet("resume", str(waiting), check=True)
-    assert ended(sandbox, waiting)[0]["code"] == 5
+    assert ended(sandbox, waiting)[0]["exit"] == 5
 
 
 def test_a_job_that_is_paused_as_soon_as_it_was_submitted_stays_so_whoever_dies(
@@ -254,7 +254,7 @@ def test_a_job_that_is_paused_as_soon_as_it_was_submitted_stays_so_whoever_dies(
             wait_for(partial(_stands_now, sandbox, number), "it stands")
         made.resume()
     sandbox.write("go", "")
-    assert {one["code"] for one in ended(sandbox, *range(1, 6))} == {0}
+    assert {one["exit"] for one in ended(sandbox, *range(1, 6))} == {0}
     assert count(sandbox, "ran") == 5
 
 
@@ -278,7 +278,7 @@ def test_a_pause_that_was_never_written_down_does_not_outlive_its_broker(
     kill_broker(sandbox)
     assert row(sandbox, number)["state"] == "running"
     sandbox.write("go", "")
-    assert ended(sandbox, number)[0]["code"] == 4
+    assert ended(sandbox, number)[0]["exit"] == 4
 
 
 def test_a_full_disk_refuses_submissions_lets_jobs_live_and_loses_nothing(
@@ -301,9 +301,9 @@ def test_a_full_disk_refuses_submissions_lets_jobs_live_and_loses_nothing(
     wait_for(lambda: "exit" in row(sandbox, running)["reason"], "its end is known")
     assert brokers(sandbox) == [broker]
     _limit_files(broker, None)
-    assert [one["code"] for one in ended(sandbox, running, waiting)] == [4, 5]
+    assert [one["exit"] for one in ended(sandbox, running, waiting)] == [4, 5]
     later = shell(sandbox, "echo later")
-    assert ended(sandbox, later)[0]["code"] == 0
+    assert ended(sandbox, later)[0]["exit"] == 0
     assert said(sandbox, later) == "later\n"
     kill_broker(sandbox)
     assert [one["id"] for one in _all(sandbox)] == [running, waiting, later]

@@ -210,7 +210,7 @@ def test_silent_clients_make_room_and_those_that_wait_are_not_disturbed(
         assert "Traceback" not in clear.stderr
     assert sandbox.status()["pid"] == pid
     sandbox.write("go", "")
-    assert ended(sandbox, holder)[0]["code"] == 0
+    assert ended(sandbox, holder)[0]["exit"] == 0
     for number, client in enumerate(waiting):
         assert client.communicate(timeout=PATIENCE)[0] == f"{number}\n"
         assert client.returncode == 0

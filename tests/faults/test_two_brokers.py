@@ -102,7 +102,7 @@ def _ends_the_older(sandbox: Sandbox, holder: int, older: int, newer: int) -> No
     os.kill(older, signal.SIGCONT)
     sandbox.write("go", "")
     wait_for(lambda: not os.path.exists(f"/proc/{older}"), "the first one has ended")
-    assert {one["code"] for one in ended(sandbox, *range(holder + 1, holder + 21))} == {0}
+    assert {one["exit"] for one in ended(sandbox, *range(holder + 1, holder + 21))} == {0}
     for number in range(1, 21):
         assert (sandbox.work / f"ran-{number}").read_text() == "x\n"
     assert sandbox.status()["pid"] == newer
@@ -193,7 +193,7 @@ def test_jobs_that_were_lost_with_the_journal_are_missed(
     assert "missing: " in answer.stdout
     reached(sandbox, 1, "running")
     sandbox.write("go", "")
-    assert ended(sandbox, 1)[0]["code"] == 0
+    assert ended(sandbox, 1)[0]["exit"] == 0
     assert submit(sandbox, "true") <= last + 1
     killed(sandbox)
     assert "1 programs" in answer.stdout
@@ -202,7 +202,7 @@ def test_jobs_that_were_lost_with_the_journal_are_missed(
 
 def test_a_ledger_that_is_gone_is_not_taken_for_a_new_home(new_sandbox: NewSandbox) -> None:
     sandbox = new_sandbox(SUBLET_CPU_MEMORY="1GiB")
-    assert ended(sandbox, shell(sandbox, "true"))[0]["code"] == 0
+    assert ended(sandbox, shell(sandbox, "true"))[0]["exit"] == 0
     sandbox.sublet("down", check=True)
     (sandbox.home / "ledger.sqlite").unlink()
     refused = sandbox.sublet("status")

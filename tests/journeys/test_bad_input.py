@@ -184,7 +184,7 @@ def test_a_damaged_ledger_is_never_reset_and_can_be_recovered(new_sandbox: NewSa
     (again,) = wait_for(
         lambda: [r for r in sandbox.status()["leases"] if r["state"] == "running"], "it is found"
     )
-    assert (again["pid"], again["ceiling"]) == (row["pid"], 128 << 20)
+    assert (again["pid"], again["lease"]) == (row["pid"], 128 << 20)
     client.send_signal(signal.SIGCONT)
     sandbox.write("go", "")
     client.communicate(timeout=60)

@@ -152,7 +152,7 @@ def test_a_job_with_two_gpus_has_a_lease_on_each_with_its_own_ceiling(
     assert [card["device"] for card in row["cards"]] == ["gpu1", "gpu2"]
     for card, mib in zip(row["cards"], got["MiB"], strict=True):
         assert mib * MIB <= card["now"] < (mib + 128) * MIB
-        assert card["ceiling"] == 5 * GIB
+        assert card["lease"] == 5 * GIB
     leased = {one["device"]["id"]: one["leased"] for one in box.status()["devices"]}
     assert leased["gpu1"] == leased["gpu2"] > 5 * GIB
     assert leased["gpu0"] == leased["gpu3"] == 0

@@ -107,7 +107,7 @@ def test_children_of_an_elastic_lease_raise_it_as_a_whole(place: Sandbox) -> Non
     client = place.start("run", "-q", "--memory", "64MiB..2GiB", *program)
     wait_for(lambda: here(place, "0-go", "1-go"), "all have what they need")
     (row,) = place.status()["leases"]
-    assert 350 * MIB <= sum(limits(place).values()) * MIB <= row["ceiling"] <= 2 << 30
+    assert 350 * MIB <= sum(limits(place).values()) * MIB <= row["lease"] <= 2 << 30
     place.write("go", "")
     out, _ = client.communicate()
     assert (client.returncode, sorted(out.splitlines())) == (0, ["0 200", "1 150"])

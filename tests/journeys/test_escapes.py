@@ -48,5 +48,5 @@ def test_tensorflow_in_a_child_without_an_environment_is_named(
         lambda: "uses TensorFlow outside of this lease" in said(sandbox, number), "it is named"
     )
     sandbox.write("go", "")
-    assert ended(sandbox, number)[0]["code"] == 0
+    assert ended(sandbox, number)[0]["exit"] == 0
     assert said(sandbox, number).count("outside of this lease") == 1

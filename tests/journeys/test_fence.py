@@ -131,14 +131,14 @@ def test_a_program_without_tensorflow_is_held_and_grows_whoever_is_killed(
         directory = program.facts["dir"]
         assert program.facts["total"] == 4 * GIB
         (row,) = sandbox.status()["leases"]
-        assert (row["ceiling"], row["unfenced"]) == (512 * MIB, "")
+        assert (row["lease"], row["unfenced"]) == (512 * MIB, "")
         first = row["charge"]
         program.ask(first // MIB)
         assert program.answer() == 0
         program.ask(256)
         assert program.answer() == 0
         (row,) = sandbox.status()["leases"]
-        assert row["ceiling"] == (512 + 256) * MIB
+        assert row["lease"] == (512 + 256) * MIB
         assert fence_file.read_bound(directory) == row["charge"] == first + 256 * MIB
 
         broker = sandbox.status()["pid"]

@@ -242,7 +242,7 @@ def test_a_server_has_an_engine_on_each_card_and_its_models_spread_over_them(
         answer = {one["model"]: one["devices"] for one in server.facts["models"]}
         assert answer == {"half": ["gpu0"], "large": ["gpu0"], "small": ["gpu1"]}
         leases = gpu_sandbox.status()["leases"]
-        assert {row["device"]: row["ceiling"] >> 20 for row in leases} == {
+        assert {row["device"]: row["lease"] >> 20 for row in leases} == {
             "gpu0": 2 * 5 * 1024 + 257,
             "gpu1": 512,
         }

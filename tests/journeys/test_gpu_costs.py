@@ -43,7 +43,7 @@ def test_after_three_runs_the_charge_is_what_the_process_holds_and_a_fifth_more_
         finally:
             last.communicate(timeout=PATIENCE)
     assert held <= lease["charge"] <= 1.2 * held
-    beside = lease["charge"] - lease["ceiling"]
+    beside = lease["charge"] - lease["lease"]
     assert context * MIB <= beside <= 1.15 * context * MIB
     told = sandbox.sublet("explain", str(lease["job"]), check=True).stdout
     assert "were seen on a Standin RTX 4090" in " ".join(told.split())
@@ -71,5 +71,5 @@ def test_where_the_driver_names_no_processes_the_table_stays_and_status_says_so(
             shown = sandbox.sublet("status", check=True).stdout
         finally:
             last.communicate(timeout=PATIENCE)
-    assert lease["charge"] - lease["ceiling"] == 1536 * MIB
+    assert lease["charge"] - lease["lease"] == 1536 * MIB
     assert "gpu0: the driver does not say what single processes hold" in " ".join(shown.split())

@@ -72,13 +72,13 @@ def test_tensorflow_is_held_to_the_lease_of_its_process(
         lambda: [now for now in held(own_sandbox) if (now["peak"] or 0) >= 64 << 20],
         "its peak has been measured",
     )
-    assert (lease["name"], lease["pid"], lease["ceiling"]) == ("mine", one.pid, 256 << 20)
+    assert (lease["name"], lease["pid"], lease["lease"]) == ("mine", one.pid, 256 << 20)
     assert lease["peak"] <= 256 << 20
     assert one.fails("y = tf.zeros([512, 1024, 1024])").startswith("ResourceExhaustedError")
     assert "before the process ends" in one.fails("sublet.lease().release()")
     one.end()
     ended = reached(own_sandbox, 1, "finished")
-    assert (ended["cause"], ended["code"]) == ("exited", 0)
+    assert (ended["cause"], ended["exit"]) == ("exited", 0)
     assert 64 << 20 <= ended["peak"] <= 256 << 20
     assert held(own_sandbox) == []
 
@@ -135,7 +135,7 @@ def test_a_script_that_an_error_ends_has_failed(own_sandbox: Sandbox) -> None:
     answer = own_sandbox.python("train.py", "--lr", "1")
     assert "ValueError: so" in answer.stderr
     ended = reached(own_sandbox, 1, "finished")
-    assert (ended["name"], ended["cause"], ended["code"]) == ("train.py", "exited", 1)
+    assert (ended["name"], ended["cause"], ended["exit"]) == ("train.py", "exited", 1)
 
 
 def test_a_second_call_gives_the_same_lease_and_no_other(

@@ -91,7 +91,7 @@ def test_a_pool_in_a_leased_program_runs_within_its_lease(
     first, *inner = rows(sandbox, 3)
     job = first["job"]
     assert [row["within"] for row in (first, *inner)] == [None, job, job]
-    assert sum(row["charge"] for row in inner) <= first["ceiling"]
+    assert sum(row["charge"] for row in inner) <= first["lease"]
     # Two more have asked, once the pool has come to it.
     wait_for(lambda: len(sandbox.status()["waiting"]) == 2, "two wait")
     status = sandbox.status()

@@ -24,14 +24,14 @@ def test_a_notebook_holds_a_lease_until_its_kernel_ends(sandbox: Sandbox, tmp_pa
         assert "loss" in notebook.do(train)
         assert "('lease.ipynb', 'cpu', 268435456, " in notebook.do(look)
         (row,) = [row for row in sandbox.status()["leases"] if row["pid"] == notebook.pid]
-        assert (row["state"], row["ceiling"]) == ("running", 256 << 20)
+        assert (row["state"], row["lease"]) == ("running", 256 << 20)
         assert notebook.do(lease) == shown
         assert notebook.fails("import tensorflow as tf; tf.zeros([1024, 1024, 512])").startswith(
             "ResourceExhaustedError"
         )
         assert notebook.do("float(tf.zeros([1])[0])") == "0.0"
     ended = reached(sandbox, row["job"], "finished")
-    assert (ended["cause"], ended["code"]) == ("exited", 0)
+    assert (ended["cause"], ended["exit"]) == ("exited", 0)
     assert 0 < ended["peak"] <= 256 << 20
 
 

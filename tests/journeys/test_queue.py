@@ -58,7 +58,7 @@ def test_a_job_is_submitted_followed_and_waited_for(queue: Sandbox) -> None:
     table = queue.sublet("ps", str(number)).stdout
     assert f"#{number}" in table
     now = row(queue, number)
-    assert (now["state"], now["code"], now["cause"]) == ("finished", 0, "exited")
+    assert (now["state"], now["exit"], now["cause"]) == ("finished", 0, "exited")
 
 
 @pytest.mark.every_python
@@ -68,7 +68,7 @@ def test_a_python_program_starts_warm_from_the_queue_and_outlives_its_terminal(
     sandbox.write("train.py", "import tensorflow as tf\nprint(float(tf.reduce_sum(tf.ones([2]))))")
     number = submit(sandbox, "train.py")
     (last,) = ended(sandbox, number)
-    assert (last["code"], last["how"]) == (0, "warm")
+    assert (last["exit"], last["how"]) == (0, "warm")
     assert said(sandbox, number).endswith("2.0\n")
 
 
@@ -143,7 +143,7 @@ def test_a_job_that_runs_can_be_paused_and_goes_on_where_it_was(queue: Sandbox) 
     wait_for((queue.work / "count").exists, "it counts")
     assert "keeps its lease" in queue.sublet("pause", str(number), check=True).stdout
     paused = reached(queue, number, "paused")
-    assert paused["ceiling"] == 64 << 20
+    assert paused["lease"] == 64 << 20
     wait_for(lambda: stands(queue, paused), "it stands still")
     before = (queue.work / "count").read_text()
     go(queue)
@@ -151,7 +151,7 @@ def test_a_job_that_runs_can_be_paused_and_goes_on_where_it_was(queue: Sandbox) 
     assert (queue.work / "count").read_text() == before
     queue.sublet("resume", str(number), check=True)
     (last,) = ended(queue, number)
-    assert (last["code"], last["attempt"]) == (0, 1)
+    assert (last["exit"], last["attempt"]) == (0, 1)
 
 
 def test_a_job_that_waits_can_be_paused_and_starts_only_after_resume(queue: Sandbox) -> None:
@@ -163,18 +163,18 @@ def test_a_job_that_waits_can_be_paused_and_starts_only_after_resume(queue: Sand
     assert row(queue, second)["state"] == "paused"
     assert f"sublet resume {second}" in row(queue, second)["reason"]
     queue.sublet("resume", str(second), check=True)
-    assert ended(queue, second)[0]["code"] == 0
+    assert ended(queue, second)[0]["exit"] == 0
     assert (queue.work / "ran").read_text() == "x\n"
 
 
 def test_a_finished_job_is_done_again_with_retry(queue: Sandbox) -> None:
     number = shell(queue, "echo x >> ran; [ -e go ]")
-    assert ended(queue, number)[0]["code"] == 1
+    assert ended(queue, number)[0]["exit"] == 1
     go(queue)
     answer = queue.sublet("retry", str(number), check=True)
     assert f"#{number} sh: back in the queue, attempt 2" in answer.stdout
     (last,) = ended(queue, number)
-    assert (last["code"], last["attempt"]) == (0, 2)
+    assert (last["exit"], last["attempt"]) == (0, 2)
     assert (queue.work / "ran").read_text() == "x\nx\n"
 
 
@@ -190,7 +190,7 @@ def test_a_jobs_environment_is_forgotten_when_it_has_ended_and_retry_brings_anot
     number = int(json.loads(answer.stdout)["id"])
     wait_for(lambda: row(queue, number)["attempt"] == 2, "it waits for its next attempt")
     assert _found(queue.home, secret)
-    assert ended(queue, number)[0]["code"] == 1
+    assert ended(queue, number)[0]["exit"] == 1
     ran = queue.work / "ran"
     assert ran.read_text().splitlines() == [f"0.1 {secret}"] * 2
     wait_for(lambda: not _found(queue.home, secret), "its environment is gone from the disk")
@@ -198,7 +198,7 @@ def test_a_jobs_environment_is_forgotten_when_it_has_ended_and_retry_brings_anot
     later = queue.environ | {"API_KEY": "another"}
     answer = queue.sublet("retry", str(number), check=True, env=later)
     assert "attempt 3; not set any more: RATE" in answer.stdout
-    assert ended(queue, number)[0]["code"] == 0
+    assert ended(queue, number)[0]["exit"] == 0
     assert ran.read_text().splitlines()[-1] == " another"
 
 
@@ -223,7 +223,7 @@ def test_a_job_starts_after_those_it_names(queue: Sandbox) -> None:
     second = shell(queue, "echo second >> order", "--after", str(first))
     assert row(queue, second)["reason"] == f"after #{first}"
     go(queue)
-    assert [one["code"] for one in ended(queue, first, second)] == [3, 0]
+    assert [one["exit"] for one in ended(queue, first, second)] == [3, 0]
     assert (queue.work / "order").read_text() == "first\nsecond\n"
 
 
@@ -244,7 +244,7 @@ def test_a_dependent_of_a_failed_job_is_not_started_and_says_why(queue: Sandbox)
     assert "did not succeed" in answer.stderr
     assert [one["state"] for one in rows(queue, second, third)] == ["finished"] * 2
     queue.sublet("retry", f"{first}-{third}", check=True)
-    assert [one["code"] for one in ended(queue, first, second, third)] == [3, 143, 143]
+    assert [one["exit"] for one in ended(queue, first, second, third)] == [3, 143, 143]
 
 
 def test_an_array_is_one_job_for_each_index_some_at_a_time(queue: Sandbox) -> None:
@@ -258,7 +258,7 @@ def test_an_array_is_one_job_for_each_index_some_at_a_time(queue: Sandbox) -> No
     assert row(queue, numbers[3])["reason"] == "array limit: 2 at a time"
     assert row(queue, numbers[2])["name"] == "sh[3]"
     go(queue)
-    assert [one["code"] for one in ended(queue, *numbers)] == [1, 2, 3, 4]
+    assert [one["exit"] for one in ended(queue, *numbers)] == [1, 2, 3, 4]
     assert _lines(queue, "began") == ["1-1", "2-2", "3-3", "4-4"]
 
 
@@ -276,7 +276,7 @@ def test_a_job_is_ended_at_its_time_limit_with_a_warning_first(queue: Sandbox) -
     (last,) = ended(queue, number)
     assert last["cause"] == "time limit"
     assert "warned" in said(queue, number)
-    assert last["code"] == 128 + signal.SIGKILL
+    assert last["exit"] == 128 + signal.SIGKILL
     assert "time limit of 4.0 s\n" in queue.sublet("ps", str(number)).stdout
 
 
@@ -284,15 +284,15 @@ def test_a_job_that_asks_for_it_is_started_again(queue: Sandbox) -> None:
     """By exit code 42, at once, without being asked for retries."""
     number = shell(queue, "echo x >> ran; [ $(wc -l < ran) -eq 2 ] || exit 42")
     (last,) = ended(queue, number)
-    assert (last["code"], last["attempt"]) == (0, 2)
+    assert (last["exit"], last["attempt"]) == (0, 2)
     once = shell(queue, "exit 42", "--no-requeue")
-    assert ended(queue, once)[0]["code"] == 42
+    assert ended(queue, once)[0]["exit"] == 42
 
 
 def test_a_crash_loop_stops_and_says_so(queue: Sandbox) -> None:
     number = shell(queue, "echo x >> ran; exit 42")
     (last,) = ended(queue, number)
-    assert (last["code"], last["attempt"]) == (42, 3)
+    assert (last["exit"], last["attempt"]) == (42, 3)
     assert "a crash loop: it ended 3 times in the same way" in last["reason"]
     assert (queue.work / "ran").read_text() == "x\n" * 3
 
@@ -307,20 +307,20 @@ def test_a_failure_is_tried_again_after_a_while_as_often_as_was_asked_for(api: S
     job.pause()
     job.resume()
     (last,) = ended(api, number)
-    assert (last["code"], last["attempt"]) == (0, 2)
+    assert (last["exit"], last["attempt"]) == (0, 2)
 
 
 def test_what_a_program_leaves_running_ends_with_it(queue: Sandbox) -> None:
     """Also what has gone into a session of its own."""
     number = shell(queue, "setsid sleep 1000 & sleep 1000 & exit 0")
     (last,) = ended(queue, number)
-    assert last["code"] == 0
+    assert last["exit"] == 0
     assert not [words for words in queue.processes().values() if words.startswith("sleep 1000")]
 
 
 def test_a_broker_with_nothing_to_do_sleeps(queue: Sandbox) -> None:
     """Also after it has learned from a run, with nobody waiting."""
-    assert [one["code"] for one in ended(queue, shell(queue, "exit 0"))] == [0]
+    assert [one["exit"] for one in ended(queue, shell(queue, "exit 0"))] == [0]
     process = psutil.Process(queue.status()["pid"])
 
     def asleep() -> bool:
@@ -337,9 +337,9 @@ def test_a_job_that_waited_for_another_of_the_same_program_is_sized_by_it(sandbo
     first = submit(sandbox, "same.py", memory="auto")
     second = submit(sandbox, "--after", str(first), "same.py", memory="auto")
     before, after = ended(sandbox, first, second)
-    assert (before["code"], after["code"]) == (0, 0)
+    assert (before["exit"], after["exit"]) == (0, 0)
     assert "no earlier run" in before["basis"]
-    assert before["peak"] <= after["ceiling"] <= 128 << 20
+    assert before["peak"] <= after["lease"] <= 128 << 20
 
 
 # Who goes first.
@@ -355,7 +355,7 @@ def test_priority_decides_who_starts_first(new_sandbox: NewSandbox) -> None:
     ]
     assert "needs 550 MiB" in row(sandbox, numbers[0])["reason"]
     go(sandbox)
-    assert [one["code"] for one in ended(sandbox, *numbers)] == [0, 0, 0]
+    assert [one["exit"] for one in ended(sandbox, *numbers)] == [0, 0, 0]
     assert (sandbox.work / "order").read_text().split() == ["high", "normal", "low"]
 
 
@@ -394,7 +394,7 @@ def test_an_opportunistic_job_leaves_processors_to_a_guaranteed_one_while_that_o
     sandbox.sublet("cancel", str(worker), check=True)
     wait_for(lambda: os.sched_getaffinity(pid) == every, "its end leaves all")
     go(sandbox)
-    assert ended(sandbox, polite)[0]["code"] == 0
+    assert ended(sandbox, polite)[0]["exit"] == 0
 
 
 def test_an_opportunistic_job_makes_room_and_comes_back(
@@ -410,10 +410,10 @@ def test_an_opportunistic_job_makes_room_and_comes_back(
     waiting = row(sandbox, polite)
     assert (waiting["state"], waiting["attempt"]) == ("waiting", 2)
     go(sandbox, "done")
-    assert ended(sandbox, urgent)[0]["code"] == 0
+    assert ended(sandbox, urgent)[0]["exit"] == 0
     go(sandbox)
     (last,) = ended(sandbox, polite)
-    assert (last["code"], last["attempt"]) == (0, 2)
+    assert (last["exit"], last["attempt"]) == (0, 2)
     assert (sandbox.work / "ran").read_text() == "x\nx\n"
 
 
@@ -575,7 +575,7 @@ def standing(queue_home: Sandbox) -> Iterator[dict[str, int]]:
 def _all(sandbox: Sandbox) -> list[tuple[Any, ...]]:
     answer = sandbox.sublet("ps", "--all", "--json", check=True)
     return [
-        (one["id"], one["state"], one["attempt"], one["code"])
+        (one["id"], one["state"], one["attempt"], one["exit"])
         for one in json.loads(answer.stdout)["jobs"]
     ]
 

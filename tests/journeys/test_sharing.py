@@ -36,8 +36,8 @@ def test_three_terminals_share_a_device_and_the_fourth_waits(new_sandbox: NewSan
     for terminal in three:
         terminal.expect("holding")
     rows = _holding(sandbox, 3)
-    assert [row["ceiling"] for row in rows] == [300 << 20] * 3
-    assert all(row["charge"] > row["ceiling"] for row in rows)
+    assert [row["lease"] for row in rows] == [300 << 20] * 3
+    assert all(row["charge"] > row["lease"] for row in rows)
 
     fourth = Terminal(sandbox, "run", "--memory", "700MiB", "hold.py")
     fourth.expect("waiting: needs 700 MiB")

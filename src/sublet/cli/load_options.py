@@ -39,7 +39,6 @@ _OPTIONS = (
     click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one."),
     click.option("--version", type=click.IntRange(0), metavar="N", help="Default: the newest."),
     click.option(
-        "-m",
         "--memory",
         metavar="SIZE",
         help="Size of the engine's lease, if MODEL gets its own engine.",

@@ -213,9 +213,7 @@ def _flags(options: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     help="Tags of the graph to load. Default: serve.",
 )
 @click.option("--per_process_gpu_memory_fraction", type=float, default=0, metavar="F", hidden=True)
-@click.option(
-    "-m", "--memory", metavar="SIZE", help="Memory for the models on each device; see above."
-)
+@click.option("--memory", metavar="SIZE", help="Memory for the models on each device; see above.")
 @click.option(
     "--device",
     metavar="NAME,…",

@@ -9,7 +9,7 @@ class CardRow(Struct, frozen=True):
     """What a job with several GPUs has on one of them."""
 
     device: str
-    ceiling: int
+    ceiling: int = field(name="lease")
     charge: int
     now: int | None
     peak: int | None
@@ -24,7 +24,7 @@ class LeaseRow(Struct, frozen=True):
     name: str
     state: str
     device: str
-    ceiling: int
+    ceiling: int = field(name="lease")
     charge: int
     now: int | None
     peak: int | None
@@ -124,7 +124,7 @@ class JobRow(Struct, frozen=True):
     ends_in: float | None = None
     """Seconds until it is likely to end."""
     device: str | None = None
-    ceiling: int | None = None
+    ceiling: int | None = field(default=None, name="lease")
     charge: int | None = None
     floor: int | None = None
     """The ceiling that was granted; `ceiling` is what it is now, or was at the end."""
@@ -142,7 +142,7 @@ class JobRow(Struct, frozen=True):
     """Its time limit."""
     pid: int | None = None
     how: str = ""
-    code: int | None = None
+    code: int | None = field(default=None, name="exit")
     cause: str | None = None
     by_user: bool = False
     """Whether its user has ended it: that is no failure."""
