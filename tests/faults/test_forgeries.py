@@ -8,7 +8,7 @@ import pytest
 
 from sublet.formats import attempt_files
 from sublet.keeper import process_tree
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
 
@@ -40,7 +40,7 @@ def test_a_forged_exit_record_neither_bricks_the_home_nor_ends_a_lease(
     assert [row["pid"] for row in after["leases"]] == [row["pid"] for row in before["leases"]]
     client.send_signal(signal.SIGCONT)
     sandbox.write("go", "")
-    _, said = client.communicate(timeout=60)
+    _, said = client.communicate(timeout=PATIENCE)
     assert client.returncode == 7, said
     assert sandbox.status()["leases"] == []
 

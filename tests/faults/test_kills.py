@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
 
@@ -39,7 +39,7 @@ def _go(sandbox: Sandbox, client: "subprocess.Popen[str]") -> tuple[int, str]:
     """Let the program end; the command's code and what it said."""
     wait_for((sandbox.work / "began").exists, "the program has begun")
     sandbox.write("go", "")
-    _, said = client.communicate(timeout=60)
+    _, said = client.communicate(timeout=PATIENCE)
     return client.returncode, said
 
 
@@ -84,7 +84,7 @@ def test_a_program_that_ends_while_no_broker_runs_is_accounted_for(new_sandbox: 
     wait_for(lambda: _zombie(row["pid"]), "the program has ended")
     wait_for(lambda: (sandbox.home / "runs" / "1.1" / "exit.json").exists(), "its record is there")
     client.send_signal(signal.SIGCONT)
-    client.communicate(timeout=60)
+    client.communicate(timeout=PATIENCE)
     assert client.returncode == 7
     assert sandbox.status()["leases"] == []
 
@@ -167,7 +167,7 @@ def test_a_job_that_waits_outlives_the_broker(new_sandbox: NewSandbox) -> None:
     )
     code, _ = _go(sandbox, first)
     assert code == 7
-    out, said = second.communicate(timeout=60)
+    out, said = second.communicate(timeout=PATIENCE)
     assert (second.returncode, out) == (0, "second\n"), said
 
 

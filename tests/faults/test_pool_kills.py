@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 _PARENT = """
 import os, sys
@@ -66,7 +66,7 @@ with sublet.Pool(2, memory="64MiB") as pool:
     parent = start(sandbox, code)
     workers = running(sandbox, notes, 2)
     parent.send_signal(how)
-    parent.communicate(timeout=60)
+    parent.communicate(timeout=PATIENCE)
     assert parent.returncode != 0
     wait_for(lambda: gone(workers), "the workers are gone")
     wait_for(lambda: not sandbox.status()["leases"], "no lease is held")

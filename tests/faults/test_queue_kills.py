@@ -24,7 +24,7 @@ from sublet.wire import PROTOCOL
 from sublet.wire.messages import Queued
 from sublet.wire.pack import pack
 from support.queue import HOLD, ended, reached, row, rows, said, shell, stands, submit
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
 
@@ -118,8 +118,8 @@ def test_who_waits_for_a_job_waits_through_the_death_of_brokers(new_sandbox: New
         kill_broker(sandbox)
         reached(sandbox, number, "running")
     sandbox.write("go", "")
-    waiter.communicate(timeout=60)
-    reader.communicate(timeout=60)
+    waiter.communicate(timeout=PATIENCE)
+    reader.communicate(timeout=PATIENCE)
     assert (waiter.returncode, reader.returncode) == (6, 0)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
 
@@ -97,7 +97,7 @@ def test_many_first_commands_at_once_start_one_broker(new_sandbox: NewSandbox) -
     """All get their answer from the same one."""
     sandbox = new_sandbox()
     clients = [sandbox.start("status", "--json") for _ in range(6)]
-    outputs = [client.communicate(timeout=60) for client in clients]
+    outputs = [client.communicate(timeout=PATIENCE) for client in clients]
     assert [client.returncode for client in clients] == [0] * 6, outputs
     # Those that came too late may still be on their way out.
     wait_for(lambda: len(_brokers(sandbox)) == 1, "one broker is left")
@@ -143,7 +143,7 @@ def test_a_full_disk_refuses_jobs_and_recovers(new_sandbox: NewSandbox) -> None:
     _limit_files(pid, None)
     assert sandbox.sublet("run", "-q", "ok.py", check=True).stdout == "ran\n"
     sandbox.write("go", "")
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE)
     assert first.returncode == 0
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_ledger_is_never_reset_and_can_be_recovered(new_sandbox: NewSa
     assert (again["pid"], again["lease"]) == (row["pid"], 128 << 20)
     client.send_signal(signal.SIGCONT)
     sandbox.write("go", "")
-    client.communicate(timeout=60)
+    client.communicate(timeout=PATIENCE)
     assert client.returncode == 0
     assert sandbox.sublet("recover").returncode == 2  # A broker runs.
     sandbox.sublet("down", check=True)

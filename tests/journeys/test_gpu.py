@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from standin import Gpu, GpuProcess, Instance, Machine
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 from support.servers import HALF, Server, place
 
 NewSandbox = Callable[..., Sandbox]
@@ -75,7 +75,7 @@ def test_strangers_on_a_card_are_respected(gpu_sandbox: Sandbox, machine: Machin
     )
     assert "other programs 12.0 GiB" in row["reason"]
     machine.has(*CARDS)
-    out, said = client.communicate(timeout=60)
+    out, said = client.communicate(timeout=PATIENCE)
     assert client.returncode == 0, said
     assert "GPU-aaaa" in out
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sublet.keeper import process_tree
 from sublet.units import MiB, format_bytes
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
 
@@ -100,7 +100,7 @@ def test_a_pool_in_a_leased_program_runs_within_its_lease(
     assert all(f"free of the {held}" in row["reason"] for row in status["waiting"])
     assert f"in #{job}" in sandbox.sublet("ps", check=True).stdout
     sandbox.write("go", "")
-    out, said = client.communicate(timeout=60)
+    out, said = client.communicate(timeout=PATIENCE)
     assert client.returncode == 0, said
     results, left = out.splitlines()
     assert [limit for _, limit in json.loads(results)] == [str(worker)] * 4
@@ -117,7 +117,7 @@ def test_what_a_killed_program_has_started_goes_with_it(new_sandbox: NewSandbox)
     client = outer(sandbox).client
     leases = rows(sandbox, 3)
     os.kill(leases[0]["pid"], signal.SIGKILL)
-    client.communicate(timeout=60)
+    client.communicate(timeout=PATIENCE)
     assert client.returncode == -signal.SIGKILL
     wait_for(lambda: not sandbox.status()["leases"], "no lease is left")
     wait_for(lambda: not sandbox.status()["waiting"], "nobody waits")
@@ -138,7 +138,7 @@ def test_leases_stay_within_each_other_when_the_broker_is_killed(new_sandbox: Ne
     ]
     assert sandbox.status()["devices"][0]["leased"] == before[0]["charge"]
     sandbox.write("go", "")
-    out, said = client.communicate(timeout=60)
+    out, said = client.communicate(timeout=PATIENCE)
     assert client.returncode == 0, said
     assert out.splitlines()[-1] == str(lease)
     jobs = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)

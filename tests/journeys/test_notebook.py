@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.kernel import kernel
 from support.queue import reached
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "notebooks" / "lease.ipynb"
 
@@ -56,4 +56,4 @@ def test_a_notebook_that_waits_says_what_for(sandbox: Sandbox, tmp_path: Path) -
         assert "sublet: waiting: needs 2.0 GiB" in shown
         assert "sublet: granted after" in shown
         assert shown.rstrip().endswith("waits.ipynb>")
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE)

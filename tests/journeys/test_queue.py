@@ -18,7 +18,7 @@ import pytest
 import sublet
 from sublet.errors import BadRequest
 from support.queue import HOLD, ended, reached, row, rows, said, shell, stands, submit
-from support.sandbox import SUBLET, Sandbox, wait_for
+from support.sandbox import PATIENCE, SUBLET, Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
 
@@ -79,7 +79,7 @@ def test_logs_follow_a_job_while_it_runs(queue: Sandbox) -> None:
     assert follower.stdout.readline() == "first\n"
     assert follower.poll() is None
     go(queue)
-    assert follower.communicate(timeout=60)[0] == "last\n"
+    assert follower.communicate(timeout=PATIENCE)[0] == "last\n"
     assert follower.returncode == 0
 
 
@@ -124,7 +124,7 @@ def test_a_program_in_a_terminal_that_somebody_cancels_says_so(queue: Sandbox) -
 
     (number,) = wait_for(mine, "it runs")
     queue.sublet("cancel", str(number), check=True)
-    _, answer = client.communicate(timeout=60)
+    _, answer = client.communicate(timeout=PATIENCE)
     assert client.returncode == 128 + signal.SIGTERM
     assert "the program was ended: `sublet cancel`" in answer
 
@@ -437,7 +437,7 @@ def test_a_job_from_python(api: Sandbox) -> None:
     first.pause()
     first.resume()
     go(api)
-    assert first.wait(timeout=60).code == 0
+    assert first.wait(timeout=PATIENCE).code == 0
     assert second.wait().code == 5
     second.retry()
     assert second.wait().attempt == 2

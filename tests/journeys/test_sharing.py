@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sublet.units import format_bytes
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 from support.terminal import Terminal
 
 NewSandbox = Callable[..., Sandbox]
@@ -81,7 +81,7 @@ def test_a_waiting_program_can_be_given_up(new_sandbox: NewSandbox) -> None:
     assert "interrupted while waiting" in second.screen
     wait_for(lambda: not sandbox.status()["waiting"], "nobody waits")
     sandbox.write("go", "")
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE)
     assert first.returncode == 0
 
 
@@ -97,7 +97,7 @@ def test_down_names_what_runs_and_lets_it_go_on(new_sandbox: NewSandbox) -> None
 
     answer = sandbox.sublet("down", "--stop", check=True)
     assert "#1 hold.py: stopped" in answer.stdout
-    client.communicate(timeout=60)
+    client.communicate(timeout=PATIENCE)
     assert client.returncode == 128 + 15
 
 
@@ -117,7 +117,7 @@ def test_down_stays_down_until_it_is_needed(new_sandbox: NewSandbox) -> None:
     time.sleep(0.5)
     assert not brokers()
     sandbox.write("go", "")
-    client.communicate(timeout=60)
+    client.communicate(timeout=PATIENCE)
     assert client.returncode == 9
 
 
@@ -132,7 +132,7 @@ def test_down_with_stop_ends_those_who_wait_too(new_sandbox: NewSandbox) -> None
     assert answer.stdout.count("hold.py: not started") == 2
     reply = ""
     for client in clients:
-        reply += client.communicate(timeout=60)[1]
+        reply += client.communicate(timeout=PATIENCE)[1]
         assert client.returncode == 143
     assert reply.count("the program was ended: `sublet down --stop`") == 1
     assert reply.count("the program was not started: `sublet down --stop` came first") == 2
