@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
     from sublet.client.lease import Lease, lease
+    from sublet.client.training import fit
     from sublet.errors import (
         BadRequest,
         BrokerGone,
@@ -63,6 +64,7 @@ __all__ = [
     "WorldError",
     "__version__",
     "connect",
+    "fit",
     "lease",
     "run",
     "status",
@@ -76,6 +78,7 @@ _ELSEWHERE = {
     "sublet.client.api": ("Report", "run", "status"),
     "sublet.client.jobs": ("Job", "submit", "submit_array"),
     "sublet.client.lease": ("Lease", "lease"),
+    "sublet.client.training": ("fit",),
     "sublet.pool.pool": ("Pool",),
     "sublet.pool.task": ("task",),
     "sublet.serving.client.connect": ("Model", "connect"),

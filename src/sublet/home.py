@@ -75,6 +75,11 @@ class Home:
         """The output of jobs that run without a client."""
         return self.path / "logs"
 
+    @property
+    def micro_batches(self) -> "Path":
+        """The sizes of micro-batches that were found for programs, a file for each."""
+        return self.path / "micro-batches"
+
     def make(self) -> None:
         """Create the directories, private to the user; refuse what others have made or can write
         to. A directory that is there already keeps its permissions."""

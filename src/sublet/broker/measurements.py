@@ -254,7 +254,7 @@ def fingerprint(spec: JobSpec) -> Fingerprint:
     target = program.target
     if not target.startswith(b"/"):
         target = spec.surroundings.cwd + b"/" + target
-    name = f"{program.kind}:{target.decode(errors='replace')}"
+    name = spec.identity
     if spec.gpus is not None and spec.gpus > 1:
         name += f" on {spec.gpus} GPUs"  # Each has its part of what one would have.
     args = tuple(word.decode(errors="replace") for word in program.args)

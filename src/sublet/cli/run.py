@@ -21,9 +21,10 @@ from sublet.cli.foreground import run
 @click.option(
     "--on-oom",
     default="fail",
-    metavar="fail|grow",
+    metavar="fail|grow|split",
     show_default=True,
-    help="grow: if it runs out of memory, restart it with a larger lease.",
+    help="If it runs out of memory: grow restarts it with a larger lease, split has Keras train in "
+    "micro-batches.",
 )
 @click.option("-n", "--name", metavar="TEXT", help="Name in `sublet ps` and `sublet status`.")
 @program_options.python

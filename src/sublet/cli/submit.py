@@ -75,10 +75,11 @@ from sublet.units import parse_seconds
 )
 @click.option(
     "--on-oom",
-    type=click.Choice(["fail", "grow"]),
+    type=click.Choice(["fail", "grow", "split"]),
     default="grow",
     show_default=True,
-    help="grow: if it runs out of memory, restart it with a larger lease.",
+    help="If it runs out of memory: grow restarts it with a larger lease, split has Keras train in "
+    "micro-batches.",
 )
 @click.option(
     "--array",

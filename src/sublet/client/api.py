@@ -2,14 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING
 
 from msgspec import Struct
 
 from sublet.client import job_request
 from sublet.client.connection import ask
 from sublet.client.run import run_in_foreground
-from sublet.domain.job import Cause
+from sublet.domain.job import Cause, OnOom
 from sublet.domain.lease import Lease
 from sublet.home import Home
 from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
@@ -116,7 +116,7 @@ def run(
     device: str | None = None,
     gpus: int | None = None,
     cpus: int | None = None,
-    on_oom: Literal["fail", "grow"] = "fail",
+    on_oom: OnOom = "fail",
     name: str | None = None,
     python: str | None = None,
     cold: bool = False,

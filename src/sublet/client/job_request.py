@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 80
 
 CHOICES = {
-    "on_oom": ("fail", "grow"),
+    "on_oom": ("fail", "grow", "split"),
     "priority": ("high", "normal", "low"),
     "service": ("guaranteed", "opportunistic"),
 }

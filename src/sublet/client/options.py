@@ -1,8 +1,8 @@
 """The options of `sublet run` and `sublet submit`, for type checkers and editors."""
 
-from typing import Literal, TypedDict
+from typing import TypedDict
 
-from sublet.domain.job import Priority, Service
+from sublet.domain.job import OnOom, Priority, Service
 
 
 class RunOptions(TypedDict, total=False):
@@ -11,7 +11,7 @@ class RunOptions(TypedDict, total=False):
     device: str | None
     gpus: int | None
     cpus: int | None
-    on_oom: Literal["fail", "grow"]
+    on_oom: OnOom
     name: str | None
     python: str | None
     cold: bool

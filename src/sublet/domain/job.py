@@ -88,6 +88,9 @@ class Group(Struct, frozen=True):
 
 Priority = Literal["high", "normal", "low"]
 Service = Literal["guaranteed", "opportunistic"]
+OnOom = Literal["fail", "grow", "split"]
+"""What is done about a program that runs out of memory: nothing, it is started again with more, or
+its batches are split before it does."""
 
 
 class JobSpec(Struct, frozen=True):
@@ -106,7 +109,7 @@ class JobSpec(Struct, frozen=True):
     gpus: int | None = None
     """So many GPUs, with a lease on each; None for one device of any kind."""
     cpus: int | None = None
-    on_oom: Literal["fail", "grow"] = "fail"
+    on_oom: OnOom = "fail"
     cold: str = ""
     """Why this job must not be started warm; empty if it may."""
     priority: Priority = "normal"
@@ -137,6 +140,14 @@ class JobSpec(Struct, frozen=True):
     """Whether it goes to the device with the most room instead of the one it fills best."""
     group: Group | None = None
     """The jobs with which it starts; None if it starts alone. Not accepted from clients yet."""
+
+    @property
+    def identity(self) -> str:
+        """What counts as the same program, whatever its arguments are."""
+        target = self.program.target
+        if not target.startswith(b"/"):
+            target = self.surroundings.cwd + b"/" + target
+        return f"{self.program.kind}:{target.decode(errors='replace')}"
 
     @property
     def is_pools(self) -> bool:

@@ -49,6 +49,10 @@ class LeaseTerms:
     """The other GPUs of a job with several, in the order in which its program sees them."""
     fence: str = ""
     """The directory of the library that holds all of the program on a GPU; empty without one."""
+    splits: bool = False
+    """Whether Keras' batches are split into micro-batches where they do not fit."""
+    found: str = ""
+    """The file for the sizes of micro-batches that were found for this program; empty for none."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu"):
@@ -111,6 +115,8 @@ class LeaseTerms:
                 chosen=fields.get("chosen") is True,
                 more=tuple(_card(one) for one in fields.get("more", ())),
                 fence=str(fields.get("fence", "")),
+                splits=fields.get("splits") is True,
+                found=str(fields.get("found", "")),
             )
         except KeyError as missing:
             raise ValueError(f"{missing} is missing") from None

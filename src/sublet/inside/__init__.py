@@ -9,6 +9,7 @@
     in_process_lease                   a lease that a running process takes itself
     pool_worker                        the program of a pool's worker
     warm_start                         turning a forked process into the user's program
+    training                           batches that do not fit, in micro-batches
     isolation                          keeping calls apart that share a process
 
 It needs the standard library, TensorFlow and `formats`, nothing else of Sublet, and Python 3.9: it

@@ -346,6 +346,10 @@ def _started(prime: Callable[[LeaseTerms], int]) -> None:
             )
         measure.start(_left(lease).ceiling, prime(lease))
         probe.install()
+        if lease.splits:
+            from .training import install
+
+            install.install()
     _ready_pid = os.getpid()
 
 

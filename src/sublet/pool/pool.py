@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from sublet import descriptors
 from sublet.client.job_request import choice
+from sublet.domain.job import OnOom
 from sublet.domain.memory_option import read_memory
 from sublet.errors import BadRequest
 from sublet.formats import pickle_transport
@@ -32,7 +33,7 @@ class WorkerOptions(TypedDict, total=False):
     memory: str | int
     isolation: Isolation
     reuse: bool | int
-    on_oom: Literal["fail", "grow"]
+    on_oom: OnOom
     gpu: int | str | None
     device: str | None
     cpus: int | None
@@ -77,7 +78,7 @@ class Pool(Executor):
         reuse: bool | int = False,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
-        on_oom: Literal["fail", "grow"] = "fail",
+        on_oom: OnOom = "fail",
         gpu: int | str | None = None,
         device: str | None = None,
         cpus: int | None = None,

@@ -1,5 +1,6 @@
 """From a granted job to what a keeper needs to start its worker."""
 
+import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -43,7 +44,13 @@ def lease_terms(job: Job, devices: Sequence[Device], home: Home, fence: str = ""
             for one, more in zip(others, lease.also, strict=True)
         ),
         fence=fence,
+        splits=job.spec.on_oom == "split",
+        found=str(home.micro_batches / f"{_digest(job.spec.identity)}.json"),
     )
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _is_chosen(spec: JobSpec) -> bool:

@@ -1,0 +1,113 @@
+"""How many rows a step of a model takes at a time: measured, corrected and remembered.
+
+A step that runs out of memory costs ten seconds, in which TensorFlow's allocator waits, and some
+operations crash instead of failing. So before the first step a sixteenth and an eighth of the batch
+are computed and dropped, and what they took says what the batch will take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..current_lease import say
+from . import batch, memory, sizes
+from .remembered import Remembered
+from .sizes import Need
+
+Try = Callable[[int], object]
+"""Computes so many rows and drops the result."""
+_MIB = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """For batches of up to so many rows, of up to so many elements each: how many at a time."""
+
+    cells: int
+    rows: int
+    most: int
+
+
+class MicroBatches:
+    """The choices for one verb (training, evaluating, predicting) of one model."""
+
+    def __init__(self, verb: str, name: str, remembered: Remembered) -> None:
+        self.verb = verb
+        self.name = name
+        self._remembered = remembered
+        self._choices: list[Choice] = []
+        self._said = (0, 0)
+
+    def most(self, data: Any, attempt: Try, split_cost: int) -> int:
+        """How many rows of this batch to take at a time. Raises what `attempt` raises if not even
+        one row fits."""
+        rows, cells = int(batch.rows(data)), batch.cells(data)
+        for choice in sorted(self._choices, key=lambda one: one.cells):
+            if choice.cells >= cells and choice.rows >= rows:
+                return rows if choice.most == choice.rows else min(rows, choice.most)
+        limit = memory.limit()
+        if limit is None:
+            most = rows
+        else:
+            key = f"{self.name} {self.verb} {rows} {cells}"
+            known = self._remembered.get(key, limit)
+            most = known or self._measured(rows, attempt, split_cost)
+            if not known:
+                self._remembered.keep(key, most, limit)
+        self._choices.append(Choice(cells, rows, min(rows, most)))
+        return min(rows, most)
+
+    def failed(self, data: Any, most: int) -> int:
+        """How many rows to take after `most` were too many; 0 if there is nothing less."""
+        smaller = -(-most // 2) if most > 1 else 0
+        rows, cells = int(batch.rows(data)), batch.cells(data)
+        kept = [one for one in self._choices if one.cells < cells]
+        self._choices = [*kept, Choice(cells, rows, max(1, smaller))]
+        if smaller:
+            key = f"{self.name} {self.verb} {rows} {cells}"
+            self._remembered.keep(key, smaller, memory.limit() or 0)
+        return smaller
+
+    def tell(self, rows: int, most: int, unequal: str) -> None:
+        """Say how batches of so many rows are computed, once; a short last one goes without."""
+        said_rows, said_most = self._said
+        if rows <= said_rows and most >= min(rows, said_most):
+            return
+        self._said = (rows, most)
+        limit = memory.limit()
+        room = "memory" if limit is None else f"{limit // _MIB} MiB"
+        pieces, size = len(sizes.parts(rows, most)), sizes.largest_part(rows, most)
+        but = f"; {unequal}" if unequal else ""
+        say(
+            f"batches of {rows} do not fit in {room}; "
+            f"{self.verb} in {pieces} micro-batches of {size}{but}"
+        )
+
+    def _measured(self, rows: int, attempt: Try, split_cost: int) -> int:
+        """What fits, by what a few rows take."""
+        points: list[tuple[int, int]] = []
+        for few in sizes.tried_rows(rows):
+            try:
+                points.append((few, _taken(attempt, few)))
+            except MemoryError:
+                if few == 1 and not points:
+                    raise
+                break
+        if not points:
+            points.append((1, _taken(attempt, 1)))
+        need = Need.through(points)
+        if need.of(rows) > self._room() and memory.can_grow():
+            memory.reserve(int(need.of(rows) / (1 - sizes.KEPT_FREE)))
+        return sizes.fitting(rows, need, self._room(), split_cost)
+
+    @staticmethod
+    def _room() -> float:
+        return (1 - sizes.KEPT_FREE) * (memory.limit() or 0) - memory.in_use()
+
+
+def _taken(attempt: Try, rows: int) -> int:
+    """The bytes that so many rows take. The first call does not count: it builds a graph."""
+    attempt(rows)
+    return memory.taken_by(lambda: attempt(rows))

@@ -1,0 +1,360 @@
+"""One step of a Keras model over a batch: as a whole, or one micro-batch after the other.
+
+A step computes gradients and metrics, and applies the gradients once. The two are apart, so that a
+step that has run out of memory has changed no weight, and can be done again with less at a time.
+
+Numbers that layers keep (the moving statistics of BatchNormalization, say) begin each micro-batch
+as they were before the batch, and are its mean over the micro-batches afterwards: they move as far
+as they would with the whole batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from . import batch, loss_parts
+from .loss_parts import Part
+
+
+class Traced:
+    """The graph of one micro-batch, and what its tracing has shown."""
+
+    def __init__(self) -> None:
+        self.function: Callable[..., Any]
+        self.dense: list[int] = []
+        self.sparse: list[int] = []
+        """The places of the weights that have a gradient: for all of the weight, or for the rows of
+        an embedding that occur. Keras' optimizers do not treat the two alike."""
+        self.amounts = 0
+        """How many losses are divided by something that has to be counted first."""
+        self.slices: list[tuple[Any, Any]] = []
+        """Type and shape of what the sparse gradients consist of."""
+        self.outputs = 0
+        self.moved: list[Any] = []
+        """The variables that layers change while they are called, which are not counters."""
+
+
+class MicroStep:
+    """The steps of one model, in training or in evaluation."""
+
+    def __init__(self, model: Any, trains: bool, scalars: str = "mean") -> None:
+        self.model = model
+        self.trains = trains
+        self.scalars = scalars
+        self.opaque = has_own_loss(model)
+        self._traced: dict[str, Traced] = {}
+        self._made: dict[str, Callable[..., Any]] = {}
+        self.spec: Any = None
+        """What is known of all batches, if anything is: shapes that Keras shows to a model."""
+
+    def whole(self, data: Any) -> tuple[list[Any], Any]:
+        """The gradients and the metrics of a batch, computed in one."""
+        whole = self._function("whole", self._whole, self.spec and [self.spec], jit=True)
+        result: tuple[list[Any], Any] = whole(data)
+        return result
+
+    def split(self, data: Any, size: int) -> tuple[list[Any], Any]:
+        """The same, computed with so many rows at a time."""
+        import tensorflow as tf
+
+        signature = self.spec and [self.spec, tf.TensorSpec([], tf.int32)]
+        split = self._function("split", self._split, signature)
+        result: tuple[list[Any], Any] = split(data, tf.constant(size))
+        return result
+
+    def apply(self, gradients: list[Any]) -> None:
+        """The optimizer's step."""
+        self._function("apply", self._apply, None, jit=True)(gradients)
+
+    def one(self, data: Any, rows: int) -> None:
+        """Compute the first rows of the batch as one micro-batch, and drop the result."""
+        import tensorflow as tf
+
+        piece = batch.part(data, 0, rows)
+        totals = tf.ones([loss_parts.MOST_TOTALS])
+        if self.model.run_eagerly:
+            self._micro(Traced(), piece, batch.rows(data), totals)
+        else:
+            traced = self._trace(piece)
+            traced.function(piece, batch.rows(data), totals)
+
+    def state(self) -> list[Any]:
+        """The variables that a step changes before the optimizer does."""
+        model = self.model
+        return [*model.metrics_variables, *model.non_trainable_variables]
+
+    def _function(
+        self, name: str, python: Callable[..., Any], signature: Any, jit: bool = False
+    ) -> Callable[..., Any]:
+        """The graph function, made once for each signature; without one, TensorFlow looks at what
+        it is given."""
+        import tensorflow as tf
+
+        if self.model.run_eagerly:
+            return python
+        key = f"{name} {signature}"
+        if key not in self._made:
+            self._made[key] = tf.function(
+                python,
+                signature,
+                autograph=False,
+                reduce_retracing=signature is None,
+                jit_compile=self.model.jit_compile if jit else None,
+            )
+        return self._made[key]
+
+    def _call(self, x: Any) -> Any:
+        if getattr(self.model, "_call_has_training_arg", True):
+            return self.model(x, training=self.trains)
+        return self.model(x)
+
+    def _loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        return self.model._compute_loss(
+            x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=self.trains
+        )
+
+    def _gradients(self, tape: Any, loss: Any) -> list[Any]:
+        weights = self.model.trainable_weights
+        if not weights:
+            warnings.warn("The model does not have any trainable weights.", stacklevel=2)
+            return []
+        gradients: list[Any] = tape.gradient(loss, weights)
+        return gradients
+
+    def _scaled(self, loss: Any) -> Any:
+        optimizer = self.model.optimizer
+        return loss if optimizer is None or not self.trains else optimizer.scale_loss(loss)
+
+    def _whole(self, data: Any) -> tuple[list[Any], Any]:
+        import tensorflow as tf
+
+        x, y, sample_weight = unpack(data)
+        with tf.GradientTape() as tape:
+            y_pred = self._call(x)
+            loss = self._loss(x, y, y_pred, sample_weight)
+            scaled = self._scaled(loss)
+        self.model._loss_tracker.update_state(loss, sample_weight=batch.rows(data))
+        gradients = self._gradients(tape, scaled) if self.trains else []
+        return gradients, self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _split(self, data: Any, size: Any) -> tuple[list[Any], Any]:
+        import tensorflow as tf
+
+        rows = batch.rows(data)
+        pieces = (rows + size - 1) // size
+        eager = self.model.run_eagerly
+        traced = Traced() if eager else self._trace(batch.part(data, 0, size))
+        if eager:
+            self._look(traced, batch.part(data, 0, size))
+        totals = self._totals(traced, data, rows, size, pieces)
+        moved = traced.moved
+        before = [tf.convert_to_tensor(variable) for variable in moved]
+        weights = self.model.trainable_weights
+        dense, sparse = traced.dense, traced.sparse
+
+        def body(number: Any, sums: list[Any], rows_of: list[Any]) -> tuple[Any, ...]:
+            piece = batch.part(data, number * size, tf.minimum((number + 1) * size, rows))
+            for variable, value in zip(moved, before, strict=True):
+                variable.assign(value)
+            found, slices = traced.function(piece, rows, totals)
+            share = tf.cast(batch.rows(piece), tf.float32) / tf.cast(rows, tf.float32)
+            moves = [tf.convert_to_tensor(one) * tf.cast(share, one.dtype) for one in moved]
+            sums = [
+                one + tf.cast(more, one.dtype)
+                for one, more in zip(sums, [*found, *moves], strict=True)
+            ]
+            rows_of = [
+                array.write(number, more) for array, more in zip(rows_of, slices, strict=True)
+            ]
+            return number + 1, sums, rows_of
+
+        sums = [tf.zeros([])] * (1 + traced.outputs)
+        sums += [tf.zeros(weights[place].shape, weights[place].dtype) for place in dense]
+        sums += [tf.zeros_like(one) for one in before]
+        rows_of = [_array(kind, shape, pieces) for kind, shape in traced.slices]
+        _, sums, rows_of = tf.while_loop(
+            lambda number, *_: number < pieces,
+            body,
+            (tf.constant(0), sums, rows_of),
+            parallel_iterations=1,
+        )
+        loss, outputs, sums = sums[0], sums[1 : traced.outputs + 1], sums[traced.outputs + 1 :]
+        for variable, value in zip(moved, sums[len(dense) :], strict=True):
+            variable.assign(value)
+        gradients: list[Any] = [None] * len(weights)
+        for place, value in zip(dense, sums[: len(dense)], strict=True):
+            gradients[place] = value
+        for number, place in enumerate(sparse):
+            values, indices = (array.concat() for array in rows_of[2 * number : 2 * number + 2])
+            gradients[place] = tf.IndexedSlices(
+                values, indices, tf.constant(tuple(weights[place].shape))
+            )
+        self._note(loss, outputs, rows, data)
+        return (gradients if self.trains else []), self.model.get_metrics_result()
+
+    def _note(self, loss: Any, outputs: list[Any], rows: Any, data: Any) -> None:
+        """Feed the means that Keras keeps of losses, as a batch in one would."""
+        self.model._loss_tracker.update_state(loss, sample_weight=rows)
+        known = batch.leaves(data)[0].shape[0]
+        metrics = getattr(self.model._compile_loss, "metrics", ())
+        for metric, value in zip(metrics, outputs, strict=True):
+            metric.update_state(value, sample_weight=known)
+
+    def _totals(self, traced: Traced, data: Any, rows: Any, size: Any, pieces: Any) -> Any:
+        """What the losses of the batch are divided by, where that is not the number of rows. Masks
+        do not depend on whether a model is trained, so nothing of it changes here."""
+        import tensorflow as tf
+
+        zeros = tf.zeros([loss_parts.MOST_TOTALS])
+        if not traced.amounts:
+            return zeros
+
+        def count(number: Any, sums: Any) -> tuple[Any, Any]:
+            piece = batch.part(data, number * size, tf.minimum((number + 1) * size, rows))
+            x, y, sample_weight = unpack(piece)
+            part = Part(batch.rows(piece), rows, self.scalars, self.opaque)
+            kept = self.trains
+            self.trains = False
+            try:
+                with loss_parts.computing(part, self.model):
+                    self._loss(x, y, self._call(x), sample_weight)
+            finally:
+                self.trains = kept
+            amounts = tf.stack(part.amounts[: loss_parts.MOST_TOTALS])
+            missing = loss_parts.MOST_TOTALS - amounts.shape[0]
+            return number + 1, sums + tf.pad(amounts, [[0, missing]])
+
+        _, totals = tf.while_loop(
+            lambda number, _: number < pieces,
+            count,
+            (tf.constant(0), zeros),
+            parallel_iterations=1,
+        )
+        return totals
+
+    def _trace(self, piece: Any) -> Traced:
+        """The graph of a micro-batch like this one, with any number of rows."""
+        import tensorflow as tf
+
+        spec = batch.any_rows(piece)
+        key = str(spec)
+        if key not in self._traced:
+            traced = Traced()
+            function = tf.function(
+                functools.partial(self._micro, traced),
+                autograph=False,
+                jit_compile=self.model.jit_compile,
+            )
+            traced.function = function.get_concrete_function(
+                spec,
+                tf.TensorSpec([], tf.int32),
+                tf.TensorSpec([loss_parts.MOST_TOTALS], tf.float32),
+            )
+            self._traced[key] = traced
+        return self._traced[key]
+
+    def _look(self, traced: Traced, piece: Any) -> None:
+        """The same without a graph, for a model that runs eagerly: it is computed once, and what it
+        has changed is put back."""
+        import tensorflow as tf
+
+        kept = [(one, tf.convert_to_tensor(one)) for one in self.state()]
+        self._micro(traced, piece, batch.rows(piece), tf.ones([loss_parts.MOST_TOTALS]))
+        for variable, value in kept:
+            variable.assign(value)
+        traced.function = functools.partial(self._micro, Traced())
+
+    def _micro(
+        self, traced: Traced, piece: Any, rows: Any, totals: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """One micro-batch of a batch of `rows`: its parts of the loss, of each output's loss and of
+        the gradients; and the rows of embeddings that have gradients, with their numbers."""
+        import tensorflow as tf
+
+        x, y, sample_weight = unpack(piece)
+        part = Part(batch.rows(piece), rows, self.scalars, self.opaque, totals)
+        with loss_parts.computing(part, self.model), _moving(self.model) as moved:
+            with tf.GradientTape() as tape:
+                y_pred = self._call(x)
+                loss = self._loss(x, y, y_pred, sample_weight)
+                if self.opaque:
+                    loss = part.of_scalar(loss)
+                scaled = self._scaled(loss)
+            gradients = self._gradients(tape, scaled) if self.trains else []
+            self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        traced.amounts = len(part.amounts)
+        traced.outputs = len(part.outputs)
+        traced.moved = moved
+        sums, slices = [], []
+        for place, gradient in enumerate(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
+                traced.sparse.append(place)
+                slices += [gradient.values, gradient.indices]
+            elif gradient is not None:
+                traced.dense.append(place)
+                sums.append(gradient)
+        traced.slices = [(one.dtype, one.shape[1:]) for one in slices]
+        if loss.shape.rank:
+            # A loss that is not reduced: its gradients add up, and Keras shows its mean.
+            loss = tf.reduce_mean(loss) * tf.cast(part.share, loss.dtype)
+        return [loss, *part.outputs, *sums], slices
+
+    def _apply(self, gradients: list[Any]) -> None:
+        weights = self.model.trainable_weights
+        self.model.optimizer.apply_gradients(list(zip(gradients, weights, strict=True)))
+
+
+class _moving:
+    """Collects the variables that are assigned to in the body: numbers of layers, no metrics."""
+
+    def __init__(self, model: Any) -> None:
+        self._known = {
+            id(one): one
+            for one in model.non_trainable_variables
+            if str(one.dtype).startswith(("float", "bfloat"))
+        }
+        self._found: list[Any] = []
+
+    def __enter__(self) -> list[Any]:
+        import keras
+
+        self._class = keras.Variable
+        self._assign = original = keras.Variable.assign
+        known, found = self._known, self._found
+
+        @functools.wraps(original)
+        def assign(variable: Any, value: Any) -> Any:
+            if id(variable) in known and all(one is not variable for one in found):
+                found.append(variable)
+            return original(variable, value)
+
+        keras.Variable.assign = assign
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        self._class.assign = self._assign
+
+
+def _array(kind: Any, shape: Any, size: Any) -> Any:
+    """An array for tensors with different numbers of rows."""
+    import tensorflow as tf
+
+    return tf.TensorArray(kind, size, element_shape=[None, *shape], infer_shape=False)
+
+
+def has_own_loss(model: Any) -> bool:
+    """Whether the program computes the loss of the model by a function of its own."""
+    from keras.src.trainers.trainer import Trainer
+
+    return type(model).compute_loss is not Trainer.compute_loss
+
+
+def unpack(data: Any) -> tuple[Any, Any, Any]:
+    """Inputs, targets and sample weights of a batch."""
+    from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
+
+    x, y, sample_weight = unpack_x_y_sample_weight(data)
+    return x, y, sample_weight

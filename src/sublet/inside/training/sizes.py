@@ -1,0 +1,68 @@
+"""How a batch is cut: the arithmetic, without TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+KEPT_FREE = 0.15
+"""The share of the limit that is not planned for: pools fragment, and no two steps are alike."""
+TRIED = (16, 8)
+"""To see what a step needs, these fractions of the batch are tried."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """The bytes that a step takes for so many rows: something for any, and so much for each."""
+
+    fixed: float
+    row: float
+
+    def of(self, rows: int) -> float:
+        return self.fixed + self.row * rows
+
+    @classmethod
+    def through(cls, points: Sequence[tuple[int, int]]) -> Need:
+        """The need that explains what was measured: pairs of rows and bytes.
+
+        One point says nothing about the fixed part. Then all is counted as the rows', so that the
+        need of more rows is not underestimated.
+        """
+        (few, less), (many, more) = min(points), max(points)
+        if many == few or more <= less:
+            return cls(0.0, max(less, more) / few)
+        row = (more - less) / (many - few)
+        fixed = less - row * few
+        return cls(fixed, row) if fixed >= 0 else cls(0.0, more / many)
+
+
+def largest_part(rows: int, most: int) -> int:
+    """The rows of the largest of equal micro-batches with at most `most` rows."""
+    pieces = -(-rows // max(1, most))
+    return -(-rows // max(1, pieces))
+
+
+def parts(rows: int, most: int) -> list[tuple[int, int]]:
+    """The first row and the row after the last of each micro-batch."""
+    if rows <= 0:
+        return []
+    size = largest_part(rows, most)
+    return [(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
+
+
+def fitting(rows: int, need: Need, room: float, split_cost: float = 0.0) -> int:
+    """How many rows to take at a time: all if they fit into `room` bytes, else a half, a quarter,
+    and so on, at least one. Micro-batches need `split_cost` bytes more."""
+    if need.of(rows) <= room:
+        return rows
+    size = rows
+    while size > 1:
+        size = -(-size // 2)
+        if need.of(size) + split_cost <= room:
+            break
+    return size
+
+
+def tried_rows(rows: int) -> list[int]:
+    """With how many rows to measure what a step needs, the fewest first."""
+    return sorted({max(1, rows // fraction) for fraction in TRIED})

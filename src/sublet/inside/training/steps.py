@@ -1,0 +1,290 @@
+"""The functions that Keras calls for each step of `fit`, `evaluate` and `predict`, which split
+batches that do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import oom
+from ..current_lease import current, say
+from . import batch, checks, memory, sizes
+from .micro_batches import MicroBatches
+from .micro_step import MicroStep, unpack
+from .remembered import Remembered
+
+_MIB = 1 << 20
+
+
+class OutOfMemory(MemoryError):
+    """TensorFlow has run out of memory."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        """What it has raised."""
+
+
+class LossStep:
+    """What `train_function` and `test_function` of a model are."""
+
+    def __init__(self, model: Any, trains: bool) -> None:
+        self._model = model
+        self._trains = trains
+        self._step = MicroStep(model, trains)
+        verb = "training" if trains else "evaluating"
+        self._sizes = MicroBatches(verb, _signature(model), _remembered())
+        self._built = False
+        self._checked = False
+        self._whole = False
+        """Whether batches are not split, as that would not give the same."""
+
+    def __call__(self, iterator: Iterator[Any]) -> Any:
+        logs = None
+        self._step.spec = _spec(iterator)
+        for _, data in zip(range(self._model.steps_per_execution), iterator, strict=False):
+            logs = self._run(_without_optionals(data))
+        if logs is None:
+            raise StopIteration
+        return logs
+
+    def _run(self, data: Any) -> Any:
+        try:
+            data = batch.checked(data)
+        except batch.CannotBeCut as why:
+            self._refuse(why)
+        if not self._built:
+            self._or_say_by_how_much(self._build, data)
+        gradients, logs = self._computed(data)
+        if gradients:
+            self._apply(gradients)
+        return logs
+
+    def _computed(self, data: Any) -> Any:
+        """The gradients and metrics of the batch, with as many rows at a time as fit."""
+        if self._whole:
+            return self._step.whole(data)
+        rows, most = int(batch.rows(data)), self._most(data)
+        while True:
+            if most < rows and not self._check(data):
+                return self._step.whole(data)
+            if most < rows:
+                part = sizes.largest_part(rows, most)
+                unequal = checks.unequal(self._model, part) if self._trains else ""
+                self._sizes.tell(rows, most, unequal)
+            kept = self._values()
+            try:
+                if most >= rows:
+                    return _of_memory(self._step.whole, data)
+                return _of_memory(self._step.split, data, part)
+            except OutOfMemory as large:
+                error = large.error
+            self._put_back(kept)
+            smaller = self._sizes.failed(data, min(most, rows))
+            if not smaller:
+                _say_too_large(error)
+                raise error
+            most = smaller
+
+    def _most(self, data: Any) -> int:
+        def attempt(rows: int) -> None:
+            kept = self._values()
+            try:
+                _of_memory(self._step.one, data, rows)
+            finally:
+                self._put_back(kept)
+
+        split_cost = _bytes_of(self._model) if self._trains else 0
+        return int(self._or_say_by_how_much(self._sizes.most, data, attempt, split_cost))
+
+    @staticmethod
+    def _or_say_by_how_much(function: Callable[..., Any], *args: Any) -> Any:
+        """Call what fails for want of memory only if not even one row fits."""
+        try:
+            return _of_memory(function, *args)
+        except OutOfMemory as large:
+            _say_too_large(large.error)
+            raise large.error from None
+
+    def _apply(self, gradients: list[Any]) -> None:
+        try:
+            _of_memory(self._step.apply, gradients)
+        except OutOfMemory as large:
+            say(
+                f"the optimizer of {type(self._model).__name__} does not fit beside its weights: "
+                "that does not depend on the batch"
+            )
+            raise large.error from None
+
+    def _build(self, data: Any) -> None:
+        """Make all variables now, the optimizer's too, so that no step makes any."""
+        model = self._model
+        kept = self._values()
+        x, y, sample_weight = unpack(batch.part(data, 0, 1))
+        looks = MicroStep(model, trains=False)
+        outputs = looks._call(x)
+        looks._loss(x, y, outputs, sample_weight)
+        model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
+        model.reset_metrics()
+        self._put_back(kept)
+        if self._trains and model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self._built = True
+
+    def _check(self, data: Any) -> bool:
+        """Whether this model may be split; found out when it has to be."""
+        if not self._checked:
+            self._checked = True
+            kept = self._values()
+            try:
+                kind = checks.found_kind(self._model, data)
+                if kind != self._step.scalars:
+                    spec = self._step.spec
+                    self._step = MicroStep(self._model, self._trains, kind)
+                    self._step.spec = spec
+            except batch.CannotBeCut as why:
+                self._refuse(why)
+            finally:
+                self._put_back(kept)
+        return not self._whole
+
+    def _refuse(self, why: Exception) -> None:
+        self._whole = True
+        say(f"{why}: its batches are not split")
+
+    def _values(self) -> list[tuple[Any, Any]]:
+        """The values of all that a step changes before the optimizer does. Reading copies nothing:
+        TensorFlow does so when a variable is assigned to."""
+        return [(one, _value(one)) for one in self._step.state()]
+
+    @staticmethod
+    def _put_back(values: list[tuple[Any, Any]]) -> None:
+        for variable, value in values:
+            variable.assign(value)
+
+
+class PredictStep:
+    """What `predict_function` of a model is."""
+
+    def __init__(self, model: Any, whole: Callable[[list[Any]], Any]) -> None:
+        self._model = model
+        self._whole = whole
+        """Keras' own, for a list of batches."""
+        self._sizes = MicroBatches("predicting", _signature(model), _remembered())
+        self._checked = False
+        self._splits = True
+
+    def __call__(self, batches: list[Any]) -> Any:
+        return _joined([self._run(_without_optionals(data)) for data in batches])
+
+    def _run(self, data: Any) -> Any:
+        if not self._splits:
+            return self._whole([data])
+        try:
+            data = batch.checked(data)
+        except batch.CannotBeCut as why:
+            return self._refuse(why, data)
+        rows = int(batch.rows(data))
+        try:
+            most = self._sizes.most(data, lambda few: self._part(data, 0, few), 0)
+            while True:
+                if most < rows and not self._checked:
+                    self._checked = True
+                    checks.independent(self._model, data)
+                if most < rows:
+                    self._sizes.tell(rows, most, "")
+                try:
+                    return _joined([self._part(data, *ends) for ends in sizes.parts(rows, most)])
+                except OutOfMemory:
+                    most = self._sizes.failed(data, min(most, rows))
+                    if not most:
+                        raise
+        except batch.CannotBeCut as why:
+            return self._refuse(why, data)
+        except OutOfMemory as large:
+            _say_too_large(large.error)
+            raise large.error from None
+
+    def _part(self, data: Any, begin: int, end: int) -> Any:
+        return _of_memory(self._whole, [batch.part(data, begin, end)])
+
+    def _refuse(self, why: Exception, data: Any) -> Any:
+        self._splits = False
+        say(f"{why}: its batches are not split")
+        return self._whole([data])
+
+
+def _of_memory(function: Callable[..., Any], *args: Any) -> Any:
+    """Call it; what it raises for want of memory comes as OutOfMemory."""
+    import tensorflow as tf
+
+    try:
+        return function(*args)
+    except tf.errors.OpError as error:
+        if not oom.is_oom(str(error)):
+            raise
+        raise OutOfMemory(error) from error
+
+
+def _joined(outputs: list[Any]) -> Any:
+    """Outputs of one batch after the other, as one."""
+    from keras.src import tree
+    from keras.src.backend.tensorflow.trainer import concat
+
+    if len(outputs) == 1:
+        return outputs[0]
+    return tree.map_structure(lambda *parts: concat(list(parts)), *outputs)
+
+
+def _say_too_large(error: Exception) -> None:
+    """Say by how much one row does not fit."""
+    limit, size = memory.limit(), oom.asked(str(error))
+    if limit is None:
+        return
+    peak = memory.peak()
+    lacks = max(peak + size - limit, 1)
+    say(
+        f"a micro-batch of 1 does not fit in {limit // _MIB} MiB: {peak // _MIB} MiB were in use, "
+        f"and it lacks at least {-(-lacks // _MIB)} MiB more; try a larger --memory"
+    )
+
+
+def _without_optionals(data: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.nest.map_structure(
+        lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
+    )
+
+
+def _signature(model: Any) -> str:
+    return f"{type(model).__name__}/{model.name.rstrip('_0123456789')}"
+
+
+def _bytes_of(model: Any) -> int:
+    import tensorflow as tf
+
+    weights = model.trainable_weights
+    return sum(math.prod(one.shape) * tf.as_dtype(one.dtype).size for one in weights)
+
+
+def _spec(iterator: Any) -> Any:
+    """What is known of all batches of a data set: Keras shows no more to a model. None if that is
+    not a data set."""
+    import tensorflow as tf
+
+    spec = getattr(iterator, "element_spec", None)
+    if any(isinstance(one, tf.OptionalSpec) for one in tf.nest.flatten(spec)):
+        return None
+    return spec
+
+
+def _value(variable: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(getattr(variable, "value", variable))
+
+
+def _remembered() -> Remembered:
+    lease = current()
+    return Remembered("" if lease is None else lease.found)
