@@ -19,6 +19,11 @@ link.send(json.dumps({"event": "warm", "tensorflow": "0", "packages": {}, "varia
 """
 
 
+def plenty() -> int:
+    """Room for a nursery."""
+    return nurseries.USUAL
+
+
 class Place:
     """Nurseries of one interpreter, and how often it was started."""
 
@@ -46,7 +51,7 @@ class Place:
         wait_for(turned, what)
 
     def find(self) -> Nursery:
-        found = self.all.find(self.key)
+        found = self.all.find(self.key, plenty)
         assert found is not None
         return found
 
@@ -126,19 +131,36 @@ def test_more_than_there_is_place_for_do_not_end_each_other(place: Place) -> Non
     """Programs of four environments that come at once: each would wait for a nursery for ever."""
     place.runs(WARM + "link.recv(1)")
     keys = [NurseryKey(str(place.python), (("HOME", str(n)),)) for n in range(nurseries.MOST + 1)]
-    made = [place.all.find(key) for key in keys]
+    made = [place.all.find(key, plenty) for key in keys]
     assert made[-1] is None
     assert place.all.why_cold(keys[-1]) == "other environments are being loaded"
     first, *_ = made
     assert first is not None
     place.turn_until(lambda: first.warm, "it is warm")
-    assert place.all.find(keys[-1]) is None  # Who has waited for the first comes first.
+    assert place.all.find(keys[-1], plenty) is None  # Who has waited for the first comes first.
     place.all.born(keys[0])
-    assert place.all.find(keys[-1]) is not None
-    assert [place.all.find(key) for key in keys[1:-1]] == made[1:-1]
+    assert place.all.find(keys[-1], plenty) is not None
+    assert [place.all.find(key, plenty) for key in keys[1:-1]] == made[1:-1]
 
 
 def test_what_imports_of_a_parent_have_set_brings_no_nursery_of_its_own() -> None:
     """Also before any nursery has told what its imports set."""
     inherited = {"HDF5_PLUGIN_PATH": "disable", "KMP_INIT_AT_FORK": "FALSE", "TF2_BEHAVIOR": "1"}
     assert NurseryKey.of(sys.executable, inherited) == NurseryKey.of(sys.executable, {})
+
+
+def test_one_is_begun_only_where_there_is_room_for_it(place: Place) -> None:
+    place.runs(WARM + "link.recv(1)")
+    assert place.all.pid(place.key) == 0
+    assert place.all.find(place.key, lambda: nurseries.USUAL - 1) is None
+    assert place.all.pid(place.key) is None
+    assert place.all.why_cold(place.key) == "there was no room for its nursery"
+    assert not place.all.reconsider(nurseries.USUAL - 1)
+    assert place.all.reconsider(nurseries.USUAL)
+    assert not place.all.reconsider(nurseries.USUAL)  # Whoever waits is asked once.
+    assert place.all.standing() == ()
+    loading = place.find()
+    (counted,) = place.all.standing()
+    assert (counted.holds, counted.idle) == (nurseries.USUAL, False)
+    place.turn_until(lambda: loading.warm, "it is warm")
+    assert sum(one.holds for one in place.all.standing()) < nurseries.USUAL

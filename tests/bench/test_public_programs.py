@@ -49,11 +49,11 @@ def test_sizes_by_hand_under_which_programs_die_are_not_the_best() -> None:
     end = End("a", 0, "exited", 64, 64, 60, 0.0)
     dead = End("a", 1, "lease exceeded", 64, 64, 60, 0.0)
     batches = [
-        Batch("first", 0.6, 13.0, (end, end)),
-        Batch("second", 0.6, 11.0, (end, end)),
-        Batch("third", 0.6, 11.0, (end, end)),
-        Batch("by hand, 1.05x", 0.6, 5.0, (dead, end)),
-        Batch("by hand, 1.25x", 0.6, 10.0, (end, end)),
+        Batch(0, "first", 0.6, 13.0, (end, end)),
+        Batch(0, "learned", 0.6, 11.0, (end, end)),
+        Batch(0, "by hand, 1.05x", 0.6, 5.0, (dead, end)),
+        Batch(0, "by hand, 1.25x", 0.6, 10.0, (end, end)),
+        Batch(0, "by hand, 1.05x", 0.6, 5.0, (end, end)),
     ]
     found = together.result({"a": Need(60 * _MiB, 0), "b": Need(60 * _MiB, 0)}, batches)
     assert [bar.value for bar in found.bars] == [0, 1.1]

@@ -58,8 +58,10 @@ class QueueHarness:
         return self._queue(Dependencies(self.work))
 
     def _queue(self, dependencies: Dependencies) -> Queue:
-        self.estimator = SizeEstimator(self.work.ledger, self.devices, lambda job: None)
-        return Queue(self.state, self.estimator, dependencies, lambda one: "", lambda: self.now)
+        self.estimator = SizeEstimator(
+            self.work.ledger, self.devices, lambda job: 0, lambda room: False
+        )
+        return Queue(self.state, self.estimator, dependencies, lambda *_: "", lambda: self.now)
 
     def capacities(self) -> tuple[Capacity, ...]:
         known = {name: facts(one) for name, one in self.devices.items()}

@@ -1,5 +1,6 @@
 """Warm nurseries that nobody uses hold no memory that a program needs."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ from support.sandbox import Sandbox, wait_for
 TAKE = "import sys, tensorflow as tf; x = tf.ones([int(sys.argv[1]) << 18]); print(len(x) >> 18)"
 COLD = 384
 """MiB that a process is charged which is started cold, as long as none was measured."""
+WARM = 128
+"""The same for one that is started warm."""
 WAIT = (
     "import os, time\nopen('runs', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)"
 )
@@ -74,3 +77,32 @@ def test_a_program_that_needs_more_gets_what_idle_nurseries_hold(
     answer = sandbox.sublet("run", "-q", "--memory", "grow", "take.py", needs, env=mine)
     assert (answer.returncode, answer.stdout) == (0, f"{needs}\n"), answer.stderr
     assert set(idle) - set(nurseries(sandbox))
+
+
+def test_no_nursery_is_loaded_where_there_is_no_room_for_it(
+    new_sandbox: Callable[..., Sandbox],
+) -> None:
+    """Its program waits for the others as if it were started cold, and is started warm when there
+    is room for both."""
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="900MiB")
+    sandbox.write("nothing.py", "")
+    sandbox.write("wait.py", WAIT)
+    mine, other = homes(sandbox, 2)
+    sandbox.sublet("run", "-q", "--memory", "16MiB", "nothing.py", env=mine, check=True)
+    ((used, holds),) = nurseries(sandbox).items()
+    asked = (sandbox.status()["devices"][0]["free"] - holds // 2 >> 20) - WARM
+    running = sandbox.start("run", "-q", "--memory", f"{asked}MiB", "wait.py", env=mine)
+    wait_for((sandbox.work / "runs").exists, "it runs")
+    assert sandbox.status()["devices"][0]["free"] < holds
+
+    waiting = sandbox.start("run", "--report", "r.json", "nothing.py", env=other)
+    wait_for(lambda: sandbox.status()["waits"] == 1, "the second waits")
+    now = sandbox.status()
+    assert [row["pid"] for row in now["nurseries"]] == [used]
+    assert "for its process on cpu" in now["waiting"][0]["reason"]
+
+    (sandbox.work / "go").touch()
+    for program in (running, waiting):
+        _, err = program.communicate()
+        assert program.returncode == 0, err
+    assert json.loads((sandbox.work / "r.json").read_text())["how"] == "warm"

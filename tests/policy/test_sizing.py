@@ -51,7 +51,7 @@ def test_a_ceiling_is_one_tensorflow_starts_in_and_the_device_can_give_in_whole_
     chosen = size(ask, device(capacity=capacity), free, ever, known, least)
     if chosen is not None:
         assert SMALLEST <= chosen.ceiling <= free
-        assert not chosen.roomy or (isinstance(ask, Auto) and known.peak is not None)
+        assert not chosen.roomy or (isinstance(ask, Auto | Grow) and known.peak is not None)
         assert chosen.ceiling % MiB == 0
         assert chosen.ceiling >= least // MiB * MiB
         assert chosen.basis

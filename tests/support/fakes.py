@@ -97,7 +97,7 @@ class PuppetBackend:
     def report_to(self, reports: Reports) -> None:
         self._reports = reports
 
-    def unready(self, job: Job) -> str:
+    def unready(self, job: Job, room: Callable[[], int]) -> str:
         return ""
 
     def launch(self, job: Job, devices: Sequence[Device], streams: Sequence[int] | None) -> None:
@@ -156,7 +156,10 @@ class PuppetBackend:
         return ()
 
     def nursery_of(self, job: Job) -> int | None:
-        return None
+        return 0
+
+    def reconsider_nurseries(self, room: int) -> bool:
+        return False
 
     def end_nursery(self, pid: int) -> None:
         raise AssertionError("there is none")

@@ -6,7 +6,7 @@ attempt that it has launched, offered or adopted it reports `ended` or `never_ra
 when that was seen; only then does the broker end the lease.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
 from typing import Literal, Protocol
 
@@ -81,10 +81,10 @@ class Backend(Protocol):
     def report_to(self, reports: Reports) -> None:
         """Name who hears of the attempts; called once, before anything else."""
 
-    def unready(self, job: Job) -> str:
+    def unready(self, job: Job, room: Callable[[], int]) -> str:
         """Why this job cannot be launched yet, such as a nursery that warms up; empty if it can.
 
-        Raises LaunchFailed.
+        A nursery is begun only if there is `room` for it in main memory. Raises LaunchFailed.
         """
 
     def launch(self, job: Job, devices: Sequence[Device], streams: Sequence[int] | None) -> None:
@@ -137,11 +137,15 @@ class Backend(Protocol):
         """The warm processes, and those that could not be made."""
 
     def standing_nurseries(self) -> tuple[Nursery, ...]:
-        """The warm processes that hold main memory."""
+        """The warm processes that hold main memory, or will when they are warm."""
 
     def nursery_of(self, job: Job) -> int | None:
         """The nursery from which this job comes, by its process; 0 if it is not there yet, None if
-        the job needs none."""
+        the job comes from none."""
+
+    def reconsider_nurseries(self, room: int) -> bool:
+        """Whether a nursery for which there was no room can be begun now that there is so much: all
+        that wait are to be asked about again."""
 
     def end_nursery(self, pid: int) -> None:
         """End an idle nursery; it holds its memory until it was seen to have gone."""

@@ -75,7 +75,9 @@ class Broker:
         self.subscriptions = Subscriptions()
         self.nested_leases = NestedLeases(self.state, home.runs)
         devices = {one.id: one for one in probe.devices()}
-        self.estimator = SizeEstimator(ledger, devices, backend.nursery_of, probe.left_out)
+        self.estimator = SizeEstimator(
+            ledger, devices, backend.nursery_of, backend.reconsider_nurseries, probe.left_out
+        )
         self.usage = usage = DeviceUsage(
             probe, self.state, backend, self.nested_leases, self.estimator, clock
         )

@@ -204,6 +204,11 @@ class DeviceUsage:
             self.processes,
         )
 
+    @property
+    def standing(self) -> int:
+        """What the nurseries hold, or will when they are warm."""
+        return sum(one.holds for one in self._backend.standing_nurseries())
+
     def expect_end(self, job: Job, since: float) -> None:
         """Its lease was granted then: note when the job is likely to end, if anybody can tell."""
         expected = self._estimator.expected(job)

@@ -44,11 +44,13 @@ class Planner:
     def plan(self) -> Plan:
         """Who gets a lease now. Withdraws jobs that can never start."""
         capacities, now = self._usage.capacities(), self._clock.now()
-        queue = self._queue.wait_queue
+        queue, standing = self._queue.wait_queue, self._usage.standing
         for number in self._work.take_touched():
             self._queue.touch(number)
         for job in self._queue.update(capacities):
             self._control.withdraw(job, self._dependencies.hopeless(job), "dependency")
+        if self._usage.standing != standing:
+            capacities = self._usage.capacities()  # A nursery was begun for one of them.
         for job, why in list(self._nested_leases.cramped(capacities, queue, now)):
             queue.take(job.id)
             self._control.withdraw(job, why)

@@ -13,6 +13,7 @@ from sublet.broker.size_estimates import SizeEstimator
 from sublet.broker.state import State
 from sublet.domain.job import Job, Waiting
 from sublet.policy.capacity import Capacity
+from sublet.policy.growth import spare_main_memory
 from sublet.policy.wait_queue import WaitQueue
 
 _NAMED = 3
@@ -28,7 +29,7 @@ class Queue:
         state: State,
         estimator: SizeEstimator,
         dependencies: Dependencies,
-        unready: Callable[[Job], str],
+        unready: Callable[[Job, WaitQueue], str],
         now: Callable[[], float],
     ) -> None:
         """`unready` says why a job could not be started for the moment; empty if it could."""
@@ -77,7 +78,7 @@ class Queue:
         """Bring the wait queue up to date; returns jobs that can never start, because jobs have
         failed that they depend on."""
         hopeless: dict[int, Job] = {}
-        if self._estimator.outdated(capacities):
+        if self._estimator.outdated(capacities, spare_main_memory(capacities, self.wait_queue)):
             self.revise(job.id for job in self._state.waiting())
         for number in list(itertools.islice(self._outdated, _SLICE)):
             self.touch(number)
@@ -140,7 +141,7 @@ class Queue:
             assert job.spec.task is not None
             return f"array limit: {job.spec.task.at_once} at a time"
         assert isinstance(job.state, Waiting)
-        return job.state.why if self.delay(job) else self._unready(job)
+        return job.state.why if self.delay(job) else self._unready(job, self.wait_queue)
 
     def _since(self, job: Job) -> float:
         """When it came, in monotonic time; a wall clock that is set later changes nothing."""

@@ -49,15 +49,17 @@ class SizeEstimator:
         ledger: Ledger,
         devices: dict[str, Device],
         nursery: Callable[[Job], int | None],
+        reconsider: Callable[[int], bool],
         left_out: Mapping[str, str] | None = None,
     ) -> None:
-        """`nursery` says from which nursery a job comes; `left_out` which GPUs cannot be used, and
-        why."""
+        """`nursery` says from which nursery a job comes; `reconsider` whether one that could not be
+        begun can be with so much room; `left_out` which GPUs cannot be used, and why."""
         self._measurements = ledger.measurements
         self.devices = devices
         self.left_out = {} if left_out is None else left_out
         self._offers: dict[int, _Known] = {}
         self._nursery = nursery
+        self._reconsider = reconsider
         self._stands: dict[str, dict[int, int]] = {}
         """What each nursery held on each device, when the offers were worked out."""
         self._usual: dict[str, int] = {}
@@ -122,9 +124,10 @@ class SizeEstimator:
         """This job is not live any more."""
         self._offers.pop(number, None)
 
-    def outdated(self, capacities: tuple[Capacity, ...]) -> bool:
+    def outdated(self, capacities: tuple[Capacity, ...], room: int) -> bool:
         """Whether all offers are to be worked out again: the devices or their nurseries have
-        changed, or what a process usually costs, by so much that it matters."""
+        changed, or could with so much room in main memory; or what a process usually costs has
+        changed, by so much that it matters."""
         stands = {
             one.device.id: {warm.pid: warm.holds for warm in one.nurseries if not warm.leaving}
             for one in capacities
@@ -135,7 +138,7 @@ class SizeEstimator:
         for model in {_model(device) for device in self.devices.values()} - {""}:
             usual[model] = self._measurements.usual_on_gpu(model) or 0
         far = any(abs(usual[start] - self._usual.get(start, 0)) > _MATTERS for start in usual)
-        if stands == self._stands and not far:
+        if stands == self._stands and not far and not self._reconsider(room):
             return False
         self._stands, self._usual = stands, usual
         self._offers.clear()
@@ -168,6 +171,8 @@ class SizeEstimator:
         else:
             start = start_of(job)
             known = self._measurements.evidence(job, "cpu").outside
+            if start == "warm" and self._nursery(job) is None:
+                start, known = "cold", None  # It would start warm, and its nursery cannot be.
             if known is None:
                 known = self._measurements.usual_outside("cpu", start)
             usual = _USUAL_OUTSIDE[start]

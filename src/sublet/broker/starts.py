@@ -13,6 +13,8 @@ from sublet.broker.nested_leases import NestedLeases
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.clock import Clock
 from sublet.domain.job import Job, Starting
+from sublet.policy.growth import spare_main_memory
+from sublet.policy.wait_queue import WaitQueue
 from sublet.reactor import Reactor
 from sublet.units import format_seconds
 from sublet.wire import messages
@@ -52,7 +54,7 @@ class Starts:
         self._setbacks: dict[Step, Setback] = {}
         """By the step that failed last; forgotten when it succeeds."""
 
-    def unready(self, job: Job) -> str:
+    def unready(self, job: Job, queue: WaitQueue) -> str:
         """Why a job could not be started for the moment; empty if it could."""
         if job.spec.client is not None and job.id not in self._clients:
             return "its client has not come back yet"
@@ -61,7 +63,9 @@ class Starts:
         if why := self._setback(job):
             return why
         try:
-            return self._backend.unready(job)
+            return self._backend.unready(
+                job, lambda: spare_main_memory(self._usage.capacities(), queue)
+            )
         except LaunchFailed as failed:
             self._note(failed)
             return self._setback(job)

@@ -129,6 +129,12 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
     return GrowthPlan(tuple(raises), tuple(preempt), tuple(sorted(ended)), waits)
 
 
+def spare_main_memory(capacities: Iterable[Capacity], queue: WaitQueue) -> int:
+    """What is free of main memory, and promised to nobody: a nursery may take it."""
+    main = (one for one in capacities if one.device.kind == "cpu" and one.within is None)
+    return sum(_spare(one, queue) for one in main)
+
+
 def _spare(capacity: Capacity, queue: WaitQueue) -> int:
     """What is free and promised to nobody."""
     name = capacity.device.id

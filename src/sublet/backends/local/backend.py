@@ -5,7 +5,7 @@ job, lease ──▶ worker spec ──▶ launcher ──▶ nursery or cold ke
 
 import errno
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 import msgspec
 
@@ -44,14 +44,15 @@ class LocalBackend:
         self._launcher = Launcher(self._reactor, self._home.runs, self._home.log, reports)
         self._in_process = InProcessLeases(self._reactor, self._home.runs, reports)
 
-    def unready(self, job: Job) -> str:
+    def unready(self, job: Job, room: Callable[[], int]) -> str:
         """A job that can start warm waits for its nursery, which also settles what that one
-        holds."""
+        holds. If there is no room for it, the job is started cold: that costs about as much as
+        both, and the job waits for it in the queue, where nobody is passed for ever."""
         key = self._nursery_key(job)
         if key is None:
             return ""
         try:
-            nursery = self._launcher.nurseries.find(key)
+            nursery = self._launcher.nurseries.find(key, room)
         except OSError as error:
             # Without its interpreter, the job is started cold, and fails by itself.
             if error.errno in _NO_PROGRAM:
@@ -146,6 +147,9 @@ class LocalBackend:
     def nursery_of(self, job: Job) -> int | None:
         key = self._nursery_key(job)
         return None if key is None else self._launcher.nurseries.pid(key)
+
+    def reconsider_nurseries(self, room: int) -> bool:
+        return self._launcher.nurseries.reconsider(room)
 
     def end_nursery(self, pid: int) -> None:
         self._launcher.nurseries.end(pid)

@@ -19,17 +19,21 @@ from sublet.formats import import_variables, packets
 from sublet.inside.warm_start import import_reads, proctitle, program
 from sublet.keeper import process_tree
 from sublet.reactor import Reactor
+from sublet.units import MiB
 from sublet.wire.rows import NurseryRow
 
 MOST = 3
 """Nurseries kept at a time; the one that was not used for longest goes first. One that is being
 loaded does not go: if more are wanted at once, each would end the other's, and none would ever be
 of use."""
+USUAL = 256 * MiB
+"""What a nursery is taken to hold before any was seen."""
 LONGEST_WARM_UP = 120.0
 TRIES = 3
 """Nurseries or births in a row that may come to nothing before programs are started cold."""
 REST = 300.0
 """Seconds after which it is tried again."""
+_NO_ROOM = "there was no room for its nursery"
 _GOODBYE = 3.0
 _LOOK = 0.5
 _BOOT = (
@@ -91,6 +95,7 @@ class Nursery:
         key: NurseryKey,
         process: "subprocess.Popen[bytes]",
         link: socket.socket,
+        holds: int,
     ) -> None:
         self.key = key
         self.pid = process.pid
@@ -99,7 +104,8 @@ class Nursery:
         self.state = "warming up"
         self.why = ""
         self.tensorflow = ""
-        self.holds = 0
+        self.holds = holds
+        """Until it is warm, what it is expected to hold."""
         self.useful = False
         """A worker has come from it."""
         self.used = time.monotonic()
@@ -148,6 +154,10 @@ class Nurseries:
         self._all: dict[NurseryKey, Nursery] = {}
         self._known: dict[str, Packages] = {}
         """What is known of the packages of each interpreter."""
+        self._refused: dict[NurseryKey, str] = {}
+        """Those that were wanted and not begun, and why."""
+        self._largest = 0
+        """The most that any has held."""
         self._useless: dict[NurseryKey, int] = {}
         """How many in a row have ended before a worker came from them."""
         self._leaving: dict[int, Nursery] = {}
@@ -189,10 +199,13 @@ class Nurseries:
             if nursery.holds
         )
 
-    def pid(self, key: NurseryKey) -> int:
-        """The process of the nursery of this key; 0 if there is none."""
+    def pid(self, key: NurseryKey) -> int | None:
+        """The process of the nursery of this key; 0 if there is none yet, None if there cannot be
+        one now."""
         nursery = self._all.get(key)
-        return 0 if nursery is None or nursery.state == "off" else nursery.pid
+        if nursery is None:
+            return None if key in self._refused else 0
+        return None if nursery.state == "off" else nursery.pid
 
     def end(self, pid: int) -> None:
         """End an idle nursery for the memory that it holds."""
@@ -215,22 +228,30 @@ class Nurseries:
                 nursery.attempts.remove(attempt_id)
                 self._settle(nursery)
 
-    def find(self, key: NurseryKey) -> Nursery | None:
+    def find(self, key: NurseryKey, room: Callable[[], int]) -> Nursery | None:
         """The nursery of this key; it is started if there is none, or none that is up to date. None
-        if there is no place for it now, as others are being loaded."""
+        if there is no place for it now, as others are being loaded, or not enough room."""
         nursery = self._all.get(key)
         if nursery is not None and nursery.outdated():
             if nursery.state != "off":
                 self._drop(nursery)
             nursery = None
-        return nursery or self._start(key)
+        return nursery or self._start(key, room)
+
+    def reconsider(self, room: int) -> bool:
+        """Whether one for which there was no room can be begun now that there is so much."""
+        lacking = [key for key, why in self._refused.items() if why == _NO_ROOM]
+        if not lacking or room < self._expected:
+            return False
+        for key in lacking:
+            del self._refused[key]
+        return True
 
     def why_cold(self, key: NurseryKey) -> str:
         """Why a worker cannot come from there now; empty if it can."""
         nursery = self._all.get(key)
         if nursery is None:
-            crowded = len(self._living()) >= MOST
-            return "other environments are being loaded" if crowded else "its nursery has gone"
+            return self._refused.get(key, "its nursery has gone")
         return "" if nursery.warm else nursery.why or "its nursery is not warm"
 
     def order(
@@ -297,14 +318,24 @@ class Nurseries:
     def _living(self) -> list[Nursery]:
         return [nursery for nursery in self._all.values() if nursery.state != "off"]
 
-    def _start(self, key: NurseryKey) -> Nursery | None:
+    @property
+    def _expected(self) -> int:
+        """What one more is going to hold."""
+        return self._largest or USUAL
+
+    def _start(self, key: NurseryKey, room: Callable[[], int]) -> Nursery | None:
         living = self._living()
         if len(living) >= MOST:
             long_ago = time.monotonic() - LONGEST_WARM_UP
             idle = [one for one in living if one.useful or (one.warm and one.used < long_ago)]
             if not idle:
+                self._refused[key] = "other environments are being loaded"
                 return None
             self._drop(min(idle, key=lambda nursery: (bool(nursery.attempts), nursery.used)))
+        if room() < self._expected:
+            self._refused[key] = _NO_ROOM
+            return None
+        self._refused.pop(key, None)
         ours, theirs = packets.pair()
         with self._log.open("ab") as log:
             process = subprocess.Popen(
@@ -318,7 +349,7 @@ class Nurseries:
                 start_new_session=True,
             )
         theirs.close()
-        nursery = Nursery(key, process, ours)
+        nursery = Nursery(key, process, ours, self._expected)
         self._all[key] = nursery
         self._reactor.watch(ours, lambda: self._receive(nursery))
         self._reactor.call_later(LONGEST_WARM_UP, lambda: self._hurry(nursery))
@@ -337,6 +368,7 @@ class Nurseries:
                 nursery.packages = packet["packages"]
                 self._know(nursery.key.python, packet["variables"], packet["written"])
                 nursery.holds = process_tree.shared_memory(nursery.pid)
+                self._largest = max(self._largest, nursery.holds)
                 self._changed()
             case "off":
                 nursery.packages = packet.get("packages", {})
@@ -363,7 +395,7 @@ class Nurseries:
         if nursery.warm:
             self._changed()
         else:
-            self._start(nursery.key)
+            self._start(nursery.key, lambda: nursery.holds)  # The room is still its own.
 
     def _off(self, nursery: Nursery, why: str) -> None:
         """It lives and must not fork: keep the reason, not the process."""
