@@ -40,6 +40,14 @@ def test_trials_of_a_search_run_in_clean_workers(sandbox: Sandbox, name: str) ->
 
 
 @pytest.mark.slow
+def test_a_batch_that_does_not_fit_is_trained_in_parts(sandbox: Sandbox) -> None:
+    ran = run(sandbox, "recipes/large_batch.py")
+    assert ran.returncode == 0, ran.stderr
+    assert re.fullmatch(r"loss \d\.\d{3}\n", ran.stdout)
+    assert "sublet: batches of 256 do not fit in 96 MiB; training in " in ran.stderr
+
+
+@pytest.mark.slow
 def test_a_model_is_called_by_processes_without_tensorflow(sandbox: Sandbox) -> None:
     ran = run(sandbox, "serving/shared_model.py")
     assert ran.returncode == 0, ran.stderr

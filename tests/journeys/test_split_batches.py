@@ -112,6 +112,18 @@ if __name__ == "__main__":
 """
 
 
+def test_a_plan_is_what_a_run_does_and_trains_nothing(sandbox: Sandbox) -> None:
+    sandbox.write("learn.py", TRAIN)
+    answer = sandbox.sublet("plan", "--memory", "96MiB", "learn.py", "planned.npz", timeout=None)
+    assert answer.returncode == 0, answer.stderr
+    first, way, time, command = answer.stdout.splitlines()
+    assert first.startswith("learn.py: batches of 256; whole, they need about ")
+    assert " micro-batches of " in way
+    assert time.endswith(" for 2 epochs of 2 steps")
+    _, said = run(sandbox, "real.npz", *command.split()[2:-2])
+    assert way.split(",")[0].strip() in said
+
+
 def test_fit_of_sublet_trains_in_parts_in_a_pool(sandbox: Sandbox) -> None:
     sandbox.write("pools.py", IN_A_POOL)
     answer = sandbox.python("pools.py", timeout=None)

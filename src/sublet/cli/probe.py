@@ -55,7 +55,7 @@ def command(
     directory. Files that the program writes itself are still written; it can check the variable
     SUBLET_PROBE to avoid that.
     """
-    progress = _Progress()
+    progress = ProbeProgress()
     try:
         spec, forecast = probe(words, memory, seconds, python, progress, progress.runs)
     finally:
@@ -73,7 +73,7 @@ def command(
     return 0
 
 
-class _Progress(Quiet, load_options.Progress):
+class ProbeProgress(Quiet, load_options.Progress):
     """Says which short run is under way, and what it waits for."""
 
     def runs(self, share: float) -> None:

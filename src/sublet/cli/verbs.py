@@ -25,6 +25,7 @@ VERBS = {
     "resume": "Resume paused jobs.",
     "retry": "Rerun finished jobs, with this shell's environment.",
     "probe": "Estimate a program's memory from a few small steps.",
+    "plan": "Show how a program would train in so much memory, without training it.",
     "explain": "Show how a job's lease was sized.",
     "serve": "Serve models to TensorFlow Serving's clients.",
     "models": "List served models: memory, load time, requests, last use.",

@@ -52,6 +52,19 @@ def probe(
     that the program writes itself are written. `on_pass` is told the share of the batch that each
     short run gets, before it begins.
     """
+    spec, passes = short_runs(words, memory, seconds, python, listener, on_pass)
+    return spec, forecast(passes, time.time())
+
+
+def short_runs(
+    words: Sequence[str],
+    memory: str = "auto",
+    seconds: float = 30.0,
+    python: str | None = None,
+    listener: "Listener | None" = None,
+    on_pass: Callable[[float], None] = lambda share: None,
+) -> tuple[JobSpec, list[Pass]]:
+    """The short runs of a probe, as `probe` makes them, and what each has shown."""
     tree = job_request.job(words, memory, device="cpu", python=python)
     spec = msgspec.convert(tree, JobSpec)
     passes: list[Pass] = []
@@ -66,7 +79,7 @@ def probe(
                 share == SHARES[-1] and not _harmless(passes, 4 * took, seconds)
             ):
                 break
-    return spec, forecast(passes, time.time())
+    return spec, passes
 
 
 def _harmless(passes: list[Pass], takes: float, seconds: float) -> bool:
@@ -123,6 +136,12 @@ def _judge(spec: JobSpec, ended: Ended, directory: Path, share: float, log: Path
         scaled=bool(notes.full) and (notes.tried < notes.full or share == 1.0),
         ceiling=ended.lease.ceiling if ended.lease else 0,
         exceeded=outcome.cause == "lease exceeded",
+        rows=notes.tried,
+        full=notes.full,
+        seconds=notes.seconds,
+        epochs=notes.epochs,
+        steps=notes.steps,
+        weights=notes.weights,
     )
 
 

@@ -42,6 +42,14 @@ class ProbeNotes:
     fits: int = 0
     stopped: bool = False
     peak: int = 0
+    epochs: int = 0
+    """Of the longest training, as the program asked for it."""
+    steps: int = 0
+    """Of one of its epochs with the full batch; 0 if that is not known."""
+    seconds: float = 0.0
+    """The quickest step that was tried."""
+    weights: int = 0
+    """Bytes of the weights that are trained."""
 
     @property
     def share(self) -> float:

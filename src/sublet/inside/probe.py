@@ -7,12 +7,15 @@ not redirected, so a probe is only made on request. Never raises into the progra
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
+import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -108,8 +111,14 @@ class _Probe:
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             given = signature.bind(*args, **kwargs)
+            length = _length(given.arguments) if fits else None
             self._shorten(given.arguments, signature)
+            if length is not None:
+                self._note_length(*length)
+                self._time_steps(given.arguments)
             result = original(*given.args, **given.kwargs)
+            if fits:
+                self._note_weights(given.arguments["self"])
             self.notes.fits += fits
             self.notes.write(self.order.directory)
             return result
@@ -131,6 +140,38 @@ class _Probe:
             given["validation_batch_size"] = self.smaller(int(given["validation_batch_size"]))
         if isinstance(given.get("callbacks"), (list, tuple)):
             given["callbacks"] = [one for one in given["callbacks"] if not _writes(one)]
+
+    def _note_length(self, epochs: int, steps: int, shortened: bool) -> None:
+        """Note how long the longest training would be. A data set has more steps than it would
+        have, as its batches are smaller already."""
+        steps = math.ceil(steps * self.notes.share) if shortened else steps
+        if epochs * steps >= self.notes.epochs * self.notes.steps:
+            self.notes.epochs, self.notes.steps = epochs, steps
+
+    def _time_steps(self, given: dict[str, Any]) -> None:
+        """Note how long the quickest step takes: the first ones build graphs."""
+        callbacks = given.get("callbacks")
+        loaded = (sys.modules.get(name) for name in ("keras", "tf_keras"))
+        known = [keras for keras in loaded if keras and isinstance(given["self"], keras.Model)]
+        if not known or not isinstance(callbacks, (list, tuple, type(None))):
+            return
+        began = [0.0]
+
+        def begin(*_: Any, **__: Any) -> None:
+            began[0] = time.monotonic()
+
+        def end(*_: Any, **__: Any) -> None:
+            took = time.monotonic() - began[0]
+            self.notes.seconds = min(self.notes.seconds or took, took)
+
+        kind = known[0].callbacks.LambdaCallback
+        timer = kind(on_train_batch_begin=begin, on_train_batch_end=end)
+        given["callbacks"] = [*(callbacks or ()), timer]
+
+    def _note_weights(self, model: Any) -> None:
+        with contextlib.suppress(Exception):  # A model of the program's own may have none.
+            sizes = (math.prod(one.shape) * 4 for one in model.trainable_weights)
+            self.notes.weights = max(self.notes.weights, sum(sizes))
 
     def _patch_saving(self, tf: Any) -> None:
         """Redirect what TensorFlow and Keras save, and load it from there again."""
@@ -208,6 +249,25 @@ def _is_array(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return bool(data)
     return hasattr(data, "shape") and hasattr(data, "dtype")
+
+
+def _length(given: dict[str, Any]) -> tuple[int, int, bool] | None:
+    """How many epochs and steps were asked for, 0 if that is not known, and whether the steps are
+    those of a data set."""
+    try:
+        data: Any = given.get("x")
+        steps, shortened = given.get("steps_per_epoch") or 0, False
+        if not steps and _is_array(data):
+            first: Any = list(data.values()) if isinstance(data, dict) else data
+            first = first[0] if isinstance(first, (list, tuple)) else first
+            rows = len(first) * (1 - (given.get("validation_split") or 0.0))
+            steps = math.ceil(rows / int(given.get("batch_size") or _KERAS_BATCH))
+        elif not steps and hasattr(data, "cardinality"):
+            steps, shortened = max(0, int(data.cardinality())), True
+        epochs = (given.get("epochs") or 1) - (given.get("initial_epoch") or 0)
+        return epochs, int(steps), shortened
+    except (TypeError, ValueError, IndexError):
+        return None  # Keras says what is wrong with it.
 
 
 def _writes(callback: Any) -> bool:

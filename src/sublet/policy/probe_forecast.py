@@ -27,6 +27,17 @@ class Pass(Struct, frozen=True):
     """The program's batches were found, and made smaller; otherwise it ran with its own."""
     ceiling: int = 0
     exceeded: bool = False
+    rows: int = 0
+    """Of the batch that it ran with; 0 if none was found."""
+    full: int = 0
+    """Of the program's own batch."""
+    seconds: float = 0.0
+    """The quickest step of its training; 0 if there was none."""
+    epochs: int = 0
+    steps: int = 0
+    """Of a full run; 0 if they are not known."""
+    weights: int = 0
+    """Bytes that are trained."""
 
 
 def forecast(passes: Sequence[Pass], at: float = 0.0) -> Forecast:

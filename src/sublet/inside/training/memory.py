@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 from .. import allocator, measure
 
+_UINT8 = 4
+_PIECES = 8
+"""What is reserved at once: in one piece, a pool could not use what it has already."""
+
 
 def limit() -> int | None:
     """The most bytes that TensorFlow may have in use in this process now; None without a lease."""
@@ -58,13 +62,20 @@ def can_grow() -> bool:
 def reserve(size: int) -> bool:
     """Have the pool get so many bytes now, from the device if it has room for a lease that grows;
     whether it could. Nothing fails if not."""
+    usage = measure.writer()
     try:
         library = allocator.framework_library()
-        library.TF_TensorData.restype = ctypes.c_void_p
-        library.TF_TensorData.argtypes = [ctypes.c_void_p]
-        tensor = library.TF_AllocateTensor(4, (ctypes.c_int64 * 1)(size), 1, size)
-        found = bool(library.TF_TensorData(tensor))
-        library.TF_DeleteTensor(tensor)
+        data = library.TF_TensorData
+        data.restype, data.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     except (AttributeError, ImportError, OSError, ValueError):
         return False
+    piece = -(-size // _PIECES)
+    held: list[int] = []
+    while len(held) < _PIECES and (not held or data(held[-1])):
+        held.append(library.TF_AllocateTensor(_UINT8, (ctypes.c_int64 * 1)(piece), 1, piece))
+    found = bool(data(held[-1]))
+    for tensor in held:
+        library.TF_DeleteTensor(tensor)
+    if usage is not None:
+        allocator.forget_peak(usage.lease)  # Nothing has used it yet.
     return found

@@ -55,7 +55,8 @@ class MicroBatches:
             known = self._remembered.get(key, limit)
             most = known or self._measured(rows, attempt, split_cost)
             if not known:
-                self._remembered.keep(key, most, limit)
+                # A lease that has grown meanwhile may not do so again.
+                self._remembered.keep(key, most, memory.limit() or limit)
         self._choices.append(Choice(cells, rows, min(rows, most)))
         return min(rows, most)
 
