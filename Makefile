@@ -14,8 +14,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m demo.install --constraint constraints.txt --editable '.[$(EXTRA)]'
 	touch $@
 
+# `make demo DEVICE=standin`: the same on a GPU that is not there, with TensorFlow's own GPU code.
+DEVICE ?= cpu
 demo: $(STAMP)
-	$(BIN)/python -m demo
+	$(BIN)/python -m demo --device $(DEVICE)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,4 +1,5 @@
-"""Twenty TensorFlow programs on one CPU device of 2 GiB: by hand, then with Sublet.
+"""Twenty TensorFlow programs on one device: by hand, then with Sublet.
 
-`python -m demo`. Owns the story and its figures; whatever it claims, it measures from outside.
+`python -m demo` on 2 GiB of the CPU; `python -m demo --device standin` on a GPU that is not there.
+Owns the story and its figures; whatever it claims, it measures from outside.
 """

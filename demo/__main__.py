@@ -11,22 +11,21 @@ from types import FrameType
 
 from demo import by_hand, picture, verdict
 from demo.catalogue import PROGRAMS
+from demo.devices import Cpu, Device, StandInCard
 from demo.leased import Landlord
 from demo.mark import Mark
 from demo.race import Race
 from demo.screen import Screen
 from sublet.cli import write_signs_as_ascii
-from sublet.units import GiB, MiB, format_bytes
+from sublet.units import format_bytes
 
-CAPACITY = 2 * GiB
-_FRACTION, _GROWTH = "a fixed fraction", "growth"
-_TITLE = f"Memory of {len(PROGRAMS)} TensorFlow programs on a device of {format_bytes(CAPACITY)}"
-_OURS = ("SUBLET_", "TF_", "CUDA_", "KERAS_", "PYTHON")
+_OURS = ("SUBLET_", "TF_", "CUDA_", "KERAS_", "PYTHON", "XLA_")
 
 
 def main() -> int:
     """0 only if with Sublet no program died and all stayed within the device."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "standin"), default="cpu")
     parser.add_argument("--sublet-only", action="store_true", help="leave out the ways by hand")
     parser.add_argument("--svg", type=Path, default="build/demo.svg", help="where the picture goes")
     arguments = parser.parse_args()
@@ -38,7 +37,8 @@ def main() -> int:
         mark = Mark()
         stack.callback(mark.end)
         try:
-            return _tell(folder, mark, stack, arguments.sublet_only, arguments.svg)
+            device = Cpu() if arguments.device == "cpu" else StandInCard(folder / "machine")
+            return _tell(device, folder, mark, stack, arguments.sublet_only, arguments.svg)
         except KeyboardInterrupt:
             return 130
         finally:
@@ -47,31 +47,31 @@ def main() -> int:
                 signal.signal(number, signal.SIG_IGN)
 
 
-def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool, svg_path: Path) -> int:
-    screen = Screen(CAPACITY)
-    environ = _environment()
+def _tell(
+    device: Device, folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool, svg_path: Path
+) -> int:
+    screen = Screen(device)
+    environ = {**_environment(), **device.environ}
     ways: dict[str, Race] = {}
     count = len(PROGRAMS)
-    screen.say(f"{count} TensorFlow programs, one CPU device of {format_bytes(CAPACITY)}.", "bold")
-    screen.say("Memory is what all their processes hold together (PSS), seen from outside.")
-    if not sublet_only:
-        share = CAPACITY // count // MiB
-        with screen.phase(f"1 of 3. By hand, a fixed fraction: a limit of {share} MiB for each"):
-            ways[_FRACTION] = by_hand.fixed_fraction(
-                CAPACITY, environ, mark, _made(folder / "fraction"), screen.look
+    screen.say(f"{count} TensorFlow programs, {device.words}.", "bold")
+    screen.say(device.note)
+    by_hands = () if sublet_only else device.ways
+    turns = len(by_hands) + 1
+    for number, way in enumerate(by_hands, 1):
+        with screen.phase(f"{number} of {turns}. By hand, {way.words}"):
+            ways[way.name] = by_hand.run(
+                way, device, environ, mark, _made(folder / f"way{number}"), screen.look
             )
-        screen.died(ways[_FRACTION])
-        with screen.phase("2 of 3. By hand, growth: no ceiling, all at once"):
-            ways[_GROWTH] = by_hand.growth(environ, mark, _made(folder / "growth"), screen.look)
-        screen.died(ways[_GROWTH])
-    landlord = Landlord(folder / "home", CAPACITY, environ, mark)
+        screen.died(ways[way.name])
+    landlord = Landlord(folder / "home", device, environ, mark)
     stack.callback(landlord.close)
-    turn = "" if sublet_only else "3 of 3. "
+    turn = "" if sublet_only else f"{turns} of {turns}. "
     with screen.phase(f"{turn}With Sublet: all at once, each under its lease"):
         race, reports = landlord.run(_made(folder / "leased"), screen.look)
     ways[verdict.SUBLET] = race
     screen.closing(race, reports)
-    cannot = cannot_run(ways)
+    cannot = cannot_run([ways[way.name] for way in by_hands if way.unlimited])
     for finish in race.deaths:
         if finish.name in cannot:
             screen.say(
@@ -90,26 +90,26 @@ def _tell(folder: Path, mark: Mark, stack: ExitStack, sublet_only: bool, svg_pat
         "dim",
     )
     screen.picture(counted)
-    holds = verdict.holds(counted[verdict.SUBLET], landlord.most_charged, CAPACITY)
-    sentence = verdict.sentence(counted, landlord.most_charged, CAPACITY)
+    holds = verdict.holds(counted[verdict.SUBLET], landlord.most_charged, device.capacity)
+    sentence = verdict.sentence(counted, landlord.most_charged, device.capacity)
+    title = f"Memory of {count} TensorFlow programs on a device of {format_bytes(device.capacity)}"
     svg_path.parent.mkdir(parents=True, exist_ok=True)
-    svg_path.write_text(picture.draw(counted, CAPACITY, _TITLE))
+    svg_path.write_text(picture.draw(counted, device.capacity, title))
     screen.say(f"\nThe same picture: {svg_path}\n", "dim")
     screen.say(sentence, "bold green" if holds else "bold red")
     return 0 if holds else 1
 
 
-def cannot_run(ways: dict[str, Race]) -> set[str]:
+def cannot_run(unlimited: list[Race]) -> set[str]:
     """The programs whose instructions the processor refuses even where nothing limits them."""
-    unlimited = ways.get(_GROWTH)
-    deaths = () if unlimited is None else unlimited.deaths
+    deaths = [finish for race in unlimited for finish in race.deaths]
     return {finish.name for finish in deaths if finish.code == -signal.SIGILL}
 
 
 def _environment() -> dict[str, str]:
-    """The user's, less what would steer TensorFlow or Sublet; the CPU is the device."""
+    """The user's, less what would steer TensorFlow or Sublet."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-    return {**kept, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONUNBUFFERED": "1"}
+    return {**kept, "PYTHONUNBUFFERED": "1"}
 
 
 def _made(folder: Path) -> Path:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from demo import race
 from demo.catalogue import PROGRAMS, Program
+from demo.devices import Device
 from demo.mark import Mark
 from demo.race import Entry, Moment, Race
 from sublet.client.connection import connect
 from sublet.home import Home
-from sublet.units import MiB
 from sublet.wire.messages import AskStatus, Snapshot
 
 _LONGEST_END = 60
@@ -40,14 +40,11 @@ class Report:
 class Landlord:
     """Sublet, in a home of its own with a device of its own."""
 
-    def __init__(self, home: Path, capacity: int, environ: dict[str, str], mark: Mark) -> None:
+    def __init__(self, home: Path, device: Device, environ: dict[str, str], mark: Mark) -> None:
         self.home = Home(home)
+        self.device = device
         self.mark = mark
-        self.environ = {
-            **environ,
-            "SUBLET_HOME": str(home),
-            "SUBLET_CPU_MEMORY": f"{capacity // MiB}MiB",
-        }
+        self.environ = {**environ, "SUBLET_HOME": str(home)}
         self.most_charged = 0
         self.latest: Snapshot | None = None
         """The status that goes with the latest sample of memory."""
@@ -64,11 +61,11 @@ class Landlord:
 
         def watch(moment: Moment) -> None:
             if self.latest is not None:
-                self.most_charged = max(self.most_charged, charged(self.latest))
+                self.most_charged = max(self.most_charged, charged(self.latest, self.device.id))
             look(moment, self.latest)
 
         entries = [self._entry(program, folder) for program in PROGRAMS]
-        result = race.run(entries, self.mark, folder, watch, len(entries), owners)
+        result = race.run(entries, self.device, self.mark, folder, watch, len(entries), owners)
         return result, {program.name: _report(program, folder) for program in PROGRAMS}
 
     def status(self) -> Snapshot | None:
@@ -100,9 +97,9 @@ class Landlord:
 
     def _entry(self, program: Program, folder: Path) -> Entry:
         options = {
-            "--memory": program.memory,
+            "--memory": program.asked(self.device.id),
             "--on-oom": program.on_oom,
-            "--device": "cpu",
+            "--device": self.device.id,
             "--python": sys.executable,
             "--name": program.name,
             "--report": str(_report_path(program, folder)),
@@ -112,10 +109,10 @@ class Landlord:
         return Entry(program.name, argv, self.environ)
 
 
-def charged(snapshot: Snapshot) -> int:
-    """What all leases and the nursery are charged with."""
-    standing = sum(row.standing for row in snapshot.devices)
-    return standing + sum(row.charge for row in snapshot.leases)
+def charged(snapshot: Snapshot, device: str) -> int:
+    """What all leases on this device and the nursery are charged with there."""
+    standing = sum(row.standing for row in snapshot.devices if row.device.id == device)
+    return standing + sum(row.charge for row in snapshot.leases if row.device == device)
 
 
 def _report(program: Program, folder: Path) -> Report:

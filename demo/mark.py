@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 _VARIABLE = "DEMO_MARK"
 _GRACE = 5.0
@@ -53,17 +53,15 @@ class Mark:
             return False
 
 
-def memory(pids: Iterable[int], owners: dict[int, str]) -> dict[str, int]:
-    """What these processes hold, by whose they are: an owner's, or one of its descendants'.
-
-    Shared pages count once, divided among those who share them (PSS). What is nobody's is under "".
-    """
-    held: dict[str, int] = {}
-    parents = {pid: _parent(pid) for pid in pids}
-    for pid in parents:
+def by_owner(held: dict[int, int], owners: dict[int, str]) -> dict[str, int]:
+    """What processes hold, by whose they are: an owner's, or one of its descendants'. What is
+    nobody's is under ""."""
+    sums: dict[str, int] = {}
+    parents = {pid: _parent(pid) for pid in held}
+    for pid, amount in held.items():
         name = next((owners[one] for one in _line(pid, parents) if one in owners), "")
-        held[name] = held.get(name, 0) + _pss(pid)
-    return held
+        sums[name] = sums.get(name, 0) + amount
+    return sums
 
 
 def available() -> int:
@@ -72,7 +70,9 @@ def available() -> int:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvail"))
 
 
-def _pss(pid: int) -> int:
+def pss(pid: int) -> int:
+    """What a process holds of the machine's memory. Shared pages count once, divided among those
+    who share them."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as lines:
             return next((int(line.split()[1]) << 10 for line in lines if line[:4] == "Pss:"), 0)

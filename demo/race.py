@@ -10,16 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from demo import mark as marks
-from demo.mark import Mark
+from demo.devices import Device
+from demo.mark import Mark, by_owner
 
 _TURN = 0.05
 _BETWEEN_SAMPLES = 0.25
 _COST_OF_SAMPLES = 0.2
 """Of a processor, at most: adding up is work for the kernel, and the programs need them."""
 _GRACE = 5.0
-TOO_LONG = 600.0
-"""Seconds after which whatever still runs has hung."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +108,7 @@ class Race:
 
 def run(
     entries: list[Entry],
+    device: Device,
     mark: Mark,
     folder: Path,
     look: Callable[[Moment], None],
@@ -136,7 +135,7 @@ def run(
                 running[entry.name] = _start(entry, mark, folder)
                 started[entry.name] = elapsed
             for name, process in list(running.items()):
-                if elapsed > TOO_LONG and process.poll() is None:
+                if elapsed > device.patience and process.poll() is None:
                     process.kill()
                     process.wait()
                 if process.poll() is not None:
@@ -145,7 +144,7 @@ def run(
             if elapsed >= next_sample:
                 spent = time.process_time()
                 whose = owners() if owners else {one.pid: name for name, one in running.items()}
-                samples.append(Sample(elapsed, marks.memory(mark.pids(), whose)))
+                samples.append(Sample(elapsed, by_owner(device.held(mark.pids()), whose)))
                 now = samples[-1].total
                 cost = time.process_time() - spent
                 next_sample = elapsed + max(_BETWEEN_SAMPLES, cost / _COST_OF_SAMPLES)

@@ -17,6 +17,7 @@ from rich.text import Text
 from demo import sketch
 from demo.by_hand import why
 from demo.catalogue import PROGRAMS
+from demo.devices import Device
 from demo.leased import Report, charged
 from demo.race import Finish, Moment, Race
 from sublet.units import MiB, format_bytes, format_seconds
@@ -29,8 +30,9 @@ _LONGEST_RESULT = 24
 class Screen:
     """One per demo; `phase` is open while something runs."""
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.capacity = device.capacity
         self.terminal = sys.stdout.isatty()
         self.console = Console(width=min(80, shutil.get_terminal_size().columns), highlight=False)
         self._live: Live | None = None
@@ -85,7 +87,7 @@ class Screen:
             )
         self.console.print()
         self.console.print(table)
-        asked = {program.name: program.memory for program in PROGRAMS}
+        asked = {program.name: program.asked(self.device.id) for program in PROGRAMS}
         for name, report in reports.items():
             if report.attempts > 1 and report.lease is not None:
                 self.say(
@@ -140,7 +142,7 @@ class Screen:
         text.append("·" * (_BAR - full), style="dim")
         text.append(f" {format_bytes(moment.memory)} of {format_bytes(self.capacity)}", style="")
         if snapshot is not None:
-            text.append(f", {format_bytes(charged(snapshot))} charged", style="dim")
+            text.append(f", {format_bytes(charged(snapshot, self.device.id))} charged", style="dim")
         return text
 
 

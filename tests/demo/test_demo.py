@@ -14,11 +14,12 @@ from demo import race
 from demo.__main__ import cannot_run
 from demo.by_hand import why
 from demo.catalogue import FOLDER, PROGRAMS
+from demo.devices import Cpu, StandInCard
 from demo.leased import Landlord
-from demo.mark import Mark, memory
+from demo.mark import Mark, by_owner
 from demo.race import Entry, Finish, Race
 from sublet.domain.memory import parse_memory
-from sublet.units import GiB, MiB
+from sublet.units import MiB
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def _environ(pid: str) -> str:
 def run(mark: Mark, folder: Path, **codes: str) -> Race:
     environ = dict(os.environ)
     entries = [Entry(name, (sys.executable, "-c", code), environ) for name, code in codes.items()]
-    return race.run(entries, mark, folder, lambda moment: None, len(entries))
+    return race.run(entries, Cpu(), mark, folder, lambda moment: None, len(entries))
 
 
 def test_the_catalogue_names_every_program_once_and_asks_what_can_be_read() -> None:
@@ -54,7 +55,8 @@ def test_the_catalogue_names_every_program_once_and_asks_what_can_be_read() -> N
     assert sorted(names) == sorted(path.stem for path in FOLDER.glob("*.py"))
     assert len(names) == 20
     for program in PROGRAMS:
-        parse_memory(program.memory)
+        for device in ("cpu", "gpu0"):
+            parse_memory(program.asked(device))
 
 
 def test_no_program_knows_of_sublet() -> None:
@@ -94,18 +96,19 @@ def test_memory_counts_grandchildren_and_ends_with_them(mark: Mark) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert len(mark.pids()) == 2
-        assert sum(memory(mark.pids(), {}).values()) > 96 * MiB
+        assert sum(by_owner(Cpu().held(mark.pids()), {}).values()) > 96 * MiB
         mark.end()
         assert mark.pids() == set()
 
 
+@pytest.mark.parametrize("kind", ["cpu", "standin"])
 def test_programs_run_under_sublet_and_nothing_is_left(
-    mark: Mark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, mark: Mark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    device = Cpu() if kind == "cpu" else StandInCard(tmp_path / "machine")
     chosen = tuple(p for p in PROGRAMS if p.name in ("tf1_session", "logical_devices"))
     monkeypatch.setattr("demo.leased.PROGRAMS", chosen)
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    landlord = Landlord(tmp_path / "home", 2 * GiB, environ, mark)
+    landlord = Landlord(tmp_path / "home", device, {**os.environ, **device.environ}, mark)
     try:
         finished, reports = landlord.run(tmp_path, lambda moment, snapshot: None)
     finally:
@@ -117,10 +120,11 @@ def test_programs_run_under_sublet_and_nothing_is_left(
         assert report.peak is not None
         assert report.peak <= report.lease
     # The nursery counts, though its environment has no mark: TensorFlow alone is more than this.
-    assert 100 * MiB < finished.most <= 2 * GiB
+    # On a card each process has a context.
+    assert 100 * MiB < finished.most <= device.capacity
     seen = {name for sample in finished.samples for name in sample.held}
     assert {"", *reports} == seen
-    assert 0 < landlord.most_charged <= 2 * GiB
+    assert 0 < landlord.most_charged <= device.capacity
     gone(mark.word)
 
 
@@ -128,8 +132,8 @@ def test_what_the_processor_refuses_without_any_limit_is_not_held_against_sublet
     refused = Finish("bfloat16", -signal.SIGILL, 1.0, 1.0, "", "")
     killed = Finish("large", -signal.SIGKILL, 1.0, 1.0, "", "")
     by_hand = Race((refused, killed), 1.0, 0, 2)
-    assert cannot_run({"growth": by_hand}) == {"bfloat16"}
-    assert cannot_run({"a fixed fraction": by_hand}) == set()
+    assert cannot_run([by_hand]) == {"bfloat16"}
+    assert cannot_run([]) == set()
 
 
 def test_an_interrupted_demo_takes_everything_with_it(tmp_path: Path) -> None:
