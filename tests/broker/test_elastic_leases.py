@@ -700,6 +700,25 @@ def test_a_lease_on_a_gpu_is_not_trimmed(tmp_path: Path) -> None:
         harness.close()
 
 
+def test_a_process_that_asks_ahead_of_need_is_given_what_is_free(harness: Harness) -> None:
+    """As often as it asks, and no more than the device has; nobody is told of it."""
+    number = harness.start(Between(256 * MiB, 8 * GiB))
+    worker = harness.workers[number]
+    for asked, limit in ((100, 356), (100, 456), (10_000, 4096)):
+        path = attempt_files.ahead_file(worker.directory, worker.pid, asked * MiB)
+        Path(path).touch()
+        harness.turn()
+        assert worker.hear()
+        assert worker.limit <= limit * MiB
+        assert worker.limit == harness.lease(number).ceiling
+        os.unlink(path)
+    assert worker.limit > 3 * GiB
+    Path(attempt_files.ahead_file(worker.directory, worker.pid, GiB)).touch()
+    harness.turn()
+    assert not worker.hear()
+    assert harness.broker.elastic_leases.waits is False
+
+
 def test_what_cannot_be_a_ceiling_is_not_taken_for_one(tmp_path: Path) -> None:
     terms = LeaseTerms(1, 1, "t", "cpu", "cpu", None, GiB, CAPACITY, str(tmp_path), False, 2 * GiB)
     for text in ("", "many", "-1", "0", str(2 * GiB + 1)):

@@ -59,6 +59,13 @@ for config in (None, tf1.ConfigProto(allow_soft_placement=True)):
 """
 
 
+COMPILED = """
+import tensorflow as tf
+matrix = tf.fill([1024, 1024], 0.5)
+print(tf.function(lambda x: tf.tanh(matrix @ x), jit_compile=True)(matrix).shape)
+"""
+
+
 class Program:
     """A program that holds memory until the test lets it go."""
 
@@ -184,6 +191,20 @@ def test_leases_share_a_card_and_each_ends_exactly_at_its_ceiling(
     assert card.refusals() == []
     assert {pid for pid, _ in card.log("cuInit")} == {held["pid"], full["pid"], last["pid"]}
     assert card.log("cuInit after a fork") == []
+
+
+def test_a_lease_on_a_card_grows_ahead_of_need_as_xla_does_not_wait(
+    new_machine: NewMachine, new_sandbox: NewSandbox
+) -> None:
+    """What it tries kernels out with is more than the lease has at first."""
+    machine = new_machine(Gpu(uuid="GPU-a", total=4 * GIB), computes=False)
+    sandbox = new_sandbox(**machine.environ)
+    sandbox.write("compiled.py", COMPILED)
+    words = ("run", "--memory", "32MiB..2GiB", "--report", "r.json", "compiled.py")
+    sandbox.sublet(*words, check=True)
+    report = json.loads((sandbox.work / "r.json").read_text())
+    assert report["peak"] > 32 * MIB
+    assert machine.refusals() == []
 
 
 def test_leases_are_on_cards_and_instances_of_their_own(

@@ -219,6 +219,10 @@ class DeviceUsage:
         """The ceiling below which this job is not trimmed."""
         return self._estimator.needed(job)
 
+    def is_enough(self, job: Job) -> bool:
+        """Whether earlier runs show that its ceiling is all that this job needs."""
+        return self._estimator.is_enough(job)
+
     def lease_ended(self, lease: Lease, now: float) -> None:
         """The driver may go on showing this lease's memory for a moment."""
         for one in lease.all:

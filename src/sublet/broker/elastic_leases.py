@@ -3,6 +3,7 @@
     TensorFlow's allocator ──dump-P_*──▶ a share of what is free in the lease ──────────▶ FIFO
               nothing is free ──▶ policy.growth ──▶ LeaseResized ──commit──▶ a share ──▶ FIFO
     fence ──lack-P-N-B──▶ policy.growth ──▶ LeaseResized ──commit──▶ its bound
+    worker on a GPU ──ahead-P-B──▶ the same as for a dump, but only of what is free
     worker ──shares──▶ what was not needed goes back to the device
 
 An allocation that does not fit leaves a file in the attempt's directory and waits for ten seconds;
@@ -72,6 +73,8 @@ class _Wait:
     """The file by which its fence asks; empty if TensorFlow's pool lacks memory."""
     need: int = 0
     """The bytes that its fence lacks; nobody knows how many the pool does."""
+    ahead: int = 0
+    """The bytes that it asks for before it needs them, if no allocation waits."""
     steps: int = 0
     granted: int = 0
     """The share that it was given last."""
@@ -147,7 +150,11 @@ class ElasticLeases:
     @property
     def waits(self) -> bool:
         """Whether an allocation waits for memory."""
-        return any(one.waiting for one in self._attempts.values())
+        return any(
+            wait.waits and not wait.ahead
+            for one in self._attempts.values()
+            for wait in one.waits.values()
+        )
 
     def adopt(self) -> None:
         """Go on with what an earlier broker has left: its raises may not have reached anybody."""
@@ -303,6 +310,8 @@ class ElasticLeases:
             if one.elastic and name not in one.answered:
                 self._lacks(one, lack[0])
                 one.waits[lack[0]].lack, one.waits[lack[0]].need = name, lack[1]
+        elif (ahead := attempt_files.ahead(name)) is not None:
+            self._wants_ahead(one, *ahead)
         elif name == shares.FILE:
             self._follow_shares(one)
             self._work.changed |= bool(one.waiting)
@@ -315,8 +324,20 @@ class ElasticLeases:
         wait = one.waits.setdefault(pid, _Wait(now))
         if now - wait.since > _GIVES_UP:
             wait.since, wait.steps = now, 0
-        wait.waits, wait.lack, wait.need = True, "", 0
+        wait.waits, wait.lack, wait.need, wait.ahead = True, "", 0, 0
         self._work.changed = True
+
+    def _wants_ahead(self, one: _Attempt, pid: int, amount: int) -> None:
+        """A process on a GPU would have more before it needs it. Where earlier runs have shown what
+        its program needs, it has that."""
+        job = self._work.state.get(one.job)
+        if not one.elastic or not amount or job is None or job.lease is None:
+            return
+        if pid in one.waits and one.waits[pid].waits and not one.waits[pid].ahead:
+            return  # An allocation waits, which gets more than this.
+        if not self._usage.is_enough(job):
+            self._lacks(one, pid)
+            one.waits[pid].ahead = amount
 
     def _hand_out(self, job: Job, lease: Lease, one: _Attempt) -> list[int]:
         """Give those who wait what the lease has left. Returns the processes that have got nothing
@@ -429,6 +450,7 @@ class ElasticLeases:
             steps=wait.steps,
             last=not wait.need and len(self._fifos(one, pid)) == 1,
             need=wait.need,
+            ahead=wait.ahead,
         )
 
     def _fenced(self, one: _Attempt, lease: Lease) -> int:

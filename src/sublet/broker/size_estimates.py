@@ -112,6 +112,13 @@ class SizeEstimator:
         peak = max(known.peak or 0, known.at_least)
         return max(least, sizing.with_margin(peak, sizing.doubt(known.runs)) if peak else 0)
 
+    def is_enough(self, job: Job) -> bool:
+        """Whether earlier runs show that the ceiling of a running job is all that it needs."""
+        assert job.lease is not None
+        known = self._measurements.evidence(job, self.devices[job.lease.device].kind)
+        wanted = sizing.learned_ceiling(known, 0)
+        return known.peak is not None and wanted <= job.lease.ceiling
+
     def measured(self, job: Job) -> list[int]:
         """Something new is known of this job's program: the jobs to look at again."""
         program = self._measurements.program(job)

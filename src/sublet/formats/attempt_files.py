@@ -11,6 +11,7 @@
     shares        how the processes of the program divide the ceiling (`shares.py`)
     dump-P_*      left by TensorFlow's allocator in process P each time an allocation does not fit
     fence         what the processes may hold of a GPU, and what they do (`fence_file`)
+    ahead-P-B     process P wants B bytes more before an allocation needs them
     lack-P-N-B    there while an allocation of process P waits for B bytes, which the fence lacks
     exit.json     how it ended, written after the last process of the tree was seen to end
     reaped.json   how the worker ended, by whoever collected it after its keeper was killed
@@ -40,6 +41,7 @@ DUMP = "dump-"
 KEPT_DUMPS = 32
 """Of so many a process keeps the newest: at its ceiling it may leave one with every retry."""
 LACK = "lack-"
+AHEAD = "ahead-"
 
 
 def claim(directory: str, owner: Record) -> bool:
@@ -192,12 +194,30 @@ def dumped_by(name: str) -> int | None:
 def lack(name: str) -> tuple[int, int] | None:
     """The process whose fence has left the file of this name, and the bytes that it lacks; None if
     it is no such file."""
-    numbers = name.removeprefix(LACK).split("-")
-    if not name.startswith(LACK) or len(numbers) != 3 or len(name) > 60:
-        return None
-    if not all(one.isascii() and one.isdigit() for one in numbers):
-        return None
-    return int(numbers[0]), int(numbers[2])
+    numbers = _numbers(name, LACK, 3)
+    return (numbers[0], numbers[2]) if numbers else None
+
+
+def ahead_file(directory: str, pid: int, amount: int) -> str:
+    """The file by which a process asks for memory before it needs it."""
+    return os.path.join(directory, f"{AHEAD}{pid}-{amount}")
+
+
+def ahead(name: str) -> tuple[int, int] | None:
+    """The process that has left the file of this name, and how much it asks for ahead of need; None
+    if it is no such file."""
+    numbers = _numbers(name, AHEAD, 2)
+    return (numbers[0], numbers[1]) if numbers else None
+
+
+def _numbers(name: str, prefix: str, count: int) -> list[int]:
+    """The numbers of a name like `lack-12-0-4096`; empty if it is not of that form."""
+    words = name.removeprefix(prefix).split("-")
+    if not name.startswith(prefix) or len(words) != count or len(name) > 60:
+        return []
+    if not all(word.isascii() and word.isdigit() for word in words):
+        return []
+    return [int(word) for word in words]
 
 
 def dump_time(name: str) -> float | None:

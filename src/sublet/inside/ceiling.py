@@ -41,6 +41,10 @@ _REGION = 32 * MIB
 """What a pool takes at a time while there are other processes: to them it is lost."""
 _LACKS = 10.0
 """Seconds that an allocation waits for memory."""
+_AHEAD = 256 * MIB
+"""What a pool on a GPU has left of its limit, or a quarter of what it has taken if that is more.
+XLA, when it compiles a function there, tries out each kernel on copies of its tensors, with 16 MiB
+around each of them, and does not wait for that memory: no raise would come in time."""
 
 
 class Ceiling:
@@ -62,6 +66,8 @@ class Ceiling:
         self._satisfied_at = 0.0
         """When an allocation that had waited was last seen to have what it needs."""
         self._watch: inotify.DirectoryWatch | None = None
+        self._asked, self._asked_at = "", 0.0
+        """The file by which more was asked for ahead of need, and when."""
         self._pool = PoolLimit.find(lease, self.limit, region)
         self._taken = 0 if self._pool is None else self._pool.pool
         self._is_child = is_python_child(lease)
@@ -105,6 +111,7 @@ class Ceiling:
             return False
         self._tidy()
         self._take_raises()
+        self._ask_ahead()
         stamps = tuple(self._stamp(name) for name in (attempt_files.CEILING, shares.FILE))
         if not (self._raised or self._soon or self.siblings) and stamps == self._seen:
             self._taken = self._pool.pool
@@ -128,6 +135,36 @@ class Ceiling:
         self._raised, self._seen = False, stamps
         self._taken, self.limit = self._pool.pool, self._pool.limit
         return True
+
+    @property
+    def _spare(self) -> int:
+        """What the pool is to have left of its limit."""
+        if self._pool is None or not self._lease.on_gpu:
+            return 0
+        return max(_AHEAD, self._pool.pool // 4)
+
+    def _ask_ahead(self) -> None:
+        """Ask for more before an allocation needs it, if little is left."""
+        assert self._pool is not None
+        asked, self._asked = self._asked, ""
+        spare, left = self._spare, self._pool.limit - self._pool.pool
+        if (
+            left < spare / 2
+            and self.can_be_raised
+            and not self.siblings
+            and self._pool.limit < self._lease.most
+        ):
+            path = attempt_files.ahead_file(self._lease.dir, os.getpid(), spare - left)
+            if path == asked and time.monotonic() - self._asked_at < _LACKS:
+                self._asked = asked
+                return
+            self._asked, self._asked_at = path, time.monotonic()
+        if asked:
+            with contextlib.suppress(OSError):
+                os.unlink(asked)
+        if self._asked:
+            with contextlib.suppress(OSError), open(self._asked, "wb"):
+                pass
 
     def freeze(self) -> None:
         """In a forked child, which has a copy of its parent's pool: let it take no more."""
@@ -159,7 +196,8 @@ class Ceiling:
         total = shares.total(self._lease)
         limit = self._pool.limit if mine is None else mine.limit
         if satisfied:
-            limit = self.limit
+            # On a GPU it keeps what it would ask for again at once.
+            limit = max(self.limit, min(limit, self._pool.pool + self._spare))
         if not others:
             limit = max(limit, self._lease.ceiling)
         elif self._must_give(total - table.given, others):

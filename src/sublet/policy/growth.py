@@ -8,6 +8,8 @@ The rules, in the order in which they win:
 3. A step at a time, as nobody knows how much an allocation needs: a quarter of the lease, and twice
    as much with each step. What is left over comes back at once. Whoever can be reached only once
    more gets its share of all there is.
+4. Last, and only of what is free: programs on a GPU that ask ahead of need, because XLA, which
+   tries out kernels there, does not wait for memory.
 
 A program that waits for memory dies if it does not get any, and a job that waits for its start does
 not; so growth comes before admission. Pure: the same capacities and asks give the same plan.
@@ -49,11 +51,16 @@ class Ask(Struct, frozen=True):
     """Whether it can be reached only once more before it gives up."""
     need: int = 0
     """What it needs, neither more nor less; 0 if nobody knows."""
+    ahead: int = 0
+    """What it would have before it needs it; 0 if an allocation waits. Nobody is stopped for that,
+    and it gets what is free."""
 
     @property
     def step(self) -> int:
         """The raise that it gets if there is room for it, in whole MiB."""
         left = self.most - self.ceiling
+        if self.ahead:
+            return min(-(-self.ahead // MiB) * MiB, left)
         if self.need:
             return min(-(-self.need // MiB) * MiB, left) if self.need <= left else 0
         return part(self.ceiling, left, self.steps) // MiB * MiB
@@ -94,7 +101,10 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
     stopped: set[int] = set()
     ended: set[int] = set()
     raises, preempt, waits = [], [], {}
-    order = sorted(asks, key=lambda ask: (ask.service != "guaranteed", ask.since, ask.job))
+    order = sorted(
+        asks,
+        key=lambda ask: (ask.ahead > 0, ask.service != "guaranteed", ask.since, ask.job),
+    )
     for index, ask in enumerate(order):
         capacity = at.get(ask.where)
         if capacity is None or ask.step <= 0:
@@ -103,14 +113,14 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
         amount = min(ask.step, room)
         if ask.need and amount < ask.step:
             amount = 0
-        elif ask.last:
+        elif ask.last and not ask.ahead:
             rivals = sum(other.where == ask.where for other in order[index:])
             share = max(amount, room // rivals // MiB * MiB)
             amount = min(share, (ask.most - ask.ceiling) // MiB * MiB)
         if amount > 0:
             spare[ask.where] -= amount
             raises.append(Raise(ask.job, ask.ceiling + amount))
-        if amount < ask.step:
+        if amount < ask.step and not ask.ahead:
             idle = [one for one in capacity.idle if one.pid not in ended]
             lacking = ask.step - amount - capacity.coming
             victims = [one for one in _opportunistic(capacity, ask.job) if one.job not in stopped]
@@ -124,7 +134,7 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
             preempt += [Preemption(one.job, ask.where, ask.job) for one in chosen]
             given = sum(one.charge for one in chosen)
             ended |= {one.pid for one in least_recent(idle, lacking - given)}
-        if not amount:
+        if not amount and not ask.ahead:
             waits[ask.job] = _reason(ask, capacity, room)
     return GrowthPlan(tuple(raises), tuple(preempt), tuple(sorted(ended)), waits)
 
