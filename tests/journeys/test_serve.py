@@ -40,6 +40,38 @@ def server(shared_sandbox: Sandbox, models: Path) -> Iterator[Server]:
     assert one.close() == 0
 
 
+EXPORT = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from support import exports
+exports.weights(pathlib.Path(sys.argv[2]), 16)
+"""
+
+
+def test_more_models_than_memory_are_all_answered(either_sandbox: Sandbox, tmp_path: Path) -> None:
+    """Five of 16 MiB in 64 MiB: they come when they are called, and others go."""
+    sandbox, models = either_sandbox, tmp_path / "models"
+    export = str(sandbox.write("export.py", EXPORT))
+    first, tests = models / "m0" / "1", Path(__file__).parents[1]
+    first.parent.mkdir(parents=True)
+    sandbox.sublet("run", "-q", "--device", "cpu", export, str(tests), str(first), check=True)
+    names = ["m0", *(f"m{number}" for number in range(1, 5))]
+    for name in names[1:]:
+        place(first, models, name, 1)
+    server = Server(sandbox, str(models), "--memory", "64MiB")
+    try:
+        (lease,) = sandbox.status()["leases"]
+        assert (lease["device"], lease["ceiling"]) == (sandbox.device, 64 << 20)
+        for name in 2 * names:
+            status, answer = server.predict(name, [[2.0, 3.0]])
+            assert (status, len(answer["predictions"])) == (200, 1)
+        lines = server.text("/monitoring/prometheus/metrics").splitlines()
+        evicted = [line for line in lines if line.startswith("sublet_model_evictions_total{")]
+        assert sum(float(line.split()[-1]) for line in evicted) >= 5
+    finally:
+        assert server.close() == 0
+
+
 def test_it_is_ready_when_every_model_was_loaded_or_refused(server: Server) -> None:
     answer = {one["model"]: one for one in server.facts["models"]}
     assert {name: one["state"] for name, one in answer.items()} == {

@@ -77,7 +77,12 @@ def test_the_second_run_gets_what_the_first_one_showed_and_explain_says_so(
     assert facts["lease"]["ceiling"] == second["lease"]
 
 
-def test_a_probe_forecasts_the_peak_saves_nothing_and_auto_goes_by_it(sandbox: Sandbox) -> None:
+def test_a_probe_forecasts_the_peak_saves_nothing_and_auto_goes_by_it(
+    either_sandbox: Sandbox,
+) -> None:
+    """It runs on the CPU; a card may need half more."""
+    sandbox = either_sandbox
+    more = 1.0 if sandbox.device == "cpu" else 1.5
     sandbox.write("train.py", TRAIN)
     words = ("train.py", "--batch-size", "2048")
     answer = json.loads(sandbox.sublet("probe", "--json", *words, check=True).stdout)
@@ -87,7 +92,8 @@ def test_a_probe_forecasts_the_peak_saves_nothing_and_auto_goes_by_it(sandbox: S
 
     ran = _run(sandbox, *words)
     assert answer["low"] <= ran["peak"] <= answer["high"]
-    assert answer["high"] <= ran["lease"] <= 1.2 * answer["high"] + (66 << 20)
+    high = more * answer["high"]
+    assert high <= ran["lease"] <= 1.2 * high + (66 << 20)
     assert (sandbox.work / "model.keras").exists()
 
 
