@@ -149,6 +149,15 @@ def test_memory_is_still_known_where_the_driver_will_not_list_processes(machine:
     assert (facts.used, facts.holders, facts.fault) == (GiB, (), None)
 
 
+def test_memory_that_a_card_has_lost_since_is_as_good_as_used(machine: Machine) -> None:
+    """Pages that are retired, or ECC that was switched on: the leases there keep their size."""
+    machine.has(Gpu(total=8 * GiB))
+    assert machine.look().facts["gpu0"].used == 0
+    machine.has(Gpu(total=7 * GiB))
+    facts = machine.look().facts["gpu0"]
+    assert (facts.device.capacity, facts.used, facts.available) == (8 * GiB, GiB, 7 * GiB)
+
+
 def test_a_driver_without_the_newer_memory_call_is_read_with_the_older(machine: Machine) -> None:
     machine.has(Gpu(used=GiB, reserved=512 * MiB, memory_v2=False))
     view = machine.look()

@@ -63,10 +63,14 @@ def test_a_program_is_given_one_card_by_its_uuid(gpu_sandbox: Sandbox) -> None:
     assert report["charge"] > report["lease"] == 2 * GIB
 
 
-def test_strangers_on_a_card_are_respected(gpu_sandbox: Sandbox, machine: Machine) -> None:
-    """A job that fits only without them waits, and is seen of them."""
+@pytest.mark.parametrize("processes", [(GpuProcess(1, 12 * GIB),), ()], ids=["lives", "crashed"])
+def test_strangers_on_a_card_are_respected(
+    processes: tuple[GpuProcess, ...], gpu_sandbox: Sandbox, machine: Machine
+) -> None:
+    """A job that fits only without them waits, and is seen of them: also without what a process has
+    left that has crashed, and that the driver lists no more."""
     gpu_sandbox.write("dump.py", DUMP)
-    taken = replace(CARDS[0], used=12 * GIB, processes=(GpuProcess(1, 12 * GIB),))
+    taken = replace(CARDS[0], used=12 * GIB, processes=processes)
     machine.has(taken, CARDS[1])
     client = gpu_sandbox.start("run", "--memory", "10GiB", "dump.py")
     (row,) = wait_for(

@@ -244,11 +244,15 @@ def test_the_peak_of_tensorflow_1_sessions_on_a_card_is_measured(
 def test_a_card_that_tensorflow_cannot_use_is_named_with_what_is_missing(
     new_machine: NewMachine, new_sandbox: NewSandbox
 ) -> None:
-    """The program is bounded on the CPU, unless its user has named the card: then it ends."""
+    """The program is bounded on the CPU, unless its user has named the card: then it ends. With
+    a driver that is too old TensorFlow fails by itself, and Sublet says why."""
     machine = new_machine(Gpu(uuid="GPU-a", total=8 * GIB), missing=["libcudnn.so.9"])
     sandbox = new_sandbox(**machine.environ)
     sandbox.write("hold.py", HOLD)
+    old = new_sandbox(**new_machine(Gpu(uuid="GPU-a", total=8 * GIB), cuda=11040).environ)
+    old.write("hold.py", HOLD)
     options = {"stdin": subprocess.DEVNULL}
+    beside = old.start("run", "hold.py", "64", **options)
     one = sandbox.start("run", "--memory", "256MiB", "hold.py", "1024", **options)
     other = sandbox.start(
         "run", "--memory", "256MiB", "--device", "gpu0", "hold.py", "64", **options
@@ -263,3 +267,6 @@ def test_a_card_that_tensorflow_cannot_use_is_named_with_what_is_missing(
     assert (out, other.returncode) == ("", 1)
     assert "RuntimeError: TensorFlow finds no GPU" in said
     assert machine.log("context") == []
+    out, said = beside.communicate(timeout=PATIENCE)
+    assert json.loads(out)["failed"] == "InternalError"
+    assert "gpu0: the driver is too old: it knows CUDA 11.4, and TensorFlow needs 1" in said

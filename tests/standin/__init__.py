@@ -79,14 +79,17 @@ class Machine:
         handle: int = 0,
         computes: bool = True,
         missing: Sequence[str] = (),
+        cuda: int = 12050,
     ) -> None:
         """`context` is what a process takes of a card before it has allocated anything, `workspace`
         what each convolution asks for, `handle` what one of cuBLAS or cuDNN takes. On a
         machine that does not compute kernels do nothing, and memory that nobody copies to is never
-        touched: for programs that only hold it. `missing` libraries are not installed."""
+        touched: for programs that only hold it. `missing` libraries are not installed. `cuda` is
+        the newest CUDA that the driver knows, as cuDriverGetVersion says it."""
         directory.mkdir(exist_ok=True)
         self._directory = directory
         self._facts = [
+            f"cuda {cuda}",
             f"context {context}",
             f"workspace {workspace}",
             f"handle {handle}",

@@ -24,6 +24,21 @@ def why_no_gpu() -> str:
     return "its log says why, with TF_CPP_MIN_LOG_LEVEL=0"
 
 
+def too_old() -> str:
+    """Why TensorFlow cannot use a GPU that it finds: the driver knows no CUDA of the version that
+    it was built with. Empty if it does, or if either is unknown."""
+    built = str(_built().get("cuda_version", ""))
+    version = ctypes.c_int()
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return ""
+    major, minor = version.value // 1000, version.value % 1000 // 10
+    if not built.partition(".")[0].isdigit() or not 0 < major < int(built.partition(".")[0]):
+        return ""
+    return f"the driver is too old: it knows CUDA {major}.{minor}, and TensorFlow needs {built}"
+
+
 def missing_libraries() -> list[str]:
     """What TensorFlow needs of CUDA and cannot load. Loads libraries to see whether they can be."""
     return [name for name in _needed(_built()) if not _is_there(name)]

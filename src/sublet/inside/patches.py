@@ -31,7 +31,7 @@ from ..formats.lease_environment import (
 )
 from . import allocator, first_share, measure, oom, probe
 from .config import bound, see_leased_gpu, spare_processors
-from .cuda_libraries import INSTALL, why_no_gpu
+from .cuda_libraries import INSTALL, too_old, why_no_gpu
 from .current_lease import current, impose, say
 from .warm_start import native_libraries
 
@@ -226,10 +226,15 @@ def _settle(starts: bool = False) -> None:
 
 def _do_without_gpu(context: Any = None) -> None:
     """Where TensorFlow does not find the GPU of the lease: refuse to run elsewhere if the user has
-    named that GPU, else bound the program on the CPU and say what to install. Called before there
-    is a CPU allocator, which reads its limit once."""
+    named that GPU, else bound the program on the CPU and say what to install. Where it finds one
+    that the driver is too old for, it is going to fail by itself: say why. Called before there is a
+    CPU allocator, which reads its limit once."""
     lease = current()
-    if lease is None or not lease.on_gpu or hides_gpus(os.environ) or _gpus(context):
+    if lease is None or not lease.on_gpu or hides_gpus(os.environ):
+        return
+    if _gpus(context):
+        if why := too_old():
+            say(f"{lease.devices}: {why}. Install a newer driver, or name another --device.")
         return
     found = f"TensorFlow finds no GPU, and this lease is on {lease.devices}: {why_no_gpu()}."
     advice = f"`{INSTALL}` brings what it needs; `--device cpu` leaves the GPU to others."

@@ -82,7 +82,7 @@ int cuGetProcAddress(const char *symbol, void **function, int version, u64 flags
     return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
 }
 
-int cuDriverGetVersion(int *version) { return *version = CUDA_VERSION, SUCCESS; }
+int cuDriverGetVersion(int *version) { return *version = read_machine()->cuda, SUCCESS; }
 
 /* ---- errors ---- */
 
@@ -96,6 +96,7 @@ static const struct {
     {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
     {NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {INSUFFICIENT_DRIVER, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
     {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 };
 

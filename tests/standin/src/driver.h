@@ -16,6 +16,7 @@ enum {
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
     NOT_FOUND = 500,
+    INSUFFICIENT_DRIVER = 35,
     NOT_SUPPORTED = 801,
 };
 

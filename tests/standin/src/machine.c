@@ -68,6 +68,7 @@ const Machine *read_machine(void) {
     memset(&m, 0, sizeof m);
     m.context = 256 << 20;
     m.peers = m.computes = 1;
+    m.cuda = 12050;
     FILE *file = machine_file("machine", path) ? fopen(path, "r") : NULL;
     if (!file) return &m;
     m.described = 1;
@@ -87,6 +88,7 @@ const Machine *read_machine(void) {
         } else {
             sscanf(line, "driver %95s", m.driver);
             sscanf(line, "init %d", &m.init);
+            sscanf(line, "cuda %d", &m.cuda);
             sscanf(line, "context %llu", &m.context);
             sscanf(line, "workspace %llu", &m.workspace);
             sscanf(line, "handle %llu", &m.handle);

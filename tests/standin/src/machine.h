@@ -5,6 +5,7 @@
  * the last gpu or instance above it:
  *
  *   driver 570.86.10            init 0              (what nvmlInit returns)
+ *   cuda 12050                  (the newest CUDA that the driver knows)
  *   context 268435456           (bytes that a context takes of its card)
  *   workspace 0                 (bytes that each convolution asks for)
  *   handle 0                    (bytes that a handle of cuBLAS or cuDNN takes of its card)
@@ -43,7 +44,7 @@ typedef struct {
 typedef struct {
     int described; /* 0: there is no description, and so no driver */
     char driver[TEXT];
-    int init, gpus, count, peers, computes;
+    int init, cuda, gpus, count, peers, computes;
     u64 context, workspace, handle;
     Card cards[CARDS];
 } Machine;

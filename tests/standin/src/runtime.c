@@ -116,15 +116,25 @@ int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *number, const vo
 /* ---- devices ---- */
 
 int cudaRuntimeGetVersion(int *version) { return *version = CUDA_VERSION, SUCCESS; }
-int cudaDriverGetVersion(int *version) { return *version = CUDA_VERSION, SUCCESS; }
+int cudaDriverGetVersion(int *version) { return *version = read_machine()->cuda, SUCCESS; }
+
+/* A runtime works with drivers of its own major version and newer ones. */
+static int start(void) {
+    return read_machine()->cuda < CUDA_VERSION / 1000 * 1000 ? INSUFFICIENT_DRIVER : cuInit(0);
+}
+
 int cudaGetDeviceCount(int *count) {
-    int failed = cuInit(0);
+    int failed = start();
     *count = device_count();
     return said(failed);
 }
-int cudaGetDevice(int *device) { return *device = current_device(), SUCCESS; }
+int cudaGetDevice(int *device) {
+    int failed = start();
+    if (!failed) *device = current_device();
+    return said(failed);
+}
 int cudaSetDevice(int device) {
-    int failed = cuInit(0);
+    int failed = start();
     if (!failed && (device < 0 || device >= device_count())) failed = INVALID_DEVICE;
     if (!failed) set_current_device(device);
     return said(failed);
