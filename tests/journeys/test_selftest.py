@@ -38,11 +38,12 @@ def test_what_holds_and_what_does_not_is_told(
     cpu, gpu, without = (json.loads(out) for out, _ in ended)
     assert [child.returncode for child in children] == [0, 0, 1], ended
     passed = dict.fromkeys(OF_MEMORY, "pass")
-    absent = dict.fromkeys(("driver", "cards", "growth", "two cards"), "not here")
+    absent = dict.fromkeys(("driver", "cards", "growth", "fence", "two cards"), "not here")
     assert states(cpu) == passed | absent | {"tensorflow": "pass"}
     assert set(states(gpu).values()) == {"pass"}
     assert "a lease of 256 MiB gave 248 MiB, and refused more" in str(gpu["checks"])
     assert "a process costs 256 MiB beside its pool" in str(gpu["checks"])
+    assert "the driver shows 128 MiB, and gives no more than" in str(gpu["checks"])
     assert not cards.refusals()
     failed = {check["name"]: check for check in without["checks"] if check["state"] == "fail"}
     assert set(failed) == {"tensorflow", "cards"}

@@ -2,6 +2,8 @@
 
     program.py look        says which TensorFlow this is, and which GPUs it finds
     program.py hold MIB    takes so much memory in small pieces, says how far it got, and waits
+    program.py driver MIB  takes memory from the driver, as other frameworks do: so much, and then
+                           more than any lease is charged that has what the driver shows
 
 Prints one line of JSON. `hold` goes on when its input ends, and fails then if it was refused.
 """
@@ -15,6 +17,8 @@ from typing import Any
 
 PIECE = 8
 """MiB in one piece."""
+_BESIDE = 4 << 30
+"""More than a process costs a GPU beside its pool."""
 
 
 def look() -> None:
@@ -63,6 +67,23 @@ def hold(mib: int) -> None:
         raise refused
 
 
+def driver(mib: int) -> None:
+    import ctypes
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, left, total = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+    if cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0):
+        sys.exit("the driver gives no context")
+    cuda.cuCtxSetCurrent(context)
+    cuda.cuMemGetInfo_v2(ctypes.byref(left), ctypes.byref(total))
+
+    def takes(amount: int) -> bool:
+        at = ctypes.c_uint64()
+        return not cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(amount))
+
+    answer(total=total.value, some=takes(mib << 20), more=takes(total.value + _BESIDE))
+
+
 def answer(**facts: object) -> None:
     print(json.dumps({"pid": os.getpid(), **facts}), flush=True)
 
@@ -70,5 +91,7 @@ def answer(**facts: object) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "look":
         look()
+    elif sys.argv[1] == "driver":
+        driver(int(sys.argv[2]))
     else:
         hold(int(sys.argv[2]))

@@ -7,8 +7,10 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from sublet.client.api import Report, status
+from sublet.client.fence_build import find_or_build
 from sublet.devices.nvml import Nvml, NvmlAbsent, open_nvml
 from sublet.domain.device import Device, no_such_device
+from sublet.home import Home
 from sublet.inside.cuda_libraries import INSTALL
 from sublet.inside.patches import NEWEST, OLDEST
 from sublet.tools.selftest.runs import Failed, Run
@@ -61,6 +63,8 @@ def check_all(device: str | None, begins: Callable[[str], None]) -> Iterator[Che
         yield Check("cards", "fail", "TensorFlow cannot use them", f"`{INSTALL}`")
         target = _roomiest(snapshot, device or "cpu")
     yield from _memory(target, begins)
+    begins("the fence, which is built for it")
+    yield _fence(target)
     begins("two cards at once")
     yield _two_cards([gpu for gpu in gpus if gpu.card is None])
 
@@ -228,6 +232,28 @@ def _raise(run: Run) -> Check:
         return Check("raise", "pass", seen)
     seen = f"a lease of {FLOOR} to {MOST} MiB gave {answer['mib']} MiB"
     return Check("raise", "fail", seen, "Leases stay at their floors here: say `--memory SIZE`")
+
+
+def _fence(device: Device) -> Check:
+    """With `--fence`, what a program takes of the driver beside TensorFlow is held to the lease."""
+    if device.kind != "gpu":
+        return Check("fence", "not here", "of GPUs")
+    built = find_or_build(Home.find())
+    if not built.startswith("/"):
+        return Check("fence", "not here", built)
+    where = device.uuid or device.id
+    try:
+        with Run("driver", "32", memory=f"{SMALL}MiB", device=where, fence=True) as run:
+            answer = run.answer()
+            report = run.finish()
+    except Failed as failed:
+        return Check("fence", "fail", str(failed), "Send the report; do without `--fence`")
+    shown = int(answer["total"])
+    seen = f"under a lease of {SMALL} MiB the driver shows {format_bytes(shown)}, and "
+    seen += "gives more" if answer["more"] else "gives no more than was charged"
+    if shown == report.lease and answer["some"] and not answer["more"]:
+        return Check("fence", "pass", seen)
+    return Check("fence", "fail", seen, "Send the report; do without `--fence`")
 
 
 def _two_cards(gpus: list[Device]) -> Check:

@@ -32,6 +32,7 @@ class Run(Quiet):
         memory: str,
         device: str | None = None,
         gpus: int | None = None,
+        fence: bool = False,
         patience: float = PATIENCE,
     ) -> None:
         self.report: Report | None = None
@@ -44,7 +45,7 @@ class Run(Quiet):
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # Closed with the run.
         self._thread = threading.Thread(
             target=self._run,
-            args=([PROGRAM, *words], memory, device, gpus, theirs, out),
+            args=([PROGRAM, *words], memory, device, gpus, fence, theirs, out),
             daemon=True,
         )
         self._thread.start()
@@ -99,6 +100,7 @@ class Run(Quiet):
         memory: str,
         device: str | None,
         gpus: int | None,
+        fence: bool,
         stdin: int,
         stdout: int,
     ) -> None:
@@ -108,6 +110,7 @@ class Run(Quiet):
                 memory,
                 device=device,
                 gpus=gpus,
+                fence=fence,
                 stdin=stdin,
                 stdout=stdout,
                 stderr=self._stderr.fileno(),
