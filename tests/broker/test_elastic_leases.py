@@ -705,15 +705,22 @@ def test_a_process_that_asks_ahead_of_need_is_given_what_is_free(harness: Harnes
     number = harness.start(Between(256 * MiB, 8 * GiB))
     worker = harness.workers[number]
     for asked, limit in ((100, 356), (100, 456), (10_000, 4096)):
-        path = attempt_files.ahead_file(worker.directory, worker.pid, asked * MiB)
+        harness.clock.at += 1.0
+        now = harness.clock.wall()
+        path = attempt_files.ahead_file(worker.directory, worker.pid, asked * MiB, now)
         Path(path).touch()
         harness.turn()
         assert worker.hear()
         assert worker.limit <= limit * MiB
         assert worker.limit == harness.lease(number).ceiling
+        harness.broker.elastic_leases._look_at_all()  # As where the system has no watchers.
+        harness.turn()
+        assert not worker.hear()  # It was answered.
         os.unlink(path)
     assert worker.limit > 3 * GiB
-    Path(attempt_files.ahead_file(worker.directory, worker.pid, GiB)).touch()
+    harness.clock.at += 1.0
+    late = attempt_files.ahead_file(worker.directory, worker.pid, GiB, harness.clock.wall())
+    Path(late).touch()
     harness.turn()
     assert not worker.hear()
     assert harness.broker.elastic_leases.waits is False

@@ -3,7 +3,7 @@
     TensorFlow's allocator ──dump-P_*──▶ a share of what is free in the lease ──────────▶ FIFO
               nothing is free ──▶ policy.growth ──▶ LeaseResized ──commit──▶ a share ──▶ FIFO
     fence ──lack-P-N-B──▶ policy.growth ──▶ LeaseResized ──commit──▶ its bound
-    worker on a GPU ──ahead-P-B──▶ the same as for a dump, but only of what is free
+    worker on a GPU ──ahead-P-B-T──▶ the same as for a dump, but only of what is free
     worker ──shares──▶ what was not needed goes back to the device
 
 An allocation that does not fit leaves a file in the attempt's directory and waits for ten seconds;
@@ -327,14 +327,15 @@ class ElasticLeases:
         wait.waits, wait.lack, wait.need, wait.ahead = True, "", 0, 0
         self._work.changed = True
 
-    def _wants_ahead(self, one: _Attempt, pid: int, amount: int) -> None:
+    def _wants_ahead(self, one: _Attempt, pid: int, amount: int, at: float) -> None:
         """A process on a GPU would have more before it needs it. Where earlier runs have shown what
         its program needs, it has that."""
         job = self._work.state.get(one.job)
         if not one.elastic or not amount or job is None or job.lease is None:
             return
-        if pid in one.waits and one.waits[pid].waits and not one.waits[pid].ahead:
-            return  # An allocation waits, which gets more than this.
+        wait = one.waits.get(pid)
+        if wait is not None and (wait.raised_at >= at or (wait.waits and not wait.ahead)):
+            return  # It was answered, or an allocation waits, which gets more than this.
         if not self._usage.is_enough(job):
             self._lacks(one, pid)
             one.waits[pid].ahead = amount

@@ -11,7 +11,7 @@
     shares        how the processes of the program divide the ceiling (`shares.py`)
     dump-P_*      left by TensorFlow's allocator in process P each time an allocation does not fit
     fence         what the processes may hold of a GPU, and what they do (`fence_file`)
-    ahead-P-B     process P wants B bytes more before an allocation needs them
+    ahead-P-B-T   process P wants B bytes more before an allocation needs them, since T
     lack-P-N-B    there while an allocation of process P waits for B bytes, which the fence lacks
     exit.json     how it ended, written after the last process of the tree was seen to end
     reaped.json   how the worker ended, by whoever collected it after its keeper was killed
@@ -198,16 +198,16 @@ def lack(name: str) -> tuple[int, int] | None:
     return (numbers[0], numbers[2]) if numbers else None
 
 
-def ahead_file(directory: str, pid: int, amount: int) -> str:
-    """The file by which a process asks for memory before it needs it."""
-    return os.path.join(directory, f"{AHEAD}{pid}-{amount}")
+def ahead_file(directory: str, pid: int, amount: int, at: float) -> str:
+    """The file by which a process asks for memory before it needs it, at this time."""
+    return os.path.join(directory, f"{AHEAD}{pid}-{amount}-{int(at * 1e6)}")
 
 
-def ahead(name: str) -> tuple[int, int] | None:
-    """The process that has left the file of this name, and how much it asks for ahead of need; None
-    if it is no such file."""
-    numbers = _numbers(name, AHEAD, 2)
-    return (numbers[0], numbers[1]) if numbers else None
+def ahead(name: str) -> tuple[int, int, float] | None:
+    """The process that has left the file of this name, how much it asks for ahead of need, and when
+    it did, by the wall clock; None if it is no such file."""
+    numbers = _numbers(name, AHEAD, 3)
+    return (numbers[0], numbers[1], numbers[2] / 1e6) if numbers else None
 
 
 def _numbers(name: str, prefix: str, count: int) -> list[int]:

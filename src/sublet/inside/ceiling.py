@@ -66,8 +66,8 @@ class Ceiling:
         self._satisfied_at = 0.0
         """When an allocation that had waited was last seen to have what it needs."""
         self._watch: inotify.DirectoryWatch | None = None
-        self._asked, self._asked_at = "", 0.0
-        """The file by which more was asked for ahead of need, and when."""
+        self._asked, self._asked_at, self._wants = "", 0.0, 0
+        """The file by which more was asked for ahead of need, when, and how much."""
         self._pool = PoolLimit.find(lease, self.limit, region)
         self._taken = 0 if self._pool is None else self._pool.pool
         self._is_child = is_python_child(lease)
@@ -154,11 +154,12 @@ class Ceiling:
             and not self.siblings
             and self._pool.limit < self._lease.most
         ):
-            path = attempt_files.ahead_file(self._lease.dir, os.getpid(), spare - left)
-            if path == asked and time.monotonic() - self._asked_at < _LACKS:
+            want, now = spare - left, time.time()
+            if asked and want == self._wants and now - self._asked_at < _LACKS:
                 self._asked = asked
                 return
-            self._asked, self._asked_at = path, time.monotonic()
+            self._wants, self._asked_at = want, now
+            self._asked = attempt_files.ahead_file(self._lease.dir, os.getpid(), want, now)
         if asked:
             with contextlib.suppress(OSError):
                 os.unlink(asked)
